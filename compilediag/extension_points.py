@@ -58,7 +58,7 @@ PRICES = "prices:read_prices"
 TELEMETRY_SETTINGS = "telemetry.settings:telemetry_settings"
 """Makes the `TelemetrySettings` of a run from the options of the command line."""
 TELEMETRY_EXPORT = "telemetry.run:begin"
-"""Begins the `Export` of a run that has started."""
+"""Begins to send what a run does; its `end`, in a bounded time, gives a `TelemetryReport`."""
 
 
 def load(point: str, needed_by: str) -> Any:

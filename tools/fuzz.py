@@ -32,8 +32,7 @@ from compilediag.readers.torch_trace.read import trace_of
 from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
 PIECE_BYTES = 8192

@@ -20,9 +20,8 @@ from compilediag.commands.subcommand import read_defaults
 from compilediag.commands.target import TOML_KEYS
 from compilediag.compare.diff import Comparison, compare
 from compilediag.compare.gate.baseline import Baseline, read, text_of
-from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.judge import judge, recorded
 from compilediag.compare.gate.limits import parse_limits
-from compilediag.compare.gate.update import recorded
 from compilediag.errors import CompilediagError
 from compilediag.receipt.file import read_receipt
 from compilediag.views.diff import show_comparison

@@ -22,19 +22,18 @@ from compilediag.fixes.numbers.first_difference import Numbers
 from compilediag.fixes.numbers.record import MAX_RUNS, with_numbers
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.supervised.child import Outcome, with_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
-from compilediag.runs.supervised.supervised_run import Outcome, with_receipt
 from compilediag.runs.trials.against_eager import (
     COMPILED,
     FOLDER,
     PAIRS,
     Pairs,
-    folder_of,
+    compare_numbers,
     run_pairs,
 )
 from compilediag.runs.trials.campaign import why_not
-from compilediag.runs.trials.numbers import compare_numbers
 from compilediag.runs.trials.one import Trial, first_run
 from compilediag.runs.work_progress import WorkProgress
 
@@ -111,7 +110,7 @@ def _program_of_trials(options: RunOptions, first: Outcome) -> Program:
         timeout_s=options.timeout_s,
         grace_s=options.grace_s,
     )
-    return Program(options.target, of_trials, os.environ, folder_of(first.run_dir))
+    return Program(options.target, of_trials, os.environ, os.path.join(first.run_dir, FOLDER))
 
 
 def _require_possible(options: RunOptions) -> None:

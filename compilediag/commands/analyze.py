@@ -21,7 +21,6 @@ from compilediag.readers.inputs import TRACE, Input, TrainLogReader
 from compilediag.readers.parallel import pool_of
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import point_latest, receipt_in
-from compilediag.runs.artifacts import artifact_of, report_files
 from compilediag.runs.offline import (
     find_sources,
     merged_receipt,
@@ -35,7 +34,7 @@ from compilediag.runs.offline.many_ranks import (
     receipt_of_many,
     workers_at,
 )
-from compilediag.runs.run_directory import make_run_dir, named_run
+from compilediag.runs.run_directory import artifact_of, make_run_dir, named_run, report_files
 from compilediag.runs.tools.tlparse import link_reports
 from compilediag_harness.redaction.redactor import secret_values
 

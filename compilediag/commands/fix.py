@@ -31,11 +31,13 @@ from compilediag.option_fields import argument, entries, flag, option
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NEEDS_LIBCST
+from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.options import RunOptions, TrialOptions, positive
 from compilediag.runs.supervised.repeat import changed_files, newest
 from compilediag.runs.supervised.run import Program
-from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.trials.campaign import (
+    ROUNDS,
+    Campaign,
     candidates_by_finding,
     editable_files,
     run_campaign,
@@ -44,7 +46,6 @@ from compilediag.runs.trials.campaign import (
 from compilediag.runs.trials.one import Trial, campaign_folder, first_run
 from compilediag.runs.trials.results import as_json, environment_lines, plan_as_json, save
 from compilediag.runs.trials.sources import apply, as_patch, is_available, require_committed
-from compilediag.runs.trials.state import ROUNDS, Campaign
 from compilediag.runs.work_progress import WorkProgress
 from compilediag.views.fix import render_candidates, render_fixes
 from compilediag_harness.base import atomic_write

@@ -10,8 +10,8 @@ from compilediag.commands.receipts import LaneReceipt, shown_path
 from compilediag.commands.terminal import render_options, write
 from compilediag.compare.gate.baseline import LOCK_NAME, Baseline
 from compilediag.compare.gate.baseline_file import read_lock, write_lock
-from compilediag.compare.gate.entries import plural
-from compilediag.compare.gate.update import Recorded, recorded
+from compilediag.compare.gate.judge import Recorded, recorded
+from compilediag.compare.gate.judgement import plural
 from compilediag.errors import UsageError
 
 _NAMED = 5

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from compilediag.commands.terminal import render_options, write_message
 from compilediag.compare.gate.inconclusive import CodeComparison
 from compilediag.errors import UsageError
-from compilediag.receipt.file import read_receipt
+from compilediag.receipt.file import is_newer, read_receipt
 from compilediag.receipt.locate import find_receipt, newer_unfinished
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION, Receipt
-from compilediag.receipt.versions import is_newer
 
 
 def load(where: str | None) -> tuple[str, Receipt]:

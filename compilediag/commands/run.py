@@ -94,7 +94,7 @@ def run_cold_and_warm(options: RunOptions) -> int:
     Raises:
         UsageError: nothing was started.
     """
-    from compilediag.runs.supervised.cold_and_warm import run_twice
+    from compilediag.runs.supervised.run import run_twice
 
     refuse(options, _OTHER_RUNS, "makes other runs than --cold-and-warm: leave one of them out")
     if not options.target:

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from compilediag.compare.keys import CHANGED_BY_FIXES, function_key, portable_file
+from compilediag.compare.keys import function_key, portable_file
 from compilediag.diagnosis.figures.key_difference import KeyChange, key_changes
 from compilediag.receipt.schema.caches import CacheLookupRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -80,11 +80,6 @@ def work_changes(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
     )
 
 
-def not_by_a_fix(lane: Iterable[FieldChange]) -> tuple[FieldChange, ...]:
-    """The fields of the lane that no fix changes: other runs altogether."""
-    return tuple(i for i in lane if i.path.removeprefix("lane.") not in CHANGED_BY_FIXES)
-
-
 class CacheKeyChange(Struct, frozen=True):
     """Components in which keys differ, and the compiles that missed with them."""
 
@@ -102,8 +97,7 @@ def changed_cache_keys(before: Receipt, after: Receipt) -> tuple[CacheKeyChange,
     for key, (lookup, components) in right.items():
         if lookup.outcome != "miss" or key not in left or left[key][0].key == lookup.key:
             continue
-        changes = key_changes(left[key][1], components)
-        if changes:
+        if changes := key_changes(left[key][1], components):
             names = tuple(item.name for item in changes)
             found.setdefault((lookup.cache, names), []).append((lookup, changes))
     groups = sorted(found.items(), key=lambda item: -len(item[1]))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,16 +27,7 @@ from compilediag.compare.run_baseline import (
     LaneBaseline,
 )
 
-
-class _Counted(Protocol):
-    """Something that a run has a number of times."""
-
-    @property
-    def count(self) -> int: ...
-
-
-Item = TypeVar("Item", bound=_Counted)
-Key = TypeVar("Key")
+Item = TypeVar("Item", bound="KnownCause | KnownBreak | KnownFrame | KnownFallback")
 AnyKey: TypeAlias = CauseKey | BreakKey | FrameKey
 
 
@@ -103,18 +94,13 @@ def changes_between(before: LaneBaseline, after: LaneBaseline) -> RunChanges:
             for name, count in after.counts.items()
             if name in before.counts
         ),
-        causes=_paired({i.key: i for i in before.causes}, {i.key: i for i in after.causes}),
-        breaks=_paired({i.key: i for i in before.breaks}, {i.key: i for i in after.breaks}),
-        frames=_paired({i.key: i for i in before.frames}, {i.key: i for i in after.frames}),
-        fallbacks=_paired(
-            {i.key: i for i in before.fallbacks}, {i.key: i for i in after.fallbacks}
-        ),
+        **{group: _paired(getattr(before, group), getattr(after, group)) for group in _GROUPS},
     )
 
 
-def _paired(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict[Key, ItemChange[Item]]:
-    keys = dict.fromkeys((*before, *after))
-    return {key: ItemChange(before.get(key), after.get(key)) for key in keys}
+def _paired(before: Iterable[Any], after: Iterable[Any]) -> dict[Any, ItemChange[Any]]:
+    old, new = ({item.key: item for item in items} for items in (before, after))
+    return {key: ItemChange(old.get(key), new.get(key)) for key in {**old, **new}}
 
 
 Place: TypeAlias = tuple[str, str]
@@ -180,8 +166,12 @@ def _pairs(
     def in_moved_file(key: AnyKey) -> Hashable:
         return _without_file(key), files.get(key.file or "", key.file)
 
+    def without_function(key: AnyKey) -> Hashable:
+        # Of a frame nothing would be left.
+        return None if isinstance(key, FrameKey) else replace(key, function="")
+
     pairs: dict[AnyKey, AnyKey] = {}
-    for same in (in_moved_file, _without_file, _without_function):
+    for same in (in_moved_file, _without_file, without_function):
         left, right = (
             _grouped((key for key in keys if key not in done and _place(key) is not None), same)
             for keys, done in ((gone, pairs.keys()), (came, pairs.values()))
@@ -205,11 +195,6 @@ def _grouped(
 
 def _without_file(key: AnyKey) -> Hashable:
     return replace(key, file="")
-
-
-def _without_function(key: AnyKey) -> Hashable:
-    """None for a frame: of a function nothing is left but its name."""
-    return None if isinstance(key, FrameKey) else replace(key, function="")
 
 
 def _place(key: AnyKey) -> Place | None:

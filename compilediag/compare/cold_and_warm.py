@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
@@ -87,8 +88,17 @@ def conclude(cold: Timeline, warm: Timeline, folder: str) -> ColdAndWarm:
         return not_concluded(problem)
     cold_seconds, warm_seconds = compile_seconds(cold.compiles), compile_seconds(warm.compiles)
     again = tuple(_compiled_again(cold, warm))
+    # Why the first start left no entries, each reason once.
+    problems = Counter(
+        each.problem for part in cold.caches for each in part.writes or () if each.problem
+    )
+    notes = [
+        f"the first start could not write {'1 entry' if times == 1 else f'{times} entries'} of a "
+        f"cache: {problem}"
+        for problem, times in problems.items()
+    ]
     left_out = len(again) - AGAIN_KEPT
-    more = (f"{left_out} more compiles are not listed",) if left_out > 0 else ()
+    notes += [f"{left_out} more compiles are not listed"] if left_out > 0 else []
     section = ColdAndWarmSection(
         verdict="compiles_again" if again else "from_caches",
         cold_s=None if cold_seconds is None else cold_seconds.total,
@@ -100,7 +110,7 @@ def conclude(cold: Timeline, warm: Timeline, folder: str) -> ColdAndWarm:
         },
         compiles=len(_by_compile(warm)),
         again=tuple(each.record for each in again[:AGAIN_KEPT]),
-        notes=(*_not_written(cold), *more),
+        notes=tuple(notes),
     )
     return ColdAndWarm(section, again)
 
@@ -121,15 +131,6 @@ def _problem(cold: Timeline, warm: Timeline, folder: str) -> str | None:
             "uses another backend, or has the caches switched off"
         )
     return None
-
-
-def _not_written(cold: Timeline) -> Iterable[str]:
-    """Why the first start left no entries, each reason once."""
-    problems = [each.problem for part in cold.caches for each in part.writes or () if each.problem]
-    for problem in dict.fromkeys(problems):
-        times = problems.count(problem)
-        what = "1 entry" if times == 1 else f"{times} entries"
-        yield f"the first start could not write {what} of a cache: {problem}"
 
 
 _CompileKey = tuple[int, int, str]

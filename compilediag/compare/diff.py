@@ -20,7 +20,6 @@ from compilediag.compare.changed_data import (
     FieldChange,
     changed_cache_keys,
     changed_data,
-    not_by_a_fix,
     work_changes,
 )
 from compilediag.compare.changes import (
@@ -33,16 +32,23 @@ from compilediag.compare.changes import (
     moved,
     place_text,
 )
-from compilediag.compare.keys import BreakKey, CauseKey, function_key, lane_fields, portable_file
+from compilediag.compare.keys import (
+    CHANGED_BY_FIXES,
+    BreakKey,
+    CauseKey,
+    function_key,
+    lane_fields,
+    portable_file,
+)
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.errors import LanesNotComparable
 from compilediag.json_document import Document
+from compilediag.receipt.file import ADDED_TO_LANE, version_of
 from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.tracked import TrackedRecord
 from compilediag.receipt.user_line import is_foreign, leading_call
-from compilediag.receipt.versions import ADDED_TO_LANE, version_of
 
 _VARYING = frozenset({"load_avg_1m", "TORCHINDUCTOR_CACHE_DIR"})
 """Facts that differ between any two runs; torch itself sets the variable when it compiles."""
@@ -291,7 +297,8 @@ def _lane_changes(
 
 
 def _refuse_other_lanes(different: Sequence[FieldChange], *, other_data: bool) -> None:
-    no_fix = not_by_a_fix(different)
+    # What no fix changes: other runs altogether.
+    no_fix = [i for i in different if i.path.removeprefix("lane.") not in CHANGED_BY_FIXES]
     refused = no_fix if other_data else different
     if not refused:
         return
@@ -375,7 +382,7 @@ def _frames(before: RunBaseline, after: RunBaseline, changes: RunChanges) -> Ite
         eager_before, eager_after = (bool(total and total.ran_eager) for total in (old, new))
         if change.kind != "same" or eager_before != eager_after:
             yield FrameChange(
-                file=(new or before.frames[key]).file,
+                file=(new or before.frames[key]).frame.file,
                 function=key.function,
                 before=change.count_before,
                 after=change.count_after,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from compilediag.compare.keys import (
     COUNTS,
@@ -24,9 +25,9 @@ from compilediag.compare.keys import (
 )
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
-    EnteredAt,
     EventCause,
     FindingRecord,
+    FrameDetail,
     GraphBreak,
 )
 from compilediag.receipt.schema.evidence import BreakEvidence
@@ -166,19 +167,6 @@ class LaneBaseline(Struct, frozen=True):
         return (*self.causes, *self.breaks, *self.fallbacks)
 
 
-class FrameTotal(Struct, frozen=True):
-    """A frame of a receipt over all its compiles."""
-
-    file: str
-    """As the receipt has it."""
-    line: int
-    """First line of the function."""
-    compiles: int
-    ran_eager: bool
-    eager_reason: str | None
-    entered_at: EnteredAt | None = None
-
-
 FileFilter: TypeAlias = Callable[[str | None], bool]
 """Whether what is at a file counts; what has no file always does."""
 
@@ -189,7 +177,8 @@ class RunBaseline(Struct, frozen=True):
     lane: LaneBaseline
     causes: Mapping[CauseKey, Sequence[tuple[CompileEvent, EventCause]]]
     breaks: Mapping[BreakKey, Sequence[GraphBreak]]
-    frames: Mapping[FrameKey, FrameTotal]
+    frames: Mapping[FrameKey, FrameDetail]
+    """Each over all its compiles."""
     counts_file: FileFilter
     own_code_only: bool = False
 
@@ -296,21 +285,21 @@ def _breaks(receipt: Receipt, counted: FileFilter) -> dict[BreakKey, list[GraphB
     return found
 
 
-def _frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameTotal]:
-    totals: dict[FrameKey, FrameTotal] = {}
+def _frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameDetail]:
+    totals: dict[FrameKey, FrameDetail] = {}
     for item in receipt.compile.frames_detail:
         if not counted(item.frame.file):
             continue
-        key = frame_key(item.frame)
-        known = totals.get(key)
-        totals[key] = FrameTotal(
-            file=item.frame.file,
-            line=item.frame.line,
-            compiles=item.compiles + (known.compiles if known else 0),
-            ran_eager=item.ran_eager or (known is not None and known.ran_eager),
-            eager_reason=item.eager_reason or (known.eager_reason if known else None),
-            entered_at=item.entered_at or (known.entered_at if known else None),
-        )
+        known = totals.get(key := frame_key(item.frame))
+        totals[key] = item
+        if known is not None:
+            totals[key] = replace(
+                item,
+                compiles=item.compiles + known.compiles,
+                ran_eager=item.ran_eager or known.ran_eager,
+                eager_reason=item.eager_reason or known.eager_reason,
+                entered_at=item.entered_at or known.entered_at,
+            )
     return totals
 
 

@@ -162,6 +162,30 @@ SIZES = frozenset(("CD105", "CD118"))
 """Codes of sizes, which torch makes dynamic at their second value."""
 SHARED_CODE = frozenset(("CD112", "CD117"))
 """Codes of compiled objects that share code."""
+INSTANCES = frozenset(("CD117",))
+"""The code of instances that differ."""
+MODES = frozenset(("CD111",))
+"""The code of states that no variable of the program holds."""
+TENSORS = frozenset(("CD103", "CD105", "CD106"))
+"""Codes of tensors: a batch of another length or dtype changes all its tensors alike, and a cache
+that grows its keys and its values."""
+HELD_TENSORS = frozenset(("CD103",))
+"""The code of tensors that code holds."""
+PASSED_SIZES = frozenset(("CD105",))
+"""The code of sizes of what the caller passes."""
+METADATA = frozenset(("CD106",))
+"""The code of what is no size of a tensor. An act flips it beside the value that it is called for,
+in some of the recompiles."""
+SCALARS = frozenset(("CD107",))
+"""The code of numbers, flags and texts that the caller passes."""
+INPUTS = PASSED_SIZES | METADATA | SCALARS
+"""Codes of what a frame is called with."""
+VALUES = frozenset(("CD104", "CD107", "CD109", "CD116"))
+"""Codes of values that Dynamo guards as they are, or as a number of a shape condition."""
+BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
+"""Codes whose kinds have different fixes: each kind is a cause of its own."""
+LIMIT = frozenset(("CD151", "CD152"))
+"""Codes of the recompile limit: near it, and at it."""
 OUTLOOK = frozenset(("CD150", "CD151"))
 """Codes of what has not happened yet: an armed guard, a forecast."""
 BLIND = frozenset(code for code, item in REGISTER.items() if item.blinds)
@@ -174,3 +198,73 @@ RECOMPILES = tuple(
     )
 )
 """Codes of the causes of recompiles: of findings that cost the same, the first is shown first."""
+
+_NO_NUMBER = "the value is not a number, or it decides a branch"
+_SEEN_TO_CHANGE = f"{_NO_NUMBER}, or other code sees it change"
+_REWRITE = "what removes it is a rewrite of this code, which `fix` leaves to you"
+_CACHE = "about the caches between starts: a trial has empty caches"
+_INCOMPLETE = "the evidence is incomplete: a change could not be judged by it"
+UNCHANGEABLE = {
+    "CD101": _SEEN_TO_CHANGE,
+    "CD102": "what the container holds decides which code runs",
+    "CD103": "where the tensor is allocated is for you to move: `fix` moves no code",
+    "CD104": f"{_NO_NUMBER}, or other parameters go with it",
+    "CD106": "each kind of tensor needs its own graph, and the program passes a different kind",
+    "CD107": _NO_NUMBER,
+    "CD108": "each length of the container, or set of its keys, is different code",
+    "CD109": _SEEN_TO_CHANGE,
+    "CD110": "each callable is different code, and needs its own graph",
+    "CD111": "each mode is different code and needs its own graph: one call in each mode "
+    "before the loop compiles them there",
+    "CD112": "what is compiled anew has to be compiled once, outside: `fix` moves no code",
+    "CD113": "which of the tensors to copy is your decision",
+    "CD114": "different code runs with and without the value",
+    "CD115": "the hook has to be registered once, outside: `fix` moves no code",
+    "CD116": "what the optimizer holds there is not a number",
+    "CD117": "each instance is different code, and needs its own graph",
+    "CD118": "the code needs the size as a number",
+    "CD120": "none of the values that met has a change of its own",
+    "CD150": "no call has compiled it again yet: there is no recompile to remove",
+    "CD151": "each variant is needed, and no limit is reached",
+    "CD152": "new variants appear without end",
+    "CD153": "different terms of the loss are different backward graphs",
+    "CD154": "the program itself fails: there are no results to compare with",
+    "CD190": "torch does not report what caused the recompile",
+    "CD201": _REWRITE,
+    "CD202": _REWRITE,
+    "CD203": "the call may do more than compute a value",
+    "CD204": "the function was kept from being compiled on purpose",
+    "CD205": "a list in its place holds all items at once",
+    "CD206": "the `with` has to be entered around the compiled function: `fix` moves no code",
+    "CD207": "what the object does to get an attribute cannot be seen in the source",
+    "CD208": "a dense tensor has memory for every element",
+    "CD209": "what autograd does there is not part of a graph: call it outside the compiled "
+    "function",
+    "CD210": "the shapes of what the operator returns cannot be derived from its kernel",
+    "CD211": "what writes the message is not one of the functions that torch can leave out",
+    "CD212": "the draw would happen at another time, or not in every call",
+    "CD213": "the error is intended: only a function that returns is compiled",
+    "CD214": "the side effect would happen a different number of times",
+    "CD290": "no torch operation applies a Python function to each element",
+    "CD301": _REWRITE,
+    "CD302": "a compile has to happen once; an earlier call would be one more call in the program",
+    "CD303": "what is slow in it has its own finding",
+    "CD304": "the cause of the slow steps has its own finding",
+    "CD306": "whether the batch of an earlier step is still in use nothing shows",
+    "CD307": "loading data is not compiled code; workers save time, which no count shows",
+    "CD308": "the order in which parts of the program run is the author's decision",
+    "CD406": "the function must be told which rows are real",
+    "CD408": "which rows are computed again is part of the algorithm",
+    "CD409": "a different number of rows per call leaves no calls to compare",
+    "CD611": "about what torch caches between starts: a trial has empty caches",
+    "CD613": _CACHE,
+    "CD614": _CACHE,
+    "CD621": "which values are guarded follows from what the code reads",
+    "CD641": "about several ranks: trials run the program as it was started",
+    "CD901": "nothing was compiled for a reason outside the source, or on purpose",
+    "CD902": _INCOMPLETE,
+    "CD903": _INCOMPLETE,
+    "CD904": "the stance, or code that torch never compiles, is the author's decision",
+}
+"""Why no change can be tried for a finding, where there is none; a rule that is not here always has
+one where the program's text has the usual form."""

@@ -18,7 +18,7 @@ from compilediag.receipt.schema.compiles import (
     Place,
 )
 from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.breaks import BreakLine
+from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, UserCall, ValueChange
@@ -155,9 +155,7 @@ def entered_record(call: UserCall | None) -> EnteredAt | None:
 def entered_by(finding: Finding, way: Entered) -> Finding:
     """The finding with the way that led to it."""
     return replace(
-        finding,
-        entered_at=entered_record(way.entered_at),
-        entered_from=way.entered_from or None,
+        finding, entered_at=entered_record(way.entered_at), entered_from=way.entered_from or None
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from compilediag.compare.changes import changes_between
 from compilediag.compare.keys import BreakKey, break_key, cause_key, function_key, portable_file
-from compilediag.diagnosis.causes.recompile import COMBINATION
+from compilediag.diagnosis.causes.acts import COMBINATION
 from compilediag.fixes.answers import functions_by_order
 from compilediag.fixes.observed import (
     Observed,

@@ -12,9 +12,8 @@ import pytest
 
 from compilediag.compare.gate.baseline import Baseline, read, text_of
 from compilediag.compare.gate.baseline_file import read_lock, write_lock
-from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.judge import judge, recorded
 from compilediag.compare.gate.judgement import Item, Judgement
-from compilediag.compare.gate.update import recorded
 from compilediag.compare.run_baseline import LaneBaseline
 from compilediag.errors import BaselineUnreadable, CompilediagError
 from compilediag.pytest_plugin.judge import JudgedPart

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from compilediag import extension_points
 from compilediag.readers.storage import (
@@ -92,7 +92,6 @@ class Input:
     """"trace", "text", "run" (a folder with journals), "train" (output of a trainer), "foreign",
     "unreadable", "files_over_limit"."""
     why: str | None = None
-    """Why it cannot be used."""
     may_train: bool = False
     """It may hold a trainer's output; a text log of torch often does as well."""
     count: int = 1
@@ -101,8 +100,7 @@ class Input:
     """It is text that the user named; its beginning shows nothing of torch's or a trainer's."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     """A file before its content is examined."""
 
     path: str
@@ -184,14 +182,20 @@ def _examined(candidate: _Candidate, trainers: TrainLogReader | None) -> Input:
     """A file in a folder is recognised by its beginning only. Of those that the user named, any
     text that is no trace is taken for a text log until all of it is read: a trainer's output may
     begin after any number of other lines."""
-    path, named = candidate.path, candidate.named
-    if candidate.known is not None:
-        return candidate.known
+    path, named, known = candidate
+    if known is not None:
+        return known
     stream = open_stream(path, HEAD_BYTES)
     head = stream.head()
     if named and _JOURNAL_LINE.match(head):
         return Input(parent(path), RUN)
-    kind = _kind_of(path, head)
+    kind = FOREIGN
+    if _TRACE_LINE.search(head) or _by_name(path) is not None:
+        kind = TRACE
+    elif any(
+        PREFIX.search(line[:8192].decode("utf-8", "replace")) for line in head.split(b"\n")[:2000]
+    ):
+        kind = TEXT
     if kind == TRACE or (not named and path.endswith(DOCUMENTS)):
         return Input(path, kind)
     if stream.problem and not head and (named or is_uri(path) or os.path.isfile(path)):
@@ -213,15 +217,6 @@ def _shows_steps(head: bytes, trainers: TrainLogReader | None) -> bool:
     return trainers is not None and trainers.has_steps(head)
 
 
-def _kind_of(path: str, head: bytes) -> str:
-    if _TRACE_LINE.search(head) or _by_name(path) is not None:
-        return TRACE
-    for line in head.split(b"\n")[:2000]:
-        if PREFIX.search(line[:8192].decode("utf-8", "replace")):
-            return TEXT
-    return FOREIGN
-
-
 def without_foreign_texts(
     sources: Iterable[Input], trainers: TrainLogReader | None
 ) -> tuple[Input, ...]:
@@ -241,9 +236,7 @@ def without_foreign_texts(
 def train_logs_in(sources: Iterable[Input], trainers: TrainLogReader | None) -> Logs:
     """What trainers printed in the sources that may hold their output."""
     paths = [source.path for source in sources if source.may_train]
-    if not paths:
-        return {}
-    trainers = trainers or built_in_reader()
+    trainers = (trainers or built_in_reader()) if paths else None
     if trainers is None:
         return {}
     read = ((path, trainers.read(path)) for path in paths)
@@ -253,14 +246,13 @@ def train_logs_in(sources: Iterable[Input], trainers: TrainLogReader | None) -> 
 def with_train_logs(sources: Iterable[Input], logs: Logs) -> tuple[Input, ...]:
     """The sources, each with its final kind: a text without a message of torch's is a trainer's
     output and no second opinion, for its silence would contradict a trace."""
-    found: list[Input] = []
-    for source in sources:
+
+    def final(source: Input) -> Input:
         is_trains = source.kind == TEXT and source.path in logs
-        if is_trains and not _has_torch_messages(source.path):
-            found.append(replace(source, kind=TRAIN))
-        else:
-            found.append(source)
-    return tuple(found)
+        is_trains = is_trains and not _has_torch_messages(source.path)
+        return replace(source, kind=TRAIN) if is_trains else source
+
+    return tuple(map(final, sources))
 
 
 def _has_torch_messages(path: str) -> bool:

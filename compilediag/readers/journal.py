@@ -10,13 +10,14 @@ from __future__ import annotations
 import binascii
 import contextlib
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import msgspec
 
-from compilediag.readers.lines import Line, parse_object, split_lines
+from compilediag.readers.lines import parse_object, split_lines
 from compilediag.readers.storage import is_uri, join, names_in, open_regular, open_stream, size_of
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
@@ -24,10 +25,8 @@ LINE_LIMIT = 1 << 20
 """Longest line in bytes; `compilediag_harness.base.journal` writes none that is longer."""
 
 JOURNAL_START = "journal-"
-"""How the names of journals begin."""
 
 RECORD_LIMIT = 2_000_000
-"""Most records read from one file."""
 
 LOST_KEYS = ("bad_json", "bad_payload_hash", "too_long", "unknown_kind", "gap")
 """Reasons in `Journal.lost`. "gap" counts sequence numbers that no line has: records that the
@@ -58,14 +57,18 @@ def with_loss(journal: ProcessJournal, source: str, reason: str) -> ProcessJourn
     return replace(journal, events=(*journal.events, lost))
 
 
-def with_problem(
-    journals: tuple[ProcessJournal, ...], source: str, problem: str | None
+def read_processes(
+    path: str,
+    source: str,
+    processes_of: Callable[[Iterable[bytes], str], tuple[ProcessJournal, ...]],
 ) -> tuple[ProcessJournal, ...]:
     """The processes of one file; the first reports why the file could not be read to its end."""
-    if problem is None:
+    stream = open_stream(path)
+    journals = processes_of(stream.chunks(), os.path.basename(path))
+    if stream.problem is None:
         return journals
     first = replace(journals[0], torn_tail=True)
-    return (with_loss(first, source, problem), *journals[1:])
+    return (with_loss(first, source, stream.problem), *journals[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +82,36 @@ class BadLine:
 def read_journal(path: str) -> ProcessJournal:
     """The journal at a path or URI: empty when a file of this machine cannot be opened or is no
     regular file; what came before where reading fails on the way."""
-    stream = open_stream(path)
-    lines = split_lines(stream.chunks(), LINE_LIMIT + 1)
-    found = _collect(os.path.basename(path), islice(lines, RECORD_LIMIT))
-    if stream.problem is None or (not is_uri(path) and not found.events):
+    stream, events = open_stream(path), list[tuple[int, Event]]()
+    sequences: set[int] = set()
+    unnumbered, torn = 0, False
+    lost = Counter[str]()
+    for line in islice(split_lines(stream.chunks(), LINE_LIMIT + 1), RECORD_LIMIT):
+        if not line.raw:
+            continue
+        result = decode_line(line.raw)
+        if isinstance(result, BadLine):
+            if not line.ended and result.reason == "bad_payload_hash":
+                torn = True
+                continue
+            lost[result.reason] += 1
+            if result.sequence is None:
+                unnumbered += 1
+            else:
+                sequences.add(result.sequence)
+            continue
+        torn = not line.ended
+        sequences.add(result[0])
+        events.append(result)
+    # A damaged line has lost its number too: it must not be counted again as a gap.
+    gap = max(sequences, default=-1) + 1 - len(sequences) - unnumbered
+    if gap > 0:
+        lost["gap"] = gap
+    in_order = tuple(event for _, event in sorted(events, key=lambda item: item[0]))
+    found = ProcessJournal(os.path.basename(path), in_order, torn, dict(lost))
+    if stream.problem is None or (not is_uri(path) and not events):
         return found
-    found = replace(found, torn_tail=True, lost={**found.lost, "unreadable": 1})
+    found = replace(found, torn_tail=True, lost={**lost, "unreadable": 1})
     return with_loss(found, "journal", stream.problem)
 
 
@@ -101,8 +128,8 @@ def read_run(run_dir: str) -> tuple[ProcessJournal, ...]:
 
 def journal_names(run_dir: str) -> list[str]:
     """Names of the journal files in a run directory; empty when it cannot be listed."""
-    names = names_in(run_dir)
-    return sorted(name for name in names if name.startswith("journal-") and name.endswith(".jsonl"))
+    names = (name for name in names_in(run_dir) if name.startswith(JOURNAL_START))
+    return sorted(name for name in names if name.endswith(".jsonl"))
 
 
 def decode_line(line: bytes) -> tuple[int, Event] | BadLine:
@@ -126,37 +153,6 @@ def decode_line(line: bytes) -> tuple[int, Event] | BadLine:
         return number, msgspec.convert(fields, known)
     except (msgspec.ValidationError, RecursionError, OverflowError):
         return BadLine("bad_json", number)
-
-
-def _collect(name: str, lines: Iterable[Line]) -> ProcessJournal:
-    events: list[tuple[int, Event]] = []
-    sequences: set[int] = set()
-    unnumbered = 0
-    lost: dict[str, int] = {}
-    torn = False
-    for line in lines:
-        if not line.raw:
-            continue
-        result = decode_line(line.raw)
-        if isinstance(result, BadLine):
-            if not line.ended and result.reason == "bad_payload_hash":
-                torn = True
-                continue
-            lost[result.reason] = lost.get(result.reason, 0) + 1
-            if result.sequence is None:
-                unnumbered += 1
-            else:
-                sequences.add(result.sequence)
-            continue
-        torn = not line.ended
-        sequences.add(result[0])
-        events.append(result)
-    # A damaged line has lost its number too: it must not be counted again as a gap.
-    gap = max(sequences, default=-1) + 1 - len(sequences) - unnumbered
-    if gap > 0:
-        lost["gap"] = gap
-    events.sort(key=lambda item: item[0])
-    return ProcessJournal(name, tuple(event for _, event in events), torn, lost)
 
 
 READ_BYTES = 1 << 20

@@ -8,14 +8,12 @@ break and is not understood is counted as unknown, never skipped: torch's wordin
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from compilediag.readers.journal import ProcessJournal, with_loss, with_problem
+from compilediag.readers.journal import ProcessJournal, read_processes, with_loss
 from compilediag.readers.lines import plain_text, split_lines
-from compilediag.readers.storage import open_stream
 from compilediag.timeline.compiles import unmeasured
 from compilediag.timeline.timeline import TextLog
 from compilediag_harness.wire import (
@@ -37,7 +35,6 @@ LINE_LIMIT = 65_536
 """Longest line read, in bytes; the rest of a longer one is dropped."""
 
 PROFILE_LIMIT = 64
-"""Most messages about a stored profile that are kept."""
 
 # [rank0]:V1120 17:12:26.334000 8288 torch/_dynamo/guards.py:5396] [0/1] [__recompiles] text
 PREFIX = re.compile(
@@ -74,23 +71,12 @@ def read_text_log(chunks: Iterable[bytes]) -> TextLog:
     like torch's words (then they are unknown).
     """
     reader = _Reader()
-    torn = False
     for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
-        torn = not line.ended
+        reader.log.torn = not line.ended
         if line.raw:
             reader.take(plain_text(line.raw))
     reader.close()
-    return TextLog(
-        recompiling_lines=reader.recompiling,
-        limit_warnings=reader.limits,
-        break_sites=frozenset(reader.sites),
-        profile_uses=tuple(reader.profiles),
-        log_lines=reader.log_lines,
-        unknown_lines=reader.unknown,
-        torn=torn,
-        lines_left_out=reader.left_out,
-        over_limit=reader.over_limit,
-    )
+    return reader.log
 
 
 @dataclass(slots=True)
@@ -107,65 +93,59 @@ class _Message:
 class _Reader:
     """State between the lines: which message each process has open; several may share one log."""
 
-    recompiling: int = 0
-    limits: int = 0
-    unknown: int = 0
-    log_lines: int = 0
-    left_out: int = 0
-    over_limit: bool = False
-    sites: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
-    profiles: list[str] = field(default_factory=list[str])
+    log: TextLog = field(default_factory=TextLog)
     _open: dict[str, _Message] = field(default_factory=dict[str, _Message])
 
     def take(self, line: str) -> None:
         prefix = PREFIX.search(line)
         if prefix is None:
-            self.unknown += _LOOKS_LIKE_OURS.search(line) is not None
+            self.log.unknown_lines += _LOOKS_LIKE_OURS.search(line) is not None
             return
-        self.log_lines += 1
+        self.log.log_lines += 1
         pid, key, tag, text = prefix["pid"], prefix["key"], prefix["tag"], line[prefix.end() :]
         message = self._open.get(pid)
         if message is not None and message.key != key:
             message = None
         if left_out := _LEFT_OUT.match(text):
-            self.left_out += int(left_out[1])
+            self.log.lines_left_out += int(left_out[1])
         elif text == LOG_OVER_LIMIT:
-            self.over_limit = True
+            self.log.over_limit = True
         elif tag is None:
             if _LIMIT.match(text):
-                self.limits += 1
-            elif _PROFILE.match(text) and len(self.profiles) < PROFILE_LIMIT:
-                self.profiles.append(text[:512])
+                self.log.limit_warnings += 1
+            elif _PROFILE.match(text) and len(self.log.profile_uses) < PROFILE_LIMIT:
+                self.log.profile_uses += (text[:512],)
         elif tag == "__graph_breaks":
             self._break_line(pid, key, text, message)
         elif tag.startswith("__recompiles"):
             if _RECOMPILING.match(text):
                 self._begin(pid, _Message(key, "recompile"))
-                self.recompiling += 1
+                self.log.recompiling_lines += 1
             elif message is None or not (text.startswith("    ") or not text.strip()):
-                self.unknown += 1
+                self.log.unknown_lines += 1
 
     def close(self) -> None:
         """Ends every open message: the site of a skip report is known only then."""
-        self.sites |= {each.site for each in self._open.values() if each.site is not None}
+        sites = {each.site for each in self._open.values() if each.site is not None}
+        self.log.break_sites |= sites
 
     def _begin(self, pid: str, message: _Message) -> None:
         before = self._open.get(pid)
         if before is not None and before.site is not None:
-            self.sites.add(before.site)
+            self.log.break_sites.add(before.site)
         self._open[pid] = message
 
     def _break_line(self, pid: str, key: str, text: str, message: _Message | None) -> None:
         if site := _BREAK_LINE.match(text):
             self._begin(pid, _Message(key, "break"))
-            self.sites.add((site["file"], int(site["line"])))
+            self.log.break_sites.add((site["file"], int(site["line"])))
         elif _SKIP.match(text):
             self._begin(pid, _Message(key, "skip"))
         elif _NO_BREAK.match(text):
             # An error of the backend; its graph break follows as a message of its own.
             self._begin(pid, _Message(key, "error"))
         elif message is None:
-            self.unknown += 1
+            self.log.unknown_lines += 1
         elif message.kind != "skip":
             pass
         # The user's stack comes first, innermost frame last; Dynamo's own traceback follows.
@@ -179,7 +159,6 @@ MESSAGES_KEPT = 20_000
 """Most recompiles and breaks kept of one log; later ones are counted as lost."""
 
 MESSAGE_LINES = 400
-"""Most lines kept of one message."""
 
 HOOKS = {"metrics_rows": False, "recompile_reasons": True, "steps": False, "guards": False}
 
@@ -198,9 +177,7 @@ _REPEATED = "user stack suppressed due to duplicate graph break"
 
 def read_text_events(path: str) -> tuple[ProcessJournal, ...]:
     """The processes that wrote into the text log at `path`."""
-    stream = open_stream(path)
-    found = events_of_text(stream.chunks(), os.path.basename(path))
-    return with_problem(found, "text_log", stream.problem)
+    return read_processes(path, "text_log", events_of_text)
 
 
 def events_of_text(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:

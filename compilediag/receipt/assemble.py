@@ -3,10 +3,12 @@ what is found out beside its own run, by a second start or by pairs of runs."""
 
 from __future__ import annotations
 
+import os.path
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from compilediag._version import __version__
@@ -21,26 +23,38 @@ from compilediag.diagnosis.figures.invocations import (
 from compilediag.diagnosis.figures.recorded import (
     ablation_artifacts,
     ablations_section,
+    logged_counts,
     logged_losses_finite,
     logged_steps,
     loops_section,
     profiles_section,
     tracked_section,
+    unlisted_runs,
     with_logged,
 )
 from compilediag.diagnosis.figures.steps import steps_section, timings_of
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.ranks.divergence import ranks_section
-from compilediag.receipt.compiles import compile_section, finding_record, witness_section
-from compilediag.receipt.identity import (
-    completeness_of,
-    environment_of,
-    header_of,
-    ranks_expected,
+from compilediag.receipt.compiles import (
+    FRAMES_KEPT,
+    compile_section,
+    events_left_out,
+    finding_record,
+    witness_section,
 )
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.sanitize import sanitized, working_directories
-from compilediag.receipt.schema.identity import Redactions
+from compilediag.receipt.schema.identity import (
+    Completeness,
+    Environment,
+    Header,
+    Lane,
+    NumericsFlags,
+    Producer,
+    Redactions,
+    Run,
+    Sources,
+)
 from compilediag.receipt.schema.receipt import (
     MIN_READER_VERSION,
     SCHEMA,
@@ -52,7 +66,13 @@ from compilediag.receipt.schema.receipt import (
 from compilediag.receipt.schema.record import Record, record_from
 from compilediag.receipt.schema.running import Overhead
 from compilediag.timeline.recorded import losses_finite
-from compilediag.timeline.timeline import Timeline, lead_process, ranks_present
+from compilediag.timeline.timeline import (
+    Process,
+    Timeline,
+    lead_process,
+    ranks_present,
+    world_size,
+)
 from compilediag_harness.redaction.redactor import Redactor, secret_values
 from compilediag_harness.wire import plain
 
@@ -105,7 +125,7 @@ def _unredacted(
         status=run.status,
         verdict=cast(Any, diagnosis.verdict),
         completeness=completeness_of(timeline, diagnosis, run),
-        header=header_of(timeline, run, __version__, redactor),
+        header=header_of(timeline, run, redactor),
         environment=environment_of(timeline, run),
         compile=compile_section(timeline, diagnosis),
         findings=tuple(
@@ -174,7 +194,7 @@ def overhead_of(timeline: Timeline, run: RunMetadata) -> Overhead:
 
 def checks_of(timeline: Timeline, run: RunMetadata) -> Checks:
     """Yes or no, or None where nothing was observed."""
-    expected, log = ranks_expected(timeline, run), timeline.train_log
+    expected, log, journal = ranks_expected(timeline, run), timeline.train_log, run.journal
     # Of the losses passed to a tracker, and of those that a trainer printed.
     finite = {losses_finite(timeline.tracked), logged_losses_finite(timeline)} - {None}
     failures = [item.ended.failure or "" for item in timeline.processes if item.ended is not None]
@@ -185,28 +205,200 @@ def checks_of(timeline: Timeline, run: RunMetadata) -> Checks:
         no_oom = False if any(map(_OUT_OF_MEMORY.search, last_words)) else None
     elif timeline.observes("steps") and (timeline.processes or (log and log.finished)):
         no_oom = True
+    # Nothing was torn, dropped, silenced or cut short in any process that imported torch.
+    whole = journal is None or (not journal.torn_tail and not any(journal.records_lost.values()))
+    attached = [
+        (item.ended is not None and item.ended.records_dropped == 0 and not item.torch.lost)
+        for item in timeline.processes
+        if item.torch is not None
+    ]
     return Checks(
         exit_code_zero=None if run.exit_code is None else run.exit_code == 0,
         steps_present=bool(timeline.steps or (log and (log.ended_steps or log.step_lines))),
         losses_finite=all(finite) if finite else None,
         no_oom=no_oom,
-        evidence_complete=evidence_complete(timeline, run),
+        evidence_complete=whole and bool(attached) and all(attached) and not timeline.lost,
         all_ranks_reported=None
         if expected is None
         else set(ranks_present(timeline)) >= set(range(expected)),
     )
 
 
-def evidence_complete(timeline: Timeline, run: RunMetadata) -> bool:
-    """Nothing was torn, dropped, silenced or cut short in any process that imported torch."""
-    journal = run.journal
-    whole = journal is None or (not journal.torn_tail and not any(journal.records_lost.values()))
-    attached = [process for process in timeline.processes if process.torch is not None]
-    ended = all(
-        process.ended is not None and process.ended.records_dropped == 0 for process in attached
+LOST_REASONS = ("bad_json", "bad_payload_hash", "too_long", "unknown_kind")
+"""Always in the receipt, in this order; a reader may add others."""
+
+
+def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Completeness:
+    """How much of the evidence arrived."""
+    journal, agreement = run.journal, diagnosis.agreement
+    lost: dict[str, int] = dict.fromkeys(LOST_REASONS, 0)
+    if journal is not None:
+        lost.update(journal.records_lost)
+    return Completeness(
+        journal_records=journal.records if journal is not None else None,
+        journal_torn_tail=journal.torn_tail if journal is not None else None,
+        records_lost=lost,
+        ranks_expected=ranks_expected(timeline, run),
+        ranks_present=ranks_present(timeline),
+        sources=msgspec.convert({**agreement.sources, "agree": agreement.agree}, Sources),
+        differences=tuple(agreement.differences),
+        numbers={**agreement.numbers, **logged_counts(timeline)},
+        reasons=tuple(missing_evidence(timeline)),
     )
-    silenced = any(process.torch is not None and process.torch.lost for process in attached)
-    return whole and bool(attached) and ended and not silenced and not timeline.lost
+
+
+def ranks_expected(timeline: Timeline, run: RunMetadata) -> int | None:
+    """The world size given to the launcher, else that of the processes; None where nothing
+    attached."""
+    if run.ranks_expected is not None:
+        return run.ranks_expected
+    return world_size(timeline) or (1 if timeline.processes else None)
+
+
+def missing_evidence(timeline: Timeline) -> list[str]:
+    """What could not be observed and why, each once."""
+    found = [
+        f"{hook}: {loss}"
+        for process in timeline.processes
+        if process.torch is not None
+        for hook, loss in process.torch.lost.items()
+    ]
+    found += [f"{item.source}: {item.reason}" for item in timeline.lost]
+    for process in timeline.processes:
+        if process.journal_limit_bytes is None:
+            continue
+        # Large enough to be left out, and no loss: counts are made of the rest.
+        left_out = process.ended.records_left_out if process.ended is not None else {}
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
+        found.append(
+            f"journal: over {process.journal_limit_bytes >> 20} MiB; it has every compile and "
+            f"break, and not all steps, spans and reasons ({kinds or 'not counted'} left out)"
+        )
+    if timeline.text_log is not None and timeline.text_log.over_limit:
+        found.append(
+            "torch_logs.txt: over its limit and not compared; the counts are of the events and of "
+            "torch's metrics"
+        )
+    if timeline.train_log is not None:
+        found += [f"train_log: {note}" for note in timeline.train_log.notes]
+    if (unlisted := unlisted_runs(timeline)) is not None:
+        found.append(unlisted)
+    if events := events_left_out(timeline):
+        found.append(f"compile.events: {events} later compiles are counted and not listed")
+    if (frames := len(timeline.frames) - FRAMES_KEPT) > 0:
+        found.append(f"compile.frames_detail: {frames} more frames are counted and not listed")
+    if counted := len(timeline.counted_ranks):
+        found.append(f"ranks: {counted} ranks are in the section of ranks, and in no other")
+    return list(dict.fromkeys(found))
+
+
+def header_of(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Header:
+    """Who wrote the receipt, of which code, in which lane and run."""
+    lead = lead_process(timeline)
+    started = lead.started if lead is not None else None
+    argv = run.argv or (started.argv if started is not None else ())
+    # What `environment.py` of the harness recorded about numerics and speed, if anything.
+    precision = lead.facts.get("precision") if lead is not None else None
+    flags = {"precision": precision, **_mapping(lead, "numerics_flags"), **_requested(lead)}
+    precision = flags["precision"]
+    variables = {str(name): str(value) for name, value in _mapping(lead, "env").items()}
+    return Header(
+        created_at_utc=run.created_at_utc,
+        producer=Producer(name="compilediag", version=__version__),
+        provenance=run.provenance,
+        lane=Lane(
+            name=run.lane_name or _name_from(argv),
+            preset=run.preset,
+            precision=None if precision is None else str(precision),
+            numerics_flags=NumericsFlags(**_coerced(NumericsFlags, flags)),
+        ),
+        run=record_from(
+            Run,
+            run,
+            rank=(lead.rank or 0) if lead is not None else None,
+            world_size=world_size(timeline) or (1 if timeline.processes else None),
+            argv_redacted=redactor.argv(argv),
+            env_allowlisted=redactor.environment(run.environment or variables),
+        ),
+    )
+
+
+def _requested(lead: Process | None) -> dict[str, Any]:
+    """The arguments that all `torch.compile` calls of a process had in common; where they differ,
+    texts are listed and booleans left out."""
+    found = lead.facts.get("compile_requests") if lead is not None else None
+    requests = cast(list[Mapping[str, Any]], found) if isinstance(found, list) else []
+    common: dict[str, Any] = {}
+    for name in ("backend", "mode", "dynamic", "fullgraph", "cudagraphs"):
+        values = list(dict.fromkeys(request.get(name) for request in requests))
+        if len(values) == 1:
+            common[name] = values[0]
+        elif name in ("backend", "mode"):
+            common[name] = ", ".join(sorted(str(value) for value in values if value is not None))
+    return {name: value for name, value in common.items() if value not in (None, "")}
+
+
+def _mapping(process: Process | None, name: str) -> Mapping[str, Any]:
+    """A fact of a process that is a mapping; empty where it was not read."""
+    found = process.facts.get(name) if process is not None else None
+    return cast(Mapping[str, Any], found) if isinstance(found, Mapping) else {}
+
+
+_TYPES: Mapping[Any, Collection[type]] = {
+    bool | None: (bool,),
+    int | None: (int,),
+    float | None: (int, float),
+}
+
+
+def _coerced(kind: type[Record], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a record's fields for text, booleans and numbers: None where a value is of
+    another type, but the text of any value where text is declared."""
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        value = values.get(field.name)
+        if field.type == str | None:
+            found[field.name] = None if value is None else str(value)
+        elif field.type in _TYPES:
+            found[field.name] = value if type(value) in _TYPES[field.type] else None
+    return found
+
+
+def _name_from(argv: Sequence[str]) -> str:
+    """The script or module that a command line runs: comparable runs mostly share it."""
+    words = iter(argv)
+    for word in words:
+        if word == "-m":
+            return next(words, "unknown")
+        if word == "-c":
+            return "-c"
+        if word and not word.startswith("-"):
+            name = os.path.basename(word)
+            if not name.startswith("python"):
+                return name
+    return "unknown"
+
+
+def environment_of(timeline: Timeline, run: RunMetadata) -> Environment:
+    """The machine and the versions, as the lead process recorded them."""
+    lead = lead_process(timeline)
+    facts = {
+        **(lead.facts if lead is not None else {}),
+        **run.tool_versions,
+        "num_threads": _mapping(lead, "numerics_flags").get("num_threads"),
+    }
+    torch = lead.torch if lead is not None else None
+    if torch is not None:
+        facts |= {"torch": torch.torch, "torch_git": torch.torch_git}
+    if lead is not None and lead.started is not None and facts.get("python") is None:
+        facts["python"] = lead.started.python
+    gpus = facts.get("gpus")
+    return Environment(
+        **_coerced(Environment, facts),
+        gpus=tuple(cast(Sequence[Any], plain(gpus))) if isinstance(gpus, (list, tuple)) else None,
+        hooks_available=dict(torch.hooks) if torch is not None else None,
+        compile_flags=plain(dict(_mapping(lead, "compile"))),
+    )
 
 
 def amended(

@@ -33,8 +33,7 @@ from compilediag.receipt.schema.compiles import (
 from compilediag.receipt.schema.record import record_from
 from compilediag.rules.breaks.text import read_break
 from compilediag.rules.diagnose import Diagnosis
-from compilediag.timeline.breaks import BreakLine
-from compilediag.timeline.frames import is_compile, is_recompile
+from compilediag.timeline.frames import BreakLine, is_compile, is_recompile
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import BreakSite, Compile, Timeline
 from compilediag_harness.wire import plain

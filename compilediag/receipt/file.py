@@ -1,4 +1,9 @@
-"""Receipts on disk: written whole or not at all, and read back."""
+"""Receipts on disk: written whole or not at all, and read back, of every version of the format.
+
+A newer minor version is read without the fields that are new in it; a newer major version is
+refused. No field was renamed so far: who renames one says with `msgspec.field(name=)` how it is
+written, and reads both names where the old one was released.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from typing import Any, cast
 
 import msgspec
 
-from compilediag.errors import OutputUnwritable, ReceiptUnreadable
+from compilediag.errors import OutputUnwritable, ReceiptTooNew, ReceiptUnreadable
 from compilediag.readers.lines import map_json, without_surrogates
 from compilediag.receipt.locate import AnyPath, find_receipt
 from compilediag.receipt.schema.receipt import (
@@ -22,7 +27,6 @@ from compilediag.receipt.schema.receipt import (
     SCHEMA_VERSION,
     Receipt,
 )
-from compilediag.receipt.versions import is_newer, receipt_of
 from compilediag_harness.base import atomic_write
 
 LARGEST_BYTES = 64 * 1024 * 1024
@@ -30,6 +34,14 @@ LARGEST_BYTES = 64 * 1024 * 1024
 
 STALE_S = 3600.0
 """A temporary file this old was left by a writer that was killed."""
+
+MAX_DIGITS = 6
+"""Of a part of a version."""
+
+
+ADDED_TO_LANE: dict[str, tuple[int, int]] = {}
+"""Fields of the lane that came after 1.0, by path ("numerics_flags.mode"), with the version that
+brought each: receipts before it have no value of it."""
 
 
 def to_json(receipt: Receipt) -> bytes:
@@ -115,13 +127,11 @@ def receipt_from(content: bytes, name: str) -> Receipt:
         ReceiptUnreadable: it is not a receipt.
         ReceiptTooNew: a newer major version wrote it.
     """
-    try:
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         receipt = msgspec.json.decode(content, type=Receipt)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return receipt_of(_decoded(content, name), name)
-    versions = (receipt.schema, receipt.schema_version, receipt.min_reader_version)
-    if versions == (SCHEMA, SCHEMA_VERSION, MIN_READER_VERSION):
-        return receipt
+        versions = (receipt.schema, receipt.schema_version, receipt.min_reader_version)
+        if versions == (SCHEMA, SCHEMA_VERSION, MIN_READER_VERSION):
+            return receipt
     return receipt_of(_decoded(content, name), name)
 
 
@@ -166,3 +176,41 @@ def _why_unreadable(error: json.JSONDecodeError, file: str) -> str:
     if any(folder.glob("journal-*")):
         reason += f"; `compilediag analyze {folder}` makes it again from the run's journals"
     return f"{file} is not readable as JSON: {reason}."
+
+
+def version_of(text: object) -> tuple[int, int] | None:
+    """The version as numbers, (1, 0) for "1.0"; None for anything else."""
+    major, _, minor = text.partition(".") if isinstance(text, str) else ("", "", "")
+    readable = all(part.isdecimal() and len(part) <= MAX_DIGITS for part in (major, minor))
+    return (int(major), int(minor)) if readable else None
+
+
+def is_newer(receipt: Receipt) -> bool:
+    """Whether a newer minor version wrote it: the file may hold more than the receipt."""
+    written, ours = version_of(receipt.schema_version), version_of(SCHEMA_VERSION)
+    return written is not None and ours is not None and written > ours
+
+
+def receipt_of(raw: object, name: str) -> Receipt:
+    """Decoded JSON as a Receipt; `name` is what errors call it.
+
+    Raises:
+        ReceiptTooNew: a newer major version wrote it, or it requires a newer reader.
+        ReceiptUnreadable: it is not a receipt.
+    """
+    if not isinstance(raw, dict) or cast(dict[str, Any], raw).get("schema") != SCHEMA:
+        raise ReceiptUnreadable(f"{name} is not a compilediag receipt.")
+    document = cast(dict[str, Any], raw)
+    written, ours = version_of(document.get("schema_version")), version_of(SCHEMA_VERSION)
+    if ours is None or written is None:
+        raise ReceiptUnreadable(f"{name} has no schema version that can be read.")
+    needed = version_of(document.get("min_reader_version")) or (written[0], 0)
+    if max(needed, (written[0], 0)) > ours:
+        raise ReceiptTooNew(
+            f"{name} has schema version {written[0]}.{written[1]} and this compilediag reads "
+            f"{ours[0]}.{ours[1]}: upgrade compilediag to read it."
+        )
+    try:
+        return msgspec.convert(document, Receipt)
+    except msgspec.ValidationError as error:
+        raise ReceiptUnreadable(f"{name} is not a valid receipt: {error}.") from error

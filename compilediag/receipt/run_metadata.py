@@ -125,16 +125,11 @@ def provenance_from(variables: Mapping[str, str]) -> Provenance:
     CI service only where neither names anything, because a mix of two sources fits no commit."""
     blob = _blob(variables.get(BLOB, ""))
     ours = {key: variables.get(name) or blob.get(key) for key, name in OURS.items()}
-    return _provenance(ours) or _from_service(variables) or Provenance()
-
-
-def _from_service(variables: Mapping[str, str]) -> Provenance | None:
-    for names in SERVICES:
-        values = {key: variables.get(name) or None for key, name in names.items()}
-        if values["commit"]:
-            values["branch"] = values["branch"] or values.get("other_branch")
-            return _provenance(values)
-    return None
+    services = ({k: variables.get(name) for k, name in names.items()} for names in SERVICES)
+    service = next((values for values in services if values["commit"]), None)
+    service = service or {}
+    branch = service.get("branch") or service.get("other_branch")
+    return _provenance(ours) or _provenance({**service, "branch": branch}) or Provenance()
 
 
 def _provenance(values: Mapping[str, Any]) -> Provenance | None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from compilediag.json_document import Document
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import Record, record_from
+from compilediag.rules.changes import expression_of
 from compilediag.timeline.invocations import varying_sizes
 from compilediag_harness.shapes.buckets import evaluate, multiples_of, plan, powers_of_two
 from compilediag_harness.shapes.grids import plan_grid
@@ -125,21 +126,13 @@ def bucket_plans(receipt: Receipt, limits: PlanLimits) -> tuple[PlanRecord, ...]
             calls.setdefault((event.frame.file, event.frame.line), event.entered_at)
     for at, item in enumerate(found):
         call = calls.get((item.file, item.line))
-        held_by = None if call is None else _called_expression(call.text)
-        if call is not None and held_by is not None:
-            found[at] = replace(item, held_by=held_by, called_at=f"{call.file}:{call.line}")
+        tree = None if call is None else expression_of(call.text)
+        # `self.model` of "self.model(x)"; nothing where it cannot be assigned to.
+        held_by = tree.func if isinstance(tree, ast.Call) else None
+        if call is not None and isinstance(held_by, (ast.Name, ast.Attribute)):
+            place = f"{call.file}:{call.line}"
+            found[at] = replace(item, held_by=ast.unparse(held_by), called_at=place)
     return tuple(sorted(found, key=lambda item: -sum(item.calls.values())))
-
-
-def _called_expression(text: str) -> str | None:
-    """`self.model` of "self.model(x)"; None of what cannot be assigned to."""
-    try:
-        call = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, (ast.Name, ast.Attribute)):
-        return None
-    return ast.unparse(call.func)
 
 
 def _from_fixed(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
@@ -184,17 +177,15 @@ def _from_recompiles(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecor
 def _planned(
     name: str, file: str | None, line: int | None, varying: VaryingSizesRecord, limits: PlanLimits
 ) -> PlanRecord:
-    found = PlanRecord(
+    found = record_from(
+        PlanRecord,
+        varying,
         name=name,
         file=file,
         line=line,
         held_by=None,
         called_at=None,
-        dims=varying.dims,
-        sizes=varying.sizes,
-        counts=varying.counts,
         complete=True,
-        other_calls=varying.other_calls,
         fixed=None,
         padded_calls=0,
         buckets=None,

@@ -237,11 +237,32 @@ def find_unwritten(timeline: Timeline) -> Iterable[Finding]:
     )
 
 
+_HALVES: Mapping[str, tuple[str, str, Severity | None]] = {
+    "dangling": (
+        "the cache entry of {whom} refers to graphs that are gone",
+        "keep the folders aotautograd and fxgraph of the cache together: empty both or neither",
+        None,
+    ),
+    "not_saved": (
+        "{whom} is traced at every start: its backward never runs, so it gets no cache entry",
+        "call it under torch.no_grad() where no gradient is needed",
+        None,
+    ),
+    "traced_again": (
+        "{whom} was traced again, and the resulting graphs were in the cache",
+        (
+            "start once more: the entry is written now; where the next start misses it again, "
+            "`compilediag diff` of both runs shows what differs"
+        ),
+        "info",
+    ),
+}
+"""What is said of each kind, what to do, and its severity where that is another one."""
+
+
 def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
     """CD614: one cache had what an earlier start made, the other had not."""
-    dangling: list[tuple[ProcessCaches, CacheLookedUp]] = []
-    saved: list[tuple[ProcessCaches, CacheLookedUp]] = []
-    unsaved: list[tuple[ProcessCaches, CacheLookedUp]] = []
+    halves: dict[str, list[tuple[ProcessCaches, CacheLookedUp]]] = {kind: [] for kind in _HALVES}
     for part in timeline.caches:
         # torch 2.7 does not record that AOTAutograd had an entry, but the look for its graph.
         gone = {
@@ -249,41 +270,33 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
             for each in part.lookups
             if each.within == AOT_AUTOGRAD and each.outcome == MISS
         }
+        written = {(item.cache, item.epoch, item.compile_id) for item in part.writes or ()}
+        ended = timeline.processes[part.process].ended is not None
         for lookup, graphs in _with_graphs(part):
             if lookup.status == HIT or (lookup.epoch, lookup.compile_id) in gone:
-                dangling.append((part, lookup))
+                halves["dangling"].append((part, lookup))
             elif graphs and all(item.outcome == HIT for item in graphs) and part.writes is not None:
-                wanted = (AOT_AUTOGRAD, lookup.epoch, lookup.compile_id)
-                if wanted in [(item.cache, item.epoch, item.compile_id) for item in part.writes]:
-                    saved.append((part, lookup))
-                elif _had_no_backward(timeline, part, lookup):
-                    unsaved.append((part, lookup))
-    if dangling:
-        yield _half(
-            timeline,
-            dangling,
-            "dangling",
-            "the cache entry of {whom} refers to graphs that are gone",
-            "keep the folders aotautograd and fxgraph of the cache together: empty both or neither",
-        )
-    if unsaved:
-        yield _half(
-            timeline,
-            unsaved,
-            "not_saved",
-            "{whom} is traced at every start: its backward never runs, so it gets no cache entry",
-            "call it under torch.no_grad() where no gradient is needed",
-        )
-    if saved:
-        yield _half(
-            timeline,
-            saved,
-            "traced_again",
-            "{whom} was traced again, and the resulting graphs were in the cache",
-            "start once more: the entry is written now; where the next start misses it again, "
-            "`compilediag diff` of both runs shows what differs",
-            severity="info",
-        )
+                if (AOT_AUTOGRAD, lookup.epoch, lookup.compile_id) in written:
+                    halves["traced_again"].append((part, lookup))
+                # torch saves the entry of a graph that needs gradients when its backward compiles.
+                elif ended and all(i.forward for i in _compiles(timeline, [(part, lookup)])):
+                    halves["not_saved"].append((part, lookup))
+    for kind, found in halves.items():
+        if found:
+            title, fix, severity = _HALVES[kind]
+            compiles = _compiles(timeline, found)
+            yield make_finding(
+                timeline,
+                "CD614",
+                title.format(whom=_named(compiles)),
+                fix,
+                location=_location(compiles),
+                severity=severity,
+                count=len(found),
+                steps=[item.step for item in compiles],
+                cost_s=_paid_s(compiles, _COMPILED_AGAIN if kind == "dangling" else _TRACED_AGAIN),
+                evidence={"kind": kind, "compile_ids": _ids(found)},
+            )
 
 
 def _with_graphs(part: ProcessCaches) -> Iterator[tuple[CacheLookedUp, list[CacheLookedUp]]]:
@@ -301,35 +314,6 @@ def _with_graphs(part: ProcessCaches) -> Iterator[tuple[CacheLookedUp, list[Cach
     for compiled, miss in misses.items():
         own = graphs.get(compiled, [])
         yield miss, ([] if any(item.key in made for item in own) else own)
-
-
-def _had_no_backward(timeline: Timeline, part: ProcessCaches, lookup: CacheLookedUp) -> bool:
-    """torch saves the entry of a graph that needs gradients when its backward compiles."""
-    ended = timeline.processes[part.process].ended is not None
-    return ended and all(item.forward for item in _compiles(timeline, [(part, lookup)]))
-
-
-def _half(
-    timeline: Timeline,
-    found: Found,
-    kind: str,
-    title: str,
-    fix: str,
-    severity: Severity | None = None,
-) -> Finding:
-    compiles = _compiles(timeline, found)
-    return make_finding(
-        timeline,
-        "CD614",
-        title.format(whom=_named(compiles)),
-        fix,
-        location=_location(compiles),
-        severity=severity,
-        count=len(found),
-        steps=[item.step for item in compiles],
-        cost_s=_paid_s(compiles, _COMPILED_AGAIN if kind == "dangling" else _TRACED_AGAIN),
-        evidence={"kind": kind, "compile_ids": _ids(found)},
-    )
 
 
 def _compiles(timeline: Timeline, found: Found) -> list[Compile]:
@@ -360,11 +344,3 @@ def _ids(found: Found) -> list[str]:
 
 
 RULES: tuple[Rule, ...] = (find_bypasses, find_unwritten, find_half_hits)
-
-_CACHE = "about the caches between starts: a trial has empty caches"
-WHY: Mapping[str, str] = {
-    "CD611": "about what torch caches between starts: a trial has empty caches",
-    "CD613": _CACHE,
-    "CD614": _CACHE,
-}
-"""Why no change can be tried."""

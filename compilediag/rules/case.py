@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, FindingRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import Change, Edit
+from compilediag.rules.changes import Change, Edit, expression_of
 from compilediag.rules.facts import is_integer, is_number
 from compilediag_harness.wire import ArgumentChange, Location, resumed_function
 
@@ -156,7 +156,7 @@ class SourceCall:
     @classmethod
     def of(cls, place: EnteredAt | None) -> SourceCall | None:
         """None where it is not known, or its text is no whole call."""
-        tree = _parsed(place.text) if place is not None else None
+        tree = expression_of(place.text) if place is not None else None
         if place is None or not isinstance(tree, ast.Call):
             return None
         plain = [(n, each) for n, each in enumerate(tree.args) if not isinstance(each, ast.Starred)]
@@ -165,7 +165,7 @@ class SourceCall:
         parameters = {
             item.parameter: ast.unparse(value)
             for item in place.arguments
-            if (value := _parsed(item.expression)) is not None
+            if (value := expression_of(item.expression)) is not None
         }
         return cls(place, tree, arguments, parameters)
 
@@ -214,13 +214,6 @@ class SourceCall:
 
 def _keyword(call: ast.Call, name: str) -> ast.keyword:
     return next(each for each in call.keywords if each.arg == name)
-
-
-def _parsed(text: str) -> ast.expr | None:
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
-        return None
 
 
 def calls_of(case: Case) -> list[SourceCall]:

@@ -47,12 +47,18 @@ class Edit:
     `torch`."""
 
 
+def expression_of(text: str) -> ast.expr | None:
+    """The tree of an expression; None where the text is none."""
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
 def normalized(text: str) -> str:
     """An expression as `ast.unparse` writes it; the text itself where it is none."""
-    try:
-        return ast.unparse(ast.parse(text.strip(), mode="eval"))
-    except (SyntaxError, ValueError):
-        return text
+    tree = expression_of(text)
+    return text if tree is None else ast.unparse(tree)
 
 
 def by_file(edits: Iterable[Edit]) -> dict[str, list[Edit]]:

@@ -1,5 +1,6 @@
 """What compiling costs, where something can be done about it (CD601 to CD604), and evaluating the
-guards of compiled frames (CD621).
+guards of compiled frames (CD621); ranks that compile while the others wait for them in the next
+collective (CD641).
 
 What makes compiling long is for information: a program that compiles long is not wrong. Kernels
 that are built or tuned are counted apart: equal ones are built once, however often a graph has one.
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from compilediag.diagnosis.figures.compile_costs import (
     CompileSeconds,
@@ -20,7 +22,7 @@ from compilediag.diagnosis.figures.compile_costs import (
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import make_finding, pick, plural, shorten
 from compilediag.timeline.timeline import Compile, Timeline
-from compilediag_harness.wire import GuardsEvaluated, Location
+from compilediag_harness.wire import Location
 
 WORTH_S = 2.0
 """Less is not worth a reader's time."""
@@ -211,7 +213,13 @@ def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
     if evaluated < MIN_GUARDS or len(steps) < MIN_STEPS:
         return
     first = known[0]
-    line = _line(dearest)
+    # The line that reads the Python values that most of its guards are about.
+    kinds = dict(zip(dearest.kinds, dearest.counts, strict=False))
+    lines = list(zip(dearest.lines, dearest.line_counts, strict=False))
+    constants = sum(count for kind, count in kinds.items() if kind in CONSTANTS)
+    fewest = min([constants, *(count for _, count in lines[:1])])
+    most = dearest.evaluated and lines and fewest >= MOST * dearest.evaluated
+    line = lines[0][0] if most else None
     yield make_finding(
         timeline,
         "CD621",
@@ -235,11 +243,8 @@ def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
                 }
                 for item in known[:5]
             ],
-            "kinds": dict(zip(dearest.kinds, dearest.counts, strict=False)),
-            "lines": [
-                {**pick(at, "file", "line"), "guards": count}
-                for at, count in zip(dearest.lines, dearest.line_counts, strict=False)
-            ],
+            "kinds": kinds,
+            "lines": [{**pick(at, "file", "line"), "guards": count} for at, count in lines],
             "in_python": dearest.in_python,
             "python_guards": list(dearest.python_texts),
             "before_graph_us": {
@@ -251,19 +256,186 @@ def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
     )
 
 
-def _line(guards: GuardsEvaluated) -> Location | None:
-    """The line that reads the Python values that most of a frame's guards are about."""
-    kinds = zip(guards.kinds, guards.counts, strict=False)
-    constants = sum(count for kind, count in kinds if kind in CONSTANTS)
-    first = next(zip(guards.lines, guards.line_counts, strict=False), None)
-    if first is None or not guards.evaluated or constants < MOST * guards.evaluated:
-        return None
-    line, count = first
-    return line if count >= MOST * guards.evaluated else None
-
-
 def _us(value: float) -> str:
     return f"{value / 1000:.1f} ms" if value >= 1000 else f"{value:.0f} us"
+
+
+# --- ranks --------------------------------------------------------------------------------------
+
+WAIT_S = 5.0
+"""Seconds of waiting from which on they are worth a reader's time: ranks that do the same differ
+by less, on a machine they share as well."""
+
+WAITED = 0.5
+"""Share of the difference that a rank's own steps must have become longer by, to have waited."""
+
+TIMEOUT_S = 600.0
+"""torch's default of NCCL, after which it ends the run; that of other backends is three times as
+long (`default_pg_nccl_timeout`, `default_pg_timeout`)."""
+
+NAMED = 8
+_TOGETHER = "call once on every rank, during warm-up, what only some of them compile"
+
+_RECOMPILE = (
+    "remove the recompile that only these ranks make: if it is for a size, call "
+    "torch._dynamo.maybe_mark_dynamic(x, dim) on every rank before the first call"
+)
+_COLLECTIVES = (
+    "torch._dynamo.config.enable_compiler_collectives has ranks agree on dynamic sizes, but only "
+    "with accelerators, and it hangs where a rank compiles alone"
+)
+
+_CACHES = (
+    "give all ranks one warm compile cache: set TORCHINDUCTOR_CACHE_DIR to a folder that all of "
+    "them read, and fill it by a run before"
+)
+_KEYS = (
+    "where devices are in the keys, torch.compiler.config.compile_on_one_rank = True keeps them "
+    "out (torch 2.15 or newer)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Ranks that compiled longer than another one did, in one step."""
+
+    step: int | None
+    """None: of the whole run, whose steps are not known."""
+    slow: tuple[int, ...]
+    waiting: tuple[int, ...]
+    seconds: float
+    """The longest compiling less the shortest."""
+
+
+def find_waits_for_compiles(timeline: Timeline) -> Iterable[Finding]:
+    """CD641, once a run, at the frame that the slow ranks spent most on."""
+    if not timeline.observes("metrics_rows"):
+        return
+    # Of every rank that has torch loaded: one that compiles nothing is there, and waits.
+    loaded = [item for item in timeline.processes if item.torch is not None]
+    ranks = {item.index: item.rank for item in loaded if item.rank is not None}
+    by_rank: dict[int, list[Compile]] = {rank: [] for rank in ranks.values()}
+    for item in timeline.compiles:
+        if item.process in ranks:
+            by_rank[ranks[item.process]].append(item)
+    waits = _waits(timeline, by_rank)
+    if not waits:
+        return
+    worst = max(waits, key=lambda wait: wait.seconds)
+    slow, other = (
+        [
+            item
+            for item in next((by_rank[rank] for rank in found if rank in by_rank), ())
+            if worst.step is None or item.step == worst.step
+        ]
+        for found in (worst.slow, worst.waiting)
+    )
+    # The frame on which a slow rank spent most beyond what a waiting one did, and its compiles.
+    more: dict[Location, float] = {}
+    for own, sign in ((slow, 1), (other, -1)):
+        for item in own:
+            if item.frame.file:
+                more[item.frame] = more.get(item.frame, 0.0) + sign * item.seconds
+    frame = max(more, key=lambda where: more[where], default=None)
+    compiles = [item for item in slow if item.frame == frame]
+    advice, caveat = _TOGETHER, None
+    if any(item.recompile is not None for item in compiles):
+        advice, caveat = _RECOMPILE, _COLLECTIVES
+    elif compiles and frame in {item.frame for item in other}:
+        advice, caveat = _CACHES, _KEYS
+    fatal = worst.seconds >= TIMEOUT_S
+    if fatal:
+        advice += "; or pass init_process_group(timeout=...) longer than the longest compile"
+    yield make_finding(
+        timeline,
+        "CD641",
+        _title(worst, fatal=fatal),
+        advice,
+        caveat=caveat,
+        location=frame,
+        severity="error" if fatal else None,
+        count=len(waits),
+        steps=(wait.step for wait in waits if wait.step is not None),
+        cost_s=sum(wait.seconds for wait in waits),
+        evidence={
+            "waits": [
+                pick(wait, "step", "slow", "waiting", "seconds")
+                for wait in sorted(waits, key=lambda wait: -wait.seconds)[:NAMED]
+            ],
+            "compile_ids": [item.compile_id for item in compiles][:NAMED],
+            "timeout_s": TIMEOUT_S,
+        },
+    )
+
+
+def _waits(timeline: Timeline, by_rank: Mapping[int, Sequence[Compile]]) -> list[Wait]:
+    """By step, where every rank made steps; else of the whole run."""
+    ranks = {process.index: process.rank for process in timeline.processes}
+    walls: dict[tuple[int, int], float] = {}
+    for step in timeline.steps:
+        rank = ranks.get(step.process)
+        if rank is not None:
+            walls[rank, step.number] = max(step.wall_s, walls.get((rank, step.number), 0.0))
+    if timeline.counted_ranks or not {rank for rank, _ in walls}.issuperset(by_rank):
+        seconds = {rank: sum(item.seconds for item in own) for rank, own in by_rank.items()}
+        found = _wait(None, {**seconds, **dict(timeline.counted_compile_s)})
+        return [] if found is None else [found]
+    by_step: dict[int, dict[int, float]] = {}
+    for rank, own in by_rank.items():
+        for item in own:
+            at = by_step.setdefault(item.step, {})
+            at[rank] = at.get(rank, 0.0) + item.seconds
+    waits: list[Wait] = []
+    for step, at in sorted(by_step.items()):
+        # A rank that was killed or ended before waits for nobody.
+        wait = _wait(step, {rank: at.get(rank, 0.0) for rank in by_rank if (rank, step) in walls})
+        if wait is None:
+            continue
+        # Only ranks whose own step became as long, else they meet in no collective. What a rank
+        # waits for may be in its next step.
+        waiting = tuple(
+            rank
+            for rank in wait.waiting
+            if walls.get((rank, step), 0.0) + walls.get((rank, step + 1), 0.0) - at.get(rank, 0.0)
+            >= WAITED * wait.seconds
+        )
+        if waiting:
+            waits.append(replace(wait, waiting=waiting))
+    return waits
+
+
+def _wait(step: int | None, seconds: Mapping[int, float]) -> Wait | None:
+    """None where nobody waits long, or there is nobody else."""
+    if len(seconds) < 2:
+        return None
+    most, least = max(seconds.values()), min(seconds.values())
+    if most - least < WAIT_S:
+        return None
+    middle = (most + least) / 2
+    slow = tuple(sorted(rank for rank, value in seconds.items() if value > middle))
+    waiting = tuple(sorted(rank for rank, value in seconds.items() if value <= middle))
+    return Wait(step, slow, waiting, most - least)
+
+
+def _title(wait: Wait, *, fatal: bool) -> str:
+    where = "" if wait.step is None else f" in step {wait.step}"
+    verb = "compiles" if len(wait.slow) == 1 else "compile"
+    consequence = (
+        f"{_named(wait.waiting)} waited"
+        if wait.step is not None
+        else "the others wait where they meet in a collective"
+    )
+    if fatal:
+        consequence += f", longer than NCCL's default timeout of {TIMEOUT_S:.0f} s"
+    return f"{_named(wait.slow)} {verb} {wait.seconds:.1f} s longer{where}: {consequence}"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) > 4:
+        return f"{plural(len(ranks), 'rank')} ({ranks[0]}, {ranks[1]}, …)"
+    return "ranks " + ", ".join(map(str, ranks))
 
 
 RULES: tuple[Rule, ...] = (
@@ -272,6 +444,3 @@ RULES: tuple[Rule, ...] = (
     find_autotuning,
     find_builds_without_cache,
 )
-
-WHY: Mapping[str, str] = {"CD621": "which values are guarded follows from what the code reads"}
-"""Why no change can be tried."""

@@ -22,9 +22,7 @@ from compilediag.rules import (
     fixed_shapes,
     limits,
     modes,
-    nothing_compiled,
     objects,
-    rank_waits,
     recompiles,
     steps,
     tensors,
@@ -35,7 +33,7 @@ from compilediag.rules.offers import with_levers
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, absorb, analysis_of
 from compilediag.rules.sizes import advice as sizes
 from compilediag.rules.sizes import lines as size_lines
-from compilediag.timeline.breaks import BreakLine
+from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import UserCall
 
@@ -66,7 +64,7 @@ ALL_RULES: tuple[Rule, ...] = (
     steps.find_compiles_in_steady_state,
     steps.find_compiles_in_timed_spans,
     costs.find_expensive_guards,
-    rank_waits.find_waits_for_compiles,
+    costs.find_waits_for_compiles,
     *fixed_shapes.RULES,
     steps.find_reads_in_model_time,
     steps.find_launch_times,
@@ -77,17 +75,15 @@ ALL_RULES: tuple[Rule, ...] = (
     *cudagraphs.RULES,
     *costs.RULES,
     *caches.RULES,
-    nothing_compiled.find_nothing_compiled,
     *evidence.RULES,
 )
 """In the order of the codes' families."""
 
-ALL_ABSORPTIONS: tuple[Absorption, ...] = (
+_ABSORPTIONS: tuple[Absorption, ...] = (
     *recompiles.ABSORBS,
     *breaks.ABSORBS,
     *evidence.ABSORBS,
     *size_lines.ABSORBS,
-    *nothing_compiled.ABSORBS,
 )
 """In the order in which they apply: a frame that ran eager absorbs only if no break explains it."""
 
@@ -109,11 +105,7 @@ class Diagnosis:
         return {what: each.id for each in reversed(self.findings) for what in each.about}
 
 
-def diagnose(
-    timeline: Timeline,
-    rules: Sequence[Rule] = ALL_RULES,
-    absorptions: Sequence[Absorption] = ALL_ABSORPTIONS,
-) -> Diagnosis:
+def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis:
     """Findings of all rules over a run, and what may be concluded from it."""
     analysis = analysis_of(timeline)
     found = [
@@ -121,19 +113,23 @@ def diagnose(
         for rule in rules
         for finding in (rule.find(analysis) if isinstance(rule, AnalysisRule) else rule(timeline))
     ]
-    for absorption in absorptions:
+    for absorption in _ABSORPTIONS:
         found = absorb(found, absorption)
     # Of steps and seconds that the record of the run does not have, zero would be a claim.
     stepped, measured = timeline.observes("steps"), timeline.observes("metrics_rows")
     known = [
-        replace(
-            each,
-            steps=each.steps if stepped else (),
-            cost_s=each.cost_s if measured else None,
-        )
+        replace(each, steps=each.steps if stepped else (), cost_s=each.cost_s if measured else None)
         for each in with_levers(found, timeline, analysis.causes)
     ]
-    ordered = sorted(_with_callers(known, analysis), key=_importance)
+    # Doubt about the evidence first, then seconds, then severity; else the rules' own order.
+    ordered = sorted(
+        _with_callers(known, analysis),
+        key=lambda each: (
+            not info(each.rule).blinds,
+            -(each.cost_s or 0.0),
+            SEVERITIES.index(each.severity),
+        ),
+    )
     findings = tuple(replace(each, id=f"F{n}") for n, each in enumerate(ordered, start=1))
     # Blind overrules findings: part of what happened was not seen. Information alone is clean.
     verdict: Verdict = "clean"
@@ -142,15 +138,6 @@ def diagnose(
     elif any(finding.severity != "info" for finding in findings):
         verdict = "findings"
     return Diagnosis(findings, verdict, analysis.agreement, analysis.causes)
-
-
-def _importance(finding: Finding) -> tuple[bool, float, int]:
-    """Doubt about the evidence first, then seconds, then severity; else the rules' own order."""
-    return (
-        not info(finding.rule).blinds,
-        -(finding.cost_s or 0.0),
-        SEVERITIES.index(finding.severity),
-    )
 
 
 class _Inside(NamedTuple):

@@ -7,13 +7,11 @@ import ast
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
 
-from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.conditions import condition_of
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.codes import ARGUMENTS
+from compilediag.diagnosis.guards.families import STRUCTURE
 from compilediag.rules.make_finding import short_place
 from compilediag.timeline.compiles import FrameId, frame_id_of
 from compilediag.timeline.ownership import ownership_of
@@ -33,24 +31,17 @@ _SUBSCRIPT = re.compile(r"\[[^\[\]]*\]")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b|.*(?:absent|present)$")
-_STRUCTURE = ("members", "keys", "missing", "length")
 
 
-class Break(NamedTuple):
-    """The graph break after which a compiled frame goes on."""
-
-    function: str
-    place: str
-
-
-def break_before(group: Group) -> Break | None:
-    """The graph break that made the value an argument: the frame goes on behind one, and the value
-    is no attribute or global, which the whole function would guard just as well."""
+def break_before(group: Group) -> tuple[str, str] | None:
+    """The function and place of the graph break that made the value an argument: the frame goes on
+    behind one, and the value is no attribute or global, which the whole function would guard just
+    as well."""
     frame = group.recompiles[0].frame
     found = _RESUMED.fullmatch(frame.function)
     if found is None or group.code not in ARGUMENTS:
         return None
-    return Break(found["function"], short_place(frame.file, found["line"]))
+    return found["function"], short_place(frame.file, found["line"])
 
 
 def is_held_by_package(group: Group) -> bool:
@@ -109,7 +100,7 @@ def is_callable(group: Group) -> bool:
 def is_container(group: Group) -> bool:
     """What changed is the length or the keys of a container."""
     shown = (group.first.expected or "", group.first.actual or "")
-    return group.kind in _STRUCTURE or any(map(_COUNTED.match, shown))
+    return group.kind in STRUCTURE or any(map(_COUNTED.match, shown))
 
 
 def is_read_by_package(group: Group) -> bool:
@@ -140,14 +131,6 @@ def is_filled_inside(group: Group) -> bool:
     return all(
         cause.expected == "None" and here in map(named, cause.writers) for cause in group.causes
     )
-
-
-def sizes_changed(pairs: Iterable[tuple[str | None, str | None]]) -> tuple[list[int], bool]:
-    """Of sizes before and after: the dimensions that changed, and whether 0 or 1 is among their
-    sizes, which torch takes for constants."""
-    changed = [item for pair in pairs for item in changed_dimensions(*pair)]
-    small = any({item.before, item.after} & {"0", "1"} for item in changed)
-    return sorted({item.dimension for item in changed}), small
 
 
 def memory_format(strides: str) -> str | None:

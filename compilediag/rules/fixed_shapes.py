@@ -8,13 +8,13 @@ where padding is most of what is computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace as replaced
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.codes import SIZES
+from compilediag.diagnosis.codes import LIMIT, SIZES
 from compilediag.diagnosis.figures.invocations import planned_padding
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.receipt.schema.evidence import PaddingEvidence
@@ -37,12 +37,7 @@ from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import BucketsImpossible, fewest
 from compilediag_harness.shapes.grids import plan_grid
-from compilediag_harness.wire import (
-    Location,
-    PaddedAxis,
-    PaddedDimension,
-    PaddedFunction,
-)
+from compilediag_harness.wire import Location, PaddedAxis, PaddedDimension, PaddedFunction
 
 MIN_STEPS = 4
 """Steps of a loop from which on it can be concluded that most of it was wasted."""
@@ -286,14 +281,7 @@ RULES: tuple[Rule, ...] = (
 
 # --- changes ------------------------------------------------------------------------------------
 
-WHY: Mapping[str, str] = {
-    "CD406": "the function must be told which rows are real",
-    "CD408": "which rows are computed again is part of the algorithm",
-    "CD409": "a different number of rows per call leaves no calls to compare",
-}
-"""Why no change can be tried, where there is none."""
-
-_RULES = SIZES | {"CD151", "CD152", "CD403"}
+_RULES = SIZES | LIMIT | {"CD403"}
 _PADS = (None, 0, 1)
 """The last row again; zeros, and ones: what a mask among the arguments has for padding."""
 

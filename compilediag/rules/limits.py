@@ -15,9 +15,9 @@ from dataclasses import replace as replaced
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.of_run import RunCauses
-from compilediag.diagnosis.causes.recompile import COMBINATION, causes_of
-from compilediag.diagnosis.codes import SHARED_CODE, SIZES, info
+from compilediag.diagnosis.causes.acts import COMBINATION
+from compilediag.diagnosis.causes.of_run import RunCauses, causes_of
+from compilediag.diagnosis.codes import LIMIT, SCALARS, SHARED_CODE, SIZES, info
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.case import FIRST_WITH_UNBACKED, Case
@@ -182,7 +182,7 @@ def values_seen(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str,
     seen: dict[str, set[str]] = {}
     for cause in (cause for item in recompiles for cause in causes.of(item)):
         known = {value for value in (cause.expected, cause.actual) if value is not None}
-        numbers = cause.rule == "CD107" and all(map(is_number, known))
+        numbers = cause.rule in SCALARS and all(map(is_number, known))
         if cause.variable and not cause.parts and not numbers and cause.rule not in SIZES:
             seen.setdefault(cause.variable, set()).update(known)
     return {variable: values for variable, values in seen.items() if len(values) > 1}
@@ -227,20 +227,12 @@ RULES: tuple[Rule, ...] = (find_armed_guards, find_variant_forecasts, find_limit
 
 # --- changes ------------------------------------------------------------------------------------
 
-WHY: Mapping[str, str] = {
-    COMBINATION: "none of the values that met has a change of its own",
-    "CD150": "no call has compiled it again yet: there is no recompile to remove",
-    "CD151": "each variant is needed, and no limit is reached",
-    "CD152": "new variants appear without end",
-}
-"""Why no change can be tried, where there is none."""
-
 _OPTION = "recompile_limit"
 
 
 def limit_changes(case: Case) -> Iterator[Change]:
     """What keeps a frame from running eager at the limit."""
-    if case.finding.rule not in ("CD151", "CD152"):
+    if case.finding.rule not in LIMIT:
         return
     causes = case.evidence.causes or [other.rule for other in case.receipt.findings]
     # In one object nothing is shared; `torch.compile` takes keywords about recompiles from 2.13 on.

@@ -16,7 +16,7 @@ from compilediag.diagnosis.findings import (
     place_of,
 )
 from compilediag.receipt.schema.compiles import FixRecord, Place
-from compilediag.timeline.breaks import BreakLine
+from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, ValueChange

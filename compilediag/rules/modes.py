@@ -109,14 +109,6 @@ def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
 
 
 _HYPERPARAMETER = re.compile(r".+\.param_groups\[\d+\]\['(\w+)'\]")
-WHY: Mapping[str, str] = {
-    "CD111": "each mode is different code and needs its own graph: one call in each mode "
-    "before the loop compiles them there",
-    "CD116": "what the optimizer holds there is not a number",
-    "CD153": "different terms of the loss are different backward graphs",
-    "CD190": "torch does not report what caused the recompile",
-}
-"""Why no change can be tried, where there is none."""
 
 
 def hyperparameter_changes(case: Case) -> Iterator[Change]:

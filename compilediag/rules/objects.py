@@ -66,10 +66,6 @@ DISTINCT = Advice(
 HOOKS_BEFORE = Advice("register all hooks before the first compiled call, and keep them")
 
 
-def _captured(group: Group) -> Told:
-    return "closure container", DISABLED_HOOK if is_of_hook(group) else KEPT_OUTSIDE
-
-
 def _argument(group: Group) -> Told:
     keyed = group.kind in ("members", "missing", "keys") or (
         group.kind == "length" and "key" in f"{group.first.expected}{group.first.actual}"
@@ -182,8 +178,11 @@ def unguarded_change(timeline: Timeline) -> Iterable[Finding]:
 
 
 RULES = (
-    RecompileRule("CD102", _captured),
-    RecompileRule("CD108", _argument, with_keywords),
+    RecompileRule(
+        "CD102",
+        lambda group: ("closure container", DISABLED_HOOK if is_of_hook(group) else KEPT_OUTSIDE),
+    ),
+    RecompileRule("CD108", _argument, (with_keywords,)),
     RecompileRule("CD110", _object),
     RecompileRule("CD112", lambda _: ("same code, another backend object", ONE_BACKEND)),
     RecompileRule("CD113", lambda _: ("inputs alias differently", DISTINCT)),
@@ -193,17 +192,6 @@ RULES = (
 
 
 # --- changes ------------------------------------------------------------------------------------
-
-WHY: Mapping[str, str] = {
-    "CD102": "what the container holds decides which code runs",
-    "CD108": "each length of the container, or set of its keys, is different code",
-    "CD110": "each callable is different code, and needs its own graph",
-    "CD112": "what is compiled anew has to be compiled once, outside: `fix` moves no code",
-    "CD113": "which of the tensors to copy is your decision",
-    "CD114": "different code runs with and without the value",
-    "CD115": "the hook has to be registered once, outside: `fix` moves no code",
-}
-"""Why no change can be tried, where there is none."""
 
 Shape = tuple[int, ...]
 Size = tuple[Key, int] | int

@@ -1,5 +1,5 @@
 """What may be tried to remove a finding, the cheapest first: variables of the environment, options
-of torch's configuration, what is done at the call, edits of the program; and why nothing can be.
+of torch's configuration, what is done at the call, edits of the program.
 
 A setting or change stands in its family only where it was seen to work for that kind of value and
 version of torch (`tests/end_to_end/test_levers.py` follows each setting); whether it works in this
@@ -10,7 +10,7 @@ and globals; overriding `recompile_limit` for single frames.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 from packaging.version import Version
@@ -21,21 +21,8 @@ from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules import (
-    caches,
-    costs,
-    evidence,
-    fixed_shapes,
-    limits,
-    modes,
-    nothing_compiled,
-    objects,
-    rank_waits,
-    steps,
-    tensors,
-    values,
-)
-from compilediag.rules.breaks import advice as breaks
+from compilediag.rules import fixed_shapes, limits, modes, objects, tensors, values
+from compilediag.rules.breaks import rule as breaks
 from compilediag.rules.case import Case, case_of, torch_version
 from compilediag.rules.changes import OVERRIDES, SOURCES, Change, variable
 from compilediag.rules.sizes import changes as sizes
@@ -72,7 +59,15 @@ def with_levers(
         elif version is not None:
             about = [each for each in finding.about if isinstance(each, CauseId)]
             own = [groups[each] for each in about if each in groups]
-            found = [*_settings([part for group in own for part in group.parts], version)]
+            parts = [part for group in own for part in group.parts]
+            for value_of, name in _LEVERS:
+                values_of = [value_of(part, version) for part in parts]
+                known = [value for value in dict.fromkeys(values_of) if value is not None]
+                # Only what removes every cause: the sources of all of them in one variable.
+                if known and None not in values_of:
+                    frames = ">=0:" if name == OVERRIDES else ""
+                    listed = ",".join(f"{frames}{value}" for value in known)
+                    found.append(CandidateRecord("environment", name, listed, _RISKS[name]))
         # A line that needs the number of a size needs it under any setting.
         needed = GuardEvidence.of(finding.evidence).size_needed
         if version is None or finding.severity == "info" or needed or not found:
@@ -80,17 +75,6 @@ def with_levers(
         else:
             fix = replace(finding.fix, candidates=tuple(dict.fromkeys(found)))
             yield replace(finding, fix=fix)
-
-
-def _settings(parts: Iterable[Group], version: Version) -> Iterator[CandidateRecord]:
-    """Only what removes every cause: the sources of all of them in one variable."""
-    members = [*parts]
-    for value_of, name in _LEVERS:
-        found = [value for part in members if (value := value_of(part, version)) is not None]
-        if found and len(found) == len(members):
-            frames = ">=0:" if name == OVERRIDES else ""
-            listed = ",".join(f"{frames}{value}" for value in dict.fromkeys(found))
-            yield CandidateRecord("environment", name, listed, _RISKS[name])
 
 
 # --- changes ------------------------------------------------------------------------------------
@@ -117,23 +101,6 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
 )
 """In the order of trying."""
 
-_WHY: Mapping[str, str] = {
-    **values.WHY,
-    **objects.WHY,
-    **tensors.WHY,
-    **sizes.WHY,
-    **modes.WHY,
-    **limits.WHY,
-    **breaks.WHY,
-    **steps.WHY,
-    **fixed_shapes.WHY,
-    **caches.WHY,
-    **costs.WHY,
-    **rank_waits.WHY,
-    **nothing_compiled.WHY,
-    **evidence.WHY,
-}
-
 
 def changes_for(finding: FindingRecord, receipt: Receipt) -> tuple[Change, ...]:
     """What may remove a finding in the receipt's version of torch, in the order of trying."""
@@ -145,9 +112,3 @@ def changes_for(finding: FindingRecord, receipt: Receipt) -> tuple[Change, ...]:
     if case is not None:
         found += [change for make in _MAKERS for change in make(case)]
     return tuple(dict.fromkeys(found))
-
-
-def why_unchangeable(rule: str) -> str | None:
-    """Why a finding of a rule can have no change; None for rules whose findings always have
-    one where the program's text has the usual form."""
-    return _WHY.get(rule)

@@ -55,8 +55,8 @@ class RecompileRule(AnalysisRule):
 
     code: str
     tell: Callable[[Group], Told]
-    enrich: Callable[[Finding, Group, Timeline], Finding] | None = None
-    """Adds to a finding what else is recorded about it in the run."""
+    enrich: tuple[Callable[[Finding, Group, Timeline], Finding], ...] = ()
+    """Each adds to a finding what else is recorded about it in the run."""
     tells_of_breaks: bool = False
     """Its words are also for what is carried over a graph break."""
 
@@ -64,7 +64,9 @@ class RecompileRule(AnalysisRule):
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
             found = _finding(timeline, group, *self._told(group))
-            yield found if self.enrich is None else self.enrich(found, group, timeline)
+            for enrich in self.enrich:
+                found = enrich(found, group, timeline)
+            yield found
 
     def _told(self, group: Group) -> Told:
         if group.act is not None:
@@ -73,8 +75,9 @@ class RecompileRule(AnalysisRule):
         broken = None if self.tells_of_breaks else break_before(group)
         if broken is not None:
             carried = group.variable.startswith(TEMPORARY)
+            function, place = broken
             fix, caveat = (_BEHIND_BREAK if carried else _BEFORE_BREAK).filled(
-                place=broken.place, function=broken.function, first=WAYS.split(fix)[0]
+                place=place, function=function, first=WAYS.split(fix)[0]
             )
         words = _words(group)
         advice = Advice(fix.format(**words), None if caveat is None else caveat.format(**words))
@@ -165,7 +168,7 @@ def _finding(timeline: Timeline, group: Group, title: str, advice: Advice) -> Fi
                 for writer, evidence in group.writers
             ],
         },
-        changed=group.changed,
+        changed=first.changed,  # of the recompile whose values are shown
         about=tuple(part.id for part in group.parts),
     )
     known = group.act if group.act is not None and group.act.lines == 1 else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from statistics import median
 
@@ -381,15 +381,3 @@ def find_data_bound_steps(timeline: Timeline) -> Iterable[Finding]:
             "steps": len(steps),
         },
     )
-
-
-WHY: Mapping[str, str] = {
-    "CD301": "what removes it is a rewrite of this code, which `fix` leaves to you",
-    "CD302": "a compile has to happen once; an earlier call would be one more call in the program",
-    "CD303": "what is slow in it has its own finding",
-    "CD304": "the cause of the slow steps has its own finding",
-    "CD306": "whether the batch of an earlier step is still in use nothing shows",
-    "CD307": "loading data is not compiled code; workers save time, which no count shows",
-    "CD308": "the order in which parts of the program run is the author's decision",
-}
-"""Why no change can be tried."""

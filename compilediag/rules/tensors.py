@@ -84,12 +84,6 @@ def _metadata(group: Group) -> Told:
     return title, ONE_KIND.filled(aspect=aspect)
 
 
-WHY: Mapping[str, str] = {
-    "CD103": "where the tensor is allocated is for you to move: `fix` moves no code",
-    "CD106": "each kind of tensor needs its own graph, and the program passes a different kind",
-}
-"""Why no change can be tried, where there is none."""
-
 _INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 _FLOATS = ("float64", "float32", "bfloat16", "float16")
 _COPY = "a copy of the tensor per call, unless it already has this form"
@@ -100,8 +94,16 @@ def tensor_changes(case: Case) -> Iterator[Change]:
     if case.finding.rule != "CD106":
         return
     argument = argument_of(case.source) if case.values else None
-    if case.kind == "requires_grad":
-        yield from _requires_grad(case)
+    tensor = marked(case.source, ()) if case.kind == "requires_grad" else None
+    if tensor is not None and case.function is not None:
+        before, (name,), passing = named_before(case, [tensor])
+        code = "; ".join([*before, f"{name}.requires_grad_()"])
+        yield Change(
+            "call",
+            f"{code}  # before the call{case.call_place}{passing}",
+            "a gradient is computed for the input, which costs memory",
+            arguments=(ArgumentChange(case.function, tensor.argument, "requires_grad"),),
+        )
     elif argument is not None and case.kind == "stride":
         layout = memory_format(case.values[0][0])
         if layout is not None:
@@ -115,20 +117,6 @@ def tensor_changes(case: Case) -> Iterator[Change]:
                 widest = "int64" if names is _INTEGERS else min(seen, key=names.index)
                 action = f"to(torch.{widest})"
                 yield from changes_at_calls(case, argument, action, f"_.{action}", _COPY)
-
-
-def _requires_grad(case: Case) -> Iterator[Change]:
-    tensor = marked(case.source, ())
-    if tensor is None or case.function is None:
-        return
-    before, (name,), passing = named_before(case, [tensor])
-    code = "; ".join([*before, f"{name}.requires_grad_()"])
-    yield Change(
-        "call",
-        f"{code}  # before the call{case.call_place}{passing}",
-        "a gradient is computed for the input, which costs memory",
-        arguments=(ArgumentChange(case.function, tensor.argument, "requires_grad"),),
-    )
 
 
 RULES = (RecompileRule("CD103", _held), RecompileRule("CD106", _metadata))

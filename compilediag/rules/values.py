@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from packaging.version import Version
 
@@ -48,7 +48,7 @@ HELD_AS_TENSOR = Advice(
 )
 ALWAYS_A_TENSOR = Advice(
     "pass {name} as a tensor at every call, torch.tensor({i}), of the shape and dtype that it has "
-    "in the others",
+    "in the others"
 )
 SET_BEFORE = Advice(
     "set {name} before the first compiled call, to the value that {function} gives it"
@@ -189,15 +189,6 @@ def unspecialised_int(group: Group, version: Version) -> str | None:
 
 _EVERY_NAMESAKE = "holds for every compiled function with a variable of this name"
 _EVERY_FUNCTION = "holds for every compiled function, which may run slower"
-_NO_NUMBER = "the value is not a number, or it decides a branch"
-WHY: Mapping[str, str] = {
-    "CD101": f"{_NO_NUMBER}, or other code sees it change",
-    "CD104": f"{_NO_NUMBER}, or other parameters go with it",
-    "CD107": _NO_NUMBER,
-    "CD109": f"{_NO_NUMBER}, or other code sees it change",
-    "CD117": "each instance is different code, and needs its own graph",
-}
-"""Why no change can be tried, where there is none."""
 
 
 def setting_changes(case: Case) -> Iterator[Change]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 def export_line(setting: str, value: str) -> str:
     """What to type before the program is started. Values hold no character that is special between
-    double quotes (`diagnosis/levers.py`)."""
+    double quotes (`offers.py`)."""
     return f"export {setting}={value}" if value.isalnum() else f'export {setting}="{value}"'
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,23 +24,22 @@ if TYPE_CHECKING:
     from compilediag.timeline.timeline import Timeline
 
 
-class ProvenanceProbe:
-    """Calls git in a thread while the target runs: a large repository must not delay its start."""
+def provenance_probe(folder: str, digests: dict[str, str]) -> Callable[[], Provenance]:
+    """Calls git in a thread while the target runs: a large repository must not delay its start.
+    Gives what was read; only the digests when git took too long."""
+    found: list[Provenance] = []
 
-    def __init__(self, folder: str, digests: Mapping[str, str]) -> None:
-        self._digests = dict(digests)
-        self._facts: Provenance | None = None
+    def read() -> None:
+        found.append(read_provenance(folder, digests, os.environ))
 
-        def read() -> None:
-            self._facts = read_provenance(folder, self._digests, os.environ)
+    thread = threading.Thread(target=read, name="compilediag-git", daemon=True)
+    thread.start()
 
-        self._thread = threading.Thread(target=read, name="compilediag-git", daemon=True)
-        self._thread.start()
+    def result() -> Provenance:
+        thread.join(TIMEOUT_S)
+        return found[0] if found else Provenance(source_sha256=digests)
 
-    def result(self) -> Provenance:
-        """What was read; only the digests when git took too long."""
-        self._thread.join(TIMEOUT_S)
-        return self._facts or Provenance(source_sha256=self._digests)
+    return result
 
 
 MAX_SOURCES = 2_000
@@ -61,7 +60,17 @@ def with_sources(
     """
     root = root_of(folder) if provenance.source == "git" else None
     sources = _sources_of(timeline)
-    kept = _below(sources, folder) if root is None else without_ignored(root, _below(sources, root))
+    kept, changed = _below(sources, root or folder), list[str]()
+    if root is not None:
+        # 1 is git's answer where it ignores none of them; no answer counts as that.
+        listed = "\0".join(kept)
+        found = git(root, "check-ignore", "-z", "--stdin", stdin=listed, passing=(0, 1))
+        ignored = set(names(found or ""))
+        kept = [file for file in kept if file not in ignored]
+        # The tracked files at and below the folder; of the whole repository where it is not in it.
+        here = folder if root_of(folder) == root else root
+        found = git(here, *_CHANGED_FILES, "HEAD", "--", ".")
+        changed = [os.path.join(here, name) for name in names(found or "")]
     digests = {
         _relative(path, folder): _digest(path, started_unix if path.endswith(".py") else None)
         for path in kept[:MAX_SOURCES]
@@ -70,12 +79,6 @@ def with_sources(
     ended = [process.ended for process in timeline.processes if process.torch is not None]
     all_recorded = all(item is not None and item.sources is not None for item in ended)
     complete = bool(ended) and all_recorded and len(kept) <= MAX_SOURCES
-    changed: list[str] = []
-    if root is not None:
-        # The tracked files at and below the folder; of the whole repository where it is not in it.
-        here = folder if root_of(folder) == root else root
-        found = git(here, *_CHANGED_FILES, "HEAD", "--", ".")
-        changed = [os.path.join(here, name) for name in names(found or "")]
     for path in changed:
         unused = complete and path.endswith(".py")
         if is_code(path) and not unused and len(digests) < 2 * MAX_SOURCES:
@@ -264,13 +267,3 @@ def is_commit(text: str | None) -> bool:
 def names(output: str) -> list[str]:
     """The paths of an output of `-z`."""
     return [name for name in output.split("\0") if name]
-
-
-def without_ignored(root: str, files: Iterable[str]) -> list[str]:
-    """The files below the root of a repository that git does not ignore; all where it gives no
-    answer."""
-    files = list(files)
-    # 1 is git's answer where it ignores none of them.
-    found = git(root, "check-ignore", "-z", "--stdin", stdin="\0".join(files), passing=(0, 1))
-    ignored = set(names(found or ""))
-    return [file for file in files if file not in ignored]

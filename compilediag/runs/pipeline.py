@@ -35,11 +35,7 @@ Stage = Callable[[str], None]
 """Takes what is done next, for whoever waits."""
 
 
-def unwatched(_: str) -> None:
-    """The `Stage` of work that nobody waits for."""
-
-
-def receipt_of(timeline: Timeline, run: RunMetadata, stage: Stage = unwatched) -> Reported:
+def receipt_of(timeline: Timeline, run: RunMetadata, stage: Stage = lambda text: None) -> Reported:
     """All stages. `run` is what the events do not say."""
     stage(f"explaining {timeline.counts.recompiles} recompiles")
     diagnosis = diagnose(timeline)

@@ -1,20 +1,39 @@
 """The directory of a run: made before the target starts, never one that holds something else; what
-its processes left in it, read with a limit on everything; and files that a user names for ours."""
+its processes left in it, read with a limit on everything, kept open while the target runs (one that
+removes or replaces the directory takes no evidence with it), and linked from the receipt; and files
+that a user names for ours."""
 
 from __future__ import annotations
 
 import contextlib
+import mimetypes
 import os
 import re
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
+from pathlib import PurePath
+from typing import BinaryIO
 
-from compilediag.errors import OutputUnwritable, UsageError
-from compilediag.readers.storage import CHUNK_BYTES, join, names_in, open_regular, open_stream
+from compilediag.errors import CompilediagError, OutputUnwritable, UsageError
+from compilediag.readers.inputs import TEXT, TRACE, TRAIN, Input
+from compilediag.readers.journal import journal_names
+from compilediag.readers.storage import (
+    CHUNK_BYTES,
+    DIGEST_LIMIT_BYTES,
+    is_uri,
+    join,
+    names_in,
+    open_regular,
+    open_stream,
+    sha256_of,
+    size_of,
+)
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER, point_latest
-from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.receipt import Artifact, Receipt
 
 ARTIFACTS = "artifacts"
 TRACES, REPORTS, DEPYF = "torch_trace", "tlparse", "depyf"
@@ -32,13 +51,9 @@ MAX_FAULTS = 16
 
 
 def make_run_dir(output: str | None, name: str, *, now: float, pid: int) -> str:
-    """Creates the directory of one run and returns its absolute path.
-
-    Args:
-        output: the option of the user; None for `.compilediag/<utc>-<name>-<pid>`.
-        name: harmless characters only.
-        now: seconds since the epoch.
-        pid: makes the names of runs started in the same second differ.
+    """Creates the directory of one run and returns its absolute path: `output`, or
+    `.compilediag/<utc>-<name>-<pid>`, in which the pid makes the names of runs of one second
+    differ. `name`: harmless characters only; `now`: seconds since the epoch.
 
     Raises:
         UsageError: the directory is in use.
@@ -109,11 +124,7 @@ def save_receipt(receipt: Receipt, run_dir: str, *, latest: bool) -> str:
 
 
 def check_file(file: str, mark: str) -> None:
-    """An older file of ours is replaced; anything else there stays.
-
-    Args:
-        file: its path.
-        mark: what the first bytes of ours hold.
+    """An older file of ours, whose first bytes hold `mark`, is replaced; anything else stays.
 
     Raises:
         UsageError: something else is there.
@@ -183,3 +194,178 @@ def bytes_written(run_dir: str) -> int:
             if entry.is_file(follow_symlinks=False):
                 total += entry.stat(follow_symlinks=False).st_size
     return total
+
+
+# --- kept open while the target runs -----------------------------------------------------------
+
+LOOK_EVERY_S = 0.5
+MAX_KEPT = 256
+
+
+class KeptFiles:
+    """The files of one run directory, from the moment they were seen there."""
+
+    def __init__(self, run_dir: str) -> None:
+        self._run_dir = run_dir
+        self._files: dict[str, BinaryIO] = {}
+
+    def look(self) -> None:
+        """Opens the files that are new."""
+        for path in (*journal_names(self._run_dir), *text_logs(self._run_dir)):
+            name = os.path.basename(path)
+            if name not in self._files and len(self._files) < MAX_KEPT:
+                file = open_regular(os.path.join(self._run_dir, name))
+                if file is not None:
+                    self._files[name] = file
+
+    def close(self) -> None:
+        """Lets go of all files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    @property
+    def in_place(self) -> bool:
+        """The directory and every file in it are those that were seen."""
+        if not os.path.isdir(self._run_dir):
+            return False
+        for name, file in self._files.items():
+            try:
+                there = os.stat(os.path.join(self._run_dir, name), follow_symlinks=False)
+            except OSError:
+                return False
+            if not os.path.samestat(there, os.fstat(file.fileno())):
+                return False
+        return True
+
+    def rescue(self, name: str, now: float) -> str:
+        """Copies the files to a directory, in the place of the lost one where nothing is now, and
+        returns its path.
+
+        Raises:
+            OSError: there is no place for it.
+        """
+        folder = self._new_folder(name, now)
+        for file_name, file in self._files.items():
+            file.seek(0)
+            with open(os.path.join(folder, file_name), "wb") as copy:
+                shutil.copyfileobj(file, copy)
+        return folder
+
+    def _new_folder(self, name: str, now: float) -> str:
+        home = os.path.dirname(self._run_dir)
+        ours = os.path.basename(home) == RUNS_FOLDER  # made again; no folder of the program is
+        with contextlib.suppress(OSError):
+            if os.path.isdir(os.path.dirname(home) if ours else home):
+                os.makedirs(self._run_dir)
+                return self._run_dir
+        with contextlib.suppress(OSError, CompilediagError):
+            return make_run_dir(None, name, now=now, pid=os.getpid())
+        return tempfile.mkdtemp(prefix="compilediag-")
+
+
+# --- as links of the receipt -------------------------------------------------------------------
+
+ARTIFACT_LIMIT = 256
+
+REPORT_ROLES = {
+    "index.html": "tlparse_report",
+    "raw.jsonl": "tlparse_raw",
+    "compile_directory.json": "tlparse_directory",
+    "chromium_events.json": "tlparse_timeline",
+}
+"""Files of a tlparse report that are linked; its index leads to hundreds of others."""
+
+_SOURCE_ROLES = {TRACE: "torch_trace", TEXT: "torch_logs", TRAIN: "train_log"}
+_ROLES_BY_PREFIX = (
+    ("journal-", "journal"),
+    (TEXT_LOG_PREFIX, "torch_logs"),
+    (f"{ARTIFACTS}/{TRACES}", "torch_trace"),
+    (f"{ARTIFACTS}/profile-", "torch_profile"),
+    (f"{ARTIFACTS}/{DEPYF}/", "depyf"),
+    ("attach-fault-", "fault"),
+)
+
+
+def run_artifacts(run_dir: str) -> tuple[Artifact, ...]:
+    """The files of a run directory, at most `ARTIFACT_LIMIT`: journals and logs first."""
+    with os.scandir(run_dir) as entries:
+        paths = sorted(
+            entry.path
+            for entry in entries
+            if entry.is_file(follow_symlinks=False) and entry.name.endswith((".jsonl", ".txt"))
+        )
+    paths += report_files(run_dir)
+    artifacts = os.path.join(run_dir, ARTIFACTS)
+    for folder, below, names in os.walk(artifacts):
+        if folder == artifacts and REPORTS in below:
+            below.remove(REPORTS)
+        paths += [os.path.join(folder, name) for name in sorted(names)]
+    plain = [path for path in paths if not os.path.islink(path)]
+    return tuple(artifact_of(path, run_dir) for path in plain[:ARTIFACT_LIMIT])
+
+
+def report_files(run_dir: str) -> list[str]:
+    """The files of tlparse's reports in a run directory that a receipt links."""
+    folder = os.path.join(run_dir, ARTIFACTS, REPORTS)
+    try:
+        reports = sorted((name for name in os.listdir(folder) if name.isdecimal()), key=int)
+    except OSError:
+        return []
+    paths = [os.path.join(folder, report, name) for report in reports for name in REPORT_ROLES]
+    return [path for path in paths if os.path.isfile(path)]
+
+
+def artifact_of(path: str, run_dir: str) -> Artifact:
+    """A file of a run directory."""
+    uri = os.path.relpath(path, run_dir)
+    try:
+        size = os.path.getsize(path)
+    except OSError:
+        size = None
+    kind = "application/x-ndjson" if path.endswith(".jsonl") else mimetypes.guess_type(path)[0]
+    return Artifact(
+        role=role_of(uri),
+        uri=uri,
+        media_type=kind or "text/plain",
+        bytes=size,
+        sha256=_digest(path, size),
+    )
+
+
+def role_of(uri: str) -> str:
+    """The role of a file by its path in the run directory."""
+    path = PurePath(uri)
+    if path.parts[:2] == (ARTIFACTS, REPORTS):
+        return REPORT_ROLES.get(path.name, "other")
+    roles = (role for prefix, role in _ROLES_BY_PREFIX if path.as_posix().startswith(prefix))
+    return next(roles, "other")
+
+
+def source_artifacts(sources: Sequence[Input], folder: str) -> Iterator[Artifact]:
+    """The traces and logs that a receipt in `folder` was made of, at most `ARTIFACT_LIMIT`.
+
+    What lies at a URI has no digest: that would fetch it once more.
+    """
+    linked = [source for source in sources if source.kind in _SOURCE_ROLES]
+    for source in linked[:ARTIFACT_LIMIT]:
+        try:
+            size = size_of(source.path)
+        except OSError:
+            continue
+        remote = is_uri(source.path)
+        yield Artifact(
+            role=_SOURCE_ROLES[source.kind],
+            uri=source.path if remote else os.path.relpath(source.path, folder),
+            media_type="text/plain",
+            bytes=size,
+            sha256=None if remote else _digest(source.path, size),
+        )
+
+
+def _digest(path: str, size: int | None) -> str | None:
+    small = size is not None and size <= DIGEST_LIMIT_BYTES
+    if not small or (file := open_regular(path)) is None:
+        return None
+    with file:
+        return sha256_of(file)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -103,7 +102,8 @@ class WatchResult:
     @property
     def events(self) -> tuple[Event, ...]:
         """Every event, in order, as a journal would hold them."""
-        self._ended()
+        if self._wall_s is None:
+            raise RuntimeError("watch() has not ended: read what it has seen after the with block")
         return tuple(self._events)
 
     @property
@@ -131,7 +131,7 @@ class WatchResult:
         """Made when it is first read, and not before: the block may still go on."""
         from compilediag.receipt.run_metadata import RunMetadata
         from compilediag.runs.pipeline import receipt_identity, receipt_of
-        from compilediag.timeline.fold import fold
+        from compilediag.timeline.timeline import fold
         from compilediag_harness.redaction.redactor import secret_values
 
         status = "complete" if self._failure is None else "failed"
@@ -176,10 +176,6 @@ class WatchResult:
 
         write_receipt(self.receipt, Path(path))
         return Path(path)
-
-    def _ended(self) -> None:
-        if self._wall_s is None:
-            raise RuntimeError("watch() has not ended: read what it has seen after the with block")
 
     def __repr__(self) -> str:
         if self._wall_s is None:
@@ -246,12 +242,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         self._forget_calls = torch_calls.on_outermost_call(seen.called)
         return seen
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         from compilediag_harness import attach
 
         session, seen = self._session, self._seen
@@ -262,8 +253,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
             self._forget_calls()
         failure = None
         if error is not None:
-            text = "".join(traceback.format_exception(kind, error, trace))
-            failure = clip(text, FAILURE_LIMIT)
+            failure = clip("".join(traceback.format_exception(error)), FAILURE_LIMIT)
         try:
             attach.finish(session, failure)
         finally:

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 import time
-from types import TracebackType
 from typing import TextIO
 
 SILENT_S = 2.0
@@ -56,12 +55,7 @@ class WorkProgress:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._thread is not None:
             self._thread.join(_STOP_TIMEOUT_S)  # a terminal may take no output

@@ -5,6 +5,7 @@ made, and what was loaded."""
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -111,11 +112,10 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
     questions = {(item.epoch, item.compile_id): item for item in part.of(Recompiled)}
     rows, torch = rows_of(part, ahead=False), part.last(TorchSeen)
     # Lazily compiled backwards bear the compile id of their forward.
-    backward_s: dict[tuple[int, str], float] = {}
+    backward_s = defaultdict[tuple[int, str], float](float)
     for row in rows:
         if not row.forward:
-            key = (row.epoch, row.compile_id)
-            backward_s[key] = backward_s.get(key, 0.0) + row.seconds
+            backward_s[row.epoch, row.compile_id] += row.seconds
     has_rows = torch is None or torch.hooks.get("metrics_rows", True)
     # Rows made of a text log have no graph either: there a break means nothing for its frame.
     broken_ids = {(item.epoch, item.compile_id) for item in part.of(GraphBroke) if has_rows}
@@ -128,7 +128,7 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
             reason = row.fail_reason or "a graph break in a loop: the whole frame runs eager"
             row = replace(row, guarded=False, fail_reason=reason)
         question = questions.pop(key, None) if row.forward else None
-        made.append(_compile(row, question, backward_s.get(key, 0.0)))
+        made.append(_compile(row, question, backward_s[key]))
     # A question without a row: the process died, or the compile raised before its row was made.
     starts = {(item.epoch, item.compile_id): item for item in part.of(CompileStarted)}
     for key, item in questions.items():
@@ -185,14 +185,13 @@ def _compile(row: Compiled, question: Recompiled | None, backward_s: float) -> C
             entered_at=row.entered_at,
             entered_from=row.entered_from,
         )
+    kind = "first" if recompile is None else "recompile"
     if not row.forward:
         kind = "backward"
     elif _is_at_limit(row):
         kind = "limit"
     elif not row.guarded:
         kind = "failed"
-    else:
-        kind = "first" if recompile is None else "recompile"
     return extended(row, Compile, kind=kind, recompile=recompile)
 
 
@@ -263,19 +262,16 @@ class ProcessCaches:
         return {**dict(lookup.components), **dict((self.settings or {}).get(lookup.settings, ()))}
 
 
-def caches_of(part: ProcessEvents) -> ProcessCaches | None:
-    """The caches of a process; None where it looked nothing up."""
+def caches_of(part: ProcessEvents) -> list[ProcessCaches]:
+    """The caches of a process; empty where it looked nothing up."""
     lookups, writes = part.of(CacheLookedUp), part.of(CacheWritten)
     torch = part.last(TorchSeen)
     if not lookups and not writes:
-        return None
-    return ProcessCaches(
-        process=part.index,
-        lookups=tuple(lookups),
-        settings={item.digest: item.components for item in part.of(CacheSettingsRead)},
-        writes=tuple(writes) if torch is None or torch.hooks.get(CACHE_WRITES, True) else None,
-        folder=part.last(CacheFolderRead),
-    )
+        return []
+    settings = {item.digest: item.components for item in part.of(CacheSettingsRead)}
+    seen = tuple(writes) if torch is None or torch.hooks.get(CACHE_WRITES, True) else None
+    folder = part.last(CacheFolderRead)
+    return [ProcessCaches(part.index, tuple(lookups), settings, seen, folder)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,9 +289,9 @@ class Precompiled:
 def precompiled_of(part: ProcessEvents) -> list[Precompiled]:
     """The functions of a process, in the order in which they were loaded."""
     called = {item.function for item in part.of(PrecompiledCalled)}
-    entries: dict[Location, int] = {}
+    entries = Counter[Location]()
     for item in part.of(PrecompiledLoaded):
-        entries[item.function] = entries.get(item.function, 0) + item.entries
+        entries[item.function] += item.entries
     return [
         Precompiled(part.index, function, count, function in called)
         for function, count in entries.items()

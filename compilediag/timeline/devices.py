@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -55,7 +55,7 @@ def devices_of(process: int, reads: Iterable[DeviceMemoryRead]) -> list[DeviceUs
     by_device: dict[int, list[DeviceMemoryRead]] = {}
     for read in reads:
         by_device.setdefault(read.device, []).append(read)
-    return [_device(process, device, by_device[device]) for device in sorted(by_device)]
+    return [_device(process, device, own) for device, own in sorted(by_device.items())]
 
 
 def _device(process: int, device: int, reads: Sequence[DeviceMemoryRead]) -> DeviceUse:
@@ -152,33 +152,28 @@ class SyncLine:
     loop: int | None
     count: int
     most: int
-    """In the step that held most."""
     steps: tuple[int, ...]
     """Sampled steps that held any."""
     seconds: float | None = None
     """Inside the calls, in all of these steps; None where they were not timed in one of them."""
 
 
-def sample_of(process: int, event: SyncsSampled) -> SampledStep:
-    """One step. Tuples of different lengths come from a doctored record: what all have is kept."""
-    columns = event.places, event.kinds, event.loops, event.spans, event.counts
-    rows = list(zip(*columns, strict=False))
-    timed = len(event.seconds) == len(rows)
-    seconds = event.seconds if timed else (None,) * len(rows)
-    return SampledStep(
-        process,
-        event.step,
-        event.on_device,
-        event.complete,
-        tuple(
+def samples_of(process: int, events: Iterable[SyncsSampled]) -> Iterator[SampledStep]:
+    """The sampled steps. Tuples of different lengths come from a doctored record: what all have is
+    kept."""
+    for event in events:
+        columns = event.places, event.kinds, event.loops, event.spans, event.counts
+        rows = list(zip(*columns, strict=False))
+        timed = len(event.seconds) == len(rows)
+        seconds = event.seconds if timed else (None,) * len(rows)
+        sites = tuple(
             SyncSite(place, kind, loop or None, names, count, spent)
             for (place, kind, loop, names, count), spent in zip(rows, seconds, strict=True)
             if count > 0
-        ),
-        sum(event.seconds) if timed and event.complete else None,
-        event.noting_s,
-        event.packed,
-    )
+        )
+        spent_s = sum(event.seconds) if timed and event.complete else None
+        about = (event.step, event.on_device, event.complete)
+        yield SampledStep(process, *about, sites, spent_s, event.noting_s, event.packed)
 
 
 def lines_of(
@@ -195,19 +190,12 @@ def lines_of(
         by_step: Counter[int] = Counter()
         for step, site in found:
             by_step[step] += site.count
-        loops = [site.loop for _, site in found if site.loop is not None]
+        loop = next((site.loop for _, site in reversed(found) if site.loop is not None), None)
         seconds = [site.seconds for _, site in found if site.seconds is not None]
-        lines.append(
-            SyncLine(
-                place=place,
-                kind=kind,
-                loop=loops[-1] if loops else None,
-                count=sum(by_step.values()),
-                most=max(by_step.values()),
-                steps=tuple(sorted(by_step)),
-                seconds=sum(seconds) if len(seconds) == len(found) else None,
-            )
-        )
+        spent = sum(seconds) if len(seconds) == len(found) else None
+        counts = by_step.values()
+        steps = tuple(sorted(by_step))
+        lines.append(SyncLine(place, kind, loop, sum(counts), max(counts), steps, spent))
     return tuple(sorted(lines, key=lambda line: -line.count))
 
 
@@ -288,17 +276,11 @@ def cudagraphs_of(
     for compile_id, count in Counter(item.compile_id for item in recorded).items():
         total = sums.setdefault(compile_id, [0, 0, 0])
         total[0] = max(total[0], count)
-    return [
-        CudagraphRun(
-            process=process,
-            recorded=tuple(recorded),
-            counts={compile_id: GraphCounts(*total) for compile_id, total in sums.items()},
-            skips=None if last is None else last.skips,
-            live_graphs=None if last is None else last.live_graphs,
-            pool_bytes=None if last is None else last.pool_bytes,
-            lost=None if last is None else last.lost,
-        )
-    ]
+    counts = {compile_id: GraphCounts(*total) for compile_id, total in sums.items()}
+    ended = (None, None, None, None)
+    if last is not None:
+        ended = (last.skips, last.live_graphs, last.pool_bytes, last.lost)
+    return [CudagraphRun(process, tuple(recorded), counts, *ended)]
 
 
 def skip_reason(text: str) -> str | None:

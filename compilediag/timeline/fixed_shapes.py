@@ -79,7 +79,6 @@ class FixedShapeRun:
     other_batches: int = 0
     """Batches of sizes that came after the first `ASKED_KEPT`."""
     knee: KneeMeasured | None = None
-    """What was measured last."""
 
     @property
     def checked(self) -> PaddingChecked | None:

@@ -1,23 +1,172 @@
-"""The calls of compiled callables, from the batches in which they were recorded; those that a trial
-timed, with the records of trials of which the last one counts; and the sizes of their tensors that
-change from call to call. Sizes that are equal in every call are one: the rows of a batch and of its
-mask."""
+"""What was measured of the steps of a process: times, device times, disabled calls, hooks; and of
+the calls of compiled callables in them, from the batches in which they were recorded, those that a
+trial timed, what it found in their objects, and the sizes of their tensors that change from call to
+call. Sizes that are equal in every call are one: the rows of a batch and of its mask."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
+from compilediag.timeline.process import ProcessEvents
 from compilediag_harness.wire import (
     CallsTimed,
+    Compiled,
     CompiledCallsMade,
+    DeviceStepsTimed,
+    DisabledCallsEnded,
     EagerStanceCalls,
+    HooksFound,
     Location,
     StateRead,
-    TrialApplied,
+    StepsEnded,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One finished step; seconds, None for a phase that was not measured."""
+
+    process: int
+    number: int
+    end: float
+    wall_s: float
+    data_wait_s: float | None
+    optimizer_s: float | None
+    spans_s: float | None
+    compile_s: float
+    forward_s: float | None = None
+    backward_s: float | None = None
+    unsampled: bool = False
+    """Only its end is known, and its waits for data and spans; nothing of its calls."""
+    measuring_s: float = 0.0
+    """Seconds of our own work in it, where that was much."""
+    source: str = ""
+    """What marked it: "step()", "optimizer", "call"."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStep:
+    """Device seconds of one step, None for a phase it does not have."""
+
+    process: int
+    number: int
+    step_s: float
+    forward_s: float | None
+    backward_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallsOutside:
+    """The calls of one function behind `torch.compiler.disable` in one phase of the steps."""
+
+    process: int
+    function: Location
+    phase: str
+    count: int
+    total_s: float
+    longest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleHook:
+    """A hook of the program's on a compiled module or its parameters, when the process ended."""
+
+    process: int
+    kind: str
+    """"forward_hook", "backward_hook", "tensor_hook"...; see `HooksFound`."""
+    target: str
+    function: Location
+    disabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartialPhase:
+    """A phase of the steps that was measured in part."""
+
+    process: int
+    phase: str
+    missing: str
+
+
+def steps_of(part: ProcessEvents) -> list[Step]:
+    """Every step that ended, with the seconds that compiles took in it."""
+    compile_s = defaultdict[int, float](float)
+    for row in part.of(Compiled):
+        compile_s[row.step] += row.seconds
+    made: list[Step] = []
+    for batch in part.of(StepsEnded):
+        for offset, (end, wall_s) in enumerate(zip(batch.ends, batch.every_wall(), strict=False)):
+            number = batch.first + offset
+            made.append(
+                Step(
+                    process=part.index,
+                    number=number,
+                    end=end,
+                    wall_s=wall_s,
+                    data_wait_s=_at(batch.data_wait, offset),
+                    optimizer_s=_at(batch.optimizer, offset),
+                    spans_s=_at(batch.spans, offset),
+                    compile_s=compile_s[number],
+                    forward_s=_at(batch.forward, offset),
+                    backward_s=_at(batch.backward, offset),
+                    unsampled=batch.noted,
+                    measuring_s=0.0 if offset else batch.measuring_s,
+                    source=batch.source,
+                )
+            )
+    return made
+
+
+def _at(values: tuple[float, ...], index: int) -> float | None:
+    """None where the phase was not measured: an empty tuple is not zero seconds."""
+    return values[index] if index < len(values) else None
+
+
+def partial_phases_of(process: int, batches: Iterable[StepsEnded]) -> list[PartialPhase]:
+    """Phases that were measured in part, each once."""
+    missing = {name: why for batch in batches for name, why in batch.partial.items()}
+    return [PartialPhase(process, name, why) for name, why in missing.items()]
+
+
+def device_steps_of(process: int, batches: Iterable[DeviceStepsTimed]) -> list[DeviceStep]:
+    """The steps whose device time is known."""
+    return [
+        DeviceStep(process, *row)
+        for batch in batches
+        for row in zip(batch.steps, batch.step_s, batch.forward_s, batch.backward_s, strict=False)
+    ]
+
+
+def disabled_calls_of(process: int, batches: Iterable[DisabledCallsEnded]) -> list[CallsOutside]:
+    """Each function once a phase, its batches added up."""
+    sums: dict[tuple[Location, str], CallsOutside] = {}
+    for batch in batches:
+        columns = (batch.functions, batch.phases, batch.counts, batch.total_s, batch.longest_s)
+        for function, phase, count, total_s, longest_s in zip(*columns, strict=False):
+            key = (function, phase)
+            known = sums.get(key) or CallsOutside(process, function, phase, 0, 0.0, 0.0)
+            sums[key] = replace(
+                known,
+                count=known.count + count,
+                total_s=known.total_s + total_s,
+                longest_s=max(known.longest_s, longest_s),
+            )
+    return list(sums.values())
+
+
+def hooks_of(process: int, checks: Sequence[HooksFound]) -> list[ModuleHook]:
+    """The hooks on compiled modules, at the last check."""
+    found = checks[-1]
+    columns = (found.kinds, found.targets, found.functions, found.disabled)
+    return [
+        ModuleHook(process, kind, target, function, disabled)
+        for kind, target, function, disabled in zip(*columns, strict=False)
+    ]
+
 
 _TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
 """One tensor of a call, as the harness writes it: "[8, 16]" by position, "mask=[8]" by name."""
@@ -26,24 +175,20 @@ _TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
 def varying_sizes(
     shapes: Iterable[tuple[str | None, int]], names: Sequence[str] = ()
 ) -> VaryingSizesRecord | None:
-    """The changing sizes of one callable; None where none changes, or none is known.
-
-    Args:
-        shapes: the shapes of calls as the harness writes them, with how often.
-        names: the tensors by argument, where that is known.
-    """
+    """The changing sizes of one callable; None where none changes, or none is known. `shapes` are
+    those of calls as the harness writes them, with how often; `names` the tensors by argument."""
     # Only calls that have the same tensors, in number, name and rank, can be compared.
-    kinds: dict[tuple[tuple[str, int], ...], dict[tuple[tuple[int, ...], ...], int]] = {}
+    kinds: dict[tuple[tuple[str, int], ...], Counter[tuple[tuple[int, ...], ...]]] = {}
     all_calls = 0
     for text, count in shapes:
         all_calls += count
         tensors = None if text is None else _tensors(text)
         if tensors is not None:
-            of_kind = kinds.setdefault(tuple((path, len(sizes)) for path, sizes in tensors), {})
-            key = tuple(sizes for _, sizes in tensors)
-            of_kind[key] = of_kind.get(key, 0) + count
-    kind = max(kinds, key=lambda each: sum(kinds[each].values()), default=())
-    calls = kinds.get(kind, {})
+            ranks = tuple((path, len(sizes)) for path, sizes in tensors)
+            of_kind = kinds.setdefault(ranks, Counter())
+            of_kind[tuple(sizes for _, sizes in tensors)] += count
+    kind = max(kinds, key=lambda each: kinds[each].total(), default=())
+    calls = kinds.get(kind, Counter[tuple[tuple[int, ...], ...]]())
     if len(calls) < 2:
         return None
     # By argument where that is known, else the name it was given by, else its index.
@@ -56,16 +201,13 @@ def varying_sizes(
             column = tuple(sizes[index][dim] for sizes in calls)
             if len(set(column)) > 1:
                 columns.setdefault(column, []).append(f"{label}:{dim}")
-    counts: dict[tuple[int, ...], int] = {}
+    counts = Counter[tuple[int, ...]]()
     for changing, count in zip(zip(*columns, strict=True), calls.values(), strict=True):
-        counts[changing] = counts.get(changing, 0) + count
-    ordered = sorted(counts)
-    return VaryingSizesRecord(
-        dims=tuple(tuple(places) for places in columns.values()),
-        sizes=tuple(ordered),
-        counts=tuple(counts[sizes] for sizes in ordered),
-        other_calls=all_calls - sum(calls.values()),
-    )
+        counts[changing] += count
+    sizes, of_sizes = zip(*sorted(counts.items()), strict=True)
+    dims = tuple(map(tuple, columns.values()))
+    other = all_calls - sum(calls.values())
+    return VaryingSizesRecord(dims=dims, sizes=sizes, counts=of_sizes, other_calls=other)
 
 
 def _tensors(text: str) -> list[tuple[str, tuple[int, ...]]] | None:
@@ -110,7 +252,6 @@ class Calls:
     samples_at: tuple[int | None, ...]
     """The samples of each, parallel to `at`."""
     elements_at: tuple[int | None, ...] = ()
-    """The elements of each."""
     tensors: tuple[str, ...] = ()
     """The tensors of its first call, by parameter and key; empty where that is not known."""
     padded: int = 0
@@ -138,70 +279,58 @@ class StanceCalls:
 
 def stance_calls_of(process: int, batches: Iterable[EagerStanceCalls]) -> list[StanceCalls]:
     """The calls of one process, added up by callable, stance and where it was set."""
-    sums: dict[tuple[Location, str, Location | None], int] = {}
+    sums = Counter[tuple[Location, str, "Location | None"]]()
     for batch in batches:
         columns = (batch.functions, batch.stances, batch.set_at)
         for key, count in zip(zip(*columns, strict=False), batch.counts, strict=False):
-            sums[key] = sums.get(key, 0) + count
+            sums[key] += count
     return [
         StanceCalls(process, function, stance, calls, set_at)
         for (function, stance, set_at), calls in sums.items()
     ]
 
 
-@dataclass(slots=True)
-class _Sum:
-    """The calls of one callable so far."""
-
-    function: Location
-    shapes: dict[Shape, int] = field(default_factory=dict[Shape, int])
-    at: list[tuple[float, int | None, int | None]] = field(
-        default_factory=list[tuple[float, "int | None", "int | None"]]
-    )
-    tensors: tuple[str, ...] = ()
-    padded: int = 0
-
-
 def invocations_of(process: int, batches: Iterable[CompiledCallsMade]) -> list[Calls]:
     """Each callable of one process once, in the order they were first called."""
-    sums: dict[int, _Sum] = {}
+    functions: dict[int, Location] = {}
+    tensors: dict[int, tuple[str, ...]] = {}
+    counts: dict[int, Counter[Shape]] = {}
+    padded = Counter[int]()
+    begun: dict[int, list[tuple[float, int | None, int | None]]] = {}
     for batch in batches:
-        functions = dict(zip(batch.numbers, batch.functions, strict=False))
-        tensors = dict(zip(batch.numbers, batch.tensors, strict=False))
+        named = dict(zip(batch.numbers, batch.functions, strict=False))
+        seen = dict(zip(batch.numbers, batch.tensors, strict=False))
         kinds = list(zip(batch.shapes, batch.samples, batch.elements, strict=False))
         rows: list[tuple[int, Shape]] = []
         columns = (batch.callables, batch.shape_places, batch.counts)
         for number, index, count in zip(*columns, strict=False):
             shape = kinds[index] if 0 <= index < len(kinds) else (None, None, None)
             rows.append((number, shape))
-            item = sums.setdefault(number, _Sum(functions.get(number, OTHERS)))
-            item.tensors = item.tensors or tensors.get(number, ())
-            item.shapes[shape] = item.shapes.get(shape, 0) + count
-        for number, padded in zip(batch.numbers, batch.padded, strict=False):
-            if number in sums:
-                sums[number].padded += padded
+            functions.setdefault(number, named.get(number, OTHERS))
+            tensors[number] = tensors.get(number) or seen.get(number, ())
+            counts.setdefault(number, Counter())[shape] += count
+        for number, count in zip(batch.numbers, batch.padded, strict=False):
+            padded[number] += count if number in functions else 0
         for index, at in zip(batch.order, batch.at, strict=False):
             if 0 <= index < len(rows):
                 number, (_, samples, elements) = rows[index]
-                sums[number].at.append((at, samples, elements))
+                begun.setdefault(number, []).append((at, samples, elements))
     return [
         Calls(
             process=process,
-            function=item.function,
-            calls=sum(item.shapes.values()),
+            function=function,
+            calls=counts[number].total(),
             shapes=tuple(
                 ShapeCount(shapes, count, samples, elements)
-                for (shapes, samples, elements), count in sorted(
-                    item.shapes.items(), key=lambda pair: -pair[1]
-                )
+                for (shapes, samples, elements), count in counts[number].most_common()
             ),
-            at=tuple(at for at, _, _ in item.at),
-            samples_at=tuple(samples for _, samples, _ in item.at),
-            elements_at=tuple(elements for _, _, elements in item.at),
-            tensors=item.tensors,
-            padded=item.padded,
+            at=tuple(at for at, _, _ in begun.get(number, ())),
+            samples_at=tuple(samples for _, samples, _ in begun.get(number, ())),
+            elements_at=tuple(elements for _, _, elements in begun.get(number, ())),
+            tensors=tensors[number],
+            padded=padded[number],
         )
-        for item in sums.values()
+        for number, function in functions.items()
     ]
 
 
@@ -229,11 +358,6 @@ def timed_calls_of(process: int, events: Iterable[CallsTimed]) -> list[TimedCall
         )
         if 0 <= index < len(event.functions)
     ]
-
-
-def outcomes_of(_: int, events: Iterable[TrialApplied]) -> Iterable[TrialApplied]:
-    """The last outcome of each part of the plan in one process."""
-    return {event.change: event for event in events}.values()
 
 
 def held_states_of(_: int, events: Iterable[StateRead]) -> Iterable[StateRead]:

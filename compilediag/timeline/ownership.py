@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
-from compilediag_harness.base.generated_files import is_generated
+from compilediag_harness.wire import is_generated
 
 Ownership = Literal["user", "third_party", "torch"]
 
@@ -37,10 +37,10 @@ def ownership_of(file: str, user_roots: Sequence[str] = ()) -> Ownership:
     """Who owns `file`, a path as torch or Python prints it.
 
     torch's own files are "torch"; installed packages, the standard library and our own half in the
-    program are "third_party";
-    everything else is "user", also a file outside `user_roots`, because a project is often run
-    from elsewhere. A virtual environment inside the user's folder stays third party. A path that
-    torch shortened from the left is completed against `user_roots` where it can be.
+    program are "third_party"; everything else is "user", also a file outside `user_roots`, because
+    a project is often run from elsewhere. A virtual environment inside the user's folder stays
+    third party. A path that torch shortened from the left is completed against `user_roots` where
+    it can be.
     """
     return _ownership(file, tuple(user_roots))
 
@@ -62,9 +62,7 @@ def _ownership(file: str, roots: tuple[str, ...]) -> Ownership:
         return _of_installed(file, installed, roots)
     if _STANDARD_LIBRARY.search(file) or _OURS.search(file) or is_generated(file):
         return "third_party"
-    if _belongs_to_torch_source(file, roots):
-        return "torch"
-    return "user"
+    return "torch" if _belongs_to_torch_source(file, roots) else "user"
 
 
 def _of_installed(file: str, packages: int, roots: tuple[str, ...]) -> Ownership:
@@ -73,24 +71,21 @@ def _of_installed(file: str, packages: int, roots: tuple[str, ...]) -> Ownership
     if package in _TORCH_PACKAGES:
         return "torch"
     # A user may develop inside site-packages; the folder site-packages itself is no project.
-    for root in roots:
-        if len(root) > packages and (file + "/").startswith(root.rstrip("/") + "/"):
-            return "user"
-    return "third_party"
+    developed = any(
+        len(root) > packages and f"{file}/".startswith(f"{root.rstrip('/')}/") for root in roots
+    )
+    return "user" if developed else "third_party"
 
 
 def _belongs_to_torch_source(file: str, roots: tuple[str, ...]) -> bool:
     if file.startswith("/"):
         head, found, tail = file.rpartition("/torch/")
         return bool(found) and bool(head) and re.match(_TORCH_TAIL, tail) is not None
-    tail = file.removeprefix("torch/")
-    return re.match(_TORCH_TAIL, tail) is not None and not _continues_a_root(file, roots)
-
-
-def _continues_a_root(file: str, roots: tuple[str, ...]) -> bool:
-    """A shortened path begins with the last folders of a root: "b/app.py" below ".../a/b"."""
+    if re.match(_TORCH_TAIL, file.removeprefix("torch/")) is None:
+        return False
+    # A shortened path begins with the last folders of a root: "b/app.py" below ".../a/b".
     folders = file.split("/")[:-1]
-    return any(
+    return not any(
         root.rstrip("/").endswith("/" + "/".join(folders[:count]))
         for root in roots
         for count in range(1, len(folders) + 1)

@@ -205,19 +205,12 @@ def groups_of(process: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGrou
         own = spans[name] = {firing.first: firing.last for firing in ordered}
         for start, following in pairwise(list(own)):
             own[start] = min(own[start], following - 1)
-    return tuple(
-        CadenceGroup(
-            process=process,
-            name=name,
-            every=event.every,
-            offset=event.offset,
-            own_every=event.own_every,
-            fires=tuple(spans.get(name, {})),
-            shift=shifts.get(name),
-            ends=tuple(spans.get(name, {}).values()),
-        )
-        for name, event in declared.items()
-    )
+    groups: list[CadenceGroup] = []
+    for name, event in declared.items():
+        own, known = spans.get(name, {}), (event.every, event.offset, event.own_every)
+        fired = (tuple(own), shifts.get(name), tuple(own.values()))
+        groups.append(CadenceGroup(process, name, *known, *fired))
+    return tuple(groups)
 
 
 @dataclass(slots=True)

@@ -7,12 +7,12 @@ processes is one Timeline: `process` (an index, 0 for the first) keeps their fra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any, TypeVar
 
 from compilediag.receipt.schema.compiles import CompileGrowth, Counts
-from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.compiles import (
     Compile,
     CompileId,
@@ -20,24 +20,84 @@ from compilediag.timeline.compiles import (
     ProcessCaches,
     Recompile,
     TimedWarmCalls,
+    caches_of,
+    compile_memory_of,
+    compiles_of,
+    precompiled_of,
+    rows_of,
+    warm_calls_of,
 )
-from compilediag.timeline.devices import CudagraphRun, DeviceUse, SampledStep
-from compilediag.timeline.fixed_shapes import FixedShapeRun
-from compilediag.timeline.frames import Frame, counts_of
-from compilediag.timeline.invocations import Calls, StanceCalls, TimedCalls
-from compilediag.timeline.recorded import CadenceGroup, PipelineLoop, TrainLog
-from compilediag.timeline.steps import CallsOutside, DeviceStep, ModuleHook, PartialPhase, Step
+from compilediag.timeline.devices import (
+    CudagraphRun,
+    DeviceUse,
+    SampledStep,
+    cudagraphs_of,
+    devices_of,
+    samples_of,
+)
+from compilediag.timeline.fixed_shapes import FixedShapeRun, fixed_shapes_of
+from compilediag.timeline.frames import (
+    BreakSite,
+    Frame,
+    break_sites,
+    counts_of,
+    frames_of,
+    skipped_of,
+)
+from compilediag.timeline.invocations import (
+    Calls,
+    CallsOutside,
+    DeviceStep,
+    ModuleHook,
+    PartialPhase,
+    StanceCalls,
+    Step,
+    TimedCalls,
+    device_steps_of,
+    disabled_calls_of,
+    held_states_of,
+    hooks_of,
+    invocations_of,
+    partial_phases_of,
+    stance_calls_of,
+    steps_of,
+    timed_calls_of,
+)
+from compilediag.timeline.process import ProcessEvents
+from compilediag.timeline.recorded import (
+    CadenceGroup,
+    PipelineLoop,
+    TrainLog,
+    groups_of,
+    loops_of,
+    newest_of,
+)
 from compilediag_harness.wire import (
     AblationWritten,
+    CadenceDeclared,
     CallShadowed,
+    CallsTimed,
     CollectivesPlanned,
     Compiled,
+    CompiledCallsMade,
+    CompileMemoryRead,
+    CudagraphsRan,
+    DeviceMemoryRead,
+    DeviceStepsTimed,
+    DisabledCallsEnded,
+    EagerStanceCalls,
+    EnvironmentRead,
+    Event,
     EvidenceLost,
     FaultOccurred,
+    FixedShapeUsed,
     FrameSkipped,
     GuardsEvaluated,
     HazardsChecked,
+    HooksFound,
+    JournalLimited,
     OutputsSampled,
+    PipelineWorked,
     ProcessEnded,
     ProcessStarted,
     ProfileEnded,
@@ -47,22 +107,28 @@ from compilediag_harness.wire import (
     SizesGuarded,
     SpanEnded,
     StateRead,
+    StepsEnded,
+    SyncsSampled,
     TorchSeen,
+    TrackedRunsLeftOut,
     TrialApplied,
     UnguardedChanged,
+    WarmCallsTimed,
     WarningSeen,
     Witnessed,
 )
 
+Kind = TypeVar("Kind")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class TextLog:
     """What the text log of the run (TORCH_LOGS) contains, counted independently of the events."""
 
-    recompiling_lines: int
+    recompiling_lines: int = 0
     """"Recompiling function" messages: one more than the real recompiles per frame at the limit."""
-    limit_warnings: int
-    break_sites: frozenset[tuple[str, int]]
+    limit_warnings: int = 0
+    break_sites: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     profile_uses: tuple[str, ...] = ()
     """Messages about a stored dynamic-shape profile in use."""
     log_lines: int = 0
@@ -70,7 +136,6 @@ class TextLog:
     unknown_lines: int = 0
     """Lines about recompiles or breaks that the reader could not understand: never ignored."""
     torn: bool = False
-    """The log ends in the middle of a line."""
     lines_left_out: int = 0
     """Lines in the middle of long messages that are not in the log: they were counted instead."""
     over_limit: bool = False
@@ -96,69 +161,87 @@ class Process:
         return self.started.rank if self.started is not None else None
 
 
+def _of_parts(make: Callable[[ProcessEvents], Iterable[Any]]) -> Any:
+    """A field of a Timeline: what this makes of each process, one after the other."""
+    return field(default=(), metadata={"make": make})
+
+
+def _made(kind: type[Kind], make: Callable[[int, list[Kind]], Iterable[Any]]) -> Any:
+    """The same of the events of one kind, where there are any."""
+    return _of_parts(lambda part: make(part.index, part.of(kind)) if part.of(kind) else ())
+
+
+def _every(kind: type) -> Any:
+    """The events of one kind as they are."""
+    return _of_parts(lambda part: part.of(kind))
+
+
+def _last(kind: type[Kind], key: Callable[[Kind], object]) -> Any:
+    """The events of one kind, of those with the same key the last."""
+    return _of_parts(lambda part: {key(event): event for event in part.of(kind)}.values())
+
+
 @dataclass(frozen=True)
 class Timeline:
     """One run, folded. Sequences are in time order."""
 
-    processes: tuple[Process, ...] = ()
+    processes: tuple[Process, ...] = _of_parts(lambda part: [_process(part)])
     frames: tuple[Frame, ...] = ()
-    compiles: tuple[Compile, ...] = ()
-    ahead_of_time: tuple[Compiled, ...] = ()
+    compiles: tuple[Compile, ...] = _of_parts(compiles_of)
+    ahead_of_time: tuple[Compiled, ...] = _of_parts(lambda part: rows_of(part, ahead=True))
     """What was compiled for no frame of this process: `torch.export`, AOTInductor. It has no guard,
     cannot recompile and never runs eager; it is in no count but that of torch's rows."""
     recompiles: tuple[Recompile, ...] = ()
     """Every time torch asked why no cache entry fits; `produced` is False at the limit."""
     breaks: tuple[BreakSite, ...] = ()
-    caches: tuple[ProcessCaches, ...] = ()
-    precompiled: tuple[Precompiled, ...] = ()
+    caches: tuple[ProcessCaches, ...] = _of_parts(caches_of)
+    precompiled: tuple[Precompiled, ...] = _of_parts(precompiled_of)
     """Of the processes that looked into a compile cache, as far as that was recorded."""
-    collectives: tuple[CollectivesPlanned, ...] = ()
-    skipped: tuple[FrameSkipped, ...] = ()
+    collectives: tuple[CollectivesPlanned, ...] = _every(CollectivesPlanned)
+    skipped: tuple[FrameSkipped, ...] = _of_parts(skipped_of)
     """Frames that have no metrics row of their own, each once."""
-    guarded_sizes: tuple[SizesGuarded, ...] = ()
-    guard_sets: tuple[GuardsEvaluated, ...] = ()
-    warm_calls: tuple[TimedWarmCalls, ...] = ()
-    compile_memory: tuple[CompileGrowth, ...] = ()
-    hazards: tuple[HazardsChecked, ...] = ()
-    """The last check of each frame."""
-    unguarded: tuple[UnguardedChanged, ...] = ()
-    warnings: tuple[WarningSeen, ...] = ()
-    steps: tuple[Step, ...] = ()
-    spans: tuple[SpanEnded, ...] = ()
-    cadences: tuple[CadenceGroup, ...] = ()
-    pipelines: tuple[PipelineLoop, ...] = ()
-    tracked: tuple[RunTracked, ...] = ()
+    guarded_sizes: tuple[SizesGuarded, ...] = _every(SizesGuarded)
+    guard_sets: tuple[GuardsEvaluated, ...] = _every(GuardsEvaluated)
+    warm_calls: tuple[TimedWarmCalls, ...] = _made(WarmCallsTimed, warm_calls_of)
+    compile_memory: tuple[CompileGrowth, ...] = _made(CompileMemoryRead, compile_memory_of)
+    hazards: tuple[HazardsChecked, ...] = _last(HazardsChecked, lambda event: event.frame)
+    unguarded: tuple[UnguardedChanged, ...] = _every(UnguardedChanged)
+    warnings: tuple[WarningSeen, ...] = _every(WarningSeen)
+    steps: tuple[Step, ...] = _of_parts(steps_of)
+    spans: tuple[SpanEnded, ...] = _every(SpanEnded)
+    cadences: tuple[CadenceGroup, ...] = _made(CadenceDeclared, groups_of)
+    pipelines: tuple[PipelineLoop, ...] = _made(PipelineWorked, loops_of)
+    tracked: tuple[RunTracked, ...] = _made(RunTracked, newest_of)
     """Each run as it was recorded last, in the order in which they began."""
     tracked_left_out: int = 0
-    """Runs that were not recorded one by one."""
-    ablations: tuple[AblationWritten, ...] = ()
-    invocations: tuple[Calls, ...] = ()
-    stance_calls: tuple[StanceCalls, ...] = ()
-    device_memory: tuple[DeviceUse, ...] = ()
-    fixed_shapes: tuple[FixedShapeRun, ...] = ()
-    cudagraphs: tuple[CudagraphRun, ...] = ()
+    ablations: tuple[AblationWritten, ...] = _every(AblationWritten)
+    invocations: tuple[Calls, ...] = _made(CompiledCallsMade, invocations_of)
+    stance_calls: tuple[StanceCalls, ...] = _made(EagerStanceCalls, stance_calls_of)
+    device_memory: tuple[DeviceUse, ...] = _made(DeviceMemoryRead, devices_of)
+    fixed_shapes: tuple[FixedShapeRun, ...] = _made(FixedShapeUsed, fixed_shapes_of)
+    cudagraphs: tuple[CudagraphRun, ...] = _made(CudagraphsRan, cudagraphs_of)
     """Of the processes that recorded anything about CUDA graphs."""
-    profiles: tuple[ProfileEnded, ...] = ()
-    partial_phases: tuple[PartialPhase, ...] = ()
-    device_steps: tuple[DeviceStep, ...] = ()
+    profiles: tuple[ProfileEnded, ...] = _every(ProfileEnded)
+    partial_phases: tuple[PartialPhase, ...] = _made(StepsEnded, partial_phases_of)
+    device_steps: tuple[DeviceStep, ...] = _made(DeviceStepsTimed, device_steps_of)
     """Fewer than `steps`: those whose events the device had passed."""
-    disabled_calls: tuple[CallsOutside, ...] = ()
-    hooks: tuple[ModuleHook, ...] = ()
-    syncs: tuple[SampledStep, ...] = ()
+    disabled_calls: tuple[CallsOutside, ...] = _made(DisabledCallsEnded, disabled_calls_of)
+    hooks: tuple[ModuleHook, ...] = _made(HooksFound, hooks_of)
+    syncs: tuple[SampledStep, ...] = _made(SyncsSampled, samples_of)
     """Of the sampled steps only."""
-    witnessed: tuple[Witnessed, ...] = ()
+    witnessed: tuple[Witnessed, ...] = _every(Witnessed)
     """One of each process whose lines were followed, or were to be."""
-    trial_applied: tuple[TrialApplied, ...] = ()
+    trial_applied: tuple[TrialApplied, ...] = _last(TrialApplied, lambda event: event.change)
     """Of a trial: each part of its plan that a process came to."""
-    answers: tuple[OutputsSampled, ...] = ()
-    timed_calls: tuple[TimedCalls, ...] = ()
+    answers: tuple[OutputsSampled, ...] = _every(OutputsSampled)
+    timed_calls: tuple[TimedCalls, ...] = _made(CallsTimed, timed_calls_of)
     """Of a trial that times calls: those of sampled steps."""
-    shadowed_calls: tuple[CallShadowed, ...] = ()
+    shadowed_calls: tuple[CallShadowed, ...] = _every(CallShadowed)
     """Of a trial that makes sampled calls eager beside them."""
-    held_states: tuple[StateRead, ...] = ()
-    random_states: tuple[RandomStateRead, ...] = ()
-    lost: tuple[EvidenceLost, ...] = ()
-    faults: tuple[FaultOccurred, ...] = ()
+    held_states: tuple[StateRead, ...] = _made(StateRead, held_states_of)
+    random_states: tuple[RandomStateRead, ...] = _every(RandomStateRead)
+    lost: tuple[EvidenceLost, ...] = _every(EvidenceLost)
+    faults: tuple[FaultOccurred, ...] = _every(FaultOccurred)
     text_log: TextLog | None = None
     train_log: TrainLog | None = None
     """What a trainer printed of its own steps."""
@@ -208,6 +291,45 @@ class Timeline:
     def counted_recompiles(self) -> tuple[Recompile, ...]:
         """The recompiles that count: a failed guard, and guarded code at the end."""
         return tuple(item for item in self.recompiles if item.produced)
+
+
+_MAKERS = {each.name: each.metadata["make"] for each in fields(Timeline) if each.metadata}
+
+
+def fold(
+    journals: Sequence[Iterable[Event]],
+    text_log: TextLog | None = None,
+    user_roots: Sequence[str] = (),
+    train_log: TrainLog | None = None,
+    counted_ranks: tuple[int, ...] = (),
+    counted_compile_s: tuple[tuple[int, float], ...] = (),
+) -> Timeline:
+    """One Timeline of the events of every process, in the order of `journals`."""
+    parts = [ProcessEvents.of_process(index, events) for index, events in enumerate(journals)]
+    made = {
+        name: tuple(item for part in parts for item in make(part)) for name, make in _MAKERS.items()
+    }
+    compiles: tuple[Compile, ...] = made["compiles"]
+    return Timeline(
+        **made,
+        frames=tuple(frames_of(compiles)),
+        recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
+        breaks=break_sites(parts, compiles, user_roots),
+        tracked_left_out=sum(item.count for part in parts for item in part.of(TrackedRunsLeftOut)),
+        text_log=text_log,
+        train_log=train_log,
+        counted_ranks=counted_ranks,
+        counted_compile_s=counted_compile_s,
+        user_roots=tuple(user_roots),
+    )
+
+
+def _process(part: ProcessEvents) -> Process:
+    facts = {name: fact for read in part.of(EnvironmentRead) for name, fact in read.facts.items()}
+    started, ended = part.last(ProcessStarted), part.last(ProcessEnded)
+    limited = part.last(JournalLimited)
+    limit_bytes = limited.limit_bytes if limited is not None else None
+    return Process(part.index, started, part.last(TorchSeen), facts, ended, limit_bytes)
 
 
 def ranks_present(timeline: Timeline) -> tuple[int, ...]:

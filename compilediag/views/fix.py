@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compilediag.diagnosis.codes import UNCHANGEABLE
 from compilediag.fixes.observed import Listed, Result, Tried
 from compilediag.receipt.schema.compiles import FindingRecord, ProofFigure
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NEEDS_LIBCST, Change
-from compilediag.rules.offers import why_unchangeable
 from compilediag.views.findings import card_of
 from compilediag.views.format import count, seconds
 from compilediag.views.style import RenderOptions
@@ -95,7 +95,7 @@ def _why_none(finding: FindingRecord, listed: Listed, options: RenderOptions) ->
         if each.reason != NEEDS_LIBCST
     ]
     if not words and not listed.possible:
-        words = [why_unchangeable(finding.rule) or _OTHER_FORM]
+        words = [UNCHANGEABLE.get(finding.rule, _OTHER_FORM)]
     return [
         line
         for each in words[:_MAX_IMPOSSIBLE]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag.views.text import clean, truncate
 from compilediag_harness.wire import (
     Compiled,

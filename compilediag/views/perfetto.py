@@ -22,7 +22,7 @@ from compilediag.diagnosis.figures.compile_costs import compile_seconds, phase_o
 from compilediag.receipt.sanitize import sanitized
 from compilediag.receipt.schema.compiles import CompileEvent
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.timeline.breaks import break_place
+from compilediag.timeline.frames import break_place
 from compilediag.timeline.recorded import PipelineLoop
 from compilediag.timeline.timeline import Compile, SampledStep, Step, Timeline, spans_of
 from compilediag.views.format import count

@@ -18,7 +18,7 @@ from compilediag_harness import extension_points
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session, SessionSinks, in_forks
 from compilediag_harness.blame import source_locations
-from compilediag_harness.collectors import invocations, memory, signals, trace_redaction
+from compilediag_harness.collectors import invocations, logs, memory, signals
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.steps import steps
@@ -54,8 +54,6 @@ class Attachment:
         self._recorded: dict[str, SessionSinks[Any]] = {
             name: sinks for name, sinks in recorded.items() if sinks is not None
         }
-
-    # --- installing --------------------------------------------------------------------------
 
     def install(self) -> None:
         """Arms every hook for the moment its module is imported."""
@@ -103,14 +101,12 @@ class Attachment:
         invocations.sinks.install(session)  # after the steps: their clock reads first
         for sinks in (*self._recorded.values(), shape_log.sinks):
             sinks.install(session)
-        signals.install(session, torch)
+        signals.install(session)
         collectors.steps_installed()
         if session.trial is not None:
             # After those that measure: its own cost is in no step's begin.
             session.trial.torch_imported(session, torch)
         dynamo_skip.keep_out_of_dynamo(torch)
-
-    # --- what the hooks call -----------------------------------------------------------------
 
     def _compile_requested(self, request: dict[str, Any]) -> None:
         """`torch.compile` was called: its arguments are part of what makes runs comparable."""
@@ -125,8 +121,8 @@ class Attachment:
             self.session.emit(EnvironmentRead(self.session.now(), {"exported": True}))
 
     def _redact_trace(self) -> None:
-        with self.session.shielded(trace_redaction.FAULT):
-            trace_redaction.install(self.session)
+        with self.session.shielded(logs.FAULT):
+            logs.redact_trace(self.session)
 
     def _report_torch(self) -> None:
         torch = self._torch
@@ -142,8 +138,7 @@ class Attachment:
         )
 
     def _read_environment(self) -> None:
-        facts = environment.read(self._torch)
-        self.session.emit(EnvironmentRead(self.session.now(), facts))
+        self.session.emit(EnvironmentRead(self.session.now(), environment.read(self._torch)))
 
     def forked(self) -> None:
         """This process is a fork of the one that the collectors were installed in."""
@@ -151,20 +146,18 @@ class Attachment:
         if self._collectors is not None:
             self._collectors.forked()
 
-    # --- ending ------------------------------------------------------------------------------
-
     def finish(self, failure: str | None) -> None:
         """Looks a last time, writes what is not written, and emits how the process ends."""
         session, collectors, trial = self.session, self._collectors, self.session.trial
         if collectors is not None:
-            collectors.stop_sampling()
+            collectors.syncs.stop()
         for what, action in (
             ("trial", trial.finish if trial is not None else None),
             ("steps", partial(steps.finish, session)),
             *((name, partial(sinks.finish, session)) for name, sinks in self._recorded.items()),
             ("fixed shapes", partial(shape_log.sinks.finish, session)),
             ("invocations", partial(invocations.sinks.finish, session)),
-            ("profiling", partial(signals.finish, session)),
+            ("profiling", partial(signals.sinks.finish, session)),
             *(collectors.last_actions() if collectors is not None else ()),
             ("environment", self._torch and self._read_environment),
         ):
@@ -193,7 +186,6 @@ class Attachment:
         )
 
     def uninstall(self) -> None:
-        """Puts torch back as it was."""
         session = self.session
         self._imports.withdraw()
         while self._undo:
@@ -201,11 +193,10 @@ class Attachment:
         if self._collectors is not None:
             self._collectors.uninstall()
         steps.uninstall(session)
-        for sinks in (*self._recorded.values(), shape_log.sinks):
+        for sinks in (*self._recorded.values(), shape_log.sinks, signals.sinks):
             sinks.uninstall(session)
-        trace_redaction.uninstall(session)
+        logs.leave_trace(session)
         invocations.uninstall(session)
-        signals.uninstall(session)
         if session.trial is not None:
             session.trial.uninstall()
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from compilediag_harness.base.session import Session, TrialPart
+    from compilediag_harness.base.session import Session
     from compilediag_harness.wire import Event
 else:
     import _signal  # `signal` itself would bring `enum` along
@@ -59,7 +59,7 @@ class Attached:
         self.journal = Journal(run_dir, self._opening)
         self._pid = os.getpid()
         self._failure: str | None = None
-        self._trial: TrialPart | None = None
+        self._trial: Any = None
         self._trial_fault: Exception | None = None
 
     def _opening(self) -> bytes:
@@ -151,7 +151,14 @@ class Attached:
             finally:
                 _signal.signal(_signal.SIGINT, handler)
         if isinstance(error, KeyboardInterrupt):
-            _keep_interrupted()
+            # Lets Python end by SIGINT after Ctrl-C, as it would have without our work here: it
+            # does so where the last code run from text ended in KeyboardInterrupt
+            # (run_eval_code_obj in pythonrun.c), and modules imported since, such as those with
+            # named tuples, run code from text.
+            try:  # noqa: SIM105 - contextlib is such a module
+                exec("raise KeyboardInterrupt")  # noqa: S102
+            except KeyboardInterrupt:
+                pass
 
     def _end(self) -> None:
         if self.session is None:
@@ -249,6 +256,10 @@ def identity() -> dict[str, object]:
     """The fields of `ProcessStarted` that describe this process."""
     now = time.time()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+    try:
+        folder = os.getcwd()
+    except OSError:
+        folder = ""
     return {
         "wire_version": WIRE_VERSION,
         "pid": os.getpid(),
@@ -257,7 +268,7 @@ def identity() -> dict[str, object]:
         "world_size": _small_int(os.environ.get("WORLD_SIZE")),
         "argv": [word if len(word) <= 4096 else word[:4096] + "…" for word in _argv()],
         "executable": sys.executable or "",
-        "cwd": _cwd(),
+        "cwd": folder,
         "started_utc": f"{stamp}.{int(now % 1 * 1e6):06d}Z",
         "python": sys.version.split()[0],
     }
@@ -297,29 +308,10 @@ def _is_plain(words: list[str]) -> bool:
     return True
 
 
-def _cwd() -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""
-
-
 def _small_int(text: str | None) -> int | None:
     if text is None or not text.isdecimal() or len(text) > 9:
         return None
     return int(text)
-
-
-def _keep_interrupted() -> None:
-    """Lets Python end by SIGINT after Ctrl-C, as it would have without our work at its exit.
-
-    It does so where the last code run from text ended in KeyboardInterrupt (run_eval_code_obj in
-    pythonrun.c), and modules imported since, such as those with named tuples, run code from text.
-    """
-    try:  # noqa: SIM105 - contextlib is such a module
-        exec("raise KeyboardInterrupt")  # noqa: S102
-    except KeyboardInterrupt:
-        pass
 
 
 def _failure_text(error: BaseException) -> str:

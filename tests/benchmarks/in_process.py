@@ -15,8 +15,7 @@ from typing import Any
 
 from bench import Bench, Benchmark, Row
 
-from compilediag.receipt.file import receipt_from, to_json
-from compilediag.receipt.versions import receipt_of
+from compilediag.receipt.file import receipt_from, receipt_of, to_json
 from compilediag_harness.shapes.buckets import plan, plan_buckets
 
 SPAN_GOAL_US, PLAN_GOAL_S, READ_GOAL_S = 1.0, 0.5, 0.2e-3

@@ -15,11 +15,10 @@ from command_line import compilediag
 
 from compilediag import cli
 from compilediag.runs.run_directory import ARTIFACTS, DEPYF
-from compilediag.runs.supervised.child import PASSED_ON, ExitInfo
+from compilediag.runs.supervised.child import PASSED_ON, ExitInfo, SupervisedRun
 from compilediag.runs.supervised.depyf import decompile
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
-from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import Target
 
 pytestmark = pytest.mark.usefixtures("forked")

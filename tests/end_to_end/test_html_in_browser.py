@@ -16,7 +16,7 @@ from compilediag.compare.diff import compare
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.html_file import assets
-from compilediag.timeline.steps import Step
+from compilediag.timeline.invocations import Step
 from compilediag.views.diff import show_comparison
 from compilediag.views.html.page import render_overview
 from compilediag.views.html.report import ReportSources, render_report, show_session

@@ -28,7 +28,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.pipeline import receipt_identity, receipt_of
 from compilediag.runs.run_directory import text_logs
 from compilediag.runs.supervised.assemble import read_logs
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 
 pytest.importorskip("torch")
 

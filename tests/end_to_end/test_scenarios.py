@@ -43,7 +43,7 @@ from scenario_cases import (
 )
 
 from compilediag.diagnosis.codes import REGISTER
-from compilediag.runs.supervised.cold_and_warm import COLD
+from compilediag.runs.supervised.run import COLD
 from compilediag.runs.trials.against_eager import FOLDER
 
 RUN_LIMIT_S = 900

@@ -21,7 +21,7 @@ from tlparse_pieces import GOOD, ids, one, record, stand_in, trace
 
 from compilediag import cli
 from compilediag.receipt.file import read_receipt
-from compilediag.runs.artifacts import report_files, role_of
+from compilediag.runs.run_directory import report_files, role_of
 from compilediag.runs.tools.tlparse import (
     NO_TRACE,
     Limits,
@@ -30,8 +30,8 @@ from compilediag.runs.tools.tlparse import (
     link_reports,
     reports_of,
     run_with_limits,
+    traces_in,
 )
-from compilediag.runs.tools.tlparse_log import traces_in
 
 needs_tlparse = pytest.mark.skipif(find_tlparse() is None, reason="tlparse is not installed")
 

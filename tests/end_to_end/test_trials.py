@@ -14,8 +14,7 @@ from pathlib import Path
 
 from compilediag.readers.journal import read_run
 from compilediag.runs.supervised.child import child_environment
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness.wire import FaultOccurred, SettingChange, SourceChange, TrialPlan
 
 WHERE = """

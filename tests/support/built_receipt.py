@@ -17,7 +17,7 @@ from compilediag.receipt.schema.compiles import FixRecord
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Artifact, Receipt
 from compilediag.rules.diagnose import Diagnosis
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness import wire
 
 CWD = "/home/someone/project"

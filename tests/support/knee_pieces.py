@@ -6,7 +6,7 @@ from typing import Any
 
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.fixed_shapes import beyond_knee
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import FixedShapeUsed, KneeMeasured, Location
 
 PLACE = Location("/home/user/app.py", 4, "score")

@@ -31,7 +31,7 @@ import torch
 from torch._dynamo import utils
 
 import compilediag
-from compilediag.diagnosis.causes.recompile import COMBINATION
+from compilediag.diagnosis.causes.of_run import COMBINATION
 from compilediag.diagnosis.findings import Cause, CauseId
 from compilediag.runs.watch import WatchResult
 

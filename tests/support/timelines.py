@@ -181,4 +181,4 @@ def log(
     recompiling: int = 0, limits: int = 0, sites: Sequence[tuple[str, int]] = (), **more: object
 ) -> TextLog:
     """A text log that was read completely."""
-    return TextLog(recompiling, limits, frozenset(sites), **more)
+    return TextLog(recompiling, limits, set(sites), **more)

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 import compilediag
-from compilediag_harness.blame.reached_by_name import Reach
-from compilediag_harness.blame.writers import CompiledCode, new_session, writers_of_attribute
+from compilediag_harness.blame.writers import CompiledCode, Reach, new_session, writers_of_attribute
 
 
 class Adapted(nn.Module):

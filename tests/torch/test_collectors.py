@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
-from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag.timeline.timeline import fold  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.collectors import false_guards, recompiles  # noqa: E402

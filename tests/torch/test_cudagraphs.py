@@ -17,7 +17,7 @@ from timelines import attempt, process, timeline  # noqa: E402
 from compilediag.diagnosis.findings import Finding  # noqa: E402
 from compilediag.rules import cudagraphs as rules  # noqa: E402
 from compilediag.timeline.devices import CudagraphRun  # noqa: E402
-from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag.timeline.timeline import fold  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.collectors.cudagraphs import MAX_RECORDED, CudagraphCollector  # noqa: E402
 from compilediag_harness.shapes import shape_log  # noqa: E402
@@ -40,7 +40,6 @@ class Watched:
         self.events: list[Event] = []
         self.session = Session(self.events.append)
         self.collector = CudagraphCollector(self.session)
-        self.collector.install()
 
     def run(self) -> CudagraphRun:
         """Everything so far, folded; the counts are told as at the end of a process."""

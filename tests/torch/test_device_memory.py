@@ -12,7 +12,7 @@ from timelines import process, timeline
 from compilediag.diagnosis.figures.devices import memory_section
 from compilediag.receipt.schema.running import GrowingBucket
 from compilediag.timeline.devices import devices_of
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.torch_internals import torch_api

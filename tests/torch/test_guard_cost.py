@@ -88,7 +88,7 @@ def diff_guards(module: nn.Module) -> int:
     root = SimpleNamespace(root=entry.guard_manager.diff_guard_root)
     found = torch_guards.evaluated(root, 0)
     assert found is not None
-    return found.kinds.total()
+    return found[0].total()
 
 
 def seen_of(program: Any) -> Timeline:

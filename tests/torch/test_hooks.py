@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from attached import watched as watching
 
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import disabled_calls

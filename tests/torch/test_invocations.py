@@ -22,9 +22,8 @@ from compilediag.diagnosis.figures.invocations import (
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt.schema.invocations import PerStep, Throughput
 from compilediag.runs.watch import watch
-from compilediag.timeline.fold import fold
 from compilediag.timeline.invocations import Calls
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness.collectors import invocations
 from compilediag_harness.collectors.invocations import (
     MAX_TENSORS,

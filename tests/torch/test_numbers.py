@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from compilediag.fixes.numbers.first_difference import numbers_of, still_differs  # noqa: E402
 from compilediag.fixes.numbers.record import VARIABLE, narrowing  # noqa: E402
 from compilediag.rules.variables import export_line  # noqa: E402
-from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag.timeline.timeline import fold  # noqa: E402
 from compilediag_harness.wire import SettingChange, TrialPlan  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]

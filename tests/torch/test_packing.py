@@ -19,7 +19,7 @@ from attached import attached
 def test_a_sampled_step_tells_what_it_filled_and_wrote() -> None:
     """In bytes, by index and by value; what torch itself and other code writes is not told."""
     torch = pytest.importorskip("torch")
-    from compilediag.timeline.fold import fold
+    from compilediag.timeline.timeline import fold
     from compilediag_harness.base.session import Session
     from compilediag_harness.collectors import syncs, tensor_reads
     from compilediag_harness.steps import steps

@@ -25,8 +25,11 @@ from compilediag.rules.costs import (  # noqa: E402
     find_restarts,
 )
 from compilediag.runs.watch import watch  # noqa: E402
-from compilediag.timeline.fold import fold  # noqa: E402
-from compilediag.timeline.timeline import Compile, Timeline  # noqa: E402
+from compilediag.timeline.timeline import (  # noqa: E402
+    Compile,
+    Timeline,
+    fold,
+)
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.collectors import compiles as collector  # noqa: E402

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from compilediag.diagnosis.figures.recorded import profiles_section
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import signals
 from compilediag_harness.collectors.signals import MAX_STEPS, Profiling
@@ -80,7 +80,7 @@ def default_signals() -> Iterator[None]:
 def test_signals_are_the_program_s_unless_asked_for(default_signals: None) -> None:
     """Where they were not taken over, no session watches a step."""
     session = Session(lambda _: None)
-    signals.install(session, None)
+    signals.install(session)
     assert session.step_listeners == []
 
 
@@ -203,7 +203,7 @@ def test_a_fork_has_no_window(
     profiles, events = window
     ask(monkeypatch, True)
     profiles.step_ended(0, False)
-    profiles.forget()
+    profiles.discard()
     profiles.end(1)
     assert events == []
 

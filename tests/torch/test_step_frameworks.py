@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from attached import Events, watched
 
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness import attach
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Step, Timeline
+from compilediag.timeline.timeline import Step, Timeline, fold
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import step_hooks, steps
 from compilediag_harness.torch_internals import torch_calls

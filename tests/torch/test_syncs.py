@@ -18,7 +18,7 @@ from attached import attached
 
 torch = pytest.importorskip("torch")
 
-from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag.timeline.timeline import fold  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.blame.writes_in_source import loop_around  # noqa: E402
 from compilediag_harness.collectors import syncs, tensor_reads  # noqa: E402

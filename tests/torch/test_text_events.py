@@ -10,8 +10,7 @@ from compilediag.readers.torch_logs import events_of_text
 from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -19,7 +19,6 @@ from compilediag_harness.torch_internals import (  # noqa: E402
     torch_guards,
     torch_names,
     torch_open_calls,
-    torch_sizes,
 )
 
 pytestmark = [
@@ -432,11 +431,10 @@ def test_registered_containers_are_taken_apart_as_torch_does():
 def test_conditions_on_sizes_come_with_the_traced_line():
     """torch's own guards are the witness: the size that it makes a constant, at the user's line."""
     seen: list[tuple[str, object]] = []
-    remove = torch_sizes.on_conditions(
+    removers = torch_compiles.on_conditions(
         lambda env, condition: seen.append(("added", condition)),
         lambda env, sources: seen.append(("fixed", sources)),
     )
-    assert remove is not None
 
     def helper(x):
         return x.reshape(4, 2, 2)
@@ -451,7 +449,9 @@ def test_conditions_on_sizes_come_with_the_traced_line():
     try:
         compiled(function)(x)
     finally:
-        remove()
+        for remove in removers:
+            assert remove is not None
+            remove()
     (_, below), (_, fixing), (_, sources) = seen
     assert [kind for kind, _ in seen] == ["added", "added", "fixed"]
     assert sources == ("L['x'].size()[0]",)

@@ -12,8 +12,8 @@ import pytest
 import torch._logging._internal as internal
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import trace_redaction
-from compilediag_harness.collectors.trace_redaction import RedactedTrace, redacted
+from compilediag_harness.collectors import logs
+from compilediag_harness.collectors.logs import RedactedTrace, redacted
 from compilediag_harness.wire import Event, FaultOccurred
 
 TOKEN = "hf_ABCDEFGHIJ0123456789"
@@ -68,7 +68,7 @@ def test_a_fault_of_ours_costs_the_record_alone(monkeypatch: pytest.MonkeyPatch)
         raise RuntimeError("no")
 
     events: list[Event] = []
-    monkeypatch.setattr(trace_redaction, "redacted", fail)
+    monkeypatch.setattr(logs, "redacted", fail)
     formatter = RedactedTrace(internal.TorchLogsFormatter(trace=True), Session(events.append))
     assert formatter.format(record({"artifact": TOKEN})) == ""
     assert [type(event) for event in events] == [FaultOccurred]
@@ -92,13 +92,13 @@ def test_a_handler_that_is_not_found_is_a_fault(
     session.trace_folder = str(tmp_path)
     monkeypatch.delattr(internal, "LOG_TRACE_HANDLER")
     monkeypatch.delenv("TORCH_TRACE", raising=False)
-    trace_redaction.install(session)
+    logs.redact_trace(session)
     assert events == []
     monkeypatch.setenv("TORCH_TRACE", str(tmp_path))
-    trace_redaction.install(session)
+    logs.redact_trace(session)
     (fault,) = events
     assert isinstance(fault, FaultOccurred)
-    assert fault.where == trace_redaction.FAULT
+    assert fault.where == logs.FAULT
 
 
 def test_only_the_trace_of_the_run_is_wrapped(
@@ -109,12 +109,12 @@ def test_only_the_trace_of_the_run_is_wrapped(
     session = Session(lambda event: None)
     for folder in (None, str(tmp_path / "elsewhere")):
         session.trace_folder = folder
-        trace_redaction.install(session)
+        logs.redact_trace(session)
         assert handler.formatter is formatter
     session.trace_folder = str(tmp_path / "traces")
     for _ in range(2):
-        trace_redaction.install(session)
+        logs.redact_trace(session)
         assert isinstance(handler.formatter, RedactedTrace)
         assert handler.formatter.formatter is formatter
-    trace_redaction.uninstall(session)
+    logs.leave_trace(session)
     assert handler.formatter is formatter

@@ -18,7 +18,7 @@ from compilediag.fixes.edits.rewrite import rewrite  # noqa: E402
 from compilediag.fixes.nothing_worse import batches, padding_points  # noqa: E402
 from compilediag.fixes.observed import Observed, Subject, Without  # noqa: E402
 from compilediag.rules.changes import Edit  # noqa: E402
-from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag.timeline.timeline import fold  # noqa: E402
 from compilediag_harness.blame.source_locations import definition_of  # noqa: E402
 from compilediag_harness.trials.settings import IS_METHOD  # noqa: E402
 from compilediag_harness.wire import (  # noqa: E402

@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
 from compilediag.fixes.answers import compare, exact_answers  # noqa: E402
-from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag.timeline.timeline import fold  # noqa: E402
 from compilediag_harness import wire  # noqa: E402
 from compilediag_harness.blame.source_locations import definition_of  # noqa: E402
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls  # noqa: E402

@@ -12,9 +12,8 @@ from timelines import attempt, hazards
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.breaks import BreakSite
-from compilediag.timeline.invocations import Calls, ShapeCount
-from compilediag.timeline.steps import Step
+from compilediag.timeline.frames import BreakSite
+from compilediag.timeline.invocations import Calls, ShapeCount, Step
 from compilediag.timeline.timeline import Compile, Recompile, Timeline
 from compilediag_harness.wire import (
     EntryDiff,

@@ -27,8 +27,7 @@ from compilediag.diagnosis.findings import place_of
 from compilediag.receipt.contradictions import contradictions
 from compilediag.receipt.schema.comparisons import AgainstEagerSection, ArmRecord, EagerRatio
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 from compilediag.views.measured import against_eager_sentence
 from compilediag.views.style import RenderOptions
 from compilediag.views.summary import render_markdown

@@ -19,14 +19,14 @@ from compilediag.errors import UsageError
 from compilediag.fixes.observed import Observed
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
+from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
-from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.trials import against_eager as runs
 from compilediag.runs.trials import one
 from compilediag.runs.trials.against_eager import COMPILED, Pairs, run_pairs
 from compilediag.runs.trials.one import Trial
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import Event, StepsEnded, TrialPlan
 
 pytest.importorskip("scipy", minversion="1.15")

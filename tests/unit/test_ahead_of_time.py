@@ -8,8 +8,7 @@ import pytest
 from built_receipt import compiled, ended, started
 
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness.wire import Compiled, Event, Location, Recompiled, TorchSeen
 
 FRAME = Location("/home/user/app.py", 3, "forward")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compilediag.timeline.invocations import disabled_calls_of, hooks_of, partial_phases_of
 from compilediag.timeline.process import unbatch
-from compilediag.timeline.steps import disabled_calls_of, hooks_of, partial_phases_of
 from compilediag.timeline.timeline import CallsOutside, ModuleHook, PartialPhase
 from compilediag_harness import wire
 from compilediag_harness.base.session import Session

@@ -9,7 +9,7 @@ from knee_pieces import found, measured, used
 
 from compilediag.diagnosis.figures.invocations import shapes_section
 from compilediag.rules.fixed_shapes import NO_MEMORY
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.shapes.buckets import BucketsImpossible
 from compilediag_harness.shapes.warming import Knee, find_knee
 

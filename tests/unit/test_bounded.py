@@ -17,7 +17,7 @@ from compilediag.receipt.file import to_json
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag.views.verdict import render
 from compilediag_harness.wire import (
     EntryDiff,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import timelines
 
-from compilediag.diagnosis.causes.recompile import causes_of, explained
+from compilediag.diagnosis.causes.of_run import causes_of, explained
 from compilediag.diagnosis.findings import Cause
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location

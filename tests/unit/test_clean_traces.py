@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tlparse_pieces import HEAD, record, trace
 
 from compilediag.runs.run_directory import ARTIFACTS, TRACES
-from compilediag.runs.tools import tlparse_log
-from compilediag.runs.tools.tlparse_log import Copied, TooLarge, clean_traces, copy_log
+from compilediag.runs.tools import tlparse
+from compilediag.runs.tools.tlparse import Copied, TooLarge, clean_traces, copy_log
 
 TOKEN = "hf_ABCDEFGHIJ0123456789"
 
@@ -57,7 +57,7 @@ def test_what_cannot_be_cleaned_goes(
     def refuse(*_: object) -> None:
         raise TooLarge("it is larger than 256 MiB")
 
-    monkeypatch.setattr(tlparse_log, "copy_log", refuse)
+    monkeypatch.setattr(tlparse, "copy_log", refuse)
     (note,) = clean_traces(str(tmp_path), 0, ())
     assert note.startswith(kept_trace.name)
     assert "larger than 256 MiB" in note
@@ -137,15 +137,15 @@ def test_secrets_are_replaced() -> None:
 @pytest.mark.parametrize("limit", ["MAX_LOG_BYTES", "MAX_PAYLOADS"])
 def test_floods_are_refused(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log of which no report of a sensible size can be made is refused with the reason."""
-    monkeypatch.setattr(tlparse_log, limit, 0)
+    monkeypatch.setattr(tlparse, limit, 0)
     with pytest.raises(TooLarge, match="0 "):
         copied(trace())
 
 
 def test_long_lines_and_payloads_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line or payload over its limit costs its record."""
-    monkeypatch.setattr(tlparse_log, "MAX_PAYLOAD_BYTES", 20)
-    monkeypatch.setattr(tlparse_log, "MAX_LINE_BYTES", 600)
+    monkeypatch.setattr(tlparse, "MAX_PAYLOAD_BYTES", 20)
+    monkeypatch.setattr(tlparse, "MAX_LINE_BYTES", 600)
     artifact = {"artifact": {"name": "a", "encoding": "string"}}
     long = record({"compilation_metrics": {"x": "y" * 2000}})
     _, reported = copied(trace(record(artifact, "z" * 50), long))

@@ -18,7 +18,7 @@ from compilediag.diagnosis.figures.key_difference import (
 )
 from compilediag.diagnosis.findings import place_of
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.nothing_compiled import find_nothing_compiled
+from compilediag.rules.evidence import find_nothing_compiled
 from compilediag.timeline.compiles import Precompiled, ProcessCaches
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import CacheFolderRead, CacheLookedUp, CacheWritten, Location

@@ -18,7 +18,7 @@ from compilediag.readers.torch_trace.read import read_trace, trace_of
 from compilediag.readers.torch_trace.scan import PAYLOAD_LIMIT
 from compilediag.rules.caches import LARGE_OPS, LOST_CACHE_S, reason_of
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import (
     COMPONENTS_KEPT,
     CacheFolderRead,

@@ -21,15 +21,8 @@ from compilediag_harness.wire.compiles import PhaseSeconds
 MS = 1_000_000
 
 
-def seen() -> PhaseTimes:
-    times = PhaseTimes()
-    times.seen = True
-    return times
-
-
-def own(times: PhaseTimes) -> PhaseSeconds | None:
-    timed = times.take()
-    return None if timed is None else timed.own
+def own(times: PhaseTimes) -> PhaseSeconds:
+    return times.take().own
 
 
 def replay(times: PhaseTimes, *events: tuple[str, str, int]) -> None:
@@ -79,7 +72,7 @@ FRAME = "entire_frame_compile"
 def test_a_phase_has_not_what_was_within_it(
     events: list[tuple[str, str, int]], phases: dict[str, float]
 ) -> None:
-    times = seen()
+    times = PhaseTimes()
     replay(times, *events)
     assert dict(own(times) or ()) == phases
     assert own(times) == ()
@@ -87,7 +80,7 @@ def test_a_phase_has_not_what_was_within_it(
 
 def test_what_is_open_around_a_compile_is_no_part_of_it() -> None:
     """torch writes the row before the outermost phase ends; the next compile has not its rest."""
-    times = seen()
+    times = PhaseTimes()
     replay(times, ("began", "dynamo", 0), ("began", FRAME, 1), ("ended", FRAME, 3))
     assert own(times) == ((FRAME, 0.002),)
     times.ended("dynamo", 9 * MS)
@@ -97,13 +90,12 @@ def test_what_is_open_around_a_compile_is_no_part_of_it() -> None:
 def test_spans_are_nested_and_counted_from_the_start_of_the_compile() -> None:
     """Of a phase with those within it; our own analysis has not passed, and what is too short to be
     drawn is left out."""
-    times = seen()
+    times = PhaseTimes()
     replay(times, ("began", "dynamo", 0), ("began", FRAME, 1000), ("began", "gc", 1100))
     times.leave_out(0.1)
     replay(times, ("ended", "gc", 1300), ("began", "build_guards", 1300), ("began", "gc", 1400))
     replay(times, ("ended", "gc", 1401), ("ended", "build_guards", 1500), ("ended", FRAME, 2300))
     timed = times.take()
-    assert timed is not None
     assert dict(timed.own)["gc"] == pytest.approx(0.101)
     assert timed.spans == (
         ("entire_frame_compile", 0.0, 1.2),
@@ -115,7 +107,7 @@ def test_spans_are_nested_and_counted_from_the_start_of_the_compile() -> None:
 
 def test_each_thread_has_its_own() -> None:
     """Two threads compile at once."""
-    times, found = seen(), list[object]()
+    times, found = PhaseTimes(), list[object]()
 
     def other() -> None:
         times.began("gc", 0)
@@ -194,8 +186,7 @@ def test_a_timing_that_is_none_of_torchs() -> None:
 
 
 def test_where_torch_times_nothing() -> None:
-    """Null, not zero; in a trace too."""
-    assert PhaseTimes().take() is None
+    """Null, not zero."""
     assert [row.phases for row in _rows_of(_row_in_trace("0/0", 0, 9))] == [None]
 
 

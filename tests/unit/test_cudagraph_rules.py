@@ -12,9 +12,8 @@ from compilediag.compare.run_baseline import run_baseline
 from compilediag.diagnosis.figures.devices import cudagraph_section
 from compilediag.rules import cudagraphs as rules
 from compilediag.timeline.devices import CudagraphRun, skip_reason
-from compilediag.timeline.fold import fold
 from compilediag.timeline.invocations import Calls, ShapeCount
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness import wire
 
 GPU = process(facts={"gpus": [{"name": "H100"}]})

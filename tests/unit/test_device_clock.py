@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps.phases import BATCH, DEPTH, DeviceClock
 from compilediag_harness.steps.step_clock import StepClock

@@ -18,7 +18,7 @@ from timelines import attempt, false_guard, recompile
 from compilediag.compare.diff import Comparison, FieldChange, compare
 from compilediag.compare.keys import COUNTS
 from compilediag.errors import LanesNotComparable
-from compilediag.receipt import versions
+from compilediag.receipt import file
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Compile
 from compilediag.views.diff import show_comparison
@@ -176,7 +176,7 @@ def test_a_field_that_an_older_version_lacks_does_not_separate_lanes(
         lambda raw: raw["header"]["lane"]["numerics_flags"].update(matmul_precision="high")
     )
     path = "numerics_flags.matmul_precision"
-    monkeypatch.setitem(versions.ADDED_TO_LANE, path, (1, 0))
+    monkeypatch.setitem(file.ADDED_TO_LANE, path, (1, 0))
     found = compare(receipt(older), flag)
     assert found.lane_not_recorded == (FieldChange(f"lane.{path}", None, "high"),)
     assert not compare(flag, flag).lane_not_recorded

@@ -13,7 +13,7 @@ from trace_lines import line
 from compilediag.diagnosis.findings import entered_record, place_of
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness import wire
 
 CALL = wire.UserCall(FILE, 36, "main", "model(x, batch)", (("x", "x"), ("index", "batch")))

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from compilediag.diagnosis.codes import UNCHANGEABLE
 from compilediag.fixes.observed import Listed, Observed, Result
 from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.proofs import missing_proof
@@ -23,14 +24,12 @@ from compilediag.receipt.schema.compiles import (
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules import offers as of_finding
 from compilediag.rules.changes import NEEDS_LIBCST, Change, Edit, EditImpossible
-from compilediag.rules.offers import why_unchangeable
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.trials import one
-from compilediag.runs.trials.campaign import run_campaign
+from compilediag.runs.trials.campaign import Campaign, run_campaign
 from compilediag.runs.trials.one import Trial, campaign_folder
 from compilediag.runs.trials.results import NAME, as_json, environment_lines, save
-from compilediag.runs.trials.state import Campaign
 from compilediag.views.fix import render_candidates, render_fixes
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import TrialPlan
@@ -313,7 +312,7 @@ def test_the_screen(runs: Runs) -> None:
 def test_there_is_always_a_reason() -> None:
     """Rules whose findings usually have a change have no reason of their own."""
     grown = msgspec.structs.replace(FIRST, rule="CD105")
-    assert why_unchangeable("CD105") is None
+    assert "CD105" not in UNCHANGEABLE
     text = screen(Result(grown, (), Listed((), ())))
     assert "no change is known for code of this form" in text
 
@@ -344,7 +343,7 @@ def test_the_screen_says_what_to_do_where_nothing_is_proved(
     text = screen(Result(FIRST, (refused,) * tried, listed))
     assert text.startswith("0 of 1 finding has a proved change\n")
     assert f"     {sentence}\n" in text
-    words = why_unchangeable(FIRST.rule)
+    words = UNCHANGEABLE[FIRST.rule]
     assert words is not None
     assert (" ".join(words.split()[:4]) in text) == (not candidates)
 
@@ -356,7 +355,7 @@ def test_the_screen_says_what_stands_in_the_way_of_an_edit() -> None:
     text = screen(Result(FIRST, (), listed))
     assert "not possible: edit 0: `x[0]` is kept\n" in text
     assert text.count("not possible") == 2
-    assert str(why_unchangeable(FIRST.rule)) not in text
+    assert UNCHANGEABLE[FIRST.rule] not in text
     plan = render_candidates(BEFORE, [(FIRST, listed)], RenderOptions())
     assert "no change to try\n" in plan
     assert "not possible: edit 0: `x[0]` is kept\n" in plan
@@ -431,11 +430,9 @@ def test_another_torch_than_that_of_the_findings(runs: Runs) -> None:
 def test_a_line_that_no_longer_matches_ends_the_runs(runs: Runs, tmp_path: Path) -> None:
     """An edit that the text has no place for any more is one sentence, and nothing is lost."""
     made = campaign()
-    made.chosen["F1"] = Change(
-        "source", "x", "", edits=(Edit(str(tmp_path / "gone.py"), 1, "before", ("y",)),)
-    )
+    edit = Edit(str(tmp_path / "gone.py"), 1, "before", ("y",))
     with pytest.raises(EditImpossible, match=r"gone\.py cannot be read"):
-        made.edited_files([made.chosen["F1"]])
+        made.edited_files([Change("source", "x", "", edits=(edit,))])
 
 
 def test_a_proof_of_a_campaign_before_is_kept_unless_its_change_fails(

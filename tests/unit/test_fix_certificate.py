@@ -23,8 +23,7 @@ from compilediag.receipt.schema.compiles import (
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import CudagraphSection
 from compilediag.rules.changes import Declared, NumberAsTensor
-from compilediag.timeline.invocations import Calls, StanceCalls
-from compilediag.timeline.steps import Step
+from compilediag.timeline.invocations import Calls, StanceCalls, Step
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
     Answer,

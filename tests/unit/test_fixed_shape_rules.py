@@ -20,8 +20,7 @@ from compilediag.rules.fixed_shapes import (
     find_padding_waste,
 )
 from compilediag.timeline.fixed_shapes import ASKED_KEPT, SizeRun, fixed_shapes_of
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness import wire
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes import shape_log

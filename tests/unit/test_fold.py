@@ -7,7 +7,7 @@ from typing import Any
 
 from built_receipt import compiled
 
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import Compiled, GraphBroke, HazardsChecked, Location, Recompiled
 
 FRAME = Location("model.py", 10, "forward")

@@ -12,8 +12,7 @@ from compilediag.compare.gate.inconclusive import (
     compare_code,
     is_code,
 )
-from compilediag.compare.gate.judge import judge
-from compilediag.compare.gate.update import recorded
+from compilediag.compare.gate.judge import judge, recorded
 from compilediag.receipt.schema.identity import Provenance
 
 RAN = Provenance(

@@ -11,10 +11,9 @@ from gate_receipts import again, branch, eager, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
 
-from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.judge import judge, recorded
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.limits import NAMES, SECONDS, parse_limits
-from compilediag.compare.gate.update import recorded
 from compilediag.compare.run_baseline import LaneBaseline, finding_of_cause
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.receipt import Receipt

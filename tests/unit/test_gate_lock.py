@@ -16,8 +16,7 @@ from timelines import PACKAGE_FILE, TORCH_FILE
 
 from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, read, text_of
 from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
-from compilediag.compare.gate.judge import enlarged, judge
-from compilediag.compare.gate.update import recorded
+from compilediag.compare.gate.judge import enlarged, judge, recorded
 from compilediag.compare.keys import FrameKey, portable_file
 from compilediag.compare.run_baseline import KnownFrame, run_baseline
 from compilediag.errors import BaselineUnreadable

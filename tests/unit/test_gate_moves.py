@@ -12,8 +12,7 @@ from timelines import attempt
 
 from compilediag.compare.changes import moved
 from compilediag.compare.diff import compare
-from compilediag.compare.gate.judge import judge
-from compilediag.compare.gate.update import recorded
+from compilediag.compare.gate.judge import judge, recorded
 from compilediag.compare.run_baseline import LaneBaseline, run_baseline
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Compile

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from timelines import PACKAGE_FILE
 
 from compilediag.cli import main
-from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.judge import judge, recorded
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.limits import parse_limits
-from compilediag.compare.gate.update import recorded
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.proofs import sources_digest
 from compilediag.receipt.schema.compiles import (

@@ -442,7 +442,9 @@ def test_many_lanes_of_costly_texts_stay_below_the_limit(name: str) -> None:
     )
     lanes = [
         Judgement(
-            *(f"{index}{text}", text, text, text, (text,)),
+            lane=f"{index}{text}",
+            **dict.fromkeys(("receipt_id", "verdict", "baseline"), text),
+            limits=(text,),
             counts=(CountChange(text, 0, 1),) * 20,
             failures=items if index % 2 else (),
             improvements=items,

@@ -11,8 +11,7 @@ from screens import screen
 
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.rules.costs import MIN_GUARDS, find_expensive_guards
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 from compilediag.views.compiles import show_compile_time
 from compilediag.views.style import RenderOptions
 from compilediag_harness import wire

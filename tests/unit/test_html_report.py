@@ -20,7 +20,7 @@ from compilediag.receipt.schema.compiles import ProofFigure, ProofPoint, ProofRe
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.html_file import assets, excerpts
-from compilediag.timeline.steps import Step
+from compilediag.timeline.invocations import Step
 from compilediag.views.diff import show_comparison
 from compilediag.views.document import LineChart, Table, shares
 from compilediag.views.html.page import render_overview

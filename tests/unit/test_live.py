@@ -12,7 +12,7 @@ import pytest
 from built_receipt import compiled, flag_guard, recompiled
 
 from compilediag.runs.supervised.live_tail import LiveView, drawn, sentences_on
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag.views.live import Progress, screen_line, status, title
 from compilediag_harness import wire
 from compilediag_harness.base.journal import Journal

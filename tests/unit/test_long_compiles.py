@@ -10,7 +10,7 @@ from built_receipt import compiled, ended, started, torch_seen
 
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.costs import RULES
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import Compiled, RepeatedBlocks
 
 BLOCKS = RepeatedBlocks("self.layers", "Block", 12, 60)

@@ -9,7 +9,7 @@ from timelines import FILE, TORCH_FILE, attempt, process, site, timeline
 
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.diagnose import diagnose
-from compilediag.rules.nothing_compiled import find_nothing_compiled
+from compilediag.rules.evidence import find_nothing_compiled
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EvidenceLost, FrameSkipped, Location
 

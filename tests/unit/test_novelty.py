@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from timelines import recompile
 
-from compilediag.diagnosis.causes.recompile import Explanation, causes_of, explained
+from compilediag.diagnosis.causes.of_run import Explanation, causes_of, explained
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
 

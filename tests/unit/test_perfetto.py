@@ -20,7 +20,7 @@ from screens import VIEWS, stored
 from compilediag import cli
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.schema.receipt import Artifact, Receipt
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag.views.perfetto import (
     Slice,
     foreign_events,

@@ -6,9 +6,8 @@ import pytest
 from timelines import process, timeline
 
 from compilediag.extensions.pipeline import figures_of, pipeline_bottleneck, pipelines_of
-from compilediag.timeline.fold import fold
 from compilediag.timeline.recorded import PipelineLoop, StageRun
-from compilediag.timeline.timeline import Step
+from compilediag.timeline.timeline import Step, fold
 from compilediag_harness.wire import PipelineWorked
 from compilediag_harness.wire.user_events import max_at_once
 

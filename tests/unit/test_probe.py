@@ -18,9 +18,9 @@ from compilediag.extensions.cadence.groups import parse_groups
 from compilediag.extensions.cadence.probe import probe
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.cadence import CadenceSection
+from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import CACHE_VARIABLES
-from compilediag.runs.supervised.supervised_run import Outcome
 
 Environ = Mapping[str, str]
 

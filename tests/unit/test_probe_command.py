@@ -17,8 +17,8 @@ from compilediag.errors import UsageError
 from compilediag.extensions.cadence.groups import GroupSelection
 from compilediag.extensions.cadence.view import render_cadence
 from compilediag.receipt.file import read_receipt
+from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.views.format import BARS
 from compilediag.views.live import Progress, status
 from compilediag.views.style import RenderOptions

@@ -15,7 +15,12 @@ from compilediag.views.gate import FORMATS
 from compilediag.views.style import RenderOptions
 
 FAILED = Judgement(
-    *("nano/train", "01", "findings", None, (), ()),
+    lane="nano/train",
+    receipt_id="01",
+    verdict="findings",
+    baseline=None,
+    limits=(),
+    counts=(),
     failures=(
         Item(kind="cause", rule="CD103", message="compiled again", file="model.py", line=7),
         Item(kind="limit", rule="recompiles", message="2 recompiles", before=0, after=2),

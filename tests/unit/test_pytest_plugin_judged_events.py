@@ -5,7 +5,7 @@ from __future__ import annotations
 from built_receipt import compiled
 
 from compilediag.pytest_plugin.judge import events_between, unfinished
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import (
     Compiled,
     CompileStarted,

@@ -193,7 +193,7 @@ def test_frames_without_room_are_counted_and_not_judged(monkeypatch: pytest.Monk
     many = [first(f"f{number}", number) for number in range(5)]
     assert [*inconclusive_reasons(receipt(*many))] == []
     monkeypatch.setattr("compilediag.receipt.compiles.FRAMES_KEPT", 3)
-    monkeypatch.setattr("compilediag.receipt.identity.FRAMES_KEPT", 3)
+    monkeypatch.setattr("compilediag.receipt.assemble.FRAMES_KEPT", 3)
     cut = receipt(*many)
     assert (cut.compile.frames, len(cut.compile.frames_detail)) == (5, 3)
     said = "compile.frames_detail: 2 more frames are counted and not listed"

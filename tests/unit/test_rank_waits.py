@@ -8,7 +8,7 @@ import pytest
 from timelines import ROOT, attempt, process
 
 from compilediag.diagnosis.findings import Finding
-from compilediag.rules.rank_waits import TIMEOUT_S, WAIT_S, find_waits_for_compiles
+from compilediag.rules.costs import TIMEOUT_S, WAIT_S, find_waits_for_compiles
 from compilediag.timeline.frames import frames_of
 from compilediag.timeline.timeline import Compile, Process, Step, Timeline
 from compilediag_harness.wire import ProcessStarted

@@ -12,9 +12,8 @@ from compilediag.diagnosis.ranks.divergence import compare_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection
 from compilediag.timeline.compiles import ProcessCaches
-from compilediag.timeline.fold import fold
 from compilediag.timeline.frames import frames_of
-from compilediag.timeline.timeline import BreakSite, Process, Step, Timeline
+from compilediag.timeline.timeline import BreakSite, Process, Step, Timeline, fold
 from compilediag.views.ranks import headline, ranks_named
 from compilediag_harness.wire import CacheLookedUp, CollectivesPlanned
 

@@ -34,8 +34,7 @@ from compilediag.receipt.assemble import TAIL_BYTES, build
 from compilediag.receipt.file import to_json
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.rules.diagnose import Diagnosis, diagnose
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness.wire import (
     EntryDiff,
     Event,

@@ -12,8 +12,8 @@ import pytest
 
 from compilediag import cli
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
+from compilediag.receipt.file import receipt_of, version_of
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION
-from compilediag.receipt.versions import receipt_of, version_of
 
 DATA = Path(__file__).parents[1] / "data"
 EXAMPLE: dict[str, Any] = json.loads((DATA / "receipt-example.json").read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ from compilediag.diagnosis.findings import Finding
 from compilediag.extensions.cadence import rules as cadences
 from compilediag.rules import steps
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.devices import SyncSite, sample_of
+from compilediag.timeline.devices import SyncSite, samples_of
 from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Compile, DeviceStep, SampledStep, Step, Timeline
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
@@ -277,7 +277,7 @@ def test_seconds_of_reads_add_up_or_are_not_known() -> None:
     before = replace(event, step=3, seconds=())
     cut = replace(event, step=4, complete=False)
     empty = SyncsSampled(1.0, 5, True, True, (), (), (), (), ())
-    samples = [sample_of(0, item) for item in (event, before, cut, empty)]
+    samples = list(samples_of(0, (event, before, cut, empty)))
     assert [item.seconds for item in samples] == [0.75, None, None, 0.0]
     assert [site.seconds for site in samples[2].sites] == [0.5, 0.25]
     for kept, lines, whole in (

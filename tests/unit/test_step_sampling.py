@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 from step_sources import NoOptimizers
 
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Step
+from compilediag.timeline.timeline import Step, fold
 from compilediag_harness.base.session import WATCHED_AFTER_COMPILE, Session
 from compilediag_harness.steps import step_clock
 from compilediag_harness.steps.step_clock import (

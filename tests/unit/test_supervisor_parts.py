@@ -14,9 +14,12 @@ from ended_runs import ended, journal
 from compilediag.errors import UsageError
 from compilediag.readers.journal import ProcessJournal
 from compilediag.runs.run_directory import make_run_dir
-from compilediag.runs.supervised.assemble import recorded_variables
-from compilediag.runs.supervised.child import ExitInfo, bootstrap_dir, child_environment
-from compilediag.runs.supervised.exit_status import exit_status_of, notes_on_attachment
+from compilediag.runs.supervised.assemble import (
+    exit_status_of,
+    notes_on_attachment,
+    recorded_variables,
+)
+from compilediag.runs.supervised.child import BOOTSTRAP, ExitInfo, child_environment
 from compilediag.runs.supervised.signals import KillSchedule, SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
 from compilediag_harness.base.process_options import ProcessOptions
@@ -199,21 +202,21 @@ def test_the_environment_of_the_child() -> None:
     torch for stays where it is."""
     base = {"PYTHONPATH": "/a::/b", "TORCH_LOGS": "graph_breaks", "X": "1"}
     child = child_environment(base, "/run", ProcessOptions(steps=5), trace_dir="/run/t")
-    assert child["PYTHONPATH"] == f"{bootstrap_dir()}:/a::/b"
+    assert child["PYTHONPATH"] == f"{BOOTSTRAP}:/a::/b"
     assert child["COMPILEDIAG_RUN_DIR"] == "/run"
     assert child["COMPILEDIAG_OPTIONS"] == '{"steps": 5}'
     assert child["TORCH_TRACE"] == "/run/t"
     assert (child["TORCH_LOGS"], child["X"]) == ("graph_breaks", "1")
     for paths in ({}, {"PYTHONPATH": ""}):
         own = child_environment({**paths, "TORCH_TRACE": "/mine"}, "/run", trace_dir="/run/t")
-        assert (own["PYTHONPATH"], own["TORCH_TRACE"]) == (bootstrap_dir(), "/mine")
+        assert (own["PYTHONPATH"], own["TORCH_TRACE"]) == (BOOTSTRAP, "/mine")
 
 
 def test_a_run_in_a_run_attaches_once() -> None:
     """The inner run's directory and one entry of ours."""
     outer = child_environment({"PYTHONPATH": "/a"}, "/outer", ProcessOptions(steps=3))
     inner = child_environment(outer, "/inner")
-    assert inner["PYTHONPATH"] == f"{bootstrap_dir()}:/a"
+    assert inner["PYTHONPATH"] == f"{BOOTSTRAP}:/a"
     assert inner["COMPILEDIAG_RUN_DIR"] == "/inner"
     assert "COMPILEDIAG_OPTIONS" not in inner
 

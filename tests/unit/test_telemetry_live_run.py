@@ -19,7 +19,7 @@ from compilediag.extensions.telemetry.metrics import (
     data_points,
     flat_values,
 )
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness import wire
 
 WHERE = wire.Location("/home/user/model.py", 3, "forward")

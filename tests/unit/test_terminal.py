@@ -13,7 +13,7 @@ from screens import acting
 
 from compilediag import cli
 from compilediag.receipt.file import read_receipt
-from compilediag.runs.supervised.supervised_run import Outcome
+from compilediag.runs.supervised.child import Outcome
 
 DATA = Path(__file__).parents[1] / "data" / "views"
 EVIL = "é\x07\x1b[2J\x7f\x9b2J\u202e→"

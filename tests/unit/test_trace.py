@@ -11,8 +11,7 @@ from trace_lines import HEAD, line
 
 from compilediag.readers.torch_trace.read import rank_in_name, read_trace, trace_of
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness.wire import EvidenceLost, GraphBroke, Recompiled, TorchSeen
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
@@ -184,7 +183,7 @@ def test_the_first_records_are_kept_of_too_many(
     no compile as unfinished, and what is kept is bounded by more than its rows."""
     path = str(TRACES / "recompile_limit.log.gz")
     (whole,) = read_trace(path)
-    monkeypatch.setattr(f"compilediag.readers.torch_trace.events.{limit}", kept)
+    monkeypatch.setattr(f"compilediag.readers.torch_trace.read.{limit}", kept)
     (cut,) = read_trace(path)
     losses = [event for event in cut.events if isinstance(event, EvidenceLost)]
     assert cut.events == (*whole.events[: len(cut.events) - 1], *losses)
@@ -197,7 +196,7 @@ def test_the_first_records_are_kept_of_too_many(
 
 def test_records_of_one_kind_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts without rows, and breaks without rows: as few are kept as of others."""
-    monkeypatch.setattr("compilediag.readers.torch_trace.events.EVENTS_KEPT", 10)
+    monkeypatch.setattr("compilediag.readers.torch_trace.read.EVENTS_KEPT", 10)
     start = '{"dynamo_start": {"stack": []}, "frame_id": %d, "frame_compile_id": 0}'
     breaks = '{"artifact": {"name": "dynamo_graph_break_reason"}, "frame_id": %d}'
     for text in (start, breaks):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from trace_lines import HEAD, line
 
 from compilediag.readers.torch_trace import scan
-from compilediag.readers.torch_trace.metadata import ARTIFACTS, WANTED
-from compilediag.readers.torch_trace.scan import Losses, TraceRecord, TraceScanner
+from compilediag.readers.torch_trace.records import ARTIFACTS
+from compilediag.readers.torch_trace.scan import WANTED, Losses, TraceRecord, TraceScanner
 
 REASON = line(b'{"artifact": {"name": "recompile_reasons"}, "frame_id": 0}', b"0/0: n == 2\nStack:")
 OTHER = line(b'{"exported_graph": {}}', b'{\n"name": "x"\n}')

@@ -17,8 +17,7 @@ import pytest
 from compilediag.diagnosis.figures.compile_costs import OTHER, compile_seconds
 from compilediag.readers.torch_trace.read import read_trace
 from compilediag.rules.diagnose import Diagnosis, diagnose
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 
 DATA = Path(__file__).parents[1] / "data"
 VERSIONS = ("2.7.1", "2.15.0")

@@ -12,7 +12,7 @@ from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.diagnose import Diagnosis
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
 from compilediag_harness.wire import (

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.trials import plan
 from compilediag_harness.trials.settings import _named  # pyright: ignore[reportPrivateUsage]
 from compilediag_harness.wire import (

@@ -13,10 +13,9 @@ from screens import comparison_screen, screen
 from timelines import FILE, PACKAGE_FILE, attempt, false_guard, recompile
 
 from compilediag.compare.diff import compare
-from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.judge import judge, recorded
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.limits import parse_limits
-from compilediag.compare.gate.update import recorded
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import passed
 from compilediag.views.compiles import show_timeline

@@ -14,8 +14,7 @@ import timelines
 from built_receipt import built
 from false_guards import FLAG, FRAME, PE
 
-from compilediag.diagnosis.causes.of_run import causes_in
-from compilediag.diagnosis.causes.recompile import causes_of
+from compilediag.diagnosis.causes.of_run import causes_in, causes_of
 from compilediag.receipt.schema.compiles import WitnessSection
 from compilediag.runs.supervised.repeat import limited, plan_of
 from compilediag.timeline.timeline import Recompile, Timeline
@@ -179,10 +178,10 @@ def test_a_finding_has_the_change_of_its_first_recompile() -> None:
     """The one whose values it shows; writers of recompiles that were not seen stay guesses."""
     items = (recompile(3, FLAG), recompile(7, replace(FLAG, changed=SEEN)))
     [group] = causes_in(Timeline(recompiles=items)).groups["CD101"]
-    assert group.changed is None
+    assert group.first.changed is None
     assert group.writers == [(ARM, "witnessed"), (FLAG.writers[0], "source")]
     [group] = causes_in(Timeline(recompiles=items[::-1])).groups["CD101"]
-    assert group.changed == SEEN
+    assert group.first.changed == SEEN
 
 
 # --- receipt and screen ----------------------------------------------------------------------

@@ -8,7 +8,7 @@ import sys
 import weakref
 
 from compilediag_harness.blame import writers, writes_in_source
-from compilediag_harness.blame.reached_by_name import Reach
+from compilediag_harness.blame.writers import Reach
 
 COMPILED = writers.CompiledCode(Reach.may_run.__code__, {"L": {}, "G": {}}, (), Reach())
 """A compiled function that has nothing to do with it."""

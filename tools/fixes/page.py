@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypedDict
 
-from compilediag.rules.offers import why_unchangeable
+from compilediag.diagnosis.codes import UNCHANGEABLE
 
 GOAL = 0.8
 
@@ -214,7 +214,7 @@ def _why(finding: Finding) -> str | None:
     """Why nothing was tried, in words."""
     if finding["why"] != "no candidate":
         return finding["why"]
-    words = why_unchangeable(finding["rule"])
+    words = UNCHANGEABLE.get(finding["rule"])
     return f"cannot be changed: {words}" if words else finding["why"]
 
 

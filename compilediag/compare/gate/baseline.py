@@ -30,7 +30,7 @@ from compilediag.compare.run_baseline import (
     Scalar,
 )
 from compilediag.errors import BaselineUnreadable
-from compilediag.receipt.versions import version_of
+from compilediag.receipt.file import version_of
 
 SCHEMA = "compilediag.lock"
 SCHEMA_VERSION = "1.0"

@@ -1,4 +1,5 @@
-"""The result of a gate, as values: made by `judge`, shown by the views of `views/gate/`."""
+"""The result of a gate, as values: made by `judge`, shown by the views of `views/gate/`; its items
+are made of the causes, breaks, frames and findings of a receipt."""
 
 from __future__ import annotations
 
@@ -6,9 +7,25 @@ import hashlib
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from compilediag.compare.changes import CountChange
-from compilediag.receipt.schema.compiles import EnteredAt
+from compilediag.compare.keys import function_key
+from compilediag.compare.run_baseline import (
+    Allowed,
+    KnownBreak,
+    KnownCause,
+    KnownFallback,
+    KnownFrame,
+    RunBaseline,
+    finding_of_break,
+    finding_of_cause,
+    finding_of_frame,
+)
+from compilediag.receipt.proofs import proved_line
+from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.user_line import is_foreign, leading_call
 
 Kind = Literal[
     "limit",  # --fail-on: a count over its limit
@@ -59,12 +76,15 @@ class Item(Struct, frozen=True):
     proved: str | None = None
     """The change that `compilediag fix` proved for the finding, and what it does."""
 
-    @property
-    def fingerprint(self) -> str:
-        """The same for the same fault after lines have moved: 32 hexadecimal digits."""
+    fingerprint: str = ""
+    """The same for the same fault after lines have moved: 32 hexadecimal digits, made here."""
+
+    def __post_init__(self) -> None:
+        """Of what the item is, and not of where or how often it was met."""
         parts = [self.kind, self.rule, self.file or "", self.function or "", self.variable or ""]
         parts += [self.detail] if self.detail else []
-        return hashlib.sha256("\x00".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
+        text = "\x00".join(parts).encode("utf-8", "replace")
+        force_setattr(self, "fingerprint", hashlib.sha256(text).hexdigest()[:32])
 
 
 class BaselineResult(Struct, frozen=True):
@@ -76,10 +96,14 @@ class BaselineResult(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-class Judgement(Struct, frozen=True):
-    """The result of a gate for one receipt."""
+class Judgement(Struct, frozen=True, kw_only=True):
+    """The result of a gate for one receipt; its fields in the order of its JSON."""
 
     lane: str
+    passed: bool = False
+    """Whether nothing fails; made here, as is the next."""
+    judged: bool = False
+    """Whether everything could be judged."""
     receipt_id: str
     verdict: str | None
     """The receipt's own: clean, findings or blind."""
@@ -87,6 +111,10 @@ class Judgement(Struct, frozen=True):
     """The baseline's file as it was given; None where only limits were given."""
     limits: tuple[str, ...]
     """The limits that were given, as they were written."""
+    strict: bool = False
+    """Improvements fail as well, until the baseline is updated."""
+    require_proved_fix: bool = False
+    """Each finding of at least `warning` needs a proved change."""
     counts: tuple[CountChange, ...]
     """Every count: `before` is the baseline's, or the receipt's own without a baseline."""
     failures: tuple[Item, ...]
@@ -96,17 +124,195 @@ class Judgement(Struct, frozen=True):
     """Causes, breaks and fallbacks that are there and that the baseline allows."""
     notices: tuple[str, ...] = ()
     """For information: another torch, an allowed cause without a reason, no timings."""
-    strict: bool = False
-    """Improvements fail as well, until the baseline is updated."""
-    require_proved_fix: bool = False
-    """Each finding of at least `warning` needs a proved change."""
 
-    @property
-    def passed(self) -> bool:
-        """Whether nothing fails."""
-        return not self.failures and not (self.strict and self.improvements)
+    def __post_init__(self) -> None:
+        """The answers that follow from the items."""
+        force_setattr(self, "passed", not self.failures and not (self.strict and self.improvements))
+        unjudged = any(item.kind == "not_judged" for item in self.failures)
+        force_setattr(self, "judged", not unjudged)
 
-    @property
-    def judged(self) -> bool:
-        """Whether everything could be judged."""
-        return all(item.kind != "not_judged" for item in self.failures)
+
+# --- items ---------------------------------------------------------------------------------------
+
+_MAX_STEPS = 5
+_MAX_CHARS = 300
+"""Longest text of the target in a message; the receipt has the rest."""
+
+
+def item_of(receipt: Receipt, run: RunBaseline, known: Allowed, before: int | None) -> Item:
+    """A cause, a graph break or a fallback of the run. `before`: how often the baseline has it;
+    None where there is none."""
+    if isinstance(known, KnownCause):
+        return _cause(receipt, run, known, before)
+    if isinstance(known, KnownBreak):
+        return _break(receipt, run, known, before)
+    return _fallback(receipt, run, known, before)
+
+
+def _cause(receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | None) -> Item:
+    found = run.causes[known.key]
+    # The guard by which torch decided is more useful than one that was false beside it.
+    event, cause = next((pair for pair in found if pair[1].primary), found[0])
+    steps = sorted({event.step for event, _ in found if event.step is not None})
+    shown = ", ".join(str(step) for step in steps[:_MAX_STEPS])
+    shown += f" and {len(steps) - _MAX_STEPS} more" if len(steps) > _MAX_STEPS else ""
+    at = f" at step{'s' if len(steps) > 1 else ''} {shown}" if steps else ""
+    words = (("expected", cause.expected), ("met", cause.actual))
+    met = [f"{word} {value}" for word, value in words if value is not None]
+    values = f" ({cause.expected} → {cause.actual})" if cause.expected or cause.actual else ""
+    message = (
+        f"{_cut(cause.variable)}{_cut(values)} made torch compile "
+        f"{function_key(event.frame.function)} again: {plural(known.count, 'recompile')}"
+        f"{at}{_in_baseline(before, 'recompile')}"
+    )
+    measured = [event.seconds for event, _ in found if event.seconds is not None]
+    item = Item(
+        kind="cause",
+        rule=known.key.rule,
+        message=message,
+        before=before,
+        after=known.count,
+        file=cause.file,
+        line=cause.line,
+        function=known.key.function,
+        # That of the recompile itself: a finding has the first one's.
+        call=event.entered_at if is_foreign(None, cause.file or event.frame.file) else None,
+        variable=cause.variable,
+        guard=(_cut(cause.guard) + (f" ({_cut(', '.join(met))})" if met else "")).strip(),
+        cost_s=sum(measured) if measured else None,
+    )
+    return _with_finding(item, receipt, finding_of_cause(receipt, cause))
+
+
+def _break(receipt: Receipt, run: RunBaseline, known: KnownBreak, before: int | None) -> Item:
+    site = run.breaks[known.key][-1]
+    finding = finding_of_break(receipt, site)
+    # torch may name a line of its own; the finding has the line to change.
+    where = finding.location if finding is not None and finding.location is not None else site
+    function, title = function_key(where.function), _cut(known.key.reason)
+    at = f" at {plural(known.count, 'place')}" if known.count > 1 else ""
+    item = Item(
+        kind="break",
+        rule=finding.rule if finding is not None else "graph_breaks",
+        message=f"graph break in {function}{at}: {title or 'torch gave no reason'}"
+        + _in_baseline(before, "place"),
+        before=before,
+        after=known.count,
+        file=where.file,
+        line=where.line,
+        function=function,
+        call=leading_call(site if finding is None else finding),
+        detail=title or None,
+    )
+    return _with_finding(item, receipt, finding)
+
+
+def _fallback(receipt: Receipt, run: RunBaseline, known: KnownFallback, before: int | None) -> Item:
+    total, function = run.frames[known.key], known.key.function
+    finding = finding_of_frame(receipt, total.frame.file, total.frame.line, function)
+    reason = (total.eager_reason or "").partition("\n")[0].strip()
+    why = f": {_cut(reason)}" if total.eager_reason else ""
+    item = Item(
+        kind="fallback",
+        rule=finding.rule if finding is not None else "eager_fallbacks",
+        message=f"{function} runs eager{why}" + ("; not in the baseline" if before == 0 else ""),
+        before=before,
+        after=known.count,
+        file=total.frame.file,
+        line=total.frame.line,
+        function=function,
+        call=leading_call(total),
+    )
+    return _with_finding(item, receipt, finding)
+
+
+def frame_item(run: RunBaseline, known: KnownFrame, before: int) -> Item:
+    """A frame that is compiled for the first time more often: another epoch, process or frame."""
+    in_baseline = f"the baseline has {before}" if before else "this frame is not in the baseline"
+    function, after = known.key.function, known.count - known.recompiles
+    times, total = plural(after, "time"), run.frames[known.key]
+    return Item(
+        kind="frame",
+        rule="compiles" if before else "frames",
+        message=f"{function} is compiled {times} without a recompile; {in_baseline}",
+        before=before,
+        after=after,
+        file=total.frame.file,
+        line=total.frame.line,
+        function=function,
+        call=leading_call(total),
+    )
+
+
+def finding_item(receipt: Receipt, finding: FindingRecord) -> Item:
+    """A finding that a limit is about and that is no cause, break or frame."""
+    where = finding.location
+    title = finding.title or finding.slug.replace("-", " ")
+    about = f": {finding.variable}" if finding.variable and finding.variable not in title else ""
+    item = Item(
+        kind="limit",
+        rule=finding.rule,
+        message=_cut(title + about),
+        after=finding.count,
+        file=where.file if where is not None else None,
+        line=where.line if where is not None else None,
+        function=function_key(where.function) if where is not None else None,
+        call=leading_call(finding),
+        variable=finding.variable,
+    )
+    return _with_finding(item, receipt, finding)
+
+
+def _with_finding(item: Item, receipt: Receipt, finding: FindingRecord | None) -> Item:
+    if finding is None:
+        return item
+    cost_s = finding.cost_s if finding.cost_s is not None else item.cost_s
+    fix, proved = finding.fix.summary, proved_line(finding, receipt)
+    return replace(item, fix=fix, proved=proved, cost_s=cost_s, finding=finding.id)
+
+
+def improvement(known: Allowed, after: int) -> Item:
+    """What the baseline has and the run has less often, or no more."""
+    key, before = known.key, known.count
+    if isinstance(known, KnownCause):
+        kind, rule, what = "cause", known.key.rule, f"{known.key.variable} made torch compile again"
+    elif isinstance(known, KnownBreak):
+        kind, rule = "break", "graph_breaks"
+        what = f"graph break in {known.key.function}: {known.key.reason}"
+    else:
+        kind, rule, what = "fallback", "eager_fallbacks", f"{key.function} runs eager"
+    return Item(
+        kind=kind,
+        rule=rule,
+        message=f"{'less often' if after else 'no more'}: {what} ({before} → {after})",
+        before=before,
+        after=after,
+        file=key.file,
+        function=key.function,
+        variable=known.key.variable if isinstance(known, KnownCause) else None,
+        detail=known.key.reason if isinstance(known, KnownBreak) else None,
+    )
+
+
+def describe(item: Allowed) -> str:
+    """An item in a sentence."""
+    if isinstance(item, KnownCause):
+        return f"{item.key.rule} {item.key.variable}"
+    if isinstance(item, KnownBreak):
+        return f"graph break in {item.key.function} of {item.key.file}"
+    return f"{item.key.function} of {item.key.file} runs eager"
+
+
+def plural(count: int, noun: str) -> str:
+    """The count with its noun: "1 recompile", "2 recompiles"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _in_baseline(before: int | None, noun: str) -> str:
+    if before is None:
+        return ""
+    return f"; the baseline has {plural(before, noun)}" if before else "; not in the baseline"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1] + "…"

@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from compilediag.compare.gate.entries import finding_item, item_of
-from compilediag.compare.gate.judgement import Item, Kind
+from compilediag.compare.gate.judgement import Item, Kind, finding_item, item_of
 from compilediag.compare.keys import COUNTS
 from compilediag.compare.run_baseline import RunBaseline
 from compilediag.errors import UsageError

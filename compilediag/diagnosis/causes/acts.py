@@ -13,27 +13,33 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import replace
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, whole_function
-from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.group import Group, changed_dimensions
+from compilediag.diagnosis.codes import (
+    INSTANCES,
+    METADATA,
+    MODES,
+    PASSED_SIZES,
+    SCALARS,
+    SIZES,
+    TENSORS,
+    VALUES,
+)
 from compilediag.diagnosis.findings import Act, Cause
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.invocations import varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import resumed_function
 
-_OF_TENSORS = frozenset(("CD103", "CD105", "CD106"))
-"""Codes of tensors: a batch of another length or dtype changes all its tensors alike, and a cache
-that grows its keys and its values."""
-_OF_VALUES = frozenset(("CD104", "CD107", "CD109", "CD116"))
-"""Codes of values that Dynamo guards as they are, or as a number of a shape condition."""
-_CONSEQUENCES = frozenset(("CD106",))
-"""Codes of what an act flips beside the value that it is called for, in some of the recompiles."""
 COMBINATION = "CD120"
 """The code of values that were compiled for before, and not together."""
 ANOTHER_INSTANCE = "instance"
 """The kind of what another instance of a class, or another call within one step, is called with."""
 _LOCAL = re.compile(r"L\['\w+'\]")
-_RANKS = {"CD111": 0, "CD106": 2, "CD105": 3, "CD118": 3}
+_RANKS = {
+    **dict.fromkeys(MODES, 0),
+    **dict.fromkeys(METADATA, 2),
+    **dict.fromkeys(SIZES, 3),
+}
 """Modes come before values, values before what they do to tensors."""
 _VALUE_RANK = 1
 
@@ -43,7 +49,7 @@ def by_act(groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks) ->
     order = {group.id: position for position, group in enumerate(groups)}
     found = _alike(_one_value(_of_instances(groups)), _independent_sizes(timeline))
     # Sizes of an argument object take its own record of their length, a number.
-    found = _below(found, lambda group: group.code == "CD107", _is_length)
+    found = _below(found, lambda group: group.code in SCALARS, _is_length)
     found = _in_callees(sorted(found, key=lambda group: order[group.id]), behind)
     found.sort(key=lambda group: order[group.id])
     found = _below(found, _is_on_sizes, _is_condition_of)
@@ -74,7 +80,7 @@ def _one_value(groups: Iterable[Group]) -> list[Group]:
     """One value of one frame that is guarded at several places: as it is, then as a number."""
     found: dict[Hashable, Group] = {}
     for group in groups:
-        value = group.code in _OF_VALUES and group.variable and not group.planned
+        value = group.code in VALUES and group.variable and not group.planned
         value = value and group.id.kind != ANOTHER_INSTANCE
         frames = frozenset((item.frame.file, item.frame.function) for item in group.recompiles)
         key = (group.code, group.variable, frames) if value else group.id
@@ -88,14 +94,14 @@ def _of_instances(groups: Sequence[Group]) -> list[Group]:
     differences: dict[Hashable, set[Hashable]] = {}
     for group in groups:
         for cause, item in zip(group.causes, group.recompiles, strict=True):
-            if group.code == "CD117":
+            if group.code in INSTANCES:
                 change = cause.expected, cause.actual
                 differences.setdefault(item.id, set()).add(change)
     own: dict[Hashable, Group] = {}
     inputs: list[Group] = []
     found: list[Group] = []
     for group in groups:
-        if group.code == "CD117":
+        if group.code in INSTANCES:
             # The steps in which instances differed, and in what.
             when = frozenset(
                 (item.process, item.epoch, item.step, frozenset(differences[item.id]))
@@ -125,7 +131,7 @@ def _is_condition_of(condition: Group, sizes: Group) -> bool:
     """The same tensor of the same frame, at one line, in the same recompiles: a condition that a
     later size meets has a fix of its own."""
     return _is_on_sizes(condition) and any(
-        part.code == "CD105"
+        part.code in PASSED_SIZES
         and not part.planned
         and part.location == condition.location
         and part.variable in re.split(r"[^\w.\[\]']+", condition.variable)
@@ -154,7 +160,7 @@ def _alike(groups: Iterable[Group], independent: Callable[[Group, Group], bool])
         changes = tuple(map(_change, group.causes))
         compiles = tuple(recompile.id for recompile in group.recompiles)
         key = (group.code, group.id.kind, group.planned, compiles, changes)
-        sets = acts.setdefault(key if group.code in _OF_TENSORS else group.id, [])
+        sets = acts.setdefault(key if group.code in TENSORS else group.id, [])
         same = next((item for item in sets if not independent(item[0], group)), None)
         if same is None:
             sets.append([group])
@@ -200,7 +206,7 @@ def _independent_sizes(timeline: Timeline) -> Callable[[Group, Group], bool]:
 
 def _is_length(number: Group, sizes: Group) -> bool:
     """Sizes in an argument object, and the number in it that changed by as much each time."""
-    if (sizes.code, number.code) != ("CD105", "CD107") or sizes.planned or number.planned:
+    if sizes.code not in PASSED_SIZES or sizes.planned or number.planned:
         return False
     holder = _container(sizes.variable)
     if holder is None or holder != _container(number.variable):
@@ -226,11 +232,11 @@ def _in_callees(groups: Sequence[Group], behind: BehindBreaks) -> list[Group]:
     found: list[Group] = []
     at: dict[Hashable, list[int]] = {}
     for group in sorted(groups, key=lambda item: item.recompiles[0].t):
-        number = group.code == "CD107" and all(i.id in behind.breaks for i in group.recompiles)
+        number = group.code in SCALARS and all(i.id in behind.breaks for i in group.recompiles)
         # Whether a tensor needs gradients is passed on with it; a parameter's is its own.
-        passed = group.code == "CD106" and all(_LOCAL.fullmatch(c.source) for c in group.causes)
+        passed = group.code in METADATA and all(_LOCAL.fullmatch(c.source) for c in group.causes)
         moments = _moments(group)
-        if group.planned or not (group.code == "CD105" or number or passed):
+        if group.planned or not (group.code in PASSED_SIZES or number or passed):
             moments = []
         near = at.get(moments[0], ()) if moments else ()
         caller = next((n for n in near if _is_callee(found[n], group, behind)), None)
@@ -248,9 +254,9 @@ def _moments(group: Group) -> list[Hashable]:
     return [
         (
             *(recompile.process, recompile.epoch, recompile.step),
-            "CD105" if cause.rule == "CD107" else cause.rule,
+            "size" if cause.rule in PASSED_SIZES | SCALARS else cause.rule,
             frozenset([(cause.expected, cause.actual)])
-            if cause.rule == "CD107"
+            if cause.rule in SCALARS
             else _change(cause),
         )
         for cause, recompile in zip(group.causes, group.recompiles, strict=True)
@@ -317,7 +323,7 @@ def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
         for root in (n for line in first for n in at.get(line, ())):
             root_times, lines = roots[root]
             # Consequences need not follow each time that the root changes.
-            each_time = group.code in _CONSEQUENCES or root_times == set(times)
+            each_time = group.code in METADATA or root_times == set(times)
             if each_time and all(not lines.keys().isdisjoint(each) for each in own):
                 act = found[root].act or next(act for line, act in lines.items() if line in first)
                 found[root] = replace(found[root].with_follower(group), act=act)
@@ -347,7 +353,7 @@ def _lines_between(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashabl
             act = record_from(Act, others[0], evidence="probable", lines=len(places))
             yield frozenset(places), act
             # What follows from another value does so by one of the lines that write it.
-            if cause.rule in _CONSEQUENCES:
+            if cause.rule in METADATA:
                 yield from ((frozenset((place,)), act) for place in places)
     elif not cause.changed.in_call:
         stack = cause.changed.stack

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.compiles import Compile, CompileId, FrameId
+from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import resumed_function
 

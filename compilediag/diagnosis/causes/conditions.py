@@ -1,19 +1,24 @@
-"""A false guard with everything decided about it: family, variable, expected and actual."""
+"""A false guard with everything decided about it: family, variable, expected and actual; what
+remains of an entry's false guards when consequences are dropped, and the nearest entry.
+
+Under autocast every tensor guard is false; below an object of another type every attribute is
+missing. Counting such consequences would hide the cause and choose the wrong entry.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from compilediag.diagnosis.causes.group import changed_dimensions
+from compilediag.diagnosis.codes import CAPTURED, INSTANCES, METADATA, MODES
 from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, guard_of, keys_of
-from compilediag.diagnosis.guards.families import Decision, GuardContext, decide
+from compilediag.diagnosis.guards.families import STRUCTURE, Decision, GuardContext, decide
 from compilediag.diagnosis.guards.reason import PrintedReason, parse_reason
-from compilediag.diagnosis.guards.source import GuardPath, display_name, path_of
+from compilediag.diagnosis.guards.size_limits import plain_size
+from compilediag.diagnosis.guards.source import GuardPath, display_name, path_of, paths_in, unquoted
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location
-
-_LOCAL = re.compile(r"L\[\s*['\"](\w+)['\"]\s*\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +84,7 @@ def _modes_of(condition: Condition) -> Iterator[Condition]:
 def false_guard_of(reason: PrintedReason) -> FalseGuard:
     """A printed reason as a false guard."""
     return FalseGuard(
-        source="",
-        leaf="PRINTED",
-        text=reason.expression,
-        user=reason.location,
-        hint=reason.hint,
+        source="", leaf="PRINTED", text=reason.expression, user=reason.location, hint=reason.hint
     )
 
 
@@ -94,13 +95,13 @@ def condition_of(
     printed: PrintedReason | None = None,
 ) -> Condition:
     """Decides everything about one false guard; `printed` is torch's reason for its entry."""
-    same = printed is not None and _LOCAL.sub(r"\1", false.text) == printed.expression
+    same = printed is not None and plain_size(false.text) == printed.expression
     own = printed if same else None
     guard = _read(false, printed)
     place = false.user or (own.location if own else None)
     expected = false.expected or guard.expected
     if expected is not None and (guard.check == "shape" or guard.aspect == "number"):
-        expected = _LOCAL.sub(r"\1", expected)
+        expected = plain_size(expected)
     # For an attribute that came or went, the process shows the object it is read from.
     actual = guard.actual if guard.check == "attribute" else false.actual or guard.actual
     known = GuardContext(
@@ -119,8 +120,8 @@ def condition_of(
         expected, actual = ("off", "on") if false.facts.inference_mode else ("on", "off")
     variable = ""
     if guard.check == "aliasing" and guard.key:
-        variable = _LOCAL.sub(r"\1", guard.key)
-    elif decision.code == "CD111" and (guard.check == "state" or decision.kind == "inference_mode"):
+        variable = plain_size(guard.key)
+    elif decision.code in MODES and (guard.check == "state" or decision.kind == "inference_mode"):
         variable = decision.kind or "global state"
     elif decision.code == "CD112":
         variable = "backend"
@@ -153,3 +154,234 @@ def _read(false: FalseGuard, printed: PrintedReason | None) -> Guard:
         if any(key.startswith("Autograd") for key in changed):
             guard = replace(guard, aspect="inference")
     return guard
+
+
+# --- consequences, and the nearest entry --------------------------------------------------------
+
+Steps = tuple[Hashable, ...]
+
+OBJECT_GONE = ("type", "identity", "none", "not_none", "tensor_type")
+"""Checks of an object as a whole: nothing below it can be compared where one is false."""
+
+_MEMBER_GONE = ("members", "missing", "attribute")
+_KEY_ASPECTS = ("autocast", "inference", "dispatch_keys")
+_KEY_COMPONENTS = ("autocast", "grad_mode", "inference")
+
+
+def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
+    """The conditions that are no consequence of another one, each variable once, in guard order."""
+    gone = Invalidated(conditions)
+    best: dict[Hashable, Condition] = {}
+    for condition in conditions:
+        if not gone.implies(condition):
+            key = identity_of(condition)
+            best[key] = min(best.get(key, condition), condition, key=_rank)
+    kept = sorted(best.values(), key=lambda condition: condition.position)
+    doubtful = [c for c in kept if c.printed or c.decision.code in MODES]
+    dropped = [c for c in doubtful if _is_covered(c, kept)]
+    return tuple(c for c in kept if c not in dropped) if dropped else tuple(kept)
+
+
+def nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
+    """The entry that the fewest acts would have made fit; of equals that with the most values that
+    no entry accepts, which nothing was compiled for, then that with the fewest conditions, then the
+    first, the most recently used. Where each of its values is accepted by some entry, they are no
+    reason by themselves: then the nearest of the entries that found a new value. Entries compiled
+    for another instance only count when there is none of this instance, or none of them found a
+    new value."""
+    candidates = [entry for entry in entries if entry]
+    own = of_this_instance(candidates)
+    found = min(own, key=_distance, default=())
+    if any(condition.novel is not False for condition in found):
+        return found
+    new = [entry for entry in candidates if any(condition.novel for condition in entry)]
+    return min(of_this_instance(new), key=_distance, default=found)
+
+
+def far(entry: Sequence[Condition]) -> tuple[bool, int, int, int]:
+    """How far an entry is: sorts the nearest first."""
+    return _other_instance(entry), *_distance(entry)
+
+
+def of_this_instance(entries: Iterable[Sequence[Condition]]) -> Sequence[Sequence[Condition]]:
+    """The entries that were compiled for this instance; where there are none, all."""
+    candidates = [entry for entry in entries if entry]
+    return [entry for entry in candidates if not _other_instance(entry)] or candidates
+
+
+def _distance(entry: Sequence[Condition]) -> tuple[int, int, int]:
+    acts = {_act(condition) for condition in entry}
+    novel = {_act(condition) for condition in entry if condition.novel}
+    return len(acts), -len(novel), len(entry)
+
+
+def _act(condition: Condition) -> Hashable:
+    """What somebody did. A batch of another length or dtype changes all its tensors alike: that is
+    one thing done, however many guards it makes false."""
+    guard = condition.guard
+    if guard.check != "tensor":
+        return identity_of(condition)
+    changed = changed_dimensions(condition.expected, condition.actual)
+    if guard.aspect == "size" and changed:
+        return "size", frozenset(item[1:] for item in changed)
+    return guard.aspect, condition.expected, condition.actual
+
+
+def _other_instance(entry: Sequence[Condition]) -> bool:
+    return any(condition.decision.code in INSTANCES for condition in entry)
+
+
+class Invalidated:
+    """What is known to be gone or moved, by path: a model has thousands of guards, so each
+    condition is looked up by its own prefixes only."""
+
+    def __init__(self, conditions: Sequence[Condition]) -> None:
+        states = [each.guard.aspect for each in conditions if each.guard.check == "state"]
+        # The mode that sets the dispatch keys of tensors.
+        self.mode_changed = any(
+            aspect is None or any(name in aspect for name in _KEY_COMPONENTS) for aspect in states
+        )
+        # Inference mode was entered or left, which switches the recording of gradients too.
+        self.inference_mode = any(each.decision.kind == "inference_mode" for each in conditions)
+        found = [(each, each.guard.check, each.guard.path) for each in conditions]
+        of_paths = [(each, check, path) for each, check, path in found if path is not None]
+
+        def where(*checks: str) -> set[Steps]:
+            return {_steps(path) for _, check, path in of_paths if check in checks}
+
+        # Paths that hold another object now, or nothing; that hold another value.
+        self.objects, self.values = where(*OBJECT_GONE), where("value", *OBJECT_GONE)
+        # Containers whose positions moved.
+        self.containers = where(*STRUCTURE)
+        # Paths of keys and attributes that are absent now.
+        self.members = {
+            _steps(member)
+            for each, check, path in of_paths
+            if check in _MEMBER_GONE and (member := _absent_member(each, path)) is not None
+        }
+        # Hooks that are other functions now, or at another place among the hooks.
+        self.functions = {
+            _steps(GuardPath(path.root, path.scope, path.hops[: at + 2]))
+            for _, check, path in of_paths
+            for at, hop in enumerate(path.hops if check in OBJECT_GONE else ())
+            if hop.is_hooks
+        }
+        # Tensors of another rank or type: their sizes mean nothing; in another order: strides.
+        self.ranks, self.strided = (
+            {_steps(path) for each, _, path in of_paths if each.guard.aspect in aspects}
+            for aspects in (("rank", "type"), ("stride",))
+        )
+
+    def hides(self, condition: Condition) -> bool:
+        """`condition` is of a tensor, and of what a mode does to its dispatch keys."""
+        guard = condition.guard
+        return (
+            guard.check == "tensor"
+            and guard.aspect in _KEY_ASPECTS
+            and (self.mode_changed or condition.decision.kind == "inference_mode")
+        )
+
+    def implies(self, condition: Condition) -> bool:
+        """`condition` follows from what is gone."""
+        guard, path = condition.guard, condition.guard.path
+        if condition.decision.code in MODES:
+            return self.inference_mode and guard.aspect == "grad_mode"
+        if self.hides(condition):
+            return True
+        if path is None:
+            return False
+        steps = _steps(path)
+        if guard.check == "shape" and steps in self.ranks:
+            return True
+        if guard.check == "shape" and ".stride()" in condition.false.text and self.strided:
+            return any(_steps(named) in self.strided for named in paths_in(condition.false.text))
+        # A check of the very object that is gone is that cause itself, not a consequence.
+        above = [steps[:end] for end in range(2, len(steps))]
+        if any(prefix in self.objects or prefix in self.members for prefix in above):
+            return True
+        if steps in self.members and guard.check not in _MEMBER_GONE:
+            return True
+        if guard.check == "aliasing":
+            named = paths_in((guard.key or "").replace(" and ", ", "))
+            return any(_steps(each) in self.values for each in named)
+        return any(
+            prefix in self.containers
+            and _positional(path, len(prefix) - 2)
+            and not self._is_same_hook(path, len(prefix) - 2)
+            for prefix in above
+        )
+
+    def _is_same_hook(self, path: GuardPath, depth: int) -> bool:
+        """The item at `depth` is a hook, and its function is as guarded: one more behind it moved
+        nothing."""
+        hook = GuardPath(path.root, path.scope, path.hops[: depth + 1])
+        within = depth > 0 and path.hops[depth - 1].is_hooks and len(path.hops) > depth + 1
+        inner = path.hops[depth + 1 : depth + 2]
+        is_part = bool(inner) and inner[0].text in ("__closure__", "__defaults__", "__self__")
+        return within and is_part and _steps(hook) not in self.functions
+
+
+def _steps(path: GuardPath) -> Steps:
+    """A path as comparable steps; keys compare without their quotes."""
+    return (path.root, path.scope, *((hop.kind, unquoted(hop.text)) for hop in path.hops))
+
+
+def _absent_member(condition: Condition, path: GuardPath) -> GuardPath | None:
+    """The member that a check found missing."""
+    guard = condition.guard
+    if guard.key is None or (guard.actual != "absent" and "absent" not in (condition.actual or "")):
+        return None
+    return guard.subject if guard.check == "attribute" else path.then("item", guard.key)
+
+
+def _positional(path: GuardPath, depth: int) -> bool:
+    """The hop at `depth` takes an item by its position, which a new length or order moves."""
+    if len(path.hops) <= depth:
+        return False
+    hop = path.hops[depth]
+    by_index = hop.text.lstrip("-").isdigit() or hop.text.startswith("list(dict.keys(")
+    return hop.kind == "key" or (hop.kind == "item" and by_index)
+
+
+def identity_of(condition: Condition) -> Hashable:
+    """Conditions with the same identity are one cause."""
+    code, kind = condition.decision.code, condition.decision.kind
+    guard, path = condition.guard, condition.guard.path
+    if code in MODES or code in ("CD112", "CD113"):
+        return code, kind
+    if code == "CD116":
+        return code, kind or (path.member if path is not None else None)
+    if code in CAPTURED and path is not None and path.callable_end:
+        # One hook on many modules, or hooks from one factory: one function to change.
+        place = condition.place
+        return code, condition.variable, place and (place.file, place.function)
+    if code in METADATA and path is not None and path.below_module:
+        # `model.half()` changes every parameter, and is one act.
+        return code, guard.aspect, condition.expected, condition.actual, path.root
+    if guard.check == "shape":
+        return "shape", path
+    if guard.check == "tensor":
+        # Its dtype and its size change independently.
+        return guard.aspect, path or condition.false.source
+    return condition.subject or (condition.false.source, condition.false.text)
+
+
+def _rank(condition: Condition) -> tuple[bool, bool, int, int]:
+    unnamed = condition.guard.check == "state" and condition.guard.aspect is None
+    return unnamed, condition.printed, condition.decision.order, condition.position
+
+
+def _is_covered(condition: Condition, others: Sequence[Condition]) -> bool:
+    """Another condition has the same and more: a printed reason without a source beside its
+    leaf, a mode without its name beside the named one, a mode stack beside its device mode."""
+    code, kind = condition.decision.code, condition.decision.kind
+    for other in others:
+        if other is condition or other.decision.code != code:
+            continue
+        if condition.printed and condition.guard.path is None and other.guard.path is not None:
+            return True
+        if code in MODES and kind is None and other.guard.check == "state":
+            return True
+        if kind == "torch_function_mode" and other.decision.kind == "default_device":
+            return True
+    return False

@@ -1,17 +1,53 @@
-"""One cause in the recompiles that it made, with what changed with it by the same act."""
+"""One cause in the recompiles that it made, with what changed with it by the same act; and the
+dimensions of a tensor that changed, from what its guard expected and what it found."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from compilediag.diagnosis.findings import Act, Cause, CauseId, Evidence, shown_writers
-from compilediag.timeline.timeline import Recompile
-from compilediag_harness.wire import Location, ValueChange
+from compilediag.timeline.compiles import FrameId, Recompile, frame_id_of
+from compilediag_harness.wire import Location
 
 _MAX_NAMED = 4
 """Variables named in a sentence."""
 _MAX_VALUES = 8
 """Distinct changes kept in the evidence."""
+_SIZES = re.compile(r"\[([\d*, ]+)\]")
+_ALWAYS_CONSTANT = ("0", "1")
+_PARAMETER = "._parameters["
+"""In the source of what another instance has of another size: its entries are not this one's."""
+
+
+class Changed(NamedTuple):
+    """One dimension that has another size."""
+
+    dimension: int
+    before: str
+    after: str
+
+
+def changed_dimensions(expected: str | None, actual: str | None) -> tuple[Changed, ...]:
+    """Of `[4, *]` and `[6, 3]` the first: a dynamic dimension ("*") fits every size. Empty where
+    the texts are no sizes."""
+    before, after = (_SIZES.fullmatch(text or "") for text in (expected, actual))
+    if before is None or after is None:
+        return ()
+    sizes = zip(before[1].split(", "), after[1].split(", "), strict=False)
+    return tuple(
+        Changed(index, old, new) for index, (old, new) in enumerate(sizes) if old not in ("*", new)
+    )
+
+
+def sizes_changed(pairs: Iterable[tuple[str | None, str | None]]) -> tuple[list[int], bool]:
+    """Of sizes before and after: the dimensions that changed, and whether 0 or 1 is among their
+    sizes, which torch takes for constants."""
+    changed = [item for pair in pairs for item in changed_dimensions(*pair)]
+    small = any({item.before, item.after} & {*_ALWAYS_CONSTANT} for item in changed)
+    return sorted({item.dimension for item in changed}), small
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +146,46 @@ class Group:
         return [*((writer, "witnessed") for writer in seen), *((w, "source") for w in guessed)]
 
     @property
-    def changed(self) -> ValueChange | None:
-        """How the value was seen to change for the first recompile, which is the one shown."""
-        return self.first.changed
-
-    @property
     def values(self) -> list[list[str | None]]:
         """Distinct [expected, actual] pairs, in order of appearance."""
         same = [part for part in self.follows if part.variable == self.variable]
         causes = [cause for part in (self, *same) for cause in part.causes]
         pairs = dict.fromkeys((cause.expected, cause.actual) for cause in causes)
         return [list(pair) for pair in pairs][:_MAX_VALUES]
+
+    @property
+    def sizes_changed(self) -> tuple[list[int], bool]:
+        """The dimensions that changed, and whether 0 or 1 is among their sizes."""
+        return sizes_changed((cause.expected, cause.actual) for cause in self.causes)
+
+    @property
+    def constant_dimensions(self) -> list[int]:
+        """The dimensions that torch made a constant once more when it compiled a second size of
+        them, though it takes a dimension for dynamic from then on.
+
+        A cache entry shows it: one that was compiled at an earlier of these recompiles, for another
+        size, and demands that size. 0 and 1 are always constants; another module instance has
+        entries of its own, which were compiled for the first size.
+        """
+        found: set[int] = set()
+        sizes: dict[FrameId, set[tuple[int, str]]] = {}
+        for cause, recompile in zip(self.causes, self.recompiles, strict=True):
+            frame = FrameId(recompile.process, recompile.epoch, frame_id_of(recompile.compile_id))
+            compiled = sizes.setdefault(frame, set())
+            changed = changed_dimensions(cause.expected, cause.actual)
+            # The sizes of the tensor that are all that kept some cache entry from being used again.
+            demanded = set[tuple[int, str]]()
+            for entry in recompile.entries:
+                of_guards = [(g, changed_dimensions(g.expected, g.actual)) for g in entry.guards]
+                if all(changes and _PARAMETER not in guard.source for guard, changes in of_guards):
+                    own = [changes for guard, changes in of_guards if guard.source == cause.source]
+                    demanded |= {(item.dimension, item.before) for each in own for item in each}
+            if not recompile.entries:
+                demanded = {(item.dimension, item.before) for item in changed}
+            found |= {dimension for dimension, _ in compiled & demanded}
+            compiled |= {
+                (item.dimension, item.after)
+                for item in changed
+                if item.after not in _ALWAYS_CONSTANT
+            }
+        return sorted(found)

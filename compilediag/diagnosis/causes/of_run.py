@@ -1,31 +1,63 @@
 """The stage between a Timeline and its findings: why each recompile of a run happened, worked out
-once, and grouped by what is the same cause.
+once, and grouped by what is the same cause. Rules, receipts, ranks and the pytest plugin read it;
+none of them works out a cause again.
 
-Rules, receipts, ranks and the pytest plugin read it; none of them works out a cause again.
+All causes of one recompile are every guard of the nearest cache entry that had to be true. The
+process knows for each guarded source whether some cache entry accepts its present value, so what
+was new is known: values that no entry accepts, or that none accepts together. One leaf guards all
+of a tensor and one all of torch's global state: a part of those is known where some entry has
+nothing against that part.
+
+A module that grows a buffer often remembers its length: `self.seq_len` beside `self.table`. Both
+guards fail, sometimes the int alone, once the buffer's size is dynamic; the cause is one. An
+unrelated attribute of the same object stays a cause of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import itertools
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, by_act
+from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION, by_act
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, behind_breaks
+from compilediag.diagnosis.causes.conditions import (
+    OBJECT_GONE,
+    Condition,
+    Invalidated,
+    condition_of,
+    conditions_of,
+    false_guard_of,
+    far,
+    identity_of,
+    independent,
+    nearest,
+    of_this_instance,
+)
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.causes.recompile import Explanation, explained
-from compilediag.diagnosis.findings import Cause, CauseId
-from compilediag.receipt.schema.compiles import MissedEntry
+from compilediag.diagnosis.codes import (
+    ATTRIBUTES,
+    BY_KIND,
+    HELD_TENSORS,
+    INPUTS,
+    INSTANCES,
+    METADATA,
+    PASSED_SIZES,
+)
+from compilediag.diagnosis.findings import Cause, CauseId, Confidence, writer_seen
+from compilediag.diagnosis.guards.families import STRUCTURE
+from compilediag.diagnosis.guards.reason import parse_reasons
+from compilediag.diagnosis.guards.source import GuardPath, paths_in
+from compilediag.receipt.schema.compiles import MissedEntry, MissedGuard
+from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.process import extended
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import Location
-
-_BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
-"""Codes whose kinds have different fixes: each kind is a cause of its own."""
-
-_INPUTS = frozenset(("CD105", "CD106", "CD107"))
-"""Codes of what a frame is called with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +105,7 @@ def causes_in(timeline: Timeline) -> RunCauses:
         # Another instance of its class is called, or a broken function makes another call of it
         # within one step.
         nearest = found.entries[0].compile_id if found.entries else ""
-        other = any(cause.rule == "CD117" for cause in found.causes)
+        other = any(cause.rule in INSTANCES for cause in found.causes)
         other = other or behind.between_calls(item, nearest)
         by_compile[item.id] = tuple(
             _blamed(cause, item, timeline, another_instance=other) for cause in found.causes
@@ -104,11 +136,11 @@ def _blamed(
     place, frame, roots = cause.location or recompile.frame, recompile.frame, timeline.user_roots
     if ownership_of(place.file, roots) == "torch" != ownership_of(frame.file, roots):
         place = frame
-    kind = cause.kind if cause.rule in _BY_KIND else None
-    if another_instance and cause.rule in _INPUTS:
+    kind = cause.kind if cause.rule in BY_KIND else None
+    if another_instance and cause.rule in INPUTS:
         kind = ANOTHER_INSTANCE
     # A `FixedShape` was calling what it wraps at every size it will run at.
-    planned = cause.rule == "CD105" and any(
+    planned = cause.rule in PASSED_SIZES and any(
         warmed.began <= recompile.t <= warmed.t
         for item in timeline.fixed_shapes
         if item.process == recompile.process
@@ -116,3 +148,296 @@ def _blamed(
     )
     key = CauseId(cause.rule, cause.variable, place.file, place.function, kind, planned)
     return extended(cause, BlamedCause, place=place, id=key)
+
+
+# --- one recompile ------------------------------------------------------------------------------
+
+OF_AN_ENTRY = 16
+"""Most false guards listed of an entry; the nearest one's are the causes of the recompile."""
+
+_HIDES = ("type", "rank")
+"""What else an entry expected of a tensor cannot be compared then."""
+
+_MAX_PARTS, _MAX_TRIED = 4, 16
+"""Values of a combination: more of them would say nothing; and values that may be in one, those
+that most entries refuse."""
+
+
+_NUMBER = re.compile(r"\d+")
+_VALUES = ("value", "none", "identity", "attribute")
+
+
+class Explanation(NamedTuple):
+    """Why a recompile happened."""
+
+    causes: tuple[Cause, ...]
+    """The primary one first. All of them must be removed to avoid the recompile."""
+    entries: tuple[MissedEntry, ...] = ()
+    """Those that were evaluated in the process, nearest first; of a text those that it names."""
+
+
+def causes_of(recompile: Recompile) -> tuple[Cause, ...]:
+    """The causes of a recompile, the primary one first."""
+    return explained(recompile).causes
+
+
+def explained(recompile: Recompile) -> Explanation:
+    """The causes of a recompile, and the cache entries they were found in.
+
+    They come from the guards evaluated in the process; where those are missing or incomplete
+    (`problem`), from torch's printed reasons, with confidence "text".
+    """
+    entries, reasons, frame = recompile.entries, recompile.reasons, recompile.frame
+    if entries and recompile.problem is None:
+        conditions = with_parts([conditions_of(entry, reasons, frame) for entry in entries])
+        everywhere = [condition for entry in conditions for condition in entry]
+        remaining = [with_companions(independent(entry), everywhere) for entry in conditions]
+        if not recompile.entries_left_out:
+            remaining = with_variables(remaining)
+        together = combination_in(remaining)
+        if causes := (_combined(together),) if together else _ordered(nearest(remaining)):
+            found = sorted(
+                zip(entries, conditions, remaining, strict=True), key=lambda i: far(i[2])
+            )
+            return Explanation(
+                causes,
+                tuple(
+                    _missed(entry.compile_id, own, entry.left_out + len(all_) - len(own))
+                    for entry, all_, own in found
+                ),
+            )
+    return _from_text(reasons, frame, recompile.problem)
+
+
+def _missed(compile_id: str, own: Sequence[Condition], left_out: int | None) -> MissedEntry:
+    """The entry by its false guards without those that follow from others, in guard order.
+    `left_out`: how many these are; None where the text of a log names the first guard only."""
+    guards = tuple(record_from(MissedGuard, cause) for cause in map(_cause, own[:OF_AN_ENTRY]))
+    beyond = None if left_out is None else left_out + len(own) - len(guards)
+    return MissedEntry(compile_id=compile_id, guards=guards, left_out=beyond)
+
+
+def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> Explanation:
+    """torch prints a reason for each entry, that of the most recently used one first; the text does
+    not show which entry is nearest."""
+    if not reasons:
+        # torch asked why, and there is neither a guard nor a reason.
+        cause = Cause("CD190", "no_reason", guard=problem or "", confidence="text")
+        return Explanation((cause,))
+    parsed = [parse_reasons(text) for text in reasons]
+    printed = [
+        [
+            condition_of(false_guard_of(reason), position, frame, reason)
+            for position, reason in enumerate(of_entry)
+        ]
+        for of_entry in parsed
+    ]
+    entries = tuple(
+        _missed(of_entry[0].compile_id, conditions, None)
+        for of_entry, conditions in zip(parsed, printed, strict=True)
+        if of_entry[0].compile_id is not None
+    )
+    return Explanation(_ordered(printed[0]), entries)
+
+
+def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
+    """What no entry accepts first: a value that was compiled for before recompiles only together
+    with it. Parameters are frozen and released by what changed beside them."""
+    ranked = sorted(
+        conditions,
+        key=lambda each: (
+            each.novel is False,
+            each.decision.code in METADATA
+            and each.decision.kind == "parameter"
+            and any(other.decision.code == "CD104" for other in conditions),
+            each.decision.order,
+            each.position,
+        ),
+    )
+    return tuple(_cause(condition, primary=not index) for index, condition in enumerate(ranked))
+
+
+def _cause(condition: Condition, *, primary: bool = False) -> Cause:
+    decision, false = condition.decision, condition.false
+    confidence: Confidence = "text" if condition.printed else "exact"
+    changed = false.changed
+    seen = changed.stack[:1] if changed and writer_seen(changed, false.writers) else None
+    return Cause(
+        rule=decision.code,
+        kind=decision.kind,
+        source=false.source,
+        variable=condition.variable,
+        guard=false.text,
+        expected=condition.expected,
+        actual=condition.actual,
+        location=condition.place,
+        primary=primary,
+        writers=seen or false.writers,
+        confidence=confidence,
+        line_text=condition.line_text,
+        novel=condition.novel,
+        own=false.own,
+        branched_on=false.branched_on,
+        changed=changed,
+        changed_by=false.changed_by,
+    )
+
+
+def _combined(conditions: Sequence[Condition]) -> Cause:
+    """Values that were compiled for before, each with others, and never with one another."""
+    parts = tuple(map(_cause, conditions))
+    location = next((part.location for part in parts if part.location is not None), None)
+    often = Counter(condition.variable for condition in conditions)
+    # Of one that is there twice, such as a tensor whose size and dtype met, with what of it.
+    names = (
+        f"{each.variable} ({each.guard.aspect})"
+        if often[each.variable] > 1 and each.guard.aspect
+        else each.variable
+        for each in conditions
+    )
+    return Cause(
+        COMBINATION,
+        variable=", ".join(names),
+        actual=", ".join(part.value for part in parts),
+        location=location,
+        writers=tuple(dict.fromkeys(writer for part in parts for writer in part.writers)),
+        line_text=next((part.line_text for part in parts if part.location == location), None),
+        parts=parts,
+        novel=False,
+    )
+
+
+def with_companions(
+    own: Sequence[Condition], everywhere: Iterable[Condition]
+) -> tuple[Condition, ...]:
+    """`own`, with each companion merged into its buffer. `everywhere` holds the conditions of all
+    entries: a farther one may be the only witness that the buffer grew."""
+    growing = [
+        c for c in everywhere if c.decision.code in HELD_TENSORS and c.decision.kind == "shape"
+    ]
+    growing += [c for c in own if c.decision.code in HELD_TENSORS and c not in growing]
+    kept: list[Condition] = []
+    for condition in own:
+        partner = next((buffer for buffer in growing if _belongs_to(condition, buffer)), None)
+        if partner is None:
+            kept.append(condition)
+        elif partner.subject not in [other.subject for other in own]:
+            decision = replace(partner.decision, kind="companion", order=condition.decision.order)
+            kept.append(replace(condition, decision=decision, variable=partner.variable))
+    return tuple(kept)
+
+
+def _belongs_to(condition: Condition, buffer: Condition) -> bool:
+    """`condition` is a value on the object that holds `buffer`, and goes with it."""
+    mine, its = condition.subject, buffer.subject
+    if condition.guard.check == "shape" and its is not None:
+        # `x.size()[0] > self.seq_len`: the int has become a symbol.
+        named = paths_in(condition.false.text)
+        return any(path.hops and path != its and path.holder == its.holder for path in named)
+    if condition is buffer or mine is None or its is None or mine == its:
+        return False
+    if (
+        condition.guard.check not in _VALUES
+        or condition.decision.code not in ATTRIBUTES - INSTANCES
+    ):
+        return False
+    if condition.decision.kind in ("shape", "created") or mine.holder != its.holder:
+        return False
+    # `cached_freqs_seq_len` and `cached_freqs`.
+    one, other = sorted(((each.member or "").strip("_") for each in (mine, its)), key=len)
+    if one and f"_{one}_" in f"_{other}_":
+        return True
+    # An int that became a size the buffer has now.
+    actual = (condition.actual or "").strip()
+    if actual.isdigit() and actual in _NUMBER.findall(buffer.actual or ""):
+        return True
+    # A bool or None that turned, read in the function that reads the buffer.
+    flag = not {condition.expected, condition.actual}.isdisjoint(("True", "False", "None"))
+    where, there = condition.place, buffer.place
+    if not flag or where is None or there is None:
+        return False
+    return (where.file, where.function) == (there.file, there.function)
+
+
+def with_parts(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
+    """The conditions of all entries, where a part of something new is known if an entry accepts
+    that part."""
+    refused = [{_part(each) for each in entry} for entry in entries]
+    # Sources of tensors that an entry refuses for nothing but a mode that is another one now.
+    accepted: set[str] = set()
+    for entry in entries:
+        gone = Invalidated(entry)
+        hidden = [(gone.hides(each), each.false.source) for each in entry]
+        shown = {source for hides, source in hidden if not hides}
+        accepted.update(source for hides, source in hidden if hides and source not in shown)
+    of_that_kind = _of_known_kind(entries)
+
+    def novel(condition: Condition) -> bool | None:
+        if not condition.novel:
+            return condition.novel
+        if condition.guard.check in OBJECT_GONE and condition.subject in of_that_kind:
+            return False
+        if condition.guard.check not in ("tensor", "state"):
+            return condition.false.source not in accepted
+        what, aspect = _part(condition)
+        hides = {(what, each) for each in (aspect, None, *_HIDES)}
+        # No entry accepts all of it: one that refuses nothing of it does not guard it at all.
+        return all(hides & parts for parts in refused if any(part[0] == what for part in parts))
+
+    return [tuple(replace(each, novel=novel(each)) for each in entry) for entry in entries]
+
+
+def with_variables(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
+    """The causes found in all entries that there are, where a variable that each of them refuses is
+    new: one may have nothing against its length, another one nothing against its keys."""
+    refused = [{identity_of(each) for each in entry} for entry in entries]
+    everywhere = set[Hashable].intersection(*refused)
+    of_that_kind = _of_known_kind(entries)
+
+    def novel(condition: Condition) -> bool | None:
+        if condition.guard.check in OBJECT_GONE and condition.subject in of_that_kind:
+            return condition.novel
+        return identity_of(condition) in everywhere or condition.novel
+
+    return [tuple(replace(each, novel=novel(each)) for each in entry) for entry in entries]
+
+
+def _of_known_kind(entries: Sequence[Sequence[Condition]]) -> set[GuardPath | None]:
+    """Containers of whose length or keys an entry refuses something: what it was compiled for was
+    no None and nothing of another type."""
+    conditions = (condition for entry in entries for condition in entry)
+    return {each.subject for each in conditions if each.guard.check in STRUCTURE} - {None}
+
+
+def _part(condition: Condition) -> tuple[Hashable, str | None]:
+    guard = condition.guard
+    aspect = guard.aspect
+    if guard.check == "state" and aspect is not None:
+        aspect = ".".join(aspect.split()[0].split(".")[:2])
+    return ("state" if guard.check == "state" else condition.false.source), aspect
+
+
+def combination_in(entries: Sequence[Sequence[Condition]]) -> tuple[Condition, ...]:
+    """The fewest known values that no entry accepts together; empty where one value is new, or may
+    be."""
+    own = of_this_instance(entries)
+    conditions = [condition for entry in own for condition in entry]
+    refused = [{identity_of(condition) for condition in entry} for entry in own]
+    first = {identity_of(each): each for each in reversed(conditions) if each.novel is False}
+    often = Counter(identity for parts in refused for identity in parts if identity in first)
+    everywhere = set[Hashable].intersection(*refused) if refused else set[Hashable]()
+    if everywhere or any(condition.novel for condition in conditions):
+        return ()
+    # In an order of their own: that of a set differs from process to process.
+    tried = sorted(often, key=lambda identity: (-often[identity], _order(first[identity])))
+    tried = tried[:_MAX_TRIED]
+    for size in range(2, min(_MAX_PARTS, len(tried)) + 1):
+        for chosen in itertools.combinations(tried, size):
+            if all(parts.intersection(chosen) for parts in refused):
+                return tuple(sorted(map(first.__getitem__, chosen), key=_order))
+    return ()
+
+
+def _order(condition: Condition) -> tuple[int, str, str]:
+    """The same in every recompile, whichever entry comes first."""
+    return condition.decision.order, condition.variable, condition.guard.aspect or ""

@@ -19,14 +19,7 @@ from compilediag.receipt.schema.caches import (
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.compiles import Precompiled, ProcessCaches
 from compilediag.timeline.timeline import CompileId, Timeline
-from compilediag_harness.wire import (
-    BYPASS,
-    DISABLED,
-    FAILED,
-    HIT,
-    MISS,
-    Location,
-)
+from compilediag_harness.wire import BYPASS, DISABLED, FAILED, HIT, MISS, Location
 
 LOOKUPS_KEPT = 300
 """Most lookups listed; counts stay whole."""

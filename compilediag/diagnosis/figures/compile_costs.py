@@ -13,11 +13,10 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from statistics import median
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
+from compilediag.diagnosis.figures.goodput import recompile_time
 from compilediag.diagnosis.figures.invocations import invocations_in
 from compilediag.receipt.schema.compiles import (
     CompileSeconds,
@@ -76,9 +75,9 @@ def compile_time(timeline: Timeline) -> CompileTime:
         return CompileTime()
     if not timeline.compiles:
         return CompileTime(total=0.0, first_compile=0.0, recompile=0.0, backend=0.0)
-    ids = recompile_ids(timeline)
+    is_again = recompile_time(timeline)
     first, again = (
-        sum(i.seconds for i in timeline.compiles if is_recompile_time(i, ids) is recompile)
+        sum(item.seconds for item in timeline.compiles if is_again(item) is recompile)
         for recompile in (False, True)
     )
     backend = [item.backend_s for item in timeline.compiles if item.backend_s is not None]
@@ -148,26 +147,18 @@ KEPT = 200
 """Frames and callables that a receipt lists: those that cost most."""
 
 
-class GuardCost(NamedTuple):
-    """The guards of the lead process."""
-
-    figures: GuardsSection
-    """Of all frames, those that cost most first."""
-    dearest: GuardsEvaluated
-    """The guards of the first of them."""
-
-
 def guards_section(timeline: Timeline) -> GuardsSection | None:
     """What a receipt lists; None where no guards were looked at."""
     found = guard_cost(timeline)
     if found is None:
         return None
-    figures = found.figures
+    figures, _ = found
     return replace(figures, frames=figures.frames[:KEPT], calls=figures.calls[:KEPT])
 
 
-def guard_cost(timeline: Timeline) -> GuardCost | None:
-    """None where no guards were looked at."""
+def guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluated] | None:
+    """Of the lead process, all frames, those that cost most first; and the guards of the first of
+    them. None where no guards were looked at."""
     process = timeline.lead
     frames = {item.id: item.frame for item in timeline.compiles if item.guarded and item.forward}
     by_frame: dict[Location, list[GuardsEvaluated]] = {}
@@ -212,7 +203,7 @@ def guard_cost(timeline: Timeline) -> GuardCost | None:
             for at in (item.function,)
         ),
     )
-    return GuardCost(figures, found[0][1])
+    return figures, found[0][1]
 
 
 def _runs_per_step(timeline: Timeline, warm: Iterable[TimedWarmCalls]) -> dict[Location, float]:

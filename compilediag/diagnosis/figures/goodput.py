@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compilediag.diagnosis.figures.devices import has_gpu
@@ -202,27 +202,20 @@ def goodput_section(
     )
 
 
-def recompile_ids(timeline: Timeline) -> frozenset[tuple[int, int, str]]:
-    """(process, epoch, compile id) of every compile that a failed guard caused.
+def recompile_time(timeline: Timeline) -> Callable[[Compile], bool]:
+    """Whether the seconds of a compile are the cost of a failed guard: those of the attempt that
+    hits the limit are, which is no recompile. The backward of a recompiled graph is compiled under
+    the id of its forward."""
 
-    The attempt that hits the limit is among them: it is no recompile, but it costs like one. The
-    backward of a recompiled graph is compiled under the id of its forward.
-    """
-    return frozenset(
-        (item.process, item.epoch, _plain_id(item.compile_id))
+    def plain_id(item: Compile) -> tuple[int, int, str]:
+        return item.process, item.epoch, item.compile_id.partition("_")[0]
+
+    ids = {
+        plain_id(item)
         for item in timeline.compiles
         if item.kind in ("recompile", "limit") or item.recompile is not None
-    )
-
-
-def is_recompile_time(attempt: Compile, ids: frozenset[tuple[int, int, str]]) -> bool:
-    """Whether the seconds of a compile are the cost of a failed guard."""
-    return (attempt.process, attempt.epoch, _plain_id(attempt.compile_id)) in ids
-
-
-def _plain_id(compile_id: str) -> str:
-    head, slash, tail = compile_id.rpartition("/")
-    return f"{head}{slash}{tail.partition('_')[0]}"
+    }
+    return lambda item: plain_id(item) in ids
 
 
 def _ns(seconds: float) -> int:
@@ -231,10 +224,10 @@ def _ns(seconds: float) -> int:
 
 def _compile_intervals(timeline: Timeline, compiles: Iterable[Compile]) -> list[Interval]:
     """Each attempt, and our own analysis inside it, which is not part of its seconds."""
-    ids = recompile_ids(timeline)
+    is_again = recompile_time(timeline)
     intervals: list[Interval] = []
     for item in compiles:
-        category = "recompile" if is_recompile_time(item, ids) else "compile_first"
+        category = "recompile" if is_again(item) else "compile_first"
         again = item.recompile
         analysis_s = again.analysis_s if again is not None else 0.0
         begin = item.t - item.seconds

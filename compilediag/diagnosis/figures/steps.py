@@ -20,12 +20,7 @@ from compilediag.receipt.schema.running import (
     StepsSection,
     Timing,
 )
-from compilediag.timeline.timeline import (
-    CallsOutside,
-    Step,
-    Timeline,
-    spans_of,
-)
+from compilediag.timeline.timeline import CallsOutside, Step, Timeline, spans_of
 from compilediag_harness.wire import Location, SpanEnded
 
 MAX_ROWS = 256
@@ -154,36 +149,33 @@ def steps_section(
     figures = figures_of(walls)
     if figures is None:
         return None
-    if warmup is None:
-        first = [i.step for i in timeline.compiles if i.process == process and i.kind == "first"]
-        warmup = warmup_of([step.number for step in steps], frozenset(first))
+    if warmup is None:  # the leading steps in which some frame was compiled for the first time
+        first = {i.step for i in timeline.compiles if i.process == process and i.kind == "first"}
+        later = (at for at, step in enumerate(steps) if step.number not in first)
+        warmup = next(later, len(steps))
     return replace(
         figures,
         warmup=warmup,
         clock="monotonic",
-        sketch=sketch_record(sketch_of((wall_s, 1) for wall_s in walls)),
+        sketch=sketch_of((wall_s, 1) for wall_s in walls),
         phases=_phases(timeline, steps, process),
         device_timing=_device_timing(timeline, process),
         spikes=_spikes(timeline, steps, warmup, findings),
     )
 
 
-def sketch_record(buckets: dict[str, int]) -> SketchRecord:
-    """The mergeable counts of step times."""
-    return SketchRecord(kind="log-linear", relative_error=RELATIVE_ERROR, buckets=buckets)
-
-
 # --- figures --------------------------------------------------------------------------------------
 
 
-def sketch_of(durations: Iterable[tuple[float, int]]) -> dict[str, int]:
+def sketch_of(durations: Iterable[tuple[float, int]]) -> SketchRecord:
     """Counts by log-linear bucket, in order, of (seconds, how often). Sketches of parts add up to
     that of the whole."""
     counts: dict[int, int] = {}
     for value_s, count in durations:
         index = bucket_of(value_s)
         counts[index] = counts.get(index, 0) + count
-    return {str(index): counts[index] for index in sorted(counts)}
+    buckets = {str(index): counts[index] for index in sorted(counts)}
+    return SketchRecord(kind="log-linear", relative_error=RELATIVE_ERROR, buckets=buckets)
 
 
 def bucket_of(value_s: float) -> int:
@@ -222,14 +214,6 @@ def spike_positions(walls_s: Sequence[float], warmup: int) -> tuple[int, ...]:
     found = [warmup + index for index, wall in enumerate(after) if wall > bar]
     longest = sorted(found, key=lambda index: -walls_s[index])[:SPIKES_KEPT]
     return tuple(sorted(longest))
-
-
-def warmup_of(numbers: Sequence[int], first_compile_steps: frozenset[int]) -> int:
-    """Leading steps in which some frame was compiled for the first time."""
-    for index, number in enumerate(numbers):
-        if number not in first_compile_steps:
-            return index
-    return len(numbers)
 
 
 # --- phases ----------------------------------------------------------------------------------

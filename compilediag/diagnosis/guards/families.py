@@ -27,7 +27,8 @@ _CONTAINERS = (
     "OrderedDict", "collections.OrderedDict", "collections.deque", "defaultdict",
     "collections.defaultdict", "torch.Size",
 )  # fmt: skip
-_STRUCTURE = ("length", "members", "keys", "missing")
+STRUCTURE = ("length", "members", "keys", "missing")
+"""Checks of what a container holds."""
 _SCALARS = ("bool", "int", "float", "complex", "str", "bytes", "torch.dtype", "torch.device")
 _TENSORS = ("torch.Tensor", "Tensor", "torch.nn.parameter.Parameter", "torch.nn.Parameter")
 _LENGTH_WORDS = frozenset(("len", "length", "size", "seq", "positions", "count", "max"))
@@ -135,7 +136,7 @@ def _optimizer(guard: Guard, known: GuardContext) -> Found:
 
 
 def _hook_set(guard: Guard, known: GuardContext) -> Found:
-    structural = guard.check in _STRUCTURE
+    structural = guard.check in STRUCTURE
     last = guard.path.last if guard.path is not None else None
     return ("CD115", None) if structural and last is not None and last.is_hooks else None
 
@@ -143,7 +144,7 @@ def _hook_set(guard: Guard, known: GuardContext) -> Found:
 def _captured(guard: Guard, known: GuardContext) -> Found:
     if owner_of(guard.path, known.facts) != "closure" or guard.check in ("marking", "shape"):
         return None
-    if guard.check in _STRUCTURE:
+    if guard.check in STRUCTURE:
         return "CD102", guard.check
     kinds = {"tensor": "tensor", "tensor_type": "tensor", "identity": "object", "type": "object"}
     if guard.check == "identity" and _singleton(guard, known):
@@ -216,7 +217,7 @@ def _value(guard: Guard, known: GuardContext) -> Found:
 
 
 def _container(guard: Guard, known: GuardContext) -> Found:
-    if guard.check not in _STRUCTURE:
+    if guard.check not in STRUCTURE:
         return None
     if guard.path is not None and guard.path.member == "_buffers":
         return "CD103", "created"

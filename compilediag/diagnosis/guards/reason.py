@@ -18,6 +18,8 @@ _COMPILE_ID = re.compile(r"^(!?\d+(?:/\d+)+(?:_\d+)?):[ \t]?")
 _STACK = re.compile(r"\n[ \t-]*User stack trace:")
 _STACK_FRAME = re.compile(r"File \"(?P<file>[^\"\n]+)\", line (?P<line>\d+), in (?P<name>\S+)")
 _HINT = re.compile(r"\s\(HINT: (?P<hint>.*)\)\s*$", re.DOTALL)
+_STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+_QUOTE = re.compile(r"['\"]")
 _COMMENT = re.compile(r"\s{2,}#(?=\s|$)")
 _PART_END = re.compile(r"(?::\d+ in [^\s()]+(?: \([^()\n]*\))?\)?|use_duck_shape = False\))$")
 _PLACE = re.compile(r"#\s\(?(?P<file>[^#\n]+?):(?P<line>\d+) in (?P<name>[^\s()]+)")
@@ -53,7 +55,8 @@ def parse_reason(text: str) -> PrintedReason:
     # unbalanced quotes in torch's own wording ("to be a tensor type, ' but found") make every mark
     # look quoted: then the first counts.
     marks = [found.start() for found in _COMMENT.finditer(body)]
-    end = next((at for at in marks if not _ends_in_string(body[:at])), (*marks, len(body))[0])
+    outside = (at for at in marks if not _QUOTE.search(_STRING.sub("", body[:at])))
+    end = next(outside, (*marks, len(body))[0])
     comment = body[end:].strip()
     # A shape guard has two places when a branch narrowed it: the last one is the branch, the first
     # only where the value was first used.
@@ -107,17 +110,3 @@ def _without_stack(text: str) -> tuple[str, tuple[Location, ...]]:
         for found in _STACK_FRAME.finditer(text, cut.end())
     )
     return text[: cut.start()], frames
-
-
-def _ends_in_string(text: str) -> bool:
-    quote, skip = "", False
-    for char in text:
-        if skip:
-            skip = False
-        elif quote and char == "\\":
-            skip = True
-        elif quote:
-            quote = "" if char == quote else quote
-        elif char in "'\"":
-            quote = char
-    return bool(quote)

@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import Location, SizeGuard
@@ -151,28 +151,22 @@ def _how(guard: SizeGuard, text: str) -> How:
     return "unknown"
 
 
-_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
-_ARITHMETIC: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: int.__add__,
-    ast.Sub: int.__sub__,
-    ast.Mult: int.__mul__,
-    ast.FloorDiv: int.__floordiv__,
-    ast.Mod: int.__mod__,
-}
-_FUNCTIONS: Mapping[str, Callable[[int, int], int]] = {
-    "Eq": int.__eq__,
-    "Ne": int.__ne__,
-    "Mod": int.__mod__,
-    "PythonMod": int.__mod__,
+_OPERATORS: Mapping[str, Callable[[int, int], int]] = {
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+    "Eq": operator.eq,
+    "Ne": operator.ne,
+    "NotEq": operator.ne,
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mult": operator.mul,
     "FloorDiv": int.__floordiv__,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
 }
+"""By Python's name in the syntax tree, or sympy's of a function."""
 
 
 def holds(expression: str, values: Mapping[str, int]) -> bool | None:
@@ -184,7 +178,7 @@ def holds(expression: str, values: Mapping[str, int]) -> bool | None:
         return None
 
 
-def _value(node: ast.expr, values: Mapping[str, int]) -> Any:
+def _value(node: ast.expr, values: Mapping[str, int]) -> int:
     match node:
         case ast.Constant(value=int(number)):
             return number
@@ -193,11 +187,11 @@ def _value(node: ast.expr, values: Mapping[str, int]) -> Any:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, values)
         case ast.BinOp(left=left, op=op, right=right):
-            return _ARITHMETIC[type(op)](_value(left, values), _value(right, values))
+            return _OPERATORS[type(op).__name__](_value(left, values), _value(right, values))
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return _COMPARISONS[type(op)](_value(left, values), _value(right, values))
+            return _OPERATORS[type(op).__name__](_value(left, values), _value(right, values))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             one, other = (_value(argument, values) for argument in arguments)
-            return _FUNCTIONS[name](one, other)
+            return _OPERATORS[name](one, other)
         case _:
             raise ValueError(ast.dump(node))

@@ -14,6 +14,7 @@ free variable. Facts of the live process come first.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,6 +96,9 @@ class GuardHop:
         return self.kind == "attr" and _HOOKS.search(self.text) is not None
 
 
+_CELL = GuardHop("attr", "cell_contents")
+
+
 @dataclass(frozen=True, slots=True)
 class GuardPath:
     """A root name in the frame or the module, and the hops from it."""
@@ -142,22 +146,18 @@ class GuardPath:
     def callable_end(self) -> int:
         """Number of hops up to and with the last one inside a callable (a closure cell, or a
         hook taken from a module); 0 when the path passes through none."""
-        end = 0
-        for index, hop in enumerate(self.hops):
-            cell = hop.kind == "attr" and hop.text == "cell_contents"
-            hook = hop.kind == "item" and index > 0 and self.hops[index - 1].is_hooks
-            if cell or hook:
-                end = index + 1
-        return end
+        ends = [
+            index
+            for index, hop in enumerate(self.hops, 1)
+            if hop == _CELL or (hop.kind == "item" and index > 1 and self.hops[index - 2].is_hooks)
+        ]
+        return max(ends, default=0)
 
     @property
     def cell(self) -> str | None:
         """Index, as written, of the last closure cell the path passes through."""
-        found: str | None = None
-        for index, hop in enumerate(self.hops):
-            if hop.kind == "attr" and hop.text == "cell_contents" and index >= 1:
-                found = self.hops[index - 1].text
-        return found
+        cells = [one.text for one, other in itertools.pairwise(self.hops) if other == _CELL]
+        return cells[-1] if cells else None
 
     @property
     def tail(self) -> tuple[GuardHop, ...]:

@@ -162,10 +162,7 @@ MAX_NAMED_RANKS = 64
 
 
 def ranks_section(
-    timeline: Timeline,
-    causes: RunCauses,
-    expected: int | None,
-    found: RankComparison | None = None,
+    timeline: Timeline, causes: RunCauses, expected: int | None, found: RankComparison | None = None
 ) -> RanksSection | None:
     """The comparison of the ranks: `found`, where the Timeline does not hold all of them, else of
     those it holds. None where a launcher started fewer than two."""
@@ -184,10 +181,7 @@ def ranks_section(
     )
     rows = (
         record_from(
-            RankRow,
-            item,
-            rank=item.rank or 0,
-            compile_s=item.compile_s if measured else None,
+            RankRow, item, rank=item.rank or 0, compile_s=item.compile_s if measured else None
         )
         for item in found.ranks[:MAX_ROWS]
     )

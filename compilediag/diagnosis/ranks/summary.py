@@ -31,7 +31,7 @@ _INDEX = re.compile(r"(index=|\b(?:cuda|xpu|hpu|mtia):)\d+")
 
 
 def key_parts(
-    caches: Iterable[ProcessCaches], names: Mapping[tuple[str, int], str], most: int
+    caches: Iterable[ProcessCaches], names: Mapping[tuple[str, int], str]
 ) -> tuple[str, ...]:
     """Lines as `0/0 forward: input 0 of the graph = torch.float32, … (3f9ab2c1)`, sorted: each
     component of each key, and each setting of the compiler once. Equal lines are equal values.
@@ -40,7 +40,6 @@ def key_parts(
         caches: of the processes of one rank; of a torch or a cache that does not record of what a
             key is made there are no lines.
         names: of compiles, by compile id and epoch.
-        most: lines returned at the most.
     """
     lines: set[str] = set()
     for part in caches:
@@ -60,7 +59,7 @@ def key_parts(
                 for item in lookup.components
                 if not _BY_DEVICE.fullmatch(item[0]) and not (has_index and item[0] == GRAPH)
             )
-    return tuple(sorted(lines)[:most])
+    return tuple(sorted(lines)[:MAX_KEY_PARTS])
 
 
 def key_differences(lines: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], list[str]]:
@@ -135,7 +134,7 @@ class RankSummary(RankCounts):
     collectives: tuple[str, ...]
     """"0/0: all_reduce": every collective of every graph, in order."""
     key_parts: tuple[str, ...] = ()
-    """Of what the keys of its compile caches are made: see `cache_keys.py`."""
+    """Of what the keys of its compile caches are made: see `key_parts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +217,6 @@ def _summary(rank: int, records: Sequence[_ProcessRecord], causes: RunCauses) ->
         key_parts=key_parts(
             (item for record in records for item in record.caches),
             {(item.compile_id, item.epoch): _named(item) for item in compiles},
-            MAX_KEY_PARTS,
         ),
     )
 

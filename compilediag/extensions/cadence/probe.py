@@ -41,9 +41,9 @@ from compilediag.extensions.cadence.receipt import ProbeFacts, VariantRun, probe
 from compilediag.extensions.cadence.samples import VariantEvidence, evidence_of
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.pipeline import receipt_identity
+from compilediag.runs.supervised.child import Outcome, with_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import READ_ONCE, Program, fault_note, program_in_own_folder
-from compilediag.runs.supervised.supervised_run import Outcome, with_receipt
 from compilediag_harness.user_api.cadence import variable
 
 VARIANTS = "variants"

@@ -22,7 +22,7 @@ from compilediag.extensions.telemetry.metrics import MetricsSnapshot, flat_value
 from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, run_span
 from compilediag.extensions.telemetry.worker import ExportStats, ExportWorker, Sink
 from compilediag.readers.journal import JournalTail
-from compilediag.runs.supervised.supervised_run import TelemetryReport
+from compilediag.runs.supervised.child import TelemetryReport
 
 SHUTDOWN_TIMEOUT_S = 2.0
 """Longest time that the end of a run waits for all sinks together."""

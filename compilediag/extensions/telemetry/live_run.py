@@ -19,15 +19,13 @@ from compilediag.diagnosis.figures.goodput import (
     Account,
     Settled,
     account,
-    is_recompile_time,
-    recompile_ids,
+    recompile_time,
     settle,
 )
 from compilediag.extensions.telemetry.labels import OTHER, Labels
 from compilediag.extensions.telemetry.metrics import MetricsSnapshot
-from compilediag.timeline.fold import fold
 from compilediag.timeline.process import unbatch
-from compilediag.timeline.timeline import Compile, Step, Timeline
+from compilediag.timeline.timeline import Compile, Step, Timeline, fold
 from compilediag_harness.wire import (
     Compiled,
     Event,
@@ -208,9 +206,9 @@ class LiveRun:
         """The state now. The mean step time is of the steps since the previous snapshot."""
         processes = sorted(self._processes.values(), key=LiveProcess.start_order)
         timeline = fold([item.events for item in processes])
-        counts, ids = timeline.counts, recompile_ids(timeline)
+        counts, is_again = timeline.counts, recompile_time(timeline)
         parts = compile_seconds(timeline.compiles)
-        again = [item.seconds for item in timeline.compiles if is_recompile_time(item, ids)]
+        again = [item.seconds for item in timeline.compiles if is_again(item)]
         snapshot = MetricsSnapshot(
             at_unix=at_unix,
             started_unix=self._started_unix,

@@ -21,8 +21,7 @@ from compilediag.extensions.telemetry.settings import (
 )
 from compilediag.extensions.telemetry.worker import Sink
 from compilediag.readers.storage import open_regular
-from compilediag.runs.supervised.child import ExitInfo
-from compilediag.runs.supervised.supervised_run import SupervisedRun, TelemetryReport
+from compilediag.runs.supervised.child import ExitInfo, SupervisedRun, TelemetryReport
 from compilediag_harness.redaction.redactor import Redactor
 
 EXPERIMENTS = ("wandb", "mlflow", "tensorboard")

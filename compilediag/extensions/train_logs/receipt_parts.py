@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from compilediag.diagnosis.figures.steps import (
     UNEXPLAINED,
     sketch_of,
-    sketch_record,
     spike_positions,
 )
 from compilediag.receipt.schema.invocations import Throughput
@@ -53,7 +52,7 @@ def steps_of(log: TrainLog, warmup: int | None) -> StepsSection | None:
         max=ordered[-1][0],
         p90=at_share(ordered, 0.9),
         p99=at_share(ordered, 0.99),
-        sketch=sketch_record(sketch_of((seconds, int(covered)) for seconds, covered in steps)),
+        sketch=sketch_of((seconds, int(covered)) for seconds, covered in steps),
         spikes=_spikes(log, warmup_lines(log, warmup)),
     )
 

@@ -6,7 +6,7 @@ operator: two that differ would be a wrong proof waiting.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst
@@ -188,11 +188,19 @@ def _local_or_global(source: Source, node: libcst.Name, name: str) -> Variable:
     always |= isinstance(source.parent(block), libcst.FunctionDef)
     if isinstance(first, libcst.AugAssign) or not in_scope or not always:
         raise EditImpossible(f"{name} gets its first value where it may not, or more than once")
-    return Variable(name, first, _others(writes, first), _in_order(source, reads))
+    others = tuple(dict.fromkeys(write for write in writes if write is not first))
+    return Variable(name, first, others, tuple(sorted(reads, key=source.position)))
 
 
 def _attribute(source: Source, node: libcst.Attribute, name: str) -> Variable:
-    owner = _owner(source, node, name)
+    # The class that sets it on `self`: the one around the line, or the only one of the file.
+    owner = next(source.around(node, libcst.ClassDef), None)
+    if owner is None or not _is_of_self(source, node) or not _sets(source, owner, name):
+        classes = source.below(source.module, libcst.ClassDef)
+        setting = [each for each in classes if _sets(source, each, name)]
+        if len(setting) != 1:
+            raise EditImpossible(f"{len(setting)} classes of the file set {name}")
+        owner = setting[0]
     if any(each.name.value == name for each in source.below(owner, libcst.FunctionDef)):
         raise EditImpossible(f"{name} is also a method")
     texts = source.below(source.module, libcst.SimpleString)
@@ -206,21 +214,10 @@ def _attribute(source: Source, node: libcst.Attribute, name: str) -> Variable:
         for each in _places(source, source.module, name)
         if isinstance(each, libcst.Attribute) and _is_of(source, each, owner, name)
     ]
-    writes = [_write(source, each) for each in mine if source.is_bound_at(each)]
+    writes = dict.fromkeys(_write(source, each) for each in mine if source.is_bound_at(each))
     reads = [each for each in mine if not source.is_bound_at(each)]
-    return Variable(name, declared, _others(writes, declared), _in_order(source, reads), owner)
-
-
-def _owner(source: Source, node: libcst.Attribute, name: str) -> libcst.ClassDef:
-    """The class that sets it on `self`: the one around the line, or the only one of the file."""
-    around = next(source.around(node, libcst.ClassDef), None)
-    if around is not None and _is_of_self(source, node) and _sets(source, around, name):
-        return around
-    classes = source.below(source.module, libcst.ClassDef)
-    setting = [each for each in classes if _sets(source, each, name)]
-    if len(setting) != 1:
-        raise EditImpossible(f"{len(setting)} classes of the file set {name}")
-    return setting[0]
+    others = tuple(write for write in writes if write is not declared)
+    return Variable(name, declared, others, tuple(sorted(reads, key=source.position)), owner)
 
 
 def _sets(source: Source, below: libcst.CSTNode, name: str) -> bool:
@@ -298,14 +295,6 @@ def _write(source: Source, target: libcst.CSTNode) -> Write:
         return parent
     line = source.lines_of(target).start
     raise EditImpossible(f"line {line} sets it together with others, or is not an assignment")
-
-
-def _others(writes: Iterable[Write], first: Write) -> tuple[Write, ...]:
-    return tuple(dict.fromkeys(write for write in writes if write is not first))
-
-
-def _in_order(source: Source, nodes: Iterable[NameOrAttribute]) -> tuple[NameOrAttribute, ...]:
-    return tuple(sorted(nodes, key=source.position))
 
 
 # May keep an alias

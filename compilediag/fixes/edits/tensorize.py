@@ -84,7 +84,7 @@ def make_tensor(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     for read in variable.reads:
         function = next(source.around(read, libcst.FunctionDef), None)
         if function in compiled or any(source.around(read, libcst.Lambda)):
-            number.require_tensor_use(read)
+            number.follow(read)
         else:
             yield Replacement(read, Filled("_.item()"))
     if variable.owner is None:
@@ -210,16 +210,19 @@ class _Number:
     source: Source
     variable: Variable
 
-    def require_tensor_use(self, read: libcst.BaseExpression) -> None:
-        """Follows what is computed from a read until it meets a tensor.
+    def follow(
+        self,
+        node: libcst.BaseExpression,
+        seen: frozenset[str] = frozenset(),
+        *,
+        is_fresh: bool = False,
+    ) -> None:
+        """Follows what is computed from a read until it meets a tensor. `is_fresh`: that is a new
+        value already, not the variable itself; `seen`: the names that kept it on the way.
 
         Raises:
             EditImpossible: Python needs the number there, or it cannot be followed.
         """
-        self._follow(read, frozenset(), is_fresh=False)
-
-    def _follow(self, node: libcst.BaseExpression, seen: frozenset[str], *, is_fresh: bool) -> None:
-        """`is_fresh`: it is a new value already, not the variable itself."""
         parent = self.source.parent(node)
         if isinstance(parent, libcst.ComparisonTarget):
             parent = self.source.parent(parent)
@@ -228,23 +231,29 @@ class _Number:
             if isinstance(other, _TEXTS):
                 raise self._problem(node, "is part of a text")
             if self._is_number(other):
-                self._follow(parent, seen, is_fresh=True)
+                self.follow(parent, seen, is_fresh=True)
         elif isinstance(parent, libcst.UnaryOperation):
             if isinstance(parent.operator, libcst.Not):
                 raise self._problem(node, "decides a branch")
-            self._follow(parent, seen, is_fresh=True)
+            self.follow(parent, seen, is_fresh=True)
         elif isinstance(parent, libcst.Comparison):
             if len(parent.comparisons) != 1:
                 raise self._problem(parent, "compares more than two values")
             if not isinstance(parent.comparisons[0].operator, _COMPARE_TENSORS):
                 raise self._problem(parent, "decides a branch")
-            self._follow(parent, seen, is_fresh=True)
+            self.follow(parent, seen, is_fresh=True)
         elif isinstance(parent, libcst.Arg):
             call = self.source.parent(parent)
             if not isinstance(call, libcst.Call) or _last_name(call.func) not in _TAKE_TENSORS:
                 raise self._problem(node, "is passed on")
         elif isinstance(parent, (libcst.Assign, libcst.AnnAssign)):
-            self._follow_assigned(parent, node, seen, is_fresh=is_fresh)
+            if parent in self.variable.writes:
+                return
+            local = kept_in(self.source, node, parent) if is_fresh else None
+            if local is None:
+                raise self._problem(node, "is kept: it would change with the variable")
+            for read in reads_of(self.source, local) if local.value not in seen else ():
+                self.follow(read, seen | {local.value}, is_fresh=True)
         elif isinstance(parent, libcst.AugAssign):
             to, written = parent.target, parent in self.variable.writes
             to_tensor = isinstance(to, libcst.Name) and not self._is_number(to)
@@ -253,23 +262,6 @@ class _Number:
         else:
             unknown = "leaves the function, or is used in a way that is not known"
             raise self._problem(node, _REFUSED.get(type(parent), unknown))
-
-    def _follow_assigned(
-        self,
-        statement: libcst.Assign | libcst.AnnAssign,
-        node: libcst.BaseExpression,
-        seen: frozenset[str],
-        *,
-        is_fresh: bool,
-    ) -> None:
-        if statement in self.variable.writes:
-            return
-        local = kept_in(self.source, node, statement) if is_fresh else None
-        if local is None:
-            raise self._problem(node, "is kept: it would change with the variable")
-        if local.value not in seen:
-            for read in reads_of(self.source, local):
-                self._follow(read, seen | {local.value}, is_fresh=True)
 
     def _is_number(self, node: libcst.BaseExpression) -> bool:
         """Whether an expression is evidently a number of Python's, and no tensor."""
@@ -335,18 +327,15 @@ class _Number:
         loop = next(self.source.around(target, (libcst.For, libcst.FunctionDef)), None)
         if not isinstance(loop, libcst.For):
             return False
-        if loop.target is target:
-            return matchers.matches(loop.iter, _calls("range"))
-        first = loop.target.elements[0].value if isinstance(loop.target, libcst.Tuple) else None
-        return first is target and matchers.matches(loop.iter, _calls("enumerate"))
+        counter, function = loop.target, "range"
+        if isinstance(counter, libcst.Tuple):
+            counter, function = counter.elements[0].value, "enumerate"
+        call = matchers.Call(func=matchers.Name(function))
+        return counter is target and matchers.matches(loop.iter, call)
 
     def _problem(self, node: libcst.CSTNode, why: str) -> EditImpossible:
         line = self.source.lines_of(node).start
         return EditImpossible(f"line {line}: `{self.source.code(node).strip()}` {why}")
-
-
-def _calls(name: str) -> matchers.Call:
-    return matchers.Call(func=matchers.Name(name))
 
 
 def _last_name(function: libcst.BaseExpression) -> str:

@@ -68,25 +68,20 @@ class Filled:
 
     def __call__(self, node: Any) -> libcst.CSTNode:
         """The new node in place of an expression or assignment."""
+        whole: libcst.CSTNode
         if isinstance(node, libcst.BaseExpression):
-            return self._fill(libcst.parse_expression(self.template), node)
-        line = libcst.ensure_type(libcst.parse_statement(self.template), libcst.SimpleStatementLine)
-        return self._fill(line.body[0], node.value)
-
-    def _fill(self, whole: libcst.CSTNode, value: libcst.BaseExpression) -> libcst.CSTNode:
+            whole, value = libcst.parse_expression(self.template), node
+        else:
+            line = libcst.parse_statement(self.template)
+            whole = libcst.ensure_type(line, libcst.SimpleStatementLine).body[0]
+            value = node.value
         if self.is_bare:
             value = value.with_changes(lpar=(), rpar=())
         elif self.template.startswith(_PLACEHOLDER) and not isinstance(value, _ATOMS):
-            value = in_parentheses(value)
+            parentheses = {"lpar": [libcst.LeftParen()], "rpar": [libcst.RightParen()]}
+            value = value if value.lpar else value.with_changes(**parentheses)
         filled = matchers.replace(whole, matchers.Name(_PLACEHOLDER), value)
         return libcst.ensure_type(filled, libcst.CSTNode)
-
-
-def in_parentheses(value: libcst.BaseExpression) -> libcst.BaseExpression:
-    """An expression in parentheses, once."""
-    if value.lpar:
-        return value
-    return value.with_changes(lpar=[libcst.LeftParen()], rpar=[libcst.RightParen()])
 
 
 def removed(_: libcst.CSTNode) -> libcst.RemovalSentinel:

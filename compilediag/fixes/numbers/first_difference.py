@@ -314,20 +314,14 @@ def _float(compiled: Answer, eager: Answer, exact: Answer | None, text: str) -> 
     size = (exact.norm or 0.0) / math.sqrt(count)
     added *= max(1.0, size) * (_FEW_TIMES if count <= _FEW else 1.0)
     allowed = times * eager_error + added
-    if error > allowed or _norm_is_apart(compiled, eager, exact, allowed, times):
+    apart = error > allowed
+    if compiled.norm is not None and eager.norm is not None and exact.norm is not None:
+        # All elements are judged by the norm, beside those that are written.
+        limit = max(allowed * math.sqrt(count), times * abs(eager.norm - exact.norm))
+        apart |= abs(compiled.norm - exact.norm) > limit
+    if apart:
         return Judged("differs", text, _largest(compiled, eager), eager_error, error)
     return Judged("same", text, _largest(compiled, eager), eager_error, error)
-
-
-def _norm_is_apart(
-    compiled: Answer, eager: Answer, exact: Answer, allowed: float, times: float
-) -> bool:
-    """All elements are judged by the norm, beside those that are written."""
-    if compiled.norm is None or eager.norm is None or exact.norm is None:
-        return False
-    of_eager = times * abs(eager.norm - exact.norm)
-    limit = max(allowed * math.sqrt(math.prod(exact.shape)), of_eager)
-    return abs(compiled.norm - exact.norm) > limit
 
 
 def _same_finite(compiled: Answer, eager: Answer) -> bool:

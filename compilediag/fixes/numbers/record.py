@@ -39,21 +39,14 @@ def with_numbers(
     """
     if receipt.against_eager is None:
         return receipt
-    return amended(
-        receipt,
-        timeline,
-        other_numbers(timeline, numbers),
-        secret_values,
-        against_eager=replace(receipt.against_eager, numbers=numbers.section),
-    )
-
-
-def other_numbers(timeline: Timeline, numbers: Numbers) -> list[Finding]:
-    """One for each callable that gives other numbers than eager on the same input."""
-    return [
-        _finding(timeline, each, numbers.section.narrowed if place == 0 else None)
+    section = numbers.section
+    # The first one was narrowed.
+    findings = [
+        _finding(timeline, each, None if place else section.narrowed)
         for place, each in enumerate(numbers.differences)
     ]
+    changed = replace(receipt.against_eager, numbers=section)
+    return amended(receipt, timeline, findings, secret_values, against_eager=changed)
 
 
 def _finding(

@@ -2,20 +2,73 @@
 
 The events are those of a live run, as far as a trace holds them. torch's printed reasons take the
 place of evaluated guards, so causes have confidence "text". A trace has no steps.
+
+Compile ids start again at 0/0 after `torch._dynamo.reset()`, of which there is no record: an id
+that begins a second time, in its first attempt, begins an epoch.
+
+Where the program entered what was compiled is read from the stack in the record of its start. torch
+leaves the innermost calls of that stack out, one or two of them not its own: the call of a compiled
+function is missing, that of a compiled module, which lies further out, is not. So a call counts
+only where that into compiled code is seen below it.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from sys import intern
 
-from compilediag.readers.journal import ProcessJournal, with_loss, with_problem
-from compilediag.readers.storage import open_stream
-from compilediag.readers.torch_trace.events import TraceProcess
-from compilediag.readers.torch_trace.metadata import ARTIFACTS, WANTED, decode
-from compilediag.readers.torch_trace.scan import TIMING, TraceScanner
+from compilediag.readers.journal import ProcessJournal, read_processes, with_loss
+from compilediag.readers.lines import parse_json, parse_list, parse_object
+from compilediag.readers.torch_trace.records import (
+    ARTIFACTS,
+    CacheRecords,
+    SizeGuardRecords,
+    TracePhases,
+)
+from compilediag.readers.torch_trace.scan import (
+    TIMING,
+    WANTED,
+    About,
+    Losses,
+    Metadata,
+    Metrics,
+    StackEntry,
+    TraceRecord,
+    TraceScanner,
+    calls_of_stack,
+    compile_id_in,
+    compile_id_of,
+    compiled_of,
+    count_of,
+    decode,
+    items_of,
+    seconds_of,
+    short_text,
+    text_of,
+)
+from compilediag.timeline.ownership import ownership_of
+from compilediag_harness.wire import (
+    OLD_TORCH,
+    TEXT_LIMIT,
+    WIRE_VERSION,
+    CollectivesPlanned,
+    DynamoReset,
+    EnvironmentRead,
+    Event,
+    EvidenceLost,
+    GraphBroke,
+    Location,
+    ProcessStarted,
+    Recompiled,
+    SizesGuarded,
+    TorchSeen,
+    UserCall,
+    resumed_function,
+)
 
 PROCESS_LIMIT = 1024
 """Most process ids distinguished in one file; torch 2.7 lets forked children write into it."""
@@ -28,9 +81,7 @@ def read_trace(path: str) -> tuple[ProcessJournal, ...]:
 
     A file that holds no record, or cannot be read, is one process with that loss.
     """
-    stream = open_stream(path)
-    found = trace_of(stream.chunks(), os.path.basename(path))
-    return with_problem(found, "torch_trace", stream.problem)
+    return read_processes(path, "torch_trace", trace_of)
 
 
 def trace_of(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
@@ -86,3 +137,312 @@ _TEXTS = {
     "over_limit": "records are beyond the limit on what is kept",
     "empty": "files hold no record",
 }
+
+
+_ENTRY = "/torch/_dynamo/eval_frame.py"
+_CALL_CHARS = 500
+_TYPED = ("<stdin", "<ipython", "<string>")
+"""Code of the program's own that has no file; other names like these are of generated code."""
+
+ROWS_KEPT = 12_000
+"""Most attempts of a process that are kept; later records are counted as lost. With as many,
+`analyze` has 54 MB resident, whatever the size of the trace."""
+
+EVENTS_KEPT = 36_000
+"""Most events of a process: an attempt has one to three."""
+
+REASONS_KEPT = 8
+"""Most printed reasons kept of one recompile; only the first one decides its cause."""
+
+EXPORTING = "/torch/export/_trace.py"
+"""How the name of the file ends that stands in the stack of all that an export records."""
+
+OPERATIONS_KEPT = 4096
+
+STRINGS_KEPT = 20_000
+"""Most file names kept of a file's table of strings."""
+
+HOOKS = {
+    "metrics_rows": True,
+    "recompile_reasons": True,
+    "steps": False,
+    "guards": False,
+    "cache_writes": False,
+}
+
+NOT_IN_A_TRACE = {
+    "guards": "a trace holds the first false guard of each cache entry, as text, and no other",
+    "steps": "a trace does not tell steps: nothing can be said per step",
+}
+"""What cannot be observed in a trace, by hook."""
+
+OLD_SKIPS = {
+    "graph_breaks": "torch 2.7 writes no trace record of a break for which it skips the whole "
+    "frame: such a frame is seen to run eager, and its break is not counted"
+}
+
+_BEFORE_2_7 = re.compile(r"(?:1|2\.[0-6])\.")
+WRITTEN_BY_OLD_TORCH = "the trace was written by an older torch than 2.7, and its records not read"
+
+Key = tuple[int, str]
+"""Epoch and compile id."""
+
+_YEAR_S = 366 * 86400.0
+_UNKNOWN = Location("", 0, "")
+
+
+class TraceProcess:
+    """One process id of one file."""
+
+    def __init__(
+        self, first: TraceRecord, rank: int | None, strings: dict[int, str], losses: Losses
+    ) -> None:
+        self.rank = rank
+        self._pid = first.pid
+        self._begun_s = first.at_s
+        self._t = 0.0
+        self._strings = strings
+        self._events: list[Event] = []
+        self._epoch = 0
+        self._begun: set[str] = set()
+        self._open: dict[Key, StackEntry | None] = {}
+        """Frames of compiles that began and have no row yet."""
+        self._frames: dict[Key, Location] = {}
+        """What is compiled under a frame id: an attempt at the limit has a row without it."""
+        self._reasons: dict[Key, tuple[float, tuple[str, ...]]] = {}
+        """Time and printed reasons of recompiles that have no row yet."""
+        self._entered: dict[Key, tuple[UserCall | None, str]] = {}
+        """Where compiles that have no row yet were entered."""
+        self._calls: dict[UserCall | None, UserCall | None] = {}
+        """Each once: many compiles are entered by one call."""
+        self._rows: set[Key] = set()
+        self._row_count = 0
+        self._torch: str | None = None
+        self._python = ""
+        self._started_unix: float | None = None
+        self._has_rank = False
+        self._is_old = False
+        """Written by a torch before 2.7."""
+        self._sizes = SizeGuardRecords(strings)
+        self._caches = CacheRecords()
+        self._exports: set[Key] = set()
+        """Compiles that began below `torch.export`."""
+        self._phases = TracePhases(losses)
+        self._cut = False
+
+    def take_timing(self, record: TraceRecord) -> None:
+        """A record of a timed phase."""
+        self._phases.take_record(record.payload, compile_id_in(record.metadata))
+
+    def take(self, record: TraceRecord, metadata: Metadata) -> str | None:
+        """One record; the reason why it is lost, if it is."""
+        # Local time without a year: it may step back, which time of a run does not.
+        since = record.at_s - self._begun_s
+        self._t = max(self._t, since + _YEAR_S if since < -_YEAR_S / 2 else since)
+        if not self._has_rank and (rank := count_of(metadata.rank)) is not None:
+            # The record is right about the process; a file's name may be anything.
+            self.rank, self._has_rank = rank, True
+        if metadata.str is not None:
+            return self._string(items_of(metadata.str))
+        # When full, nothing more is kept: a recompile whose row is lost is one nothing confirms.
+        events = len(self._events) + len(self._reasons)
+        most = max(events, len(self._begun), len(self._open))
+        if self._row_count >= ROWS_KEPT or most >= EVENTS_KEPT:
+            self._cut = True
+            return "over_limit"
+        if metadata.metrics is not None:
+            self._row(metadata.metrics, record.metadata)
+        elif metadata.dynamo_start is not None:
+            self._start(metadata, metadata.dynamo_start)
+        elif metadata.artifact is not None:
+            self._artifact(str(metadata.artifact.name), record.payload, metadata)
+        elif not self._sizes.take(metadata):
+            return "bad_json"
+        return None
+
+    def finished(self, name: str) -> ProcessJournal:
+        """All events of the process."""
+        self._phases.decode_rest()
+        version = self._torch or ""
+        events = [*self._events, *(() if self._cut else self._unended())]
+        if self._is_old or _BEFORE_2_7.match(version):
+            # Its records are of another form: what was counted of them would be wrong.
+            events = [EvidenceLost(self._t, 0, OLD_TORCH, WRITTEN_BY_OLD_TORCH)]
+        lost = dict(NOT_IN_A_TRACE)
+        if not version or version.startswith("2.7."):
+            lost |= OLD_SKIPS
+        stamp = ""
+        if self._started_unix is not None:
+            with suppress(OverflowError, ValueError, OSError):
+                stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started_unix))
+        started = ProcessStarted(
+            0.0, WIRE_VERSION, self._pid, 0, self.rank, None, (), "", "", stamp, self._python
+        )
+        opening = (started, TorchSeen(0.0, version, None, dict(HOOKS), lost))
+        events.sort(key=lambda event: event.t)
+        return ProcessJournal(name, (*opening, *events))
+
+    def _start(self, metadata: Metadata, start: About) -> None:
+        if count_of(metadata.attempt):  # a restart
+            return
+        compile_id = compile_id_of(metadata)
+        if compile_id in self._begun:
+            self._reset()
+        self._begun.add(compile_id)
+        key = (self._epoch, compile_id)
+        calls = calls_of_stack(start.stack)
+        self._open[key] = calls[-1] if calls else None
+        files = [self._strings.get(call.file, "") for call in calls]
+        if any(file.endswith(EXPORTING) for file in files):
+            self._exports.add(key)
+        self._entered[key] = entered(list(zip(files, calls, strict=True))[:-1])
+
+    def _reset(self) -> None:
+        self._epoch += 1
+        self._begun.clear()
+        self._events.append(DynamoReset(self._t, 0, self._epoch))
+
+    def _row(self, metrics: Metrics, line: bytes) -> None:
+        self._row_count += 1
+        row = compiled_of(metrics, line, self._t, self._epoch)
+        again = row.frame.file and (self._epoch, row.compile_id) in self._rows
+        if row.forward and again and not self._begun:
+            # A trace without records of starts: only rows can show that ids began again.
+            self._reset()
+            row = replace(row, epoch=self._epoch)
+        timed = self._phases.of_row(row.compile_id)
+        key = (self._epoch, row.compile_id)
+        call, thread = None, ""
+        self._is_old = self._is_old or metrics.is_old
+        if self._torch is None:
+            self._torch = text_of(metrics.pytorch_version, 200)
+        if not self._python:
+            self._python = (text_of(metrics.python_version, 200) or "").partition(" ")[0]
+        ended = seconds_of(metrics.end_time_us)
+        if self._started_unix is None and ended is not None:
+            self._started_unix = ended - self._t
+        if row.forward:
+            self._rows.add(key)
+            if row.frame.file:
+                self._frames[_frame_key(key)] = row.frame
+            self._open.pop(key, None)
+            call, thread = self._entered.pop(key, (None, ""))
+            call = self._calls.setdefault(call, call)
+            if key in self._reasons:
+                self._events.append(self._recompiled(key, row.frame))
+                del self._reasons[key]
+        self._events += self._sized(row.compile_id)
+        self._events.append(
+            replace(
+                row,
+                phases=None if timed is None else timed.own,
+                phase_spans=() if timed is None else timed.spans,
+                exported=key in self._exports,
+                entered_at=call,
+                entered_from=intern(thread),
+            )
+        )
+
+    def _sized(self, compile_id: str) -> list[Event]:
+        guards, left_out = self._sizes.of(compile_id)
+        at = (self._t, 0, compile_id, self._epoch)
+        return [SizesGuarded(*at, guards, left_out)] if guards else []
+
+    def _artifact(self, name: str, payload: bytes, metadata: Metadata) -> None:
+        compile_id = compile_id_of(metadata)
+        if name == "recompile_reasons":
+            self._reasons[self._epoch, compile_id] = (self._t, _reasons_in(payload))
+        elif name == "dynamo_graph_break_reason":
+            text = short_text(payload.decode("utf-8", "replace"), TEXT_LIMIT)
+            self._events.append(GraphBroke(self._t, 0, compile_id, self._epoch, text))
+        elif name == "torch_version":
+            value = parse_json(payload)
+            if (fields := parse_object(payload)) is not None:
+                value = next((item for key, item in fields.items() if "version" in key), None)
+            text = value if isinstance(value, str) else payload.decode("utf-8", "replace")
+            self._torch = short_text(text.strip().strip('"'), 100) or self._torch
+        elif name == "inductor_collective_schedule":
+            found = parse_list(payload) or []
+            operations = tuple(short_text(item, 512) for item in found[:OPERATIONS_KEPT])
+            self._events.append(CollectivesPlanned(self._t, 0, compile_id, self._epoch, operations))
+        else:
+            self._caches.take(name, payload, (self._t, compile_id, self._epoch), self._events)
+
+    def _recompiled(self, key: Key, frame: Location) -> Recompiled:
+        t, reasons = self._reasons[key]
+        if not frame.file:
+            frame = self._frames.get(_frame_key(key), _UNKNOWN)
+            if (start := self._open.get(key)) is not None:
+                name = text_of(start.function) or ""
+                frame = Location(self._strings.get(start.file, ""), start.line, name)
+        return Recompiled(t, 0, key[1], key[0], frame, reasons, (), 0.0)
+
+    def _unended(self) -> Iterator[Event]:
+        """Compiles that began and have no further record: the process ended in them, or the trace
+        is cut."""
+        for key in self._reasons:
+            yield self._recompiled(key, _UNKNOWN)
+        for compile_id in self._sizes.open:
+            yield from self._sized(compile_id)
+        if self._open:
+            ids = ", ".join(compile_id for _, compile_id in list(self._open)[:3])
+            compiles = "compile" if len(self._open) == 1 else "compiles"
+            reason = f"{len(self._open)} {compiles} began and did not end in the trace ({ids})"
+            yield EvidenceLost(self._t, 0, "torch_trace", reason)
+
+    def _string(self, items: list[object]) -> str | None:
+        """A string of the file's table, with its index."""
+        index = count_of(items[1]) if len(items) == 2 else None
+        if index is None or not isinstance(items[0], str):
+            return "bad_json"
+        if len(self._strings) < STRINGS_KEPT:
+            self._strings[index] = short_text(items[0])
+        if items[0].endswith(EXPORTING):
+            self._events.append(EnvironmentRead(self._t, {"exported": True}))
+        return None
+
+
+def _frame_key(key: Key) -> Key:
+    """The frame of a compile: "0/1" is one of frame "0"."""
+    return key[0], key[1].rpartition("/")[0]
+
+
+def _reasons_in(payload: bytes) -> tuple[str, ...]:
+    """One reason is bare text, several are a JSON list: torch's metadata says "json" of both."""
+    found = None
+    if payload.startswith(b"["):
+        # A list has an item a line, one for each cache entry of the frame: there may be thousands.
+        items = payload.split(b"\n", REASONS_KEPT + 1)[1 : REASONS_KEPT + 1]
+        first = b"[" + b"\n".join(items).rstrip(b"\n],") + b"]"
+        found = parse_list(first) or parse_list(payload)
+    if found is None:
+        found = [payload.decode("utf-8", "replace")] if payload else []
+    return tuple(
+        short_text(reason, 512 if index else 4096)
+        for index, reason in enumerate(found[:REASONS_KEPT])
+    )
+
+
+def entered(calls: Sequence[tuple[str, StackEntry]]) -> tuple[UserCall | None, str]:
+    """The innermost call of the program's own among `calls`, each with the name of its file and the
+    outermost first, that is seen to enter compiled code; or the thread, where there is none."""
+    # The program's file where `python -m` ran it.
+    outermost = next((pair for pair in calls if "runpy" not in pair[0]), None)
+    main = outermost[0] if outermost and outermost[1].function == "<module>" else None
+    below = False
+    for file, call in reversed(calls):
+        below = below or file.endswith(_ENTRY)
+        if below and file and (file == main or _is_own(file)):
+            function = short_text(call.function)
+            text = (text_of(call.text, _CALL_CHARS) or "").strip()
+            return UserCall(file, call.line, resumed_function(function) or function, text), ""
+    for file, call in calls if below else ():
+        if not file.endswith("/threading.py"):
+            name = "/".join(file.split("/")[-2:])
+            where = f"{short_text(name)}:{call.line} in {short_text(call.function)}"
+            return None, f"a thread ({where})"
+    return None, ""
+
+
+def _is_own(file: str) -> bool:
+    return ownership_of(file) == "user" and (not file.startswith("<") or file.startswith(_TYPED))

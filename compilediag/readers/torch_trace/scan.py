@@ -1,4 +1,5 @@
-"""TORCH_TRACE bytes split into records: a line of metadata, and the payload below it.
+"""TORCH_TRACE bytes split into records: a line of metadata, and the payload below it; and the
+metadata as values: the compile of a record, torch's metrics of it, stacks.
 
     V1121 14:17:00.227000 1679 torch/_dynamo/utils.py:2350] {"artifact": {"name": ...}, ...}
     <tab>first line of the payload
@@ -15,7 +16,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from sys import intern
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from compilediag.readers.lines import parse_json
+from compilediag_harness.wire import Compiled, Location, clip
 
 LINE_LIMIT = 8 << 20
 """Longest line of metadata in bytes. torch's own are 40 kB, of large graphs some MB."""
@@ -58,7 +65,6 @@ class TextBlock(NamedTuple):
     ended: bool = True
     """Whether the end of its last line is there."""
     last: bool = False
-    """Whether the file ends with it."""
 
 
 class TraceRecord(NamedTuple):
@@ -71,9 +77,7 @@ class TraceRecord(NamedTuple):
     """Local time, b"1121 14:17" and b"00.227000"."""
     pid: int
     metadata: bytes
-    """The JSON object."""
     payload: bytes
-    """Empty where it has none."""
 
     @property
     def at_s(self) -> float:
@@ -87,7 +91,6 @@ class Losses:
 
     counts: Counter[str] = field(default_factory=Counter[str])
     torn: bool = False
-    """The last record is cut."""
 
     def add(self, reason: str) -> None:
         self.counts[reason] += 1
@@ -111,9 +114,14 @@ class TraceScanner:
         """The wanted records, in the order of the file."""
         for block in self._blocks(chunks):
             timing = None if block.last else _TIMING.fullmatch(block.text)
-            record = self._record(block) if timing is None else self._timing(timing)
-            if record is not None:
-                yield record
+            if timing is None:
+                if (record := self._record(block)) is not None:
+                    yield record
+                continue
+            minute, second, pid, metadata, digest, raw = timing.groups()
+            payload = self._payload(raw, digest, may_cut=False, last=False)
+            if payload is not None:
+                yield TraceRecord(TIMING, minute, second, int(pid), metadata[:-2] + b"}", payload)
 
     def _blocks(self, chunks: Iterable[bytes]) -> Iterator[TextBlock]:
         """The blocks of a file, but for those that lie in one chunk and are not wanted; what is
@@ -164,22 +172,8 @@ class TraceScanner:
         if head is None:
             self.losses.add("bad_prefix")
             return None
-        return TraceRecord(
-            kind=head[4].decode("ascii", "replace"),
-            minute=head[1],
-            second=head[2],
-            pid=int(head[3]),
-            metadata=line[head.start(4) - 2 :],
-            payload=whole,
-        )
-
-    def _timing(self, found: re.Match[bytes]) -> TraceRecord | None:
-        """The record of a timed phase, if it is whole."""
-        minute, second, pid, metadata, digest, raw = found.groups()
-        payload = self._payload(raw, digest, may_cut=False, last=False)
-        if payload is None:
-            return None
-        return TraceRecord(TIMING, minute, second, int(pid), metadata[:-2] + b"}", payload)
+        kind, metadata = head[4].decode("ascii", "replace"), line[head.start(4) - 2 :]
+        return TraceRecord(kind, head[1], head[2], int(head[3]), metadata, whole)
 
     def _payload(self, raw: bytes, digest: bytes, may_cut: bool, *, last: bool) -> bytes | None:
         """The payload as torch wrote it, or its beginning; None where it is lost."""
@@ -209,3 +203,245 @@ def _minute_s(minute: bytes) -> float:
     month, day = divmod(int(minute[:4]), 100)
     days = _DAYS_BEFORE[min(month, 12)] + day
     return days * 86400.0 + int(minute[5:7]) * 3600 + int(minute[8:]) * 60
+
+
+# --- metadata ----------------------------------------------------------------------------------
+
+MAX_TEXT_CHARS = 4096
+"""Longest reason kept from a metrics row."""
+
+_LIMIT = re.compile(rb'\\"recompile_limit\\": (\d{1,9})')
+_MAX_COUNT = 2**53
+"""Larger numbers than this are no counts."""
+
+_CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
+
+
+class Metrics(msgspec.Struct):
+    """The fields of a metrics row that are used, of any type: torch adds and changes fields."""
+
+    compile_id: Any = None
+    co_name: Any = None
+    co_filename: Any = None
+    co_firstlineno: Any = None
+    cache_size: Any = None
+    guard_count: Any = None
+    graph_op_count: Any = None
+    ir_count: Any = msgspec.UNSET
+    start_time_us: Any = None
+    end_time_us: Any = None
+    duration_us: Any = None
+    aot_autograd_cumulative_compile_time_us: Any = None
+    fail_type: Any = None
+    fail_reason: Any = None
+    restart_reasons: Any = None
+    dynamo_compile_time_before_restart_us: Any = None
+    has_guarded_code: Any = None
+    is_forward: Any = None
+    recompile_reason: Any = msgspec.UNSET
+    guard_latency_us: Any = msgspec.UNSET
+    inductor_fx_local_cache_hit_count: Any = None
+    inductor_fx_local_cache_miss_count: Any = None
+    inductor_fx_remote_cache_hit_count: Any = None
+    inductor_fx_remote_cache_miss_count: Any = None
+    aotautograd_local_cache_hit_count: Any = None
+    aotautograd_local_cache_miss_count: Any = None
+    aotautograd_remote_cache_hit_count: Any = None
+    aotautograd_remote_cache_miss_count: Any = None
+    pytorch_version: Any = None
+    python_version: Any = None
+
+    @property
+    def is_old(self) -> bool:
+        """Written by a torch before 2.7, which has neither of these fields and names no version;
+        since then each row has both, null where there is nothing to say."""
+        return self.recompile_reason is msgspec.UNSET and self.guard_latency_us is msgspec.UNSET
+
+
+class About(msgspec.Struct):
+    """What other records tell: the start of a compile its stack, whose last entry is the frame
+    itself; an artifact its name; the others of a symbol that was made, of a condition on symbols,
+    or of a symbol that became a constant."""
+
+    name: Any = None
+    stack: Any = None
+    expr: Any = None
+    symbol: Any = None
+    source: Any = None
+    sources: Any = None
+    user_stack: Any = None
+
+
+class StackEntry(NamedTuple):
+    """One call of a stack. `file`: index of its interned name; the others of any type."""
+
+    file: int
+    line: int
+    function: Any
+    text: Any
+
+
+class Metadata(msgspec.Struct):
+    """One line of metadata; the field of the event is the one that is set."""
+
+    compilation_metrics: Metrics | None = None
+    bwd_compilation_metrics: Metrics | None = None
+    aot_autograd_backward_compilation_metrics: Metrics | None = None
+    dynamo_start: About | None = None
+    artifact: About | None = None
+    create_symbol: About | None = None
+    guard_added_fast: About | None = None
+    symbolic_shape_specialization: About | None = None
+    str: Any = None
+    rank: Any = None
+    compiled_autograd_id: Any = None
+    frame_id: Any = None
+    frame_compile_id: Any = None
+    attempt: Any = None
+
+    @property
+    def metrics(self) -> Metrics | None:
+        """The metrics row, under whichever of its names."""
+        return (
+            self.compilation_metrics
+            or self.bwd_compilation_metrics
+            or self.aot_autograd_backward_compilation_metrics
+        )
+
+
+WANTED = (
+    b"compilation_metrics",
+    b"bwd_compilation_metrics",
+    b"aot_autograd_backward_compilation_metrics",
+    b"dynamo_start",
+    b"create_symbol",
+    b"guard_added_fast",
+    b"symbolic_shape_specialization",
+    b"str",
+    b"chromium_event",
+)
+"""Kinds that are decoded, beside artifacts; rows of what happens at run time are no attempts."""
+
+_DECODER = msgspec.json.Decoder(Metadata)
+
+
+def decode(line: bytes) -> Metadata | None:
+    """A line of metadata; None where it is no JSON object of the known shape. Never raises."""
+    try:
+        return _DECODER.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    # Python writes NaN, which is no JSON; a bad byte costs one character, not the line.
+    raw = parse_json(line)
+    try:
+        return msgspec.convert(raw, Metadata) if isinstance(raw, dict) else None
+    except (msgspec.ValidationError, RecursionError, OverflowError):
+        return None
+
+
+def compile_id_of(line: Metadata) -> str:
+    """torch's id of the record's compile, without the attempt: "0/1", "!1/0/1"."""
+    frame, index = count_of(line.frame_id), count_of(line.frame_compile_id)
+    autograd = count_of(line.compiled_autograd_id)
+    parts = [] if autograd is None else [f"!{autograd}"]
+    parts += [] if frame is None or index is None else [f"{frame}/{index}"]
+    return "/".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def compile_id_in(line: bytes) -> str:
+    """The same of a line of metadata that many records have; "" where it has none."""
+    metadata = decode(line)
+    return "" if metadata is None else compile_id_of(metadata)
+
+
+def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled:
+    """The event that the live collector makes of the same row, of step 0."""
+    # torch's configuration, which holds the limit, is JSON within a JSON string of 40 kB.
+    limit = _LIMIT.search(line)
+    restarts = items_of(metrics.restart_reasons)
+    # torch 2.7 sets `has_guarded_code` for a frame that it gave up at a break in a loop: its row
+    # has neither a graph nor the count of intermediate results that a completed trace has.
+    gave_up = metrics.graph_op_count is None and metrics.ir_count is None
+    # A lazily compiled backward may have only its duration.
+    start_us, end_us = _number(metrics.start_time_us), _number(metrics.end_time_us)
+    seconds = seconds_of(metrics.duration_us) or 0.0
+    if start_us is not None and end_us is not None and end_us >= start_us:
+        seconds = (end_us - start_us) / 1e6
+    return Compiled(
+        t=t,
+        step=0,
+        compile_id=text_of(metrics.compile_id, 100) or "",
+        epoch=epoch,
+        frame=Location(
+            text_of(metrics.co_filename) or "",
+            count_of(metrics.co_firstlineno) or 0,
+            text_of(metrics.co_name) or "",
+        ),
+        forward=metrics.is_forward is not False,
+        guarded=metrics.has_guarded_code is True and not gave_up,
+        seconds=seconds,
+        backend_s=seconds_of(metrics.aot_autograd_cumulative_compile_time_us),
+        graph_ops=count_of(metrics.graph_op_count),
+        guards=count_of(metrics.guard_count),
+        cache_size=count_of(metrics.cache_size),
+        recompile_reason=text_of(metrics.recompile_reason),
+        fail_type=text_of(metrics.fail_type),
+        fail_reason=text_of(metrics.fail_reason),
+        restart_reasons=tuple(sorted(short_text(item) for item in restarts[:16])),
+        limit=int(limit[1]) if limit else None,
+        guard_eval_us=_number(metrics.guard_latency_us),
+        cache_hits=_cache_count(metrics, "hit"),
+        cache_misses=_cache_count(metrics, "miss"),
+        restarted_s=seconds_of(metrics.dynamo_compile_time_before_restart_us),
+    )
+
+
+def calls_of_stack(stack: Any) -> list[StackEntry]:
+    """A recorded stack as far as it can be read, outermost call first."""
+    found: list[StackEntry] = []
+    for entry in items_of(stack):
+        fields = cast(dict[str, Any], entry) if type(entry) is dict else {}
+        file = count_of(fields.get("filename"))
+        if file is not None:
+            line = count_of(fields.get("line")) or 0
+            found.append(StackEntry(file, line, fields.get("name"), fields.get("loc")))
+    return found
+
+
+def short_text(value: Any, limit: int = MAX_TEXT_CHARS) -> str:
+    """A value as text of bounded length. Records repeat texts: each is kept once."""
+    return intern(clip(str(value), limit))
+
+
+def items_of(value: Any) -> list[Any]:
+    """A JSON list; empty where it is none."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _cache_count(metrics: Metrics, outcome: str) -> int | None:
+    """Hits or misses of all of torch's caches; None where the row has none of these counts."""
+    values = (getattr(metrics, f"{cache}_cache_{outcome}_count") for cache in _CACHES)
+    known = [count for value in values if (count := count_of(value)) is not None]
+    return sum(known) if known else None
+
+
+def text_of(value: Any, limit: int = MAX_TEXT_CHARS) -> str | None:
+    """The value as text of bounded length; None where there is none."""
+    return None if value is None or value is msgspec.UNSET else short_text(value, limit)
+
+
+def count_of(value: Any) -> int | None:
+    """A count; None where the value is none."""
+    return value if type(value) is int and 0 <= value < _MAX_COUNT else None
+
+
+def _number(value: Any) -> float | None:
+    known = type(value) is int or type(value) is float
+    return float(value) if known and 0 <= value < _MAX_COUNT else None
+
+
+def seconds_of(value: Any) -> float | None:
+    """Microseconds as seconds; None where the value is no number."""
+    number = _number(value)
+    return None if number is None else number / 1e6

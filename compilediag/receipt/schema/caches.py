@@ -16,8 +16,7 @@ class CacheUsed(Record, frozen=True, kw_only=True):
     lookups: int  #: Lookups of any outcome.
     hits: int  #: Lookups that found what was compiled before.
     misses: int  #: Lookups that did not.
-    #: Times that torch does not cache what it compiles: every start compiles it again.
-    bypasses: int
+    bypasses: int  #: What torch does not cache when it compiles: each start compiles it again.
     disabled: int  #: Times that the cache was switched off.
     failed: int  #: Lookups in which the cache raised.
     #: Seconds that the hits saved: what compiling took when the entries were made, without what the
@@ -53,11 +52,9 @@ class CacheLookupRecord(Record, frozen=True, kw_only=True):
     #: torch's word: full_miss, guard_miss (an entry was there, for other sizes), hit (of a miss:
     #: the entry was there, and a graph it refers to was not).
     status: str
-    #: What compiling took when the entry was made; null where torch did not tell.
-    saved_s: float | None
+    saved_s: float | None  #: What compiling its entry took; null where torch did not tell.
     within: str = ""  #: The cache whose entry referred to this one; empty where none did.
-    #: What its key is made of beside what all keys of the cache share, written as there; empty
-    #: where torch did not tell.
+    #: Of what its key is made beside what all keys of the cache share; empty: torch did not tell.
     components: dict[str, str] = field(default_factory=dict[str, str])
     components_left_out: int = 0  #: Components beyond those listed.
 
@@ -68,21 +65,18 @@ class CachePlace(Record, frozen=True, kw_only=True):
     folder: str  #: The folder.
     configured: bool  #: true: TORCHINDUCTOR_CACHE_DIR names it; false: torch chose it.
     temporary: bool  #: It lies below the system's temporary folder.
-    #: Of its mount: tmpfs is memory, overlay a container's own layer; empty where it is not known.
-    filesystem: str
+    filesystem: str  #: Of its mount: tmpfs is memory, overlay a container's layer; empty: unknown.
     writable: bool  #: Whether the process might write to it when it first looked.
 
 
 class CacheSection(Record, frozen=True, kw_only=True):
     """Lookups of torch's compile caches."""
 
-    #: Each cache that was looked into, in the order of its first lookup.
-    caches: tuple[CacheUsed, ...]
+    caches: tuple[CacheUsed, ...]  #: Each cache that was looked into, by its first lookup.
     #: Why torch did not cache something or could not write it: each reason once, the most frequent
     #: first, at most 50.
     refusals: tuple[CacheRefusal, ...] = ()
-    #: Every lookup in time order, process by process, at most 300.
-    lookups: tuple[CacheLookupRecord, ...] = ()
+    lookups: tuple[CacheLookupRecord, ...] = ()  #: Lookups in time order by process, at most 300.
     lookups_left_out: int = 0  #: Lookups that are counted and not listed.
     folder: CachePlace | None = None  #: Where inductor's caches lie; null where that was not seen.
 

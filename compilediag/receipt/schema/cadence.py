@@ -37,14 +37,11 @@ class VariantRecord(Record, frozen=True, kw_only=True):
     """One run of the program."""
 
     name: str  #: configured, control, collision, or the name of the group that fires alone.
-    #: configured (as the code says), control (every group off), alone, collision (all in the same
-    #: steps).
-    kind: str
+    kind: str  #: configured (as coded), control (no group), alone, collision (all in one step).
     groups_on: tuple[str, ...] = ()  #: The groups that fire.
     #: What set the periods: variable or group to value.
     settings: dict[str, str] = field(default_factory=dict[str, str])
-    #: Path of its receipt from this one's folder; null when there is none.
-    receipt: str | None = None
+    receipt: str | None = None  #: Path of its receipt from this one's folder; null: there is none.
     status: str | None = None  #: How it ended, as in its receipt.
     exit_code: int | None = None  #: Its exit code.
     wall_s: float | None = None  #: Its wall time.
@@ -87,41 +84,31 @@ class Attribution(Record, frozen=True, kw_only=True):
     group: str  #: Name of the group.
     every: int  #: The period it had alone, chosen by the probe.
     fires: int  #: Steps after warm-up in which it fired.
-    #: Extra seconds of its first firing; null: not measured or within the noise.
-    first_hit_s: float | None
-    #: Extra seconds of each later firing; null: not measured or within the noise.
-    recurring_s: float | None
+    first_hit_s: float | None  #: Extra seconds of its first firing; null: not measured or noise.
+    recurring_s: float | None  #: The same of each later firing; null: not measured or noise.
     compile_s: float | None  #: Seconds of all compiles that the control did not make.
     #: Seconds of the work itself, over all firings after warm-up: neither compiling nor, where that
     #: is measured, synchronising.
     metric_s: float | None
-    #: Seconds inside reads of tensors that make the host wait, over all firings after warm-up;
-    #: null: not measured.
+    #: Seconds of these firings in reads of tensors that make the host wait; null: not measured.
     sync_s: float | None
-    #: Extra seconds by phase over all firings after warm-up, compiling included; null: not measured
-    #: or within the noise.
+    #: Extra seconds of these firings by phase, with compiling; null: not measured or noise.
     by_phase: ExtraByPhase = ExtraByPhase()
     first_hit: CostSplit | None = None  #: The first firing, taken apart.
-    #: Each later firing, taken apart: medians, of compiles the mean.
-    recurring: CostSplit | None = None
-    #: Extra seconds of each step that does not fire, against the control; null within the noise.
-    between_s: float | None = None
-    #: Median of the steps of its variant in which nothing fires and nothing compiles: what its
-    #: firings are compared with.
+    recurring: CostSplit | None = None  #: Each later firing apart: medians; of compiles the mean.
+    between_s: float | None = None  #: Extra seconds of steps that do not fire; null within noise.
+    #: Median of its variant's steps without firing and compiling: what firings are compared with.
     quiet_s: float | None = None
     recompiles: int | None = None  #: Recompiles that the control did not make.
-    #: Reads of tensors that each later firing makes beyond those of a quiet step; null where they
-    #: are not counted, or not always as many.
+    #: Reads of tensors that a later firing makes beyond a quiet step; null: not counted or varying.
     extra_reads: int | None = None
-    #: Calls of compiled callables that each later firing makes beyond those of a quiet step; null
-    #: where they are not recorded, or not always as many.
+    #: Calls of compiled callables beyond a quiet step's, likewise; null: not recorded or varying.
     extra_calls: int | None = None
     causes: tuple[CadenceCause, ...] = ()  #: Why torch compiled again because of the group.
     #: How its steps are known: told (reported by the program), step times, counts (what its steps
     #: do more often), compiles; null when they are not.
     fires_from: str | None = None
-    #: Why something could not be determined; null when everything could.
-    problem: str | None = None
+    problem: str | None = None  #: Why something is not determined; null when everything is.
 
 
 class CollisionRecord(Record, frozen=True, kw_only=True):
@@ -136,8 +123,7 @@ class CollisionRecord(Record, frozen=True, kw_only=True):
     #: within the noise.
     extra_first_hit_s: float | None = None
     extra_recurring_s: float | None = None  #: The same for each later one.
-    #: Recompiles beyond the sum of the groups alone; negative: fewer.
-    extra_recompiles: int | None = None
+    extra_recompiles: int | None = None  #: Recompiles beyond those of each group alone.
 
 
 class PeriodRecord(Record, frozen=True, kw_only=True):
@@ -156,17 +142,12 @@ class CadenceSection(Record, frozen=True, kw_only=True):
 
     steps: int | None = None  #: Steps of the configured variant, which every variant was to make.
     warmup: int | None = None  #: Leading steps that are compared with nothing.
-    #: fresh: each variant had empty caches of inductor and Triton of its own; kept: the user's.
-    caches: str
-    #: Longest period that could be found in the step times, in steps.
-    longest_period: int | None = None
+    caches: str  #: fresh: caches of inductor and Triton of each variant's own; kept: the user's.
+    longest_period: int | None = None  #: Longest period, in steps, that could be found.
     groups: tuple[GroupRecord, ...] = ()  #: Periodic work that was moved.
-    #: Runs of the program, each in a fresh process, in order.
-    variants: tuple[VariantRecord, ...] = ()
-    #: What each group costs, from the variant in which it fires alone.
-    attribution: tuple[Attribution, ...] = ()
-    #: All groups in the same steps; null with fewer than two groups.
-    collision: CollisionRecord | None = None
+    variants: tuple[VariantRecord, ...] = ()  #: Runs of the program in fresh processes, in order.
+    attribution: tuple[Attribution, ...] = ()  #: What each group costs, where it fires alone.
+    collision: CollisionRecord | None = None  #: All groups in one step; null with fewer than two.
     #: Rhythms in the step times that no group explains: of the control, or of the only variant.
     periods: tuple[PeriodRecord, ...] = ()
     notes: tuple[str, ...] = ()  #: Sentences about the probe as a whole.

@@ -25,10 +25,8 @@ class NumberDifference(Record, frozen=True, kw_only=True):
     path: str
     dtype: str  #: Its type, as eager has it.
     text: str  #: The difference: eager → compiled.
-    #: Greatest difference between two numbers that were looked at; null where they are not numbers.
-    largest: float | None = None
-    #: Root mean square of eager's own rounding, against float64; null where there is no float64.
-    eager_error: float | None = None
+    largest: float | None = None  #: Greatest difference seen; null where they are not numbers.
+    eager_error: float | None = None  #: Root mean square of eager against float64; null: none.
     compiled_error: float | None = None  #: The same of compiled.
     calls: int = 0  #: Sampled calls of it that differ.
 
@@ -39,10 +37,8 @@ class NarrowedRecord(Record, frozen=True, kw_only=True):
     #: backend (graph passes and code generation), decompositions, aot_autograd, dynamo; null where
     #: it was not found.
     layer: NumbersLayer | None
-    #: Ids of the frames that have to be compiled otherwise; empty where that is not known.
-    frames: tuple[str, ...] = ()
-    #: Value of TORCH_COMPILE_OVERRIDE_BACKENDS with which the difference vanished; null where none
-    #: did.
+    frames: tuple[str, ...] = ()  #: Ids of the frames to compile otherwise; empty: not known.
+    #: Value of TORCH_COMPILE_OVERRIDE_BACKENDS with which it vanished; null where none did.
     override: str | None = None
     runs: int = 0  #: Runs that looked for it.
     problem: str | None = None  #: Why it is not known better; null otherwise.
@@ -51,20 +47,16 @@ class NarrowedRecord(Record, frozen=True, kw_only=True):
 class NumbersSection(Record, frozen=True, kw_only=True):
     """What the comparison found."""
 
-    #: False: some differ by more than eager's own rounding explains; null where that is not known.
-    same: bool | None
+    same: bool | None  #: False: some differ by more than eager's rounding; null: not known.
     problem: str | None = None  #: Why it is not known; null otherwise.
     calls: int = 0  #: Sampled compiled calls that were made eager beside them, on copies.
-    #: Values of them that were compared: what they return, tensors they are given, buffers of their
-    #: module.
+    #: Their values that were compared: results, tensors given, buffers of the module.
     values: int = 0
     unstable: int = 0  #: Values that differ between two eager calls on the same input: left out.
-    #: Differences of which rounding may be the reason, or that cannot be judged: left out.
-    undetermined: int = 0
+    undetermined: int = 0  #: Differences that may be rounding or cannot be judged: left out.
     #: The first call of each callable that differs, in the order in which they came; at most 20.
     differences: tuple[NumberDifference, ...] = ()
-    #: Where the first difference comes from (`--bisect-numerics`); null where that was not looked
-    #: for.
+    #: Where the first one is from (`--bisect-numerics`); null: not searched.
     narrowed: NarrowedRecord | None = None
     notes: tuple[str, ...] = ()  #: What limits the comparison.
 
@@ -80,8 +72,7 @@ class EagerRatio(Record, frozen=True, kw_only=True):
     """Eager time over compiled time, with its interval: 2.0 is twice as fast compiled."""
 
     middle: float  #: Median over stretches of steps of all pairs.
-    #: Lower bound of the 98 % interval: of the median of all stretches, or of the pairs, whichever
-    #: is lower.
+    #: Lower bound of the 98 % interval: that of all stretches or of the pairs, if lower.
     low: float
     high: float  #: Upper bound of the same.
 
@@ -122,15 +113,12 @@ class AgainstEagerSection(Record, frozen=True, kw_only=True):
     #: interval is wider than the effect), outputs_differ, not_concluded.
     verdict: AgainstEagerVerdict
     problem: str | None = None  #: Why nothing is concluded; null otherwise.
-    #: Seconds of a steady step eager over those compiled: 2.0 is twice as fast compiled; null where
-    #: nothing was compared.
+    #: Eager seconds of a steady step over compiled ones (2.0: twice as fast compiled), or null.
     ratio: EagerRatio | None = None
     compiled_step_s: float | None = None  #: Seconds of a usual steady step, compiled.
     eager_step_s: float | None = None  #: Seconds of a usual steady step, eager.
-    #: Compile seconds of a usual compiled run; null where they were not measured.
-    compile_s: float | None = None
-    #: Steps after which the compile seconds are earned back; null where it does not pay, or that is
-    #: not known.
+    compile_s: float | None = None  #: Of a usual compiled run; null where it was not measured.
+    #: When the compile seconds are earned back; null: never, or not known.
     break_even: BreakEvenSteps | None = None
     pairs: int = 0  #: Pairs of runs that were compared.
     steps: int = 0  #: Steady steps that were compared, of all pairs.
@@ -142,8 +130,7 @@ class AgainstEagerSection(Record, frozen=True, kw_only=True):
     callables: tuple[CallableAgainstEager, ...] = ()
     runs: tuple[ArmRecord, ...] = ()  #: The runs, in the order in which they were made.
     notes: tuple[str, ...] = ()  #: What limits the comparison.
-    #: Whether compiled calls give the numbers of eager on the same input; null where that was not
-    #: looked at.
+    #: Whether compiled calls give eager's numbers; null: not looked at.
     numbers: NumbersSection | None = None
 
 
@@ -156,8 +143,7 @@ class CompiledAgainRecord(Record, frozen=True, kw_only=True):
     """A compile of the second start that was not taken from a cache."""
 
     compile_id: str  #: As torch prints it.
-    #: The compiled function and its first line, "f at train.py:3"; empty where it is not known.
-    place: str
+    place: str  #: The compiled function and its first line, "f at train.py:3"; empty: not known.
     #: bypass (torch does not cache it), disabled, failed (the cache), key_changed, entry_gone (the
     #: same key), guard_miss (an entry for other sizes), not_compiled_before.
     why: WhyCompiledAgain
@@ -173,18 +159,14 @@ class CompiledAgainRecord(Record, frozen=True, kw_only=True):
 class ColdAndWarmSection(Record, frozen=True, kw_only=True):
     """Two starts of a program with the same caches."""
 
-    #: from_caches: every graph came from a cache; compiles_again: at least one did not;
-    #: not_concluded.
+    #: from_caches: all graphs are from caches; compiles_again: one is not; not_concluded.
     verdict: Literal["from_caches", "compiles_again", "not_concluded"]
     problem: str | None = None  #: Why nothing is concluded; null otherwise.
-    #: Compile seconds of the first start; null where its phases were not seen.
-    cold_s: float | None = None
-    #: Compile seconds of the second start, whose receipt this is; null likewise.
-    warm_s: float | None = None
+    cold_s: float | None = None  #: Compile seconds of the first start; null: phases not seen.
+    warm_s: float | None = None  #: Those of the second, whose receipt this is; null likewise.
     #: Those of the first start by phase, as `compile.seconds.by_phase` has them of the second.
     cold_by_phase: dict[str, float] = field(default_factory=dict[str, float])
-    #: By cache, how often it was hit, missed, bypassed, switched off or failed in the first start;
-    #: `caches.caches` has the second.
+    #: By cache the hits, misses, bypasses, disabled and failed of the first start.
     cold_answers: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     compiles: int = 0  #: Compiles of the second start that looked into a cache of graphs.
     again: tuple[CompiledAgainRecord, ...] = ()  #: Those of them that no cache had; at most 100.

@@ -13,16 +13,13 @@ class Sources(Record, frozen=True, kw_only=True):
     events: bool | None = None  #: Events of the collectors in the process.
     metrics: bool | None = None  #: torch's own totals at the end of the process.
     text_log: bool | None = None  #: What torch wrote under TORCH_LOGS.
-    #: The counts of the sources are the same; null when fewer than two can be compared.
-    agree: bool | None = None
+    agree: bool | None = None  #: They have the same counts; null: fewer than two are comparable.
 
 
 class Completeness(Record, frozen=True, kw_only=True):
     """How much of the evidence arrived."""
 
-    #: Records read from the journals of all processes; null when the events never passed through
-    #: one.
-    journal_records: int | None
+    journal_records: int | None  #: Read from the journals of all processes; null without one.
     journal_torn_tail: bool | None  #: A journal ends in the middle of a record, as after a kill.
     records_lost: dict[str, int]  #: Records that could not be used, by reason.
     ranks_expected: int | None  #: Ranks the launcher was asked for; 1 without a launcher.
@@ -55,11 +52,9 @@ class Provenance(Record, frozen=True, kw_only=True):
     #: imported or was given as arguments, and of tracked files with changes. Empty where the file
     #: did not exist, `changed` where it was written while the run went on.
     source_sha256: dict[str, str] = field(default_factory=dict[str, str])
-    #: Whether `source_sha256` has every file of the repository that the run imported; null where
-    #: that was not recorded.
+    #: Whether `source_sha256` has every file of the repository that the run imported, or null.
     imports_complete: bool | None = None
-    #: Working directory of the run, to which paths are relative, below the root of the repository;
-    #: null outside one.
+    #: Working directory of the run below the repository's root; null outside one.
     folder: str | None = None
 
 
@@ -110,8 +105,7 @@ class Run(Record, frozen=True, kw_only=True):
     #: Environment variables from a fixed list, secrets replaced.
     env_allowlisted: dict[str, str] = field(default_factory=dict[str, str])
     redactions: Redactions = Redactions()  #: Secrets that were replaced anywhere in this receipt.
-    #: The target's exit code, 128 + signal when killed; null in process.
-    exit_code: int | None = None
+    exit_code: int | None = None  #: The target's, 128 + signal when killed; null in process.
 
 
 class Header(Record, frozen=True, kw_only=True):
@@ -141,9 +135,7 @@ class Environment(Record, frozen=True, kw_only=True):
     ram_bytes: int | None = None  #: Memory of the machine.
     gpus: tuple[Any, ...] | None = None  #: GPUs the process sees; empty where there are none.
     load_avg_1m: float | None = None  #: Load average over one minute when the run began.
-    #: For every hook into torch, whether this version of torch has it.
-    hooks_available: dict[str, bool] | None = None
+    hooks_available: dict[str, bool] | None = None  #: Hooks into torch, and whether it has them.
     num_threads: int | None = None  #: Threads torch computes with.
-    #: Flags of torch.compile's configuration, such as recompile_limit; null until the program loads
-    #: Dynamo.
+    #: Of torch.compile's configuration, such as recompile_limit; null until Dynamo is loaded.
     compile_flags: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -23,12 +23,10 @@ class ShapesRecord(Record, frozen=True, kw_only=True):
 class VaryingSizesRecord(Record, frozen=True, kw_only=True):
     """Sizes of the tensors that change from call to call, with how often which came together."""
 
-    #: Each size that changes, by the places that have it: `obs:0` is dim 0 of the argument `obs`.
-    dims: tuple[tuple[str, ...], ...]
+    dims: tuple[tuple[str, ...], ...]  #: Sizes, by places that have them: `x:0` is dim 0 of `x`.
     sizes: tuple[tuple[int, ...], ...]  #: Distinct combinations of those sizes, ascending.
     counts: tuple[int, ...]  #: Calls with each combination.
-    #: Calls whose sizes are not known or came after 8,192 others, or whose tensors are others in
-    #: number or rank.
+    #: Calls with sizes unknown or after 8,192 others, or with other tensors in number or rank.
     other_calls: int = 0
 
 
@@ -39,21 +37,17 @@ class Invocation(Record, frozen=True, kw_only=True):
     file: str | None = None  #: Its file.
     line: int | None = None  #: Its line.
     calls: int  #: Calls from outside compiled code, as far as they were recorded.
-    #: Every call was recorded; false where only the ends of most steps were, because they are
-    #: short.
+    #: All calls were recorded; false: only the ends of most steps (short ones).
     complete: bool = True
     per_step: PerStep | None = None  #: Calls in a step; null when no step was seen.
     #: Shapes of the tensors of a call, the most frequent first; at most 16 combinations.
     shapes: tuple[ShapesRecord, ...] = ()
     other_shapes: int = 0  #: Calls with other shapes.
-    #: Leading sizes of the first tensors, added up over the calls; null where one is not known.
-    samples: int | None = None
+    samples: int | None = None  #: Leading sizes of the first tensors, added up, if all are known.
     elements: int | None = None  #: Elements of those tensors, added up.
-    #: Sizes of the tensors that change from call to call; null where none does. `compilediag plan`
-    #: chooses buckets from it.
+    #: Sizes that change from call to call, of which `compilediag plan` chooses buckets, or null.
     varying: VaryingSizesRecord | None = None
-    #: Calls that a `FixedShape` made, at its own sizes and in warm-ups; `shapes.fixed[].asked` has
-    #: the sizes that came.
+    #: Calls by a `FixedShape` and its warm-ups; `shapes.fixed[].asked` has the sizes that came.
     padded_calls: int = 0
 
 
@@ -66,32 +60,23 @@ class Throughput(Record, frozen=True, kw_only=True):
     #: Samples of the calls in steps, by the wall seconds of those steps; of a trainer's output as
     #: it printed them or its batch size, after warm-up, or of the whole run.
     samples_per_s: float | None = None
-    #: The compiled callable by whose calls the work is measured: the first called of those called
-    #: often.
+    #: What the work is measured by: the first called of those called often.
     callable: str | None = None
     #: The sample budget: leading sizes of the first tensors of its calls, added up; runs with
     #: different budgets are not compared.
     samples: int | None = None
-    #: Elements of those tensors: the token budget, where they hold token ids.
-    elements: int | None = None
-    #: Watched steps that samples and elements were concluded from, each of them being given the
-    #: same; null where every step was watched.
+    elements: int | None = None  #: Elements of these: the token budget, if they hold token ids.
+    #: Watched steps, each given the same, from which both are concluded; null: all were watched.
     from_steps: int | None = None
-    #: The trainer whose output gave the fields from here on, and the rates where nothing was
-    #: measured; null where none was read.
+    #: The trainer whose output gave the next fields, and rates that were not measured, or null.
     reported_by: str | None = None
     tokens_per_s: float | None = None  #: Tokens of all devices by the second: median after warm-up.
-    #: Tokens of one device by the second: median after warm-up.
-    tokens_per_s_per_device: float | None = None
-    #: TFLOP/s of one device, as the trainer counts them: median after warm-up.
-    tflops_per_s_per_device: float | None = None
-    #: Model FLOPs utilization, 0 to 1, as the trainer counts it: median after warm-up.
-    mfu: float | None = None
-    #: The last loss; null where it was not finite (then a check says so).
-    loss: float | None = None
+    tokens_per_s_per_device: float | None = None  #: Tokens of one device, likewise.
+    tflops_per_s_per_device: float | None = None  #: As the trainer counts them, likewise.
+    mfu: float | None = None  #: Model FLOPs utilization, 0 to 1, as the trainer has it, likewise.
+    loss: float | None = None  #: The last loss; null: not finite (then a check says so).
     grad_norm: float | None = None  #: The last norm of the gradients; null where it was not finite.
-    #: Wall seconds of the whole training, as the trainer printed them at its end.
-    train_s: float | None = None
+    train_s: float | None = None  #: Wall seconds of the whole training, as printed at its end.
 
 
 class SizeRecord(Record, frozen=True, kw_only=True):
@@ -99,8 +84,7 @@ class SizeRecord(Record, frozen=True, kw_only=True):
 
     run: tuple[int, ...]  #: One size for each axis.
     calls: int  #: Calls; a large batch may be several.
-    #: Real sizes of the axes multiplied, over all calls: rows, where there is one axis.
-    elements: int
+    elements: int  #: Real sizes of the axes multiplied (rows, with one axis), over all calls.
 
 
 class PaddingOutput(Record, frozen=True, kw_only=True):
@@ -130,8 +114,7 @@ class PaddingRecord(Record, frozen=True, kw_only=True):
     #: receipts of versions before it.
     verdict: str | None = None
     outputs: tuple[PaddingOutput, ...] = ()  #: Results, and what else was found to change.
-    #: What the callable can reach and the check could not look into, with its type: the first.
-    unseen: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()  #: What it can reach and the check could not look into, by type.
     size: tuple[int, ...]  #: Real sizes of the example.
     run: tuple[int, ...]  #: Sizes it was padded to.
     probes: tuple[str, ...] = ()  #: What the padding held.
@@ -153,20 +136,16 @@ class KneeSize(Record, frozen=True, kw_only=True):
     """One size that was measured for the knee."""
 
     size: int  #: Rows of a call.
-    #: Seconds of a call: the lower quartile; null where there was none.
-    call_s: float | None = None
+    call_s: float | None = None  #: Seconds of a call: the lower quartile; null without one.
     slow_call_s: float | None = None  #: The upper quartile.
     rows_per_s: float | None = None  #: Rows by `call_s`.
-    #: Why this size and larger ones were not considered: a cliff, memory, an error; null where
-    #: there was no reason.
-    problem: str | None = None
+    problem: str | None = None  #: Why it and larger ones were left out: a cliff, memory, an error.
 
 
 class KneeRecord(Record, frozen=True, kw_only=True):
     """The knee of throughput, as the program had it measured last."""
 
-    #: The smallest size within 5 % of the best throughput; null where noise hides it.
-    size: int | None = None
+    size: int | None = None  #: Smallest within 5 % of the best throughput; null: noise hides it.
     reason: str | None = None  #: Why none was named.
     backward: bool  #: Gradients were enabled, and the backward pass measured.
     measured: tuple[KneeSize, ...] = ()  #: The sizes, ascending.
@@ -180,33 +159,24 @@ class FixedShapeRecord(Record, frozen=True, kw_only=True):
     line: int | None = None  #: First line of its definition.
     axes: tuple[str, ...] = ()  #: Names of the axes whose sizes vary; the first is that of rows.
     buckets: tuple[tuple[int, ...], ...] = ()  #: Sizes of each axis, ascending.
-    #: Calls by the size they ran at, those of warm-ups left out; at most 64.
-    sizes: tuple[SizeRecord, ...] = ()
+    sizes: tuple[SizeRecord, ...] = ()  #: Calls by the size they ran at, no warm-ups; at most 64.
     #: Padding by real elements, over all calls: 0.5 is three rows run for two; null without a call.
     padding_waste_fraction: float | None = None
     warmed: bool  #: It was warmed up.
-    #: Compiles and recordings that began in warm-ups; null without one.
-    warmup_compiles: int | None = None
-    #: Those that began in calls after the first warm-up; null without one.
-    late_compiles: int | None = None
+    warmup_compiles: int | None = None  #: Compiles and recordings begun in warm-ups, or null.
+    late_compiles: int | None = None  #: Those begun in calls after the first warm-up, or null.
     padding: PaddingRecord | None = None  #: The last check of padding; null when there was none.
-    #: Loops over rows that are done one after the other (`until_done`); null without one.
-    rows: RowLoops | None = None
+    rows: RowLoops | None = None  #: Loops over rows done one after another (`until_done`), or null.
     #: As many sizes of each axis, chosen for the calls that came; empty without a call, with more
     #: than two axes, and where the program gave a cost of its own.
     planned_buckets: tuple[tuple[int, ...], ...] = ()
-    #: What the same calls would pad in them, as `padding_waste_fraction`; null where there are
-    #: none.
-    planned_waste_fraction: float | None = None
+    planned_waste_fraction: float | None = None  #: What these would pad in the same calls, or null.
     #: Batches by the size they came with, before padding and splitting; warm-ups and empty batches
     #: left out. Null without a batch. `compilediag plan` chooses buckets from it.
     asked: VaryingSizesRecord | None = None
-    #: Calls in which a CUDA graph was recorded or replayed, those of warm-ups left out.
-    cudagraph_calls: int | None = None
-    #: Of the elements that ran in those calls, the share that was padding; null without one.
-    cudagraph_padding_fraction: float | None = None
-    #: The knee of throughput, as the program had it measured last (`FixedShape.knee`); null when it
-    #: did not.
+    cudagraph_calls: int | None = None  #: Calls with a CUDA graph, without those of warm-ups.
+    cudagraph_padding_fraction: float | None = None  #: Share of padding of their elements, or null.
+    #: As the program had it measured last (`FixedShape.knee`), or null.
     knee: KneeRecord | None = None
 
 

@@ -14,13 +14,11 @@ class RankRow(Record, frozen=True, kw_only=True):
     graph_breaks: int  #: As compile.graph_breaks.
     eager_fallbacks: int  #: As compile.eager_fallbacks.
     compile_s: float | None  #: Seconds of all attempts; null where the record has no seconds.
-    #: Hits of inductor's and AOTAutograd's caches, local and remote; null where torch did not count
-    #: them.
+    #: Of inductor's and AOTAutograd's caches; null: torch did not count.
     cache_hits: int | None = None
     cache_misses: int | None = None  #: Misses of them.
     steps: int = 0  #: Steps seen.
-    #: Median wall seconds of a step, the first two left out; null where no step was seen.
-    step_median_s: float | None = None
+    step_median_s: float | None = None  #: Median wall seconds of steps without the first two.
 
 
 class RankDivergence(Record, frozen=True, kw_only=True):
@@ -32,8 +30,7 @@ class RankDivergence(Record, frozen=True, kw_only=True):
     aspect: str
     ranks: tuple[int, ...]  #: Ranks that differ, all in the same way; at most 64.
     like_rank: int  #: The lowest of the ranks they are compared with, which are the most.
-    #: What only they have; at most five. For collectives, the first place that differs.
-    only_here: tuple[str, ...] = ()
+    only_here: tuple[str, ...] = ()  #: What only they have, at most five; of collectives the first.
     only_there: tuple[str, ...] = ()  #: What they lack; at most five.
     more: int = 0  #: Differences that are not named.
     count: int | None = None  #: Ranks that differ in this way; `ranks` names at most 64 of them.
@@ -43,8 +40,7 @@ class RankStraggler(Record, frozen=True, kw_only=True):
     """A rank that is slower than the median of the ranks."""
 
     rank: int  #: The rank.
-    #: `step` (median of a step) or, where no step was seen, `compile` (seconds of all compiles).
-    what: str
+    what: str  #: `step` (its median) or, without steps, `compile` (seconds of all compiles).
     seconds: float  #: Its seconds.
     ratio: float  #: To the median of the ranks.
 
@@ -63,17 +59,14 @@ class RankTotals(Record, frozen=True, kw_only=True):
 class RanksSection(Record, frozen=True, kw_only=True):
     """What the ranks of a run did, and where they did not do the same."""
 
-    #: World size, as reported or as the highest rank implies; null where neither is known.
-    expected: int | None
-    #: Ranks that were expected and of which nothing arrived; at most 100,000.
-    missing: tuple[int, ...] = ()
+    expected: int | None  #: World size, reported or by the highest rank; null: unknown.
+    missing: tuple[int, ...] = ()  #: Expected, and nothing arrived; at most 100,000.
     rows: tuple[RankRow, ...] = ()  #: One row a rank, ascending.
     divergences: tuple[RankDivergence, ...] = ()  #: Ranks that do not do what most of them do.
     #: Ranks slower than the median of the ranks, slowest first; at most 16. How much is too much is
     #: for the reader to say.
     stragglers: tuple[RankStraggler, ...] = ()
-    #: Sums over all ranks, those included that have no row, or that the other sections of the
-    #: receipt do not tell.
+    #: Sums over all ranks, with those that have no row or that no other section tells of.
     totals: RankTotals | None = None
     #: Ranks that the other sections are of, where they are not of all: at most 256, one for each
     #: behaviour and then the lowest. Null where they are of all.

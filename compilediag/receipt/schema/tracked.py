@@ -18,8 +18,7 @@ class MetricRecord(Record, frozen=True, kw_only=True):
     min: float | None = None  #: Smallest.
     max: float | None = None  #: Largest.
     last: float | None = None  #: Newest finite number.
-    #: Numbers of which the median is one: all, or a fair sample of 16,384.
-    median_of: int | None = None
+    median_of: int | None = None  #: Numbers the median is of: all, or a fair sample of 16,384.
     not_finite: int = 0  #: NaN and infinities, left out of the figures.
 
 
@@ -34,19 +33,16 @@ class TrackedRecord(Record, frozen=True, kw_only=True):
     first_step: int | None = None  #: Number of the first.
     last_step: int | None = None  #: Number of the last.
     wall_s: float | None = None  #: From start_run to finish_run.
-    #: From start_run, or from the end of the warm-up, to the last recorded step.
-    steps_s: float | None = None
+    steps_s: float | None = None  #: From start_run, or the end of warm-up, to the last step.
     warmup: int = 0  #: Recorded steps at the start that are in no rate and no step time.
     peak_bytes: int | None = None  #: Most host memory of the process by the end of the run.
-    #: The same at its start: where they are equal, the run did not raise it.
-    peak_at_start_bytes: int | None = None
+    peak_at_start_bytes: int | None = None  #: The same at its start; equal: not raised by it.
     peak_source: str | None = None  #: Where it is from: VmHWM (of /proc) or getrusage.
     #: Sums of what the program counted, such as tokens.
     totals: dict[str, float | None] = field(default_factory=dict[str, float | None])
     #: The same by second of `steps_s`, without those of the warm-up.
     per_s: dict[str, float | None] = field(default_factory=dict[str, float | None])
-    #: What the steps gave; `step_s` is the time from one recorded step to the next.
-    metrics: tuple[MetricRecord, ...] = ()
+    metrics: tuple[MetricRecord, ...] = ()  #: What steps gave; `step_s`: from one to the next.
     left_out: int = 0  #: Names of metrics and counts beyond the 256 that are kept.
 
 
@@ -82,15 +78,11 @@ class PipelineRecord(Record, frozen=True, kw_only=True):
     train_steps: int  #: Training steps.
     #: Samples trained, by the seconds from the first stretch to the end of the last training step.
     throughput: float | None = None
-    #: Samples a second of training while it trains, steps with compiles left out.
-    train_capacity: float | None = None
-    #: Samples a second of one inference call, times the slots; calls with compiles left out.
-    infer_capacity: float | None = None
+    train_capacity: float | None = None  #: Samples a second while it trains, without compiles.
+    infer_capacity: float | None = None  #: The same of an inference call, times the slots.
     infer_call_s: float | None = None  #: Mean seconds of an inference call.
-    #: Inference calls that can be in progress at a time: declared, else as seen.
-    slots: int | None = None
-    #: Seconds that training waited for samples; null when no wait was measured.
-    dispatch_wait_s: float | None = None
+    slots: int | None = None  #: Inference calls in progress at a time: declared, else as seen.
+    dispatch_wait_s: float | None = None  #: Seconds training waited for samples, if measured.
     #: Waiting after the first training step, as a share of that waiting and training.
     wait_share: float | None = None
     pool: PoolSizes | None = None  #: Sizes of the pool of samples; null when none was reported.
@@ -102,8 +94,7 @@ class PipelineRecord(Record, frozen=True, kw_only=True):
 class PipelineSection(Record, frozen=True, kw_only=True):
     """The loops of the lead process."""
 
-    #: The loops that the program measures with `pipeline()`, in the lead process.
-    loops: tuple[PipelineRecord, ...] = ()
+    loops: tuple[PipelineRecord, ...] = ()  #: Loops measured with `pipeline()`, in the lead.
 
 
 class Profile(Record, frozen=True, kw_only=True):
@@ -111,23 +102,20 @@ class Profile(Record, frozen=True, kw_only=True):
 
     first_step: int  #: First step of the window.
     last_step: int  #: Last step.
-    #: The trace, relative to the receipt; also among the artifacts; null when there is none.
-    uri: str | None = None
+    uri: str | None = None  #: The trace, relative to the receipt, and an artifact; null: none.
     problem: str | None = None  #: Why there is none.
 
 
 class CostSection(Record, frozen=True, kw_only=True):
     """What the run cost, by the price table of the user."""
 
-    #: Wall time by count by price; null where one of them is not known, see `note`.
-    amount: float | None = None
+    amount: float | None = None  #: Wall time by count by price; null: one is unknown, see `note`.
     recompile_amount: float | None = None  #: The part of it that recompiles took.
     currency: str  #: As the table says.
     per_hour: float | None = None  #: Price of one device or machine for an hour.
     unit: str | None = None  #: device or machine.
     name: str | None = None  #: Of the device, or of the machine's CPU.
-    #: Devices or machines: one device a rank; one rank has all that it sees.
-    count: int | None = None
+    count: int | None = None  #: Devices (one a rank; one rank has all that it sees) or machines.
     table: str | None = None  #: File name of the table.
     table_as_of: str | None = None  #: Its date, as it says.
     table_source: str | None = None  #: Where its prices come from, as it says.

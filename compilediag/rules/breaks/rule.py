@@ -1,24 +1,29 @@
-"""CD201–CD214, CD290: graph breaks, one finding per place and cause."""
+"""CD201–CD214, CD290: graph breaks, one finding per place and cause; what to change for each
+category, as measured in docs/rules/CD2xx.md; and what may be tried: settings that torch's reports
+name, and messages that are left out or written later."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION
-from compilediag.diagnosis.codes import Severity
+from compilediag.diagnosis.codes import INSTANCES, LIMIT, Severity
 from compilediag.diagnosis.findings import CauseId, Finding
+from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
-from compilediag.rules.breaks.advice import OwnCall, break_fix
 from compilediag.rules.breaks.text import CODES, BreakReport, read_break
-from compilediag.rules.make_finding import make_finding, pick, plural, short_place, shorten
+from compilediag.rules.case import FIRST_WITH_UNBACKED, Case
+from compilediag.rules.changes import DYNAMO, IGNORED_LOGGERS, Change, dynamo, override
+from compilediag.rules.evidence import eager_places, sends_to_eager
+from compilediag.rules.make_finding import Advice, make_finding, pick, plural, short_place, shorten
 from compilediag.rules.recompiles import TEMPORARY
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, compile_ids
-from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.compiles import CompileId
+from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import Ownership, ownership_of
 from compilediag.timeline.timeline import BreakSite, Frame, Timeline
-from compilediag_harness.wire import Location, resumed_function
+from compilediag_harness.wire import Location, SettingChange, UserCall, resumed_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ def find_breaks(analysis: Analysis) -> Iterable[Finding]:
     # An id of one process, or before a reset, may be that of another frame elsewhere.
     others = {item.compile_id for item in timeline.recompiles if item.id not in made_by}
     for broken in read_sites(timeline):
-        if broken.report.code != "CD152":
+        if broken.report.code not in LIMIT:
             yield _finding(broken, timeline, behind.get(broken.site.at, ()), others)
 
 
@@ -74,7 +79,8 @@ def read_sites(timeline: Timeline) -> Iterable[Broken]:
     attempts: dict[str, list[int]] = {}
     for at, item in enumerate(compiles):
         if item.forward:
-            attempts.setdefault(_without_restart(item.compile_id), []).append(at)
+            # A restart of a compile ("0/0_1") belongs to the compile.
+            attempts.setdefault(item.compile_id.partition("_")[0], []).append(at)
     order = {frame.key: at for at, frame in enumerate(frames)}
     resumed: dict[tuple[str, str], list[Frame]] = {}
     for frame in frames:
@@ -83,7 +89,7 @@ def read_sites(timeline: Timeline) -> Iterable[Broken]:
         report = read_break(site.text)
         # Ids repeat over processes and resets: the frame must also be part of the user's stack.
         files = {"", site.file, *(line.file for line in report.stack)} if report.stack else None
-        ids = {_without_restart(compile_id) for compile_id in site.compile_ids}
+        ids = {compile_id.partition("_")[0] for compile_id in site.compile_ids}
         met = [
             compiles[at]
             for at in sorted(at for each in ids for at in attempts.get(each, ()))
@@ -104,23 +110,26 @@ def read_sites(timeline: Timeline) -> Iterable[Broken]:
         )
 
 
-def _without_restart(compile_id: str) -> str:
-    """A restart of a compile ("0/0_1") belongs to the compile."""
-    return compile_id.partition("_")[0]
-
-
 def _finding(
     broken: Broken, timeline: Timeline, behind: Sequence[CompileId], others: Collection[str]
 ) -> Finding:
     """`behind`: the recompiles of frames that exist only because of the break; `others`: ids that
     recompiles of other frames have."""
     site, report, roots = broken.site, broken.report, timeline.user_roots
-    location = _line_to_change(broken, roots)
+    # The line to change: the site; where that is torch's own line, the innermost other line of the
+    # compiled frame, or that frame itself, where the stack leaves it out (2.13 and later do).
+    at, stack = Location(site.file, site.line, site.function), broken.compiled_stack
+    compiled = [frame.where for frame in broken.frames if frame.where.file]
+    lines = (at, *reversed(stack), *compiled)
+    location = next((line for line in lines if ownership_of(line.file, roots) != "torch"), at)
     owner = ownership_of(location.file, roots)
-    own = ownership_of(site.file, roots) == "user"
-    call = _own_call(broken, roots) if owner == "third_party" else None
-    code = CODES[report.category]
-    fix, caveat = break_fix(code, report, own=own, in_package=owner == "third_party", call=call)
+    # The program's own innermost line of what was compiled, which calls what breaks.
+    call = site.entered_at
+    own = next((at for at in reversed(stack) if ownership_of(at.file, roots) == "user"), None)
+    if call is None or own is None or (own.file, own.line) != (call.file, call.line):
+        call = None
+    is_own, in_package = ownership_of(site.file, roots) == "user", owner == "third_party"
+    fix, caveat = _advice(report, is_own=is_own, in_package=in_package, call=call)
     # torch's title, with what it is about where the title does not name that.
     title = f"graph break: {shorten(report.title, 120) or 'torch gave no reason'}"
     if report.callee is not None and report.callee.name not in report.title:
@@ -133,7 +142,7 @@ def _finding(
         found["recompiles_behind"] = [each for each in ids if each not in others]
     return make_finding(
         timeline,
-        code,
+        CODES[report.category],
         title,
         fix,
         caveat=caveat,
@@ -145,24 +154,6 @@ def _finding(
         evidence=found,
         about=(site.at,),
     )
-
-
-def _own_call(broken: Broken, user_roots: tuple[str, ...]) -> OwnCall | None:
-    """The program's own innermost line of what was compiled, which calls what breaks."""
-    entered = broken.site.entered_at
-    own = [at for at in broken.compiled_stack if ownership_of(at.file, user_roots) == "user"]
-    if entered is None or not own or (own[-1].file, own[-1].line) != (entered.file, entered.line):
-        return None
-    return OwnCall(shorten(entered.text, 80), short_place(entered.file, entered.line))
-
-
-def _line_to_change(broken: Broken, user_roots: tuple[str, ...]) -> Location:
-    """The site; where that is torch's own line, the innermost other line of the compiled frame,
-    or that frame itself, where the stack leaves it out (2.13 and later do for modules)."""
-    site = Location(broken.site.file, broken.site.line, broken.site.function)
-    compiled = [frame.where for frame in broken.frames if frame.where.file]
-    lines = (site, *reversed(broken.compiled_stack), *compiled)
-    return next((at for at in lines if ownership_of(at.file, user_roots) != "torch"), site)
 
 
 def _severity(broken: Broken, owner: Ownership, timeline: Timeline) -> Severity:
@@ -208,28 +199,13 @@ def _evidence(broken: Broken) -> dict[str, object]:
     return found
 
 
-def sends_to_eager(broken: Finding, eager: Finding) -> bool:
-    """Whether a break is in a frame that ran eager for it."""
-    frames = BreakEvidence.of(broken.evidence).eager_frames or ()
-    at = eager.location
-    return at is not None and (at.file, at.line) in frames
-
-
-def eager_places(finding: Finding) -> Sequence[Hashable]:
-    """The frames that a break sends to eager; of a finding about such a frame, its place."""
-    frames, at = BreakEvidence.of(finding.evidence).eager_frames, finding.location
-    if frames is not None or at is None:
-        return frames or ()
-    return [(at.file, at.line)]
-
-
 def _is_of_broken_code(finding: Finding) -> bool:
     """What one graph would not have guarded: the instances and calls within one step, their
     combinations, and what Dynamo itself carries over the break."""
     causes = [part for part in finding.about if isinstance(part, CauseId)]
     if not causes:
         return False
-    made = causes[0].rule in ("CD117", COMBINATION) or causes[0].kind == ANOTHER_INSTANCE
+    made = causes[0].rule in (*INSTANCES, COMBINATION) or causes[0].kind == ANOTHER_INSTANCE
     return made or all(part.variable.startswith(TEMPORARY) for part in causes)
 
 
@@ -259,3 +235,181 @@ ABSORBS = (
         common=eager_places,
     ),
 )
+
+
+# --- what to change -----------------------------------------------------------------------------
+
+FIXES = {
+    "CD201": Advice(
+        "compute both sides and choose with torch.where; or branch with torch.cond",
+        "torch.where computes both sides; torch.cond needs functions without side effects",
+    ),
+    "CD202": Advice(
+        "keep the value a tensor; or read it after the compiled function",
+        "torch._dynamo.config.capture_scalar_outputs = True (for sizes: "
+        "capture_dynamic_output_shape_ops) keeps one graph with an unknown value",
+    ),
+    "CD203": Advice("call {it} outside the compiled function"),
+    "CD204": Advice(
+        "call {it} outside the compiled function: Dynamo skips that function on purpose"
+    ),
+    "CD205": Advice(
+        "pass a list instead of a generator, and compile what consumes it",
+        "a list holds all items at once",
+    ),
+    "CD206": Advice("open the context around the call of the compiled function"),
+    "CD207": Advice(
+        "use plain attributes, build objects outside and return values instead of mutating"
+    ),
+    "CD208": Advice("convert to a dense tensor (or jagged layout) before the compiled function"),
+    "CD209": Advice(
+        "call backward and autograd.grad, and register hooks, outside the compiled function",
+        "backward hooks of modules need compiled autograd to stay in the graph",
+    ),
+    "CD210": Advice(
+        "use a functional form of the operator; or register a fake implementation for it"
+    ),
+    "CD211": Advice(
+        "move {it} out of the compiled function; or put it under "
+        "`if not torch.compiler.is_compiling()`",
+        "under is_compiling() it no longer runs once compiled",
+    ),
+    "CD212": Advice("draw before the compiled function, and pass what was drawn as a tensor"),
+    "CD213": Advice("check before the compiled function, and raise there"),
+    "CD214": Advice("keep the operator's contract: pure functions, the same output structure"),
+    "CD290": Advice("read torch's report in the evidence: this break fits no known category"),
+}
+_BY_THE_CALLER = frozenset(("CD205", "CD208", "CD209", "CD290"))
+"""Codes of what the caller passes or sets up: the advice holds whoever has the line."""
+
+EXPLICIT = Advice(
+    "accept it; or remove the call; or move it to the edge of the compiled function",
+    "without torch.compiler.disable the function is traced and guarded",
+)
+EXPLICIT_OF_OTHERS = Advice("accept it: the code that requests it is not part of the program")
+OF_PACKAGE = Advice(
+    "make the call of the package, `{call}` ({place}), outside the compiled function"
+)
+"""Where the program's own compiled code calls a package in whose code the break is."""
+
+WITHIN_PACKAGE = Advice("accept it: the line is a package's, and so is what calls it")
+
+
+def _advice(
+    report: BreakReport, *, is_own: bool, in_package: bool, call: UserCall | None
+) -> Advice:
+    """What to change: whether torch names a line of the program's own, whether the line to change
+    is a package's, and then the call of it in what the program compiles; None where the program
+    calls something compiled of which all code is a package's."""
+    if report.explicit:
+        return EXPLICIT if is_own else EXPLICIT_OF_OTHERS
+    code = CODES[report.category]
+    if in_package and code not in _BY_THE_CALLER:
+        caveat = FIXES[code].caveat if code == "CD202" else None  # a setting: whoever has the line
+        if call is None:
+            return WITHIN_PACKAGE._replace(caveat=caveat)
+        place = short_place(call.file, call.line)
+        return OF_PACKAGE.filled(call=shorten(call.text, 80), place=place)._replace(caveat=caveat)
+    return FIXES[code].filled(it="it" if report.callee is None else f"`{report.callee.name}`")
+
+
+# --- what may be tried --------------------------------------------------------------------------
+
+BREAKS = "CD2"
+"""How the codes of graph breaks begin."""
+
+
+_CAPTURES = {
+    "capture_scalar_outputs": "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS",
+    "Dynamic shape operator": "TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS",
+}
+"""Words of a report, and the setting that captures what it is about."""
+
+
+def settings_of(finding: FindingRecord) -> Iterator[CandidateRecord]:
+    """Where torch's own report of the break names the setting."""
+    broken = BreakEvidence.of(finding.evidence)
+    text = f"{broken.reason or ''} {broken.explanation or ''}"
+    for mark, name in _CAPTURES.items():
+        if mark in text:
+            risk = "the code may need torch._check on the value"
+            yield CandidateRecord("environment", name, "1", risk)
+
+
+_UNFAITHFUL = frozenset(
+    ("suppress_errors", "enable_faithful_generator_behavior", "use_numpy_random_stream")
+)
+_UNFAITHFUL_PREFIXES = ("_", "debug_", "skip_", "fail_on_")
+"""Options that silence errors, leave something out, or change what is computed."""
+
+_READ_OUTSIDE = frozenset(("compiled_autograd",))
+"""Read where no frame is compiled: overriding them for frames has no effect."""
+
+
+def hint_changes(case: Case) -> Iterator[Change]:
+    """One change with each option that the report of the break wants set."""
+    options = BreakEvidence.of(case.finding.evidence).options or {}
+    offered = " ".join(item.setting for item in case.finding.fix.candidates)
+    risk = "holds for every compiled function; torch supports it only in part"
+    for name, value in options.items():
+        unfaithful = name in _UNFAITHFUL or name.startswith(_UNFAITHFUL_PREFIXES)
+        if value not in ("True", "False") or unfaithful or name.upper() in offered:
+            continue
+        if case.version < FIRST_WITH_UNBACKED or name in _READ_OUTSIDE:
+            yield dynamo(name, value == "True", risk)
+        else:
+            yield override(name, value, risk)
+
+
+_WRITING_METHODS = frozenset(("debug", "info", "warning", "error", "critical", "exception", "log"))
+_OF_LOGGERS = _WRITING_METHODS | {"warn", "fatal"}
+_ORDER = (
+    "text is printed after the graph has run: its order and the values of mutated tensors change"
+)
+_LOST = "the messages are not written while compiled"
+
+
+def logging_changes(case: Case) -> Iterator[Change]:
+    """A break at a function that writes text."""
+    writer, ignorable = message_writer(case.finding), case.version >= FIRST_WITH_UNBACKED
+    if writer in ("print", "warnings.warn"):
+        dotted = "builtins.print" if writer == "print" else writer
+        yield _functions("reorderable_logging_functions", dotted, writer, _ORDER)
+    if ignorable and writer == "print":
+        yield _functions(IGNORED_LOGGERS, "builtins.print", writer, _LOST)
+    if ignorable and writer is not None and writer.startswith("logging.Logger."):
+        change = _functions(IGNORED_LOGGERS, writer, writer, _LOST)
+        if writer.rpartition(".")[2] not in _OF_LOGGERS:
+            added = "below the imports: a package adds it to the class"
+            change = replace(change, line=f"{change.line}  # {added}")
+        yield change
+
+
+def _functions(option: str, dotted: str, shown: str, risk: str) -> Change:
+    line = f"{DYNAMO}.{option} = {{{shown}}}"
+    return Change("configuration", line, risk, settings=(SettingChange(DYNAMO, option, (dotted,)),))
+
+
+def message_writer(finding: FindingRecord) -> str | None:
+    """What writes text where the break is: "print", "warnings.warn" or "logging.Logger.info"; torch
+    2.7 names no method of a logger: "logging.Logger". None for any other function, whatever its
+    name: a `log` of the program's own may do more. Of what torch calls a logger every method is one
+    (`warning_once` of libraries): torch can leave it out, and there is no other it could mean.
+    """
+    if finding.rule != "CD211":
+        return None
+    broken = BreakEvidence.of(finding.evidence)
+    reason = broken.reason or ""
+    if reason.startswith("Logger not supported"):
+        return "logging.Logger"
+    name, module = broken.callee.get("name") or "", broken.callee.get("module") or ""
+    owner, _, short = name.rpartition(".")
+    if short == "print" and owner in ("", "builtins") and module in ("", "builtins"):
+        return "print"
+    if short == "warn" and module in ("", "warnings", "_warnings"):
+        return "warnings.warn"
+    if reason.startswith("logging.Logger method") and owner == "Logger" and short.isidentifier():
+        return f"logging.Logger.{short}"
+    if short in _WRITING_METHODS and (module.partition(".")[0] == "logging" or owner == "Logger"):
+        return f"logging.Logger.{short}"
+    return None

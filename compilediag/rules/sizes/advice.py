@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.changed_sizes import constant_dimensions
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.group import Group, sizes_changed
+from compilediag.diagnosis.codes import PASSED_SIZES, SCALARS
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
-from compilediag.rules.facts import break_before, is_held_by_package, passed_for, sizes_changed
+from compilediag.rules.facts import break_before, is_held_by_package, passed_for
 from compilediag.rules.make_finding import Advice, short_place, shorten
 from compilediag.rules.recompiles import CARRIED, TEMPORARY, RecompileRule, Told, passed_as
 from compilediag.rules.rule import compile_ids
@@ -99,28 +99,28 @@ def _size(group: Group) -> Told:
         return "tensor argument of another size, in the warm-up of its fixed sizes", PLANNED
     if group.kind == "marking":
         return "dimension marked after the first call", MARKED_LATE
-    fixed = constant_dimensions(group.causes, group.recompiles)
+    fixed = group.constant_dimensions
     broken = break_before(group)
     if broken is not None:
         carried = "it" if group.variable.startswith(TEMPORARY) else "{name}"
-        advice = CARRIED_SIZE.filled(broken=broken.place, carried=carried)
+        advice = CARRIED_SIZE.filled(broken=broken[1], carried=carried)
     elif fixed:
         named = f"dimension{'s' if len(fixed) > 1 else ''} {' and '.join(map(str, fixed))}"
         advice = NEEDED.filled(dimensions=named)
-    elif any(part.code == "CD107" for part in group.follows):
+    elif any(part.code in SCALARS for part in group.follows):
         # A container keeps the size as a number too, which takes no mark.
         advice = IN_CONTAINER
     elif is_held_by_package(group):
         advice = OF_PACKAGE
     else:
-        _, small = sizes_changed((cause.expected, cause.actual) for cause in group.causes)
+        _, small = group.sizes_changed
         advice = (SMALL if small else MARKED).filled(marking=_marking(group))
     return title, _beyond(group, advice)
 
 
 def _beyond(group: Group, advice: Advice) -> Advice:
     """With a caveat where the size goes on into another frame."""
-    beyond = any(part.code == "CD105" for part in group.follows)
+    beyond = any(part.code in PASSED_SIZES for part in group.follows)
     return advice._replace(caveat=NOT_MARKED) if beyond else advice
 
 
@@ -157,8 +157,7 @@ def _marking(group: Group) -> str:
     an attribute of one tensor object: what the call itself computes needs a variable."""
     dimensions: dict[str, set[int]] = {}
     for part in (group, *group.together):
-        changed, _ = sizes_changed((cause.expected, cause.actual) for cause in part.causes)
-        dimensions.setdefault(part.variable, set()).update(changed)
+        dimensions.setdefault(part.variable, set()).update(part.sizes_changed[0])
     # A guard's text also names the dimension where its sizes are not shown.
     shown = re.search(r"at index (\d+)", group.first.guard)
     named = [shown[1] if shown is not None else "dim"]
@@ -222,12 +221,7 @@ def since_first_call(summary: str, first: UserCall | None) -> str:
 # --- what was called ----------------------------------------------------------------------------
 
 
-def _with_sizes(finding: Finding, group: Group, timeline: Timeline) -> Finding:
-    """The finding at the line that needs the size, if that is known; and with what was called."""
-    return with_size_line(_with_calls(finding, timeline), group, timeline)
-
-
-def _with_calls(finding: Finding, timeline: Timeline) -> Finding:
+def _with_calls(finding: Finding, _: Group, timeline: Timeline) -> Finding:
     """CD105 with the sizes that were called, how often, and buckets for them where one size changes
     and was compiled more than once, and with the line of the first call where it is another one: a
     mark holds from the first compile on."""
@@ -249,7 +243,7 @@ def _with_calls(finding: Finding, timeline: Timeline) -> Finding:
         return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
     sizes = called_sizes(timeline, frames)
     guard = GuardEvidence.of(finding.evidence)
-    changed, _ = sizes_changed([(guard.expected, guard.actual)])
+    changed = sizes_changed([(guard.expected, guard.actual)])[0]
     places = {f"{finding.variable}:{dimension}" for dimension in changed}
     if sizes is None or not places <= {*sizes.dims[0]}:
         return finding
@@ -312,6 +306,6 @@ def _called(sizes: VaryingSizesRecord) -> dict[str, object]:
 
 
 RULES = (
-    RecompileRule("CD105", _size, _with_sizes, tells_of_breaks=True),
-    RecompileRule("CD118", _condition, with_side_line),
+    RecompileRule("CD105", _size, (_with_calls, with_size_line), tells_of_breaks=True),
+    RecompileRule("CD118", _condition, (with_side_line,)),
 )

@@ -7,13 +7,13 @@ variable first, because a mark belongs to one tensor object.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from compilediag.diagnosis.causes.changed_sizes import constant_dimensions
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.group import Group, sizes_changed
+from compilediag.diagnosis.codes import PASSED_SIZES
 from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
 from compilediag.rules import changes
 from compilediag.rules.case import (
@@ -24,7 +24,7 @@ from compilediag.rules.case import (
     edit_calls,
 )
 from compilediag.rules.changes import LISTABLE, SHAPES, SOURCES, Change, Edit
-from compilediag.rules.facts import is_branched_on, sizes_changed
+from compilediag.rules.facts import is_branched_on
 from compilediag.rules.sizes.advice import SAME_TENSOR
 from compilediag.rules.values import AS_TENSOR
 from compilediag.rules.variables import joined
@@ -36,12 +36,6 @@ MARK = "maybe_mark_dynamic"
 _MODULES = {MARK: "torch._dynamo", "mark_unbacked": "torch._dynamo.decorators"}
 _MAX_LENGTH = 80
 """Characters of an expression in a line."""
-
-WHY: Mapping[str, str] = {
-    "CD118": "the code needs the size as a number",
-    "CD154": "the program itself fails: there are no results to compare with",
-}
-"""Why no change can be tried, where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +97,7 @@ def size_changes(case: Case) -> Iterator[Change]:
 def dimensions_to_mark(case: Case) -> tuple[list[int], bool]:
     """The dimensions of an argument whose sizes changed, and whether 0 or 1 was among the sizes:
     these are constants for a mark. None where a mark is not what the finding needs."""
-    if case.finding.rule != "CD105" or case.kind == "marking":
+    if case.finding.rule not in PASSED_SIZES or case.kind == "marking":
         return [], False
     return sizes_changed(case.values)
 
@@ -295,14 +289,14 @@ def dynamic_size(group: Group, version: Version) -> str | None:
     """0 and 1 stay constants, and so does a size that the graph made one. A tensor of a module that
     grows where the code asks for its size is another branch while it does."""
     source, new = group.first.source, version >= FIRST_WITH_UNBACKED
-    dimensions, small = sizes_changed((cause.expected, cause.actual) for cause in group.causes)
+    dimensions, small = group.sizes_changed
     if not dimensions or small or not LISTABLE.fullmatch(source):
         return None
-    passed = group.code == "CD105" and group.kind != "marking"
+    passed = group.code in PASSED_SIZES and group.kind != "marking"
     # What a module gets in another size: a tensor that grows, a parameter that is replaced.
     held = new and group.kind in ("shape", "parameter") and not is_branched_on(group)
     if not passed and not held:
         return None
-    if not _STATIC.search(source) and constant_dimensions(group.causes, group.recompiles):
+    if not _STATIC.search(source) and group.constant_dimensions:
         return None
     return _listed(source, dimensions) if new else source

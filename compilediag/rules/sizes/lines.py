@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.group import Group, changed_dimensions
 from compilediag.diagnosis.findings import Cause, Finding, place_of
 from compilediag.diagnosis.guards.size_limits import (
     SizeLimit,
@@ -21,6 +20,7 @@ from compilediag.diagnosis.guards.size_limits import (
     plain_size,
 )
 from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence, GuardEvidence
+from compilediag.rules.evidence import sends_to_eager
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.rules.rule import Absorption
 from compilediag.timeline.compiles import CompileId, Recompile
@@ -289,12 +289,6 @@ def _printed_place(part: str, user_roots: Sequence[str]) -> Location | None:
     return (own or stack or [None])[-1]
 
 
-def _is_same_frame(cause: Finding, symptom: Finding) -> bool:
-    frames = BreakEvidence.of(cause.evidence).eager_frames
-    place = symptom.location
-    return place is not None and frames == ((place.file, place.line),)
-
-
 def _explains_all(cause: Finding, symptom: Finding) -> bool:
     """Nothing else was compiled, and what failed, failed for it."""
     alone = BreakEvidence.of(cause.evidence).nothing_else
@@ -304,7 +298,7 @@ def _explains_all(cause: Finding, symptom: Finding) -> bool:
 
 ABSORBS = (
     # A frame that failed for a violated constraint did not run at all.
-    Absorption("CD904", "CD154", _is_same_frame),
+    Absorption("CD904", "CD154", sends_to_eager),
     # It is why nothing was compiled.
     Absorption("CD901", "CD154", _explains_all),
 )

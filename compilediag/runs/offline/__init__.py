@@ -5,8 +5,7 @@ docs/explanation/scale.md show its use.
 
 from __future__ import annotations
 
-from compilediag.runs.offline.rank_choice import summarise
-from compilediag.runs.offline.receipts import merged_receipt, rank_receipt, rank_receipts
+from compilediag.runs.offline.receipts import merged_receipt, rank_receipts, summarise
 from compilediag.runs.offline.sources import (
     find_sources,
     read_record,
@@ -18,7 +17,6 @@ from compilediag.runs.offline.sources import (
 __all__ = [
     "find_sources",
     "merged_receipt",
-    "rank_receipt",
     "rank_receipts",
     "read_record",
     "read_source",

@@ -16,7 +16,7 @@ from compilediag.readers.lines import unix_s
 from compilediag.readers.storage import open_regular, sha256_of
 from compilediag.receipt.user_line import leading_call
 from compilediag.runs.run_directory import PAGE, check_file
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag.views import html
 from compilediag.views.document import Excerpt, SourceLine
 from compilediag.views.html.page import Assets
@@ -40,14 +40,9 @@ _NO_JOURNALS = (
 
 
 def write_report(receipt: Receipt, path: str, file: str, *, root: str, suffix: str) -> None:
-    """Writes the page of a run.
-
-    Args:
-        receipt: of the run.
-        path: of its file; the journals lie beside it.
-        file: the page.
-        root: files below this folder are shown relative to it.
-        suffix: what commands need to find this receipt again.
+    """Writes the page of a run to `file`. `path`: of the receipt, the journals lie beside it;
+    `root`: files below this folder are shown relative to it; `suffix`: what commands need to find
+    this receipt again.
 
     Raises:
         UsageError: `file` holds something else.

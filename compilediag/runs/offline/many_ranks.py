@@ -24,19 +24,17 @@ from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import receipt_in
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.offline.rank_choice import (
+from compilediag.runs.offline.receipts import (
     Journals,
     RankPart,
     choice_of,
+    fingerprint_and_receipt,
     journals_of,
+    listed_receipt,
+    merged_receipt,
     parts_in,
     parts_of,
     summaries_in,
-)
-from compilediag.runs.offline.receipts import (
-    fingerprint_and_receipt,
-    listed_receipt,
-    merged_receipt,
 )
 from compilediag.runs.offline.sources import (
     LoadedSources,
@@ -57,7 +55,6 @@ MAX_KEPT_EVENTS = MAX_EVENTS // MAX_RANKS
 """Most events of a source that a task returns."""
 
 CONNECT_S = 20
-"""Longest wait for the scheduler, in seconds."""
 
 RETRIES = 3
 """How often a task is tried again, beside those that a lost worker had: they are never lost."""

@@ -13,7 +13,7 @@ from compilediag.readers.journal import ProcessJournal, read_run
 from compilediag.readers.lines import unix_s
 from compilediag.readers.storage import open_regular
 from compilediag.runs.run_directory import check_file
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag.views.perfetto import foreign_events, render_perfetto, tracks_of
 from compilediag_harness.redaction.redactor import Redactor, secret_values
 

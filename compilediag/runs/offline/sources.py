@@ -77,7 +77,7 @@ def read_record(paths: Sequence[str], executor: Executor | None = None) -> Loade
 
 
 def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Input, ...]:
-    """What lies at and below the paths; `patterns` are the lines that trainers print.
+    """What lies at and below the paths; `trainers` reads what trainers print.
 
     Raises:
         UsageError: a path does not exist, nothing of torch's lies there, or a URI needs what is not
@@ -88,27 +88,23 @@ def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -
         if here is not None and not os.path.exists(here):
             raise UsageError(f"there is no file or folder {path}")
     sources = without_foreign_texts(sources_of(paths, trainers), trainers)
-    if all(source.kind in NOTHING for source in sources):
-        why = next((f" ({source.why})" for source in sources if source.why), "")
-        raise UsageError(f"nothing to analyze lies in {', '.join(paths)}{why}: {_looked_for()}")
-    return sources
-
-
-def _looked_for() -> str:
+    if any(source.kind not in NOTHING for source in sources):
+        return sources
+    why = next((f" ({source.why})" for source in sources if source.why), "")
     records = (
-        "it was searched for records of TORCH_TRACE, messages of TORCH_LOGS (there are none where "
-        "nothing recompiled)"
+        f"nothing to analyze lies in {', '.join(paths)}{why}: it was searched for records of "
+        "TORCH_TRACE, messages of TORCH_LOGS (there are none where nothing recompiled)"
     )
-    trainers = built_in_reader()
-    if trainers is None:
-        return (
+    known = built_in_reader()
+    if known is None:
+        raise UsageError(
             f"{records} and journals of compilediag; the extension train_logs, which reads the "
             "step lines of trainers, is not installed"
         )
-    named = ", ".join(trainers.trainers)
-    return (
-        f"{records}, journals of compilediag, and step lines of trainers ({named}); "
-        "for the lines of another trainer give --patterns FILE, see docs/howto/trainlog.md"
+    raise UsageError(
+        f"{records}, journals of compilediag, and step lines of trainers "
+        f"({', '.join(known.trainers)}); for the lines of another trainer give --patterns FILE, "
+        "see docs/howto/trainlog.md"
     )
 
 
@@ -138,14 +134,10 @@ def load(
         journals = [item for path in texts for item in read_text_events(path)]
     elif paths := [*texts, *(path for run in runs for path in text_logs(run))]:
         text_log = read_text_log(joined_logs(paths))
-    return LoadedSources(
-        tuple(sorted(journals, key=lambda item: (rank_of(item) is None, rank_of(item) or 0))),
-        text_log,
-        sources,
-        ranks_named(sources),
-        os.getcwd() if root is None else root,
-        merge(logs),
-    )
+    by_rank = sorted(journals, key=lambda item: (rank_of(item) is None, rank_of(item) or 0))
+    root = os.getcwd() if root is None else root
+    named = ranks_named(sources)
+    return LoadedSources(tuple(by_rank), text_log, sources, named, root, merge(logs))
 
 
 def workers_worth(sources: Sequence[Input]) -> int:
@@ -170,8 +162,7 @@ def read_source(source: Input) -> tuple[ProcessJournal, ...]:
 
 def ranks_named(sources: Sequence[Input]) -> frozenset[int]:
     """Ranks in the names of traces, also of traces that hold nothing."""
-    named = (rank_named(item) for item in sources)
-    return frozenset(rank for rank in named if rank is not None)
+    return frozenset(rank for item in sources if (rank := rank_named(item)) is not None)
 
 
 def rank_named(source: Input) -> int | None:

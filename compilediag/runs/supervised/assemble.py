@@ -1,42 +1,45 @@
-"""From the files of a run that has ended to its receipt."""
+"""From the files of a run that has ended to its receipt, with its end as a status and a sentence.
+
+The target's output belongs to the terminal and is not captured, so the reason comes from the
+journals of its processes, from the exit code, and from the signals that were sent to it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+from packaging.version import InvalidVersion, Version
 
 from compilediag.readers.journal import ProcessJournal, read_run
+from compilediag.readers.lines import unix_s
 from compilediag.readers.torch_logs import read_text_log
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.identity import Provenance
-from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.artifacts import run_artifacts
+from compilediag.receipt.schema.receipt import Receipt, Status
 from compilediag.runs.checkout import with_sources
-from compilediag.runs.pipeline import Stage, journal_facts, receipt_identity, receipt_of, unwatched
+from compilediag.runs.pipeline import Stage, journal_facts, receipt_identity, receipt_of
 from compilediag.runs.run_directory import (
     MAX_TEXT_LOG_BYTES,
     attach_faults,
     bytes_written,
     dropped_markers,
     joined_logs,
+    run_artifacts,
     tail,
     text_logs,
 )
-from compilediag.runs.supervised.child import ExitInfo
-from compilediag.runs.supervised.exit_status import (
-    TAIL_LIMIT,
-    exit_status_of,
-    notes_on_attachment,
-)
-from compilediag.runs.supervised.supervised_run import SupervisedRun, TelemetryReport
-from compilediag.runs.tools.tlparse import link_reports
-from compilediag.runs.tools.tlparse_log import clean_traces, traces_in
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import TextLog, Timeline
-from compilediag_harness.collectors.trace_redaction import FAULT
+from compilediag.runs.supervised.child import ExitInfo, SupervisedRun, TelemetryReport
+from compilediag.runs.supervised.target import Target
+from compilediag.runs.tools.tlparse import clean_traces, link_reports, traces_in
+from compilediag.timeline.timeline import TextLog, Timeline, fold
+from compilediag_harness.collectors.logs import FAULT
 from compilediag_harness.wire import (
     ATTACH,
     Event,
@@ -63,7 +66,7 @@ def assemble(
     ended: ExitInfo,
     provenance: Provenance,
     telemetry: TelemetryReport | None = None,
-    stage: Stage = unwatched,
+    stage: Stage = lambda text: None,
 ) -> tuple[Receipt, tuple[str, ...], Timeline]:
     """The receipt of a run that has ended, sentences that go beside it, and its events."""
     stage(f"reading the {bytes_written(run.run_dir) >> 20} MiB that were recorded")
@@ -72,7 +75,12 @@ def assemble(
     seen = [event for journal in journals for event in journal.events]
     versions = [event.torch for event in seen if isinstance(event, TorchSeen)]
     notes = notes_on_attachment(run.target, journals, versions, attach_faults(run.run_dir))
-    notes += clean_traces(run.run_dir, _redacting(journals), run.secrets)
+    # Processes that take the secrets out of torch's trace themselves, if none failed to.
+    ends = (ProcessStarted, ProcessEnded)  # all that a process without torch writes
+    redacting = sum(any(not isinstance(item, ends) for item in one.events) for one in journals)
+    if any(isinstance(event, FaultOccurred) and event.where == FAULT for event in seen):
+        redacting = 0
+    notes += clean_traces(run.run_dir, redacting, run.secrets)
     events: list[Sequence[Event]] = [journal.events for journal in journals]
     if not journals:
         # No process was attached: an event, so that every view shows why the verdict is blind.
@@ -155,14 +163,144 @@ def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _redacting(journals: Sequence[ProcessJournal]) -> int:
-    """Processes that take the secrets out of torch's trace themselves, forked ones among them; 0
-    where one failed to."""
-    if any(
-        isinstance(event, FaultOccurred) and event.where == FAULT
-        for journal in journals
-        for event in journal.events
-    ):
-        return 0
-    ends = (ProcessStarted, ProcessEnded)  # all that a process without torch writes
-    return sum(any(not isinstance(item, ends) for item in one.events) for one in journals)
+TORCH_FLOOR = Version("2.7")
+TAIL_LIMIT = 8192
+
+_INVALID_LOGS = re.compile(r"Invalid log settings: (?P<words>.{1,200}?), must be a comma")
+_NO_TORCH = re.compile(r"ModuleNotFoundError: No module named 'torch'")
+
+
+class ExitStatus(NamedTuple):
+    """The `status` and `failure` of a receipt; `reason` is None when the run ended well."""
+
+    status: Status
+    reason: str | None = None
+    log_tail: str | None = None
+
+
+def exit_status_of(
+    ended: ExitInfo,
+    target: Target,
+    journals: Sequence[ProcessJournal],
+    *,
+    timeout_s: float | None = None,
+    log_tail: str | None = None,
+    lost: bool = False,
+) -> ExitStatus:
+    """The status of a run that has ended. `journals`: of all its processes; `log_tail`: the end of
+    the text log, used where no process left a traceback; `lost`: records were lost, so that the
+    receipt covers only a part of the run."""
+    status: Status = "failed"
+    interrupted = ended.interrupts or ended.timed_out or ended.returncode == -signal.SIGINT
+    if ended.returncode < 0 and (ended.timed_out or not interrupted):
+        status = "killed"
+    elif interrupted:
+        status = "interrupted"
+    elif ended.returncode == 0:
+        return ExitStatus("partial" if lost else "complete")
+    raised, traceback = _first_failure(ended, target, journals)
+    reason = _from_outside(ended, timeout_s) or _explained(raised, ended.exit_code, journals)
+    return ExitStatus(status, reason, (traceback or log_tail or "")[-TAIL_LIMIT:] or None)
+
+
+def _from_outside(ended: ExitInfo, timeout_s: float | None) -> str | None:
+    """What ended it; None where it ended by itself."""
+    sent = " and ".join(signum.name for signum in ended.sent)
+    if ended.timed_out:
+        return f"the time limit of {timeout_s:g} s was reached; ended with {sent}"
+    if ended.interrupts and ended.interrupt_lost:
+        return f"Ctrl-C, which torch lost in a compiled call; the target was sent {sent}"
+    if ended.interrupts:
+        return f"Ctrl-C twice; the target had not ended and was sent {sent}" if sent else "Ctrl-C"
+    if ended.returncode >= 0:
+        return None
+    name = _signal_name(-ended.returncode)
+    if ended.returncode == -signal.SIGINT:
+        return name
+    if ended.returncode == -signal.SIGKILL:
+        return f"killed by {name}, not by compilediag; the system does that when memory runs out"
+    return f"killed by {name}"
+
+
+def _signal_name(signum: int) -> str:
+    try:
+        return f"{signal.Signals(signum).name} (signal {signum})"
+    except ValueError:
+        return f"signal {signum}"
+
+
+def _first_failure(
+    ended: ExitInfo, target: Target, journals: Sequence[ProcessJournal]
+) -> tuple[str | None, str | None]:
+    """The exception that ended the run, and its traceback: the target's own, else the one of the
+    process that ended first, since a launcher's exception only follows from a worker's."""
+    failures: list[tuple[bool, float, str]] = []
+    for journal in journals:
+        started, last = journal.started, journal.events[-1] if journal.events else None
+        if isinstance(last, ProcessEnded) and last.failure and started:
+            of_other = target.kind == "program" or started.pid != ended.pid
+            # A fork continues its parent's clock: its journal does not begin at 0.
+            began_at = unix_s(started.started_utc) or float("inf")
+            ended_at = began_at + last.t - started.t
+            failures.append((of_other, ended_at, last.failure))
+    if not failures:
+        return None, None
+    raised, _, traceback = min(failures, key=lambda item: item[:2])[2].partition("\n\n")
+    return raised, traceback or None
+
+
+def _explained(raised: str | None, code: int, journals: Sequence[ProcessJournal]) -> str:
+    """The exception's own line, or a sentence where it is a known mistake of set-up; without one
+    the exit code."""
+    if raised is None and 128 < code < 128 + 65:
+        return f"exit code {code}, which a shell uses for {_signal_name(code - 128)}"
+    if raised is None:
+        return f"exit code {code}; no Python exception was seen"
+    if invalid := _INVALID_LOGS.search(raised):
+        return (
+            f"torch refused TORCH_LOGS because of {invalid['words']!r}, which it does not know: "
+            'mend the variable (TORCH_LOGS="help" lists the words) or unset it'
+        )
+    if _NO_TORCH.match(raised):
+        where = next((item.started.executable for item in journals if item.started), "this Python")
+        return (
+            f"torch is not installed for {where}: install it there, or run compilediag from the "
+            "environment that has it"
+        )
+    return raised
+
+
+def notes_on_attachment(
+    target: Target,
+    journals: Sequence[ProcessJournal],
+    versions: Sequence[str],
+    faults: Sequence[str],
+) -> list[str]:
+    """Sentences on why nothing, or less than usual, could be observed."""
+    notes = [f"compilediag could not attach to a process: {fault}" for fault in faults[:3]]
+    if not journals and not notes:
+        why = (
+            "the interpreter did not load compilediag's sitecustomize, or could not write into the "
+            "output directory"
+        )
+        if target.defeats:
+            why = (
+                f"`python {target.defeats}` ignores the environment that attaches compilediag; run "
+                "the target without it"
+            )
+        elif target.kind == "program":
+            why = (
+                "the program started none, or started it with -E, -I or -S, or with a cleaned "
+                "environment"
+            )
+        notes.append(f"no Python process was observed: {why}")
+    old: set[str] = set()
+    for torch in versions:
+        with contextlib.suppress(InvalidVersion):
+            old |= {torch} if Version(torch) < TORCH_FLOOR else set()
+    if old:
+        notes.append(
+            f"torch {', '.join(sorted(old))} is older than {TORCH_FLOOR}: what was counted may be "
+            "wrong; use a newer torch"
+        )
+    return notes

@@ -1,4 +1,5 @@
-"""The target as a child in our place on the terminal: its environment, its start and its end.
+"""A supervised run: as it is known when the target starts, the target as a child in our place on
+the terminal, and how it ended.
 
 The child inherits stdin, stdout and stderr as they are (a terminal stays a terminal), the working
 directory and the process group, so Ctrl-C reaches it as it would without us.
@@ -13,12 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import BinaryIO
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import compilediag_harness
-from compilediag.errors import UsageError
-from compilediag.runs.supervised.kept_files import LOOK_EVERY_S, KeptFiles
+from compilediag.errors import OutputUnwritable, UsageError
+from compilediag.runs.run_directory import LOOK_EVERY_S, KeptFiles, save_receipt
+from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.signals import (
     GroupWitness,
     Interrupts,
@@ -26,14 +28,21 @@ from compilediag.runs.supervised.signals import (
     ProcessTree,
     SignalInbox,
 )
+from compilediag.runs.supervised.target import Target
 from compilediag_harness.base.process_options import VARIABLE, ProcessOptions
+from compilediag_harness.redaction.redactor import secret_values
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.timeline.timeline import Timeline
 
 RUN_DIR_VARIABLE = "COMPILEDIAG_RUN_DIR"
 
 
-def bootstrap_dir() -> str:
-    """The folder with our `sitecustomize`."""
-    return os.path.join(os.path.dirname(os.path.abspath(compilediag_harness.__file__)), "bootstrap")
+BOOTSTRAP = os.path.join(
+    os.path.dirname(os.path.abspath(compilediag_harness.__file__)), "bootstrap"
+)
+"""The folder with our `sitecustomize`."""
 
 
 def child_environment(
@@ -48,13 +57,12 @@ def child_environment(
     TORCH_LOGS stays as the user set it. TORCH_TRACE is set to `trace_dir` only where the user has
     none. A run inside a run attaches to the inner one only, with its options (None: the defaults).
     """
-    ours = bootstrap_dir()
     paths = base.get("PYTHONPATH", "")
-    kept = [entry for entry in paths.split(os.pathsep) if entry != ours] if paths else []
+    kept = [entry for entry in paths.split(os.pathsep) if entry != BOOTSTRAP] if paths else []
     child = {name: value for name, value in base.items() if name != VARIABLE}
     if options is not None and (text := options.encode()):
         child[VARIABLE] = text
-    child["PYTHONPATH"] = os.pathsep.join([ours, *kept])
+    child["PYTHONPATH"] = os.pathsep.join([BOOTSTRAP, *kept])
     child[RUN_DIR_VARIABLE] = run_dir
     if trace_dir is not None and not base.get("TORCH_TRACE"):
         child["TORCH_TRACE"] = trace_dir
@@ -79,7 +87,6 @@ class ExitInfo:
     """As `subprocess` gives it: negative for a signal."""
     wall_s: float
     interrupts: int = 0
-    """How often Ctrl-C came while it ran."""
     interrupt_lost: bool = False
     """torch was seen to lose it."""
     timed_out: bool = False
@@ -139,7 +146,6 @@ def supervise(
     run_dir: str | None = None,
     kept: KeptFiles | None = None,
     notify: Callable[[str], None] = lambda text: None,
-    clock: Callable[[], float] = time.monotonic,
 ) -> ExitInfo:
     """Waits for the child; passes signals on; ends it and all its children when it must.
 
@@ -147,61 +153,53 @@ def supervise(
         child: the target.
         inbox: the signals that this process gets.
         witness: which of them the whole process group was sent.
-        started: when the target was started, by the clock.
+        started: when it was started, by the monotonic clock.
         grace_s: seconds from the second Ctrl-C, or the time limit, to SIGKILL.
         timeout_s: the time limit.
         run_dir: with the journals, which hold whether Ctrl-C was lost.
         kept: the files that the target must not take away.
         notify: shows the user a sentence.
-        clock: seconds, monotonic.
     """
     schedule = KillSchedule(grace_s)
     tree = ProcessTree(child.pid)
     interrupts = Interrupts(schedule, tree, run_dir, notify)
     limit_at = None if timeout_s is None else started + timeout_s
     timed_out = False
-    keep_at = None if kept is None else clock()
+    keep_at = None if kept is None else time.monotonic()
     any_passed_on = False
     while child.poll() is None:
-        if kept is not None and keep_at is not None and clock() >= keep_at:
+        if kept is not None and keep_at is not None and time.monotonic() >= keep_at:
             kept.look()
-            keep_at = clock() + LOOK_EVERY_S
+            keep_at = time.monotonic() + LOOK_EVERY_S
         wakes_at = (limit_at, schedule.next_at, interrupts.look_at, keep_at)
-        received = inbox.wait(_time_left(clock(), *wakes_at))
+        received = inbox.wait(_time_left(time.monotonic(), *wakes_at))
         passed_on = PASSED_ON.intersection(received)
         if passed_on:
             any_passed_on = True
             _pass_on(passed_on, child, witness)
         for signum in received:
             if signum == signal.SIGINT:
-                interrupts.received(clock())
-        interrupts.look(clock())
-        if limit_at is not None and clock() >= limit_at and not timed_out:
+                interrupts.received(time.monotonic())
+        interrupts.look(time.monotonic())
+        if limit_at is not None and time.monotonic() >= limit_at and not timed_out:
             timed_out, limit_at = True, None
-            schedule.expire(clock())
-        for signum in schedule.due(clock()):
+            schedule.expire(time.monotonic())
+        for signum in schedule.due(time.monotonic()):
             tree.send(signum)
     if signal.SIGTERM in schedule.sent:
-        tree.finish(_time_left(clock(), schedule.next_at) or 0.0)
-    return ExitInfo(
-        pid=child.pid,
-        returncode=child.returncode,
-        wall_s=clock() - started,
-        interrupts=interrupts.count,
-        interrupt_lost=interrupts.lost,
-        timed_out=timed_out,
-        sent=tuple(dict.fromkeys([*interrupts.sent, *schedule.sent])),
-        passed_on=any_passed_on,
-    )
+        tree.finish(_time_left(time.monotonic(), schedule.next_at) or 0.0)
+    ended = (child.pid, child.returncode, time.monotonic() - started)
+    sent = tuple(dict.fromkeys([*interrupts.sent, *schedule.sent]))
+    lost = interrupts.lost
+    return ExitInfo(*ended, interrupts.count, lost, timed_out, sent, any_passed_on)
 
 
 def _pass_on(
     signals: frozenset[signal.Signals], child: subprocess.Popen[bytes], witness: GroupWitness
 ) -> None:
     """Sends the child what it has not received as a member of our process group."""
-    group = witness.take()
-    if group is None:
-        group = FROM_TERMINALS
+    sent = witness.take()
+    group = FROM_TERMINALS if sent is None else sent
     with contextlib.suppress(OSError):  # gone already
         if os.getpgid(child.pid) != os.getpgrp():
             group = frozenset[signal.Signals]()
@@ -212,3 +210,76 @@ def _pass_on(
 def _time_left(now: float, *moments: float | None) -> float | None:
     known = [moment for moment in moments if moment is not None]
     return max(min(known) - now, 0.0) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """What is run, and how."""
+
+    words: tuple[str, ...]
+    """TARGET and its arguments as they were typed."""
+    options: RunOptions
+    variables: Mapping[str, str]
+    """The environment of the target, before ours is added."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Values that are redacted wherever they appear."""
+        return secret_values(self.words, self.variables)
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisedRun(CommandLine):
+    """One run of it: what runs where."""
+
+    target: Target
+    run_dir: str
+    started_unix: float
+    folder: str
+    """The working directory, which the target may remove."""
+
+    @property
+    def lane_name(self) -> str:
+        return self.options.name or self.target.name
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    exit_code: int
+    """For the shell: the target's own, 128 + signal when killed, 70 after a fault of ours."""
+    run_dir: str
+    """Where its files are: another directory than that requested where the target removed it."""
+    receipt: Receipt | None
+    """None when it could not be made; `notes` say why."""
+    receipt_path: str | None
+    """None when it could not be written."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user, beside the verdict."""
+    timeline: Timeline | None = None
+    """What the receipt was made from; None when there is none."""
+    moved: bool = False
+    """The files are not where they were requested to be."""
+    stopped: bool = False
+    """Ctrl-C, or a signal to us: no further run is wanted."""
+    timed_out: bool = False
+    """The time limit ended it."""
+
+
+def with_receipt(outcome: Outcome, receipt: Receipt, *, latest: bool) -> Outcome:
+    """The outcome with this receipt, which is written in place of its own; that it could not be is
+    a note. `latest`: its directory becomes `.compilediag/latest`."""
+    outcome = replace(outcome, receipt=receipt)
+    try:
+        path = save_receipt(receipt, outcome.run_dir, latest=latest)
+    except OutputUnwritable as error:
+        return replace(outcome, notes=(*outcome.notes, str(error)))
+    return replace(outcome, receipt_path=path)
+
+
+class TelemetryReport(NamedTuple):
+    """How the export went: notes for the user, and the receipt's extension."""
+
+    notes: tuple[str, ...]
+    extension: Mapping[str, object]

@@ -14,9 +14,14 @@ from collections.abc import Sequence
 
 from compilediag.readers.storage import open_regular
 from compilediag.runs.run_directory import ARTIFACTS, DEPYF
-from compilediag.runs.supervised.child import ExitInfo, child_environment, start, supervise
+from compilediag.runs.supervised.child import (
+    ExitInfo,
+    SupervisedRun,
+    child_environment,
+    start,
+    supervise,
+)
 from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
-from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.tools.tlparse import ended_with
 from compilediag_harness.base.process_options import ProcessOptions
 from compilediag_harness.redaction.redactor import Redactor

@@ -19,7 +19,7 @@ from compilediag.readers.journal import JournalTail
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.runs.pipeline import receipt_of
 from compilediag.runs.supervised.options import LiveMode
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag.views.findings import finding_line
 from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE, Progress, screen_line, status, title
 from compilediag.views.style import RenderOptions

@@ -10,7 +10,8 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
@@ -34,15 +35,6 @@ JSON_FILE_FLAG = "--json-file"
 """What --json=FILE is parsed as: an option of click has a value always, or never."""
 
 _NUMBER = (int, float)
-
-
-class TelemetryOptions(Protocol):
-    """Where an extension sends metrics of a run."""
-
-    @property
-    def experiments_every_s(self) -> float | None:
-        """Seconds between updates of the target's experiments; None: they get none."""
-        ...
 
 
 def positive(key: str, value: float) -> float:
@@ -102,44 +94,37 @@ def _budget(key: str, value: str | float) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
+_of_run, _flag_of_run = partial(option, only="run"), partial(flag, only="run")
+_of_trials = partial(option, only=("run", "fix"))
+_flag_of_trials = partial(flag, only=("run", "fix"))
+
+
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
     """How long changes are tried, and what becomes of those that are proved."""
 
-    budget_s: float | None = option(
+    budget_s: float | None = _of_trials(
         "--budget TIME",
         "Start no run after this time: 90s, 10m, 1h. With --fix and --against-eager.",
         toml=(str, *_NUMBER),
         tables=("fix",),
-        only=("run", "fix"),
         check=_budget,
     )
-    rounds: int | None = option(
+    rounds: int | None = _of_trials(
         "--rounds R",
         "Run the changes that work R times together; default: 2. With --against-eager: pairs of "
         "runs; default: 3.",
         type=click.IntRange(min=1),
-        only=("run", "fix"),
     )
-    env: str | None = option(
-        "--env FILE", "Write the proved `export` lines to a file.", only=("run", "fix")
+    env: str | None = _of_trials("--env FILE", "Write the proved `export` lines to a file.")
+    patch: str | None = _of_trials(
+        "--patch FILE", "Write the proved edits to a file, for `git apply`."
     )
-    patch: str | None = option(
-        "--patch FILE",
-        "Write the proved edits to a file, for `git apply`.",
-        only=("run", "fix"),
+    apply: bool = _flag_of_trials("--apply", "Make the proved edits in the program's files.")
+    force: bool = _flag_of_trials(
+        "--force", "With --apply: also edit files with changes that git has not committed."
     )
-    apply: bool = flag(
-        "--apply", "Make the proved edits in the program's files.", only=("run", "fix")
-    )
-    force: bool = flag(
-        "--force",
-        "With --apply: also edit files with changes that git has not committed.",
-        only=("run", "fix"),
-    )
-    yes: bool = flag(
-        "--yes", "Do not ask before running the program several times.", only=("run", "fix")
-    )
+    yes: bool = _flag_of_trials("--yes", "Do not ask before running the program several times.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +192,11 @@ class RunOptions(TrialOptions):
         "--prices FILE", "Price table (TOML), to estimate what the run cost.", toml=str
     )
     html: str | None = option(
-        "--html FILE",
-        "Write the report to FILE as one offline page.",
-        toml=str,
-        check=_new_page,
+        "--html FILE", "Write the report to FILE as one offline page.", toml=str, check=_new_page
     )
     quiet: bool = flag("--quiet", "Print no verdict.", toml=bool)
     as_json: bool = flag(
-        "--json",
-        "Print the receipt as JSON instead; --json=FILE writes it to a file.",
-        toml=bool,
+        "--json", "Print the receipt as JSON instead; --json=FILE writes it to a file.", toml=bool
     )
     json_file: str | None = option(f"{JSON_FILE_FLAG} FILE", "", hidden=True, check=_new_file)
     live: LiveMode | None = flag(  # noqa: RUF009 - it is dataclasses.field
@@ -227,69 +207,53 @@ class RunOptions(TrialOptions):
         check=_live,
     )
     live_lines: bool = flag("--live-lines", "Show the lines without the title.")
-    otlp: str | None = option(
+    otlp: str | None = _of_run(
         "--otlp URL|env",
         "Report to an OpenTelemetry collector; env: at the address in its own variables.",
         toml=str,
-        only="run",
     )
-    prometheus_textfile: str | None = option(
-        "--prometheus-textfile FILE",
-        "Report to Prometheus through a file, X.prom.",
-        toml=str,
-        only="run",
+    prometheus_textfile: str | None = _of_run(
+        "--prometheus-textfile FILE", "Report to Prometheus through a file, X.prom.", toml=str
     )
-    pushgateway: str | None = option(
-        "--pushgateway URL", "Report to Prometheus through its push gateway.", toml=str, only="run"
+    pushgateway: str | None = _of_run(
+        "--pushgateway URL", "Report to Prometheus through its push gateway.", toml=str
     )
-    prometheus_listen: str | int | None = option(
-        "--prometheus-listen [HOST:]PORT",
-        "Serve a page for Prometheus to scrape.",
-        toml=(str, int),
-        only="run",
+    prometheus_listen: str | int | None = _of_run(
+        "--prometheus-listen [HOST:]PORT", "Serve a page for Prometheus to scrape.", toml=(str, int)
     )
-    telemetry_every: float | None = option(
+    telemetry_every: float | None = _of_run(
         "--telemetry-every S",
         "Seconds between pushes; default and minimum: 15.",
         type=float,
         toml=_NUMBER,
-        only="run",
     )
-    experiments: bool = flag(
+    experiments: bool = _flag_of_run(
         "--experiments",
         "Report to the W&B, MLflow or TensorBoard run that the target opened.",
         toml=bool,
-        only="run",
     )
-    witness: bool = flag(
+    witness: bool = _flag_of_run(
         "--witness",
         "Record which line changes a guarded value; without TARGET, repeat the last run.",
-        only="run",
     )
-    fix: bool = flag(
+    fix: bool = _flag_of_run(
         "--fix",
         "Then try changes for its findings and prove those that work: see `compilediag fix`.",
-        only="run",
     )
-    against_eager: bool = flag(
+    against_eager: bool = _flag_of_run(
         "--against-eager",
         "Run it compiled and eager in turn, several times: does compiling pay off?",
-        only="run",
     )
-    cold_and_warm: bool = flag(
+    cold_and_warm: bool = _flag_of_run(
         "--cold-and-warm",
         "Run it twice with the same caches, empty at first: what does the second start compile?",
-        only="run",
     )
-    bisect_numerics: bool = flag(
+    bisect_numerics: bool = _flag_of_run(
         "--bisect-numerics",
         "With --against-eager: find the frame and layer whose numbers differ, in further runs.",
-        only="run",
     )
-    cadence_probe: bool = flag(
-        PROBE_FLAG,
-        "Measure what periodic work costs: see `compilediag probe`. Also after TARGET.",
-        only="run",
+    cadence_probe: bool = _flag_of_run(
+        PROBE_FLAG, "Measure what periodic work costs: see `compilediag probe`. Also after TARGET."
     )
     group: tuple[str, ...] = option(
         "--group NAME=TEMPLATE",
@@ -307,8 +271,8 @@ class RunOptions(TrialOptions):
     """Templates of pyproject.toml, by the names of their groups."""
     prices: CostEstimate | None = None
     """What an hour of a device costs, from `price_file`; None: no cost is estimated."""
-    telemetry: TelemetryOptions | None = None
-    """Where metrics of the run are sent while it goes on."""
+    telemetry: Any = None
+    """The settings of an extension that sends metrics of the run while it goes on."""
     witness_plan: WitnessPlan | None = None
     """What `witness` follows; None: all."""
     sync_steps: tuple[int, int] | None = None

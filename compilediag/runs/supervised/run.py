@@ -1,43 +1,45 @@
 """Runs a target as a supervised child and leaves a receipt, however it ends; once, or as a program
-that is run several times, with the caches of each run."""
+that is run several times, with the caches of each run, as for `--cold-and-warm`."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compilediag.errors import EXIT_INTERNAL, OutputUnwritable, UsageError
-from compilediag.receipt.locate import RUNS_FOLDER
-from compilediag.runs.checkout import ProvenanceProbe, digest_script
-from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
+import msgspec
+
+from compilediag import extension_points
+from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwritable, UsageError
+from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
+from compilediag.receipt.schema.identity import Provenance
+from compilediag.runs.checkout import digest_script, provenance_probe
+from compilediag.runs.run_directory import ARTIFACTS, TRACES, KeptFiles, make_run_dir, save_receipt
 from compilediag.runs.supervised.assemble import assemble
 from compilediag.runs.supervised.child import (
     PASSED_ON,
     STDERR,
+    CommandLine,
     ExitInfo,
+    Outcome,
+    SupervisedRun,
+    TelemetryReport,
     child_environment,
     start,
     supervise,
+    with_receipt,
 )
 from compilediag.runs.supervised.depyf import decompile
-from compilediag.runs.supervised.kept_files import KeptFiles
 from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, drawn
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.repeat import limited
 from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
-from compilediag.runs.supervised.supervised_run import (
-    CommandLine,
-    Outcome,
-    SupervisedRun,
-    TelemetryReport,
-    begin_export,
-)
 from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan
@@ -48,12 +50,8 @@ REMOVED = "the directory of the run, {}, or a file in it was removed while the p
 def run(
     words: Sequence[str], options: RunOptions, environ: Mapping[str, str] | None = None
 ) -> Outcome:
-    """Runs TARGET and its arguments.
-
-    Args:
-        words: TARGET and everything after it.
-        options: how to run it.
-        environ: the environment of the target, before ours is added; this process's by default.
+    """Runs `words`, which are TARGET and everything after it. `environ` is the environment of the
+    target, before ours is added; this process's by default.
 
     Raises:
         UsageError: the target was not started.
@@ -74,18 +72,13 @@ def run(
             notes = decompile(running, ended, inbox, witness) if options.depyf else ()
         moved, lost = _moved(running, kept)
         outcome = _conclude(moved, ended, provenance, report, (*lost, *notes))
-        stopped = ended.interrupts > 0 or ended.passed_on
-        return replace(
-            outcome,
-            moved=moved.run_dir != run_dir,
-            stopped=stopped,
-            timed_out=ended.timed_out,
-        )
+        gone, stopped = moved.run_dir != run_dir, ended.interrupts > 0 or ended.passed_on
+        return replace(outcome, moved=gone, stopped=stopped, timed_out=ended.timed_out)
 
 
 def _run_child(
     run: SupervisedRun, inbox: SignalInbox, witness: GroupWitness, kept: KeptFiles
-) -> tuple[ExitInfo, ProvenanceProbe, TelemetryReport | None]:
+) -> tuple[ExitInfo, Callable[[], Provenance], TelemetryReport | None]:
     options, script = run.options, run.target.script
     artifacts = os.path.join(run.run_dir, ARTIFACTS)
     trace_dir = os.path.join(artifacts, TRACES) if options.trace or options.tlparse else None
@@ -118,9 +111,11 @@ def _run_child(
                 os.rmdir(folder)
         raise
     folder = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
-    provenance = ProvenanceProbe(folder, digests)
+    provenance = provenance_probe(folder, digests)
     live = _live(run)
-    export = begin_export(run)
+    export = None
+    if options.telemetry is not None:
+        export = extension_points.load(extension_points.TELEMETRY_EXPORT, "telemetry")(run)
     try:
         ended = supervise(
             child,
@@ -176,7 +171,7 @@ def _moved(run: SupervisedRun, kept: KeptFiles) -> tuple[SupervisedRun, tuple[st
 def _conclude(
     run: SupervisedRun,
     ended: ExitInfo,
-    provenance: ProvenanceProbe,
+    provenance: Callable[[], Provenance],
     report: TelemetryReport | None,
     notes: tuple[str, ...],
 ) -> Outcome:
@@ -184,8 +179,7 @@ def _conclude(
     code, run_dir = ended.exit_code, run.run_dir
     try:
         with WorkProgress(silent=run.options.quiet) as progress:
-            found = provenance.result()
-            receipt, more, timeline = assemble(run, ended, found, report, progress.stage)
+            receipt, more, timeline = assemble(run, ended, provenance(), report, progress.stage)
         try:
             latest = os.path.basename(os.path.dirname(run_dir)) == RUNS_FOLDER
             path = save_receipt(receipt, run_dir, latest=latest and run.options.output is None)
@@ -243,14 +237,9 @@ class Program(CommandLine):
         keep_caches: bool = False,
         **changes: Any,
     ) -> Outcome:
-        """One run, with empty caches of its own unless `keep_caches`.
-
-        Args:
-            output: its directory.
-            variables: of its environment, beside those of all runs.
-            words: TARGET and its arguments, where they are not those of all runs.
-            keep_caches: the caches of the environment.
-            changes: its options, where they are not those of all runs.
+        """One run in a directory of its own, with empty caches of its own unless `keep_caches`.
+        `variables` are of its environment, beside those of all runs; `words` and `changes` are what
+        it has in place of the command line and the options of all.
 
         Raises:
             UsageError: it cannot be started, or its directory cannot be made.
@@ -268,13 +257,8 @@ def program_in_own_folder(
     *,
     on_stdin: str = READ_ONCE,
 ) -> Program:
-    """The program with a new directory for all its runs, and a name of its lane.
-
-    Args:
-        words: TARGET and everything after it.
-        options: `output` is the directory of all runs.
-        environ: the environment of the target; this process's by default.
-        on_stdin: what the user reads of a program that can be read only once.
+    """The program with a new directory for all its runs, and a name of its lane. `environ` as in
+    `run`; `on_stdin`: what the user reads of a program that can be read only once.
 
     Raises:
         UsageError: it cannot be started, or is read from stdin.
@@ -287,3 +271,109 @@ def program_in_own_folder(
     folder = make_run_dir(options.output, name, now=time.time(), pid=os.getpid())
     variables = dict(os.environ if environ is None else environ)
     return Program(tuple(words), replace(options, name=name), variables, folder)
+
+
+# --- --cold-and-warm -----------------------------------------------------------------------------
+
+COLD = "cold"
+"""Folder of the first start, below the directory of the second."""
+
+_REMOTE = ("REMOTE_CACHE", "REMOTE_PGO")
+"""In the names of variables that switch on caches of other machines, which are not empty."""
+
+
+def run_twice(
+    words: Sequence[str], options: RunOptions, announce: Callable[[str], None]
+) -> Outcome:
+    """Runs TARGET twice with the same caches, which are empty before the first start, and says what
+    the second start still compiles.
+
+    The receipt is that of the second start; the first one's is in the folder `cold` beside it.
+    Where the first start fails, it is the run, and there is no second. The exit code is that of the
+    newest start; 2 where that is 0 and nothing could be concluded. `announce` is called before each
+    start with what it is.
+
+    Raises:
+        UsageError: nothing was started.
+        OutputUnwritable: there is no room for the run or for its caches.
+    """
+    program = program_in_own_folder(words, options, None)
+    try:
+        with (
+            caches(keep=False) as new,
+            tempfile.TemporaryDirectory(
+                prefix="compilediag-cold-", ignore_cleanup_errors=True
+            ) as place,
+        ):
+            remote = [name for name in program.variables if any(part in name for part in _REMOTE)]
+            variables = {**program.variables, **dict.fromkeys(remote, "0"), **new}
+            program = replace(program, variables=variables)
+            cold_folder = os.path.join(place, COLD)
+            return _both(program, announce, cold_folder, new["TORCHINDUCTOR_CACHE_DIR"])
+    except UsageError:
+        shutil.rmtree(program.folder, ignore_errors=True)  # ours and new: nothing was started
+        raise
+    except OSError as error:
+        raise OutputUnwritable(
+            f"a temporary folder for the caches cannot be made ({error.strerror or error}): set "
+            "TMPDIR to a folder with room"
+        ) from error
+
+
+def _both(
+    program: Program, announce: Callable[[str], None], cold_folder: str, cache_folder: str
+) -> Outcome:
+    announce("start 1 of 2: empty caches")
+    cold = program.run(cold_folder, keep_caches=True, label="start 1, cold", telemetry=None)
+    if cold.exit_code or cold.receipt is None or cold.receipt.status != "complete":
+        return _only_cold(program, cold)
+    emptied = not any(files for _, _, files in os.walk(cache_folder))
+    announce("start 2 of 2: the caches that start 1 left")
+    warm = program.run(program.folder, keep_caches=True, label="start 2, warm")
+    shutil.move(cold.run_dir, os.path.join(warm.run_dir, COLD))
+    return _compared(program, cold, warm, cache_folder, emptied=emptied)
+
+
+def _only_cold(program: Program, cold: Outcome) -> Outcome:
+    """The run is the first start, at the place of both."""
+    why = "the first start failed" if cold.exit_code else "the first start is not whole"
+    note = f"{why}: there was no second, and nothing is compared"
+    if cold.moved:
+        return replace(cold, notes=(*cold.notes, note))
+    shutil.copytree(cold.run_dir, program.folder, dirs_exist_ok=True)
+    path = os.path.join(program.folder, RECEIPT_NAME) if cold.receipt_path is not None else None
+    if cold.receipt is not None and path is not None:
+        save_receipt(cold.receipt, program.folder, latest=program.options.output is None)
+    code = cold.exit_code or EXIT_USAGE
+    return replace(
+        cold, exit_code=code, run_dir=program.folder, receipt_path=path, notes=(*cold.notes, note)
+    )
+
+
+def _compared(
+    program: Program, cold: Outcome, warm: Outcome, cache_folder: str, *, emptied: bool
+) -> Outcome:
+    from compilediag.compare.cold_and_warm import conclude, not_concluded, with_starts
+
+    if warm.receipt is None or warm.timeline is None or cold.timeline is None:
+        return warm
+    if warm.receipt.status != "complete" or warm.exit_code:
+        found = not_concluded(
+            f"the second start ended as {warm.receipt.status} with exit code {warm.exit_code}"
+        )
+    else:
+        found = conclude(cold.timeline, warm.timeline, cache_folder)
+    if emptied and found.section.verdict != "not_concluded":
+        note = (
+            "nothing was left in the cache folder after the first start: it was deleted, or "
+            "nothing could be written"
+        )
+        notes = (*found.section.notes, note)
+        found = found._replace(section=msgspec.structs.replace(found.section, notes=notes))
+    code = warm.exit_code or (EXIT_USAGE if found.section.verdict == "not_concluded" else EXIT_OK)
+    try:
+        receipt = with_starts(warm.receipt, warm.timeline, found, program.secrets)
+    except Exception as error:
+        return replace(warm, exit_code=code or EXIT_INTERNAL, notes=(fault_note(error),))
+    latest = program.options.output is None and not warm.moved
+    return with_receipt(replace(warm, exit_code=code), receipt, latest=latest)

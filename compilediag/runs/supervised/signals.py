@@ -132,10 +132,7 @@ class GroupWitness:
         try:
             # It inherits the mask, and ends when its stdin does.
             return subprocess.Popen(
-                ["cat"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                ["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
         except OSError:
             return None

@@ -98,12 +98,9 @@ def _is_python(path: str) -> bool:
         return True
     if os.access(path, os.X_OK) or not os.path.isfile(path):
         return False
-    return zipfile.is_zipfile(path) or (not os.path.splitext(path)[1] and _is_source(path))
-
-
-def _is_source(path: str) -> bool:
-    """A file without suffix holds Python source; a script named `train`, say."""
-    try:
+    if zipfile.is_zipfile(path) or os.path.splitext(path)[1]:
+        return zipfile.is_zipfile(path)
+    try:  # without a suffix: a script named `train`, say
         with open(path, "rb") as file:
             compile(file.read(SOURCE_LIMIT_BYTES), path, "exec", dont_inherit=True)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):

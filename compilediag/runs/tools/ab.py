@@ -28,8 +28,7 @@ def in_turns(index: int, a: Callable[[], RunT], b: Callable[[], RunT]) -> tuple[
     if index % 2:
         second = b()
         return a(), second
-    first = a()
-    return first, b()
+    return a(), b()
 
 
 def measure(
@@ -47,9 +46,8 @@ def measure(
     left: list[CommandRun] = []
     right: list[CommandRun] = []
     for index in range(rounds + 1):
-        first, second = in_turns(
-            index, partial(_sample, "A", a, index), partial(_sample, "B", b, index)
-        )
+        samples = (partial(_sample, name, line, index) for name, line in (("A", a), ("B", b)))
+        first, second = in_turns(index, *samples)
         if index:
             left.append(first)
             right.append(second)
@@ -78,9 +76,16 @@ def _sample(name: str, line: str, index: int) -> CommandRun:
             raise
         wall_s = time.perf_counter() - began
         child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode:
+        if code := child.returncode:
             errors.seek(0)
-            raise UsageError(_failure(name, line, index, child.returncode, errors.read()))
+            ended = f"exit code {code}" if code > 0 else f"signal {-code}"
+            when = f"in round {index}" if index else "in the warm-up"
+            text = errors.read().decode("utf-8", "replace")
+            last = text.strip().rpartition("\n")[2][-_TAIL_CHARS:]
+            raise UsageError(
+                f"command {name}, {line!r}, ended with {ended} {when}, so nothing is compared"
+                f"{f': {last}' if last else ''}"
+            )
     return CommandRun(used.ru_utime + used.ru_stime, wall_s)
 
 
@@ -93,11 +98,3 @@ def _ended(child: subprocess.Popen[bytes]) -> tuple[int, int, resource.struct_ru
         os.wait4(child.pid, 0)
         child.returncode = -signal.SIGINT
         raise
-
-
-def _failure(name: str, line: str, index: int, code: int, errors: bytes) -> str:
-    ended = f"exit code {code}" if code > 0 else f"signal {-code}"
-    when = f"in round {index}" if index else "in the warm-up"
-    last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2][-_TAIL_CHARS:]
-    output = f": {last}" if last else ""
-    return f"command {name}, {line!r}, ended with {ended} {when}, so nothing is compared{output}"

@@ -1,4 +1,6 @@
-"""A program compiled and eager, in turns, each run in a fresh process with the same collectors.
+"""A program compiled and eager, in turns, each run in a fresh process with the same collectors; and
+the runs that compare numbers: one in which sampled compiled calls are made eager beside them, one
+more where something differs, and those that narrow it.
 
 Eager is the stance "force_eager": calls of compiled callables are still seen, so that steps end at
 the same moments in both arms, and each callable is timed by the same two readings of the clock.
@@ -6,19 +8,30 @@ the same moments in both arms, and each callable is timed by the same two readin
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
+import msgspec
+
 from compilediag.compare.against_eager import Arm, ArmPair, arm_of, problem_of
-from compilediag.receipt.schema.comparisons import ArmRecord
+from compilediag.errors import CompilediagError
+from compilediag.fixes.numbers.first_difference import (
+    Difference,
+    Numbers,
+    confirmed,
+    not_compared,
+    numbers_of,
+    still_differs,
+)
+from compilediag.fixes.numbers.record import narrowing
+from compilediag.receipt.schema.comparisons import ArmRecord, NarrowedRecord
 from compilediag.runs.tools.ab import in_turns
-from compilediag.runs.trials.campaign import why_not
+from compilediag.runs.trials.campaign import Stop, why_not
 from compilediag.runs.trials.one import SEED, Trial, Trials
-from compilediag.runs.trials.state import Stop
-from compilediag_harness.wire import TrialPlan
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import SettingChange, TrialPlan
 
 FOLDER = "against-eager"
 """Below the directory of the run."""
@@ -42,8 +55,6 @@ class Pairs(Trials):
     rounds: int = PAIRS
     made: list[ArmPair] = field(default_factory=list[ArmPair])
     records: list[ArmRecord] = field(default_factory=list[ArmRecord])
-    trials: list[tuple[Trial, Trial]] = field(default_factory=list[tuple[Trial, Trial]])
-    """Those of the pairs: compiled, eager."""
     stopped: str | None = None
     """Why no more runs were made; None where all were."""
     first_s: float = 0.0
@@ -51,20 +62,21 @@ class Pairs(Trials):
 
 
 def run_pairs(pairs: Pairs, first: Trial) -> None:
-    """Makes the runs; whatever ends them loses none of those before.
-
-    Args:
-        pairs: what is run; what becomes of it is written into it.
-        first: the program as it is, run with the plan `COMPILED`: the first of the first pair.
-    """
+    """Makes the runs, and writes what becomes of them into `pairs`; whatever ends them loses none
+    of those before. `first`: that of the first pair, made already with the plan `COMPILED`."""
     pairs.first_s = first.wall_s
     _note(pairs, "compiled", 0, first)
     try:
         for index in range(pairs.rounds):
             compiled = partial(_run, pairs, "compiled", index) if index else lambda: first
             trials = in_turns(index, compiled, partial(_run, pairs, "eager", index))
-            pairs.trials.append(trials)
-            pairs.made.append(ArmPair(*map(_arm, trials)))
+            arms = (
+                arm_of(each.observed.timeline, whole=not each.timed_out)
+                if each.observed is not None
+                else Arm({}, whole=False)
+                for each in trials
+            )
+            pairs.made.append(ArmPair(*arms))
             if problem := problem_of(pairs.made[-1]):
                 raise Stop(problem)
             if trials[1].timed_out:
@@ -76,11 +88,7 @@ def run_pairs(pairs: Pairs, first: Trial) -> None:
 
 
 def _run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int) -> Trial:
-    """One run of a pair.
-
-    Raises:
-        Stop: there is no budget for it, it failed, or it was interrupted.
-    """
+    """One run of a pair; Stop where it cannot be made, fails, or is interrupted."""
     plan, limit_s = COMPILED, None
     if arm == "eager":
         plan, limit_s = EAGER, EAGER_TIMES * pairs.first_s + EAGER_EXTRA_S
@@ -100,15 +108,9 @@ def _run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int) -> Trial:
 def make_run(
     pairs: Pairs, name: str, what: str, plan: TrialPlan, limit_s: float | None, room_s: float
 ) -> Trial:
-    """The next run of the command, within its budget and the user's time limit.
-
-    Args:
-        pairs: the runs so far.
-        name: of its files.
-        what: what it is, for the user.
-        plan: what happens in it.
-        limit_s: seconds that it may take; None: as many as it needs.
-        room_s: seconds that the budget must have left for it.
+    """The next run of the command, within its budget and the user's time limit. `name` is that of
+    its files, `what` it is, for the user; it may take `limit_s`, if that is given, and the budget
+    must have `room_s` left for it.
 
     Raises:
         Stop: it has not.
@@ -123,21 +125,89 @@ def make_run(
     return pairs.run(name, what, plan, limit_s)
 
 
-def _arm(trial: Trial) -> Arm:
-    if trial.observed is None:
-        return Arm({}, whole=False)
-    return arm_of(trial.observed.timeline, whole=not trial.timed_out)
-
-
 def _note(pairs: Pairs, arm: Literal["compiled", "eager"], index: int, trial: Trial) -> None:
-    wall_s, steps = None, None
-    if trial.observed is not None:
-        wall_s, steps = trial.wall_s, trial.observed.receipt.steps
-    count = steps.count if steps is not None else 0
+    seen = trial.observed
+    steps = seen.receipt.steps if seen is not None else None
+    count, wall_s = steps.count if steps is not None else 0, trial.wall_s if seen else None
     record = ArmRecord(arm=arm, pair=index, wall_s=wall_s, steps=count, problem=trial.problem)
     pairs.records.append(record)
 
 
-def folder_of(run_dir: str) -> str:
-    """Where the runs after the first are, in the directory of the first."""
-    return os.path.join(run_dir, FOLDER)
+# --- the runs that compare numbers ---------------------------------------------------------------
+
+SAME_RANDOM = SettingChange("torch._inductor.config", "fallback_random", value=True)
+"""Inductor draws the random numbers that eager draws, as in torch's own accuracy checks."""
+
+_LIMIT_TIMES, _LIMIT_EXTRA_S = 10.0, 120.0
+"""A run with eager calls beside the compiled ones may take so much longer than one without."""
+
+
+def compare_numbers(pairs: Pairs, *, bisect: bool = False) -> Numbers:
+    """Makes the runs, none for a command that was stopped. `bisect` narrows the first difference to
+    a frame and a layer."""
+    found = None
+    try:
+        beside = _timeline(pairs, "numbers, eager beside compiled", shadow=True)
+        once = numbers_of(beside)
+        if once.same is not False:
+            return once
+        found = confirmed(once, beside, _timeline(pairs, "numbers, compiled alone", shadow=False))
+        if not bisect or not found.differences:
+            return found
+        narrowed = _narrowed(pairs, beside, found.differences[0])
+    except (Stop, CompilediagError) as error:
+        narrowed = NarrowedRecord(layer=None, problem=str(error))
+    except KeyboardInterrupt:
+        pairs.interrupted = True
+        narrowed = NarrowedRecord(layer=None, problem="interrupted")
+    if found is None:
+        return not_compared(narrowed.problem or "")
+    return found._replace(section=msgspec.structs.replace(found.section, narrowed=narrowed))
+
+
+def _narrowed(pairs: Pairs, beside: Timeline, first: Difference) -> NarrowedRecord:
+    """Raises Stop where this torch has no such option, or no run can be made."""
+    # Resumed frames and those that it calls after a break are found among the others.
+    frame = (first.function.file, first.function.function.rpartition(".")[2])
+    is_own: dict[str, bool] = {}
+    for each in beside.compiles:
+        if each.process == first.process and (key := each.key.frame_id).isdigit():
+            is_own[key] = is_own.get(key, False) or frame == (each.frame.file, each.frame.function)
+
+    def differs_with(value: str) -> bool | None:
+        """The difference is there with other backends."""
+        override = SettingChange("torch._dynamo.config", "debug_backend_override", value)
+        trial = _trial(pairs, f"backends {value}", shadow=True, settings=(override,))
+        if trial.observed is None:
+            return None
+        applied = [x for x in trial.observed.timeline.trial_applied if x.change == override.label]
+        problem = next((each.problem for each in applied if each.problem), None)
+        if problem is not None or not applied:
+            raise Stop(
+                "this torch cannot compile single frames with another backend: "
+                f"{problem or 'torch._dynamo was not imported'}"
+            )
+        return None if trial.problem else still_differs(first, trial.observed.timeline)
+
+    own = [key for key, is_its in is_own.items() if is_its]
+    others = [key for key, is_its in is_own.items() if not is_its]
+    return narrowing(own, others, differs_with)
+
+
+def _timeline(pairs: Pairs, what: str, *, shadow: bool) -> Timeline:
+    trial = _trial(pairs, what, shadow=shadow)
+    if trial.observed is None or trial.problem:
+        raise Stop(f"the run that compares numbers failed: {why_not(trial)}")
+    return trial.observed.timeline
+
+
+def _trial(
+    pairs: Pairs, what: str, *, shadow: bool, settings: tuple[SettingChange, ...] = ()
+) -> Trial:
+    """One run; Stop where there is no budget for it, or it was interrupted."""
+    plan = TrialPlan(seed=SEED, shadow=shadow, settings=(SAME_RANDOM, *settings))
+    limit_s = _LIMIT_TIMES * pairs.first_s + _LIMIT_EXTRA_S
+    trial = make_run(pairs, what, what, plan, limit_s, pairs.first_s)
+    if trial.interrupted:
+        raise Stop(f"interrupted in run {pairs.runs}")
+    return trial

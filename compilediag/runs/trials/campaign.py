@@ -1,4 +1,5 @@
-"""A campaign: the runs that show which changes remove which findings, and what they showed.
+"""A campaign: the runs that show which changes remove which findings, each within the budget and
+each set of changes once, and the certificates of changes that they give.
 
 The program as it is, once more without compiling, each change until one holds for its finding, what
 was refused alone on top of those, the chosen ones together, and the same once more. What is known
@@ -9,28 +10,195 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare, unstable
+from compilediag.fixes.certificate import judge, needs_float64
 from compilediag.fixes.observed import (
     Certificate,
     Listed,
     Observed,
     Result,
+    Subject,
     Tried,
     Without,
+    count_in,
     subject_of,
 )
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import Change, EditImpossible, by_file, located
+from compilediag.rules.changes import Change, EditImpossible, by_file, declared_by, located, plan_of
 from compilediag.rules.limits import sufficient
 from compilediag.rules.offers import changes_for
-from compilediag.runs.trials.one import Trial
-from compilediag.runs.trials.sources import listed
-from compilediag.runs.trials.state import Campaign, Stop
+from compilediag.rules.variables import joined
+from compilediag.runs.trials.one import SEED, Trial, Trials
+from compilediag.runs.trials.sources import labels_of, listed, source_changes
+from compilediag_harness.wire import SourceChange
+
+ROUNDS = 2
+"""Runs with all that is proved, unless the user wants more."""
+
+TIMEOUT_FACTOR, TIMEOUT_EXTRA_S = 4.0, 60.0
+"""A trial may take so many times as long as the program took as it is, and so much longer."""
+
+
+class Stop(Exception):
+    """No more runs: the message says why."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Campaign(Trials):
+    """A campaign in progress."""
+
+    receipt: Receipt
+    """Whose findings they are."""
+    wanted: tuple[FindingRecord, ...]
+    edits_first: bool = False
+    """Edits of the program are tried before what needs none."""
+    rounds: int = ROUNDS
+    notes: list[str] = field(default_factory=list[str])
+    """What was not done, and why."""
+    stopped: bool = False
+    baseline: Trial | None = None
+    """The program as it is."""
+    without: Without = field(init=False)
+    """What changes are judged by."""
+    precise: Observed | None = None
+    """Eager, with sampled calls in float64 too, once something depends on it."""
+    trials: dict[frozenset[Change], Trial] = field(default_factory=dict[frozenset[Change], Trial])
+    """The runs by what they had."""
+    tried: dict[str, dict[Change, tuple[Certificate, str]]] = field(
+        default_factory=dict[str, "dict[Change, tuple[Certificate, str]]"]
+    )
+    """Certificates and outputs, by the id of the finding, as the next three."""
+    subjects: dict[str, Subject] = field(default_factory=dict[str, Subject])
+    proved: dict[str, Change] = field(default_factory=dict[str, Change])
+    chosen: dict[str, tuple[Change, ...]] = field(default_factory=dict[str, "tuple[Change, ...]"])
+    """The change that holds for a finding, and those that it needs beside it."""
+    together: tuple[Change, ...] = ()
+    """The changes that were proved in one run."""
+
+    @property
+    def run_s(self) -> float:
+        """What a run takes; 0 before the first one."""
+        return self.baseline.wall_s if self.baseline is not None else 0.0
+
+    def came_again(self, finding: str) -> bool:
+        """The program has it in the run that changes are compared with."""
+        return count_in(self.subjects[finding], self.without.baseline.receipt) > 0
+
+    def open_findings(self) -> list[str]:
+        """Findings without a change that holds."""
+        wanted = (each.id for each in self.wanted if each.id not in self.chosen)
+        return [each for each in wanted if self.came_again(each)]
+
+    def chosen_changes(self) -> tuple[Change, ...]:
+        """All that the findings need, each once."""
+        return tuple(dict.fromkeys(change for group in self.chosen.values() for change in group))
+
+    def worth_another_run(self, finding: str) -> list[Change]:
+        """Those that are worth a run with others: they were applied, and the answers were equal."""
+        return [
+            change
+            for change, (certificate, _) in self.tried.get(finding, {}).items()
+            if all(x.passed for x in certificate.points if x.name in ("applied", "answers"))
+        ]
+
+    def keep(self, finding: str, change: Change, found: Certificate, last: Trial) -> None:
+        """Writes down what a change did for a finding."""
+        self.tried.setdefault(finding, {})[change] = found, last.output
+
+    def edited_files(self, changes: Iterable[Change]) -> tuple[SourceChange, ...]:
+        """The files of the program as the changes edit them.
+
+        Raises:
+            EditImpossible: a file is not what ran any more.
+        """
+        digests = self.receipt.header.provenance.source_sha256
+        return source_changes((edit for change in changes for edit in change.edits), digests)
+
+    def trial_of(self, name: str, changes: Sequence[Change]) -> Trial:
+        """The run with these changes, which is made once."""
+        key = frozenset(changes)
+        if key not in self.trials:
+            self.trials[key] = self.make_trial(name, changes)
+        return self.trials[key]
+
+    def make_trial(
+        self,
+        name: str,
+        changes: Sequence[Change] = (),
+        *,
+        stance: str | None = None,
+        reference: bool = False,
+    ) -> Trial:
+        """One run.
+
+        Raises:
+            Stop: there is no budget for it, or it was interrupted.
+        """
+        spent = time.monotonic() - self.started
+        if self.budget_s is not None and spent + self.run_s > self.budget_s:
+            raise Stop(
+                f"the budget of {self.budget_s:g} s has no room for another run, which takes about "
+                f"{self.run_s:.0f} s: not every change was tried"
+            )
+        edits = self.edited_files(changes)
+        variables = joined(pair for change in changes for pair in change.variables)
+        limit = self.program.options.timeout_s
+        if limit is None and self.run_s:
+            limit = TIMEOUT_FACTOR * self.run_s + TIMEOUT_EXTRA_S
+        plan = plan_of(changes, seed=SEED, stance=stance)
+        plan = replace(plan, sources=edits, reference=reference)
+        trial = self.run(name, name, plan, limit, variables)
+        if trial.interrupted:
+            raise Stop(f"interrupted in run {self.runs}: what was not tried by then is left out")
+        return trial
+
+    def judged(
+        self,
+        finding: str,
+        trials: Sequence[Trial],
+        changes: Sequence[Change],
+        others: Sequence[Change] = (),
+    ) -> Certificate:
+        """The certificate of changes for a finding, in runs that may have others too."""
+        before = self.without.baseline
+        seen = [
+            trial.observed
+            or Observed(before.receipt, before.timeline, trial.problem or "it left no receipt")
+            for trial in trials
+        ]
+        labels = [label for change in changes for label in change.labels]
+        labels += labels_of(edit for change in changes for edit in change.edits)
+        declared = declared_by(changes, others)
+
+        def certificate() -> Certificate:
+            known = replace(self.without, precise=self.precise)
+            subject = self.subjects[finding]
+            return judge(subject, known, seen, labels=labels, declared=declared)
+
+        found = certificate()
+        if self.precise is None and needs_float64(found, self.without, seen, declared):
+            name = "eager, with calls in float64"
+            trial = self.make_trial(name, stance="force_eager", reference=True)
+            # Where it does not run, the eager run without references.
+            self.precise = self.without.reference if trial.problem else trial.observed
+            return certificate()
+        return found
+
+    def refusal(self, runs: Sequence[Trial], changes: Sequence[Change]) -> str | None:
+        """Why runs with changes prove not all findings that these are for; None where they do."""
+        for finding, group in self.chosen.items():
+            if {*group} <= {*changes}:
+                certificate = self.judged(finding, runs, group, changes)
+                if not certificate.holds:
+                    return f"finding {finding[1:]} is refused: {certificate.reason}"
+        return None
+
 
 _NO_TIME = "the budget left no time to try more changes together"
 
@@ -52,33 +220,29 @@ def editable_files(campaign: Campaign) -> list[str]:
 
 
 def run_campaign(campaign: Campaign, baseline: Trial | None = None) -> tuple[Result, ...]:
-    """Makes the runs; an exception of ours or Ctrl-C ends them and loses nothing.
-
-    Args:
-        campaign: the program and its findings; what becomes of it is written into it.
-        baseline: the program as it is, where that run was made already.
+    """Makes the runs, and writes what becomes of them into the campaign; an exception of ours or
+    Ctrl-C ends them and loses nothing. `baseline`: the program as it is, if that was run already.
     """
+    note = None
     try:
         _run(campaign, baseline)
     except Stop as why:
-        campaign.notes.append(str(why))
-        campaign.stopped = True
+        note = str(why)
     except KeyboardInterrupt:
-        campaign.notes.append("interrupted: what was not tried by then is left out")
-        campaign.stopped = campaign.interrupted = True
+        note = "interrupted: what was not tried by then is left out"
+        campaign.interrupted = True
     except CompilediagError as error:
-        campaign.notes.append(f"no more runs: {error}")
+        note = f"no more runs: {error}"
+    if note is not None:
+        campaign.notes.append(note)
         campaign.stopped = True
     found = candidates_by_finding(campaign.receipt, campaign.wanted)
     return tuple(_result(campaign, each, found[each.id]) for each in campaign.wanted)
 
 
 def _run(campaign: Campaign, given: Trial | None) -> None:
-    candidates = {
-        finding: each.possible
-        for finding, each in candidates_by_finding(campaign.receipt, campaign.wanted).items()
-    }
-    if not any(candidates.values()):
+    candidates = candidates_by_finding(campaign.receipt, campaign.wanted)
+    if not any(each.possible for each in candidates.values()):
         return
     baseline = campaign.baseline = given or campaign.make_trial("the program as it is")
     if baseline.observed is None or baseline.problem:
@@ -93,7 +257,7 @@ def _run(campaign: Campaign, given: Trial | None) -> None:
     campaign.subjects = {each.id: subject_of(each, campaign.receipt) for each in campaign.wanted}
     functions = [item.function for item in baseline.observed.timeline.invocations]
     for finding in campaign.wanted:
-        changes = [located(change, functions) for change in candidates[finding.id]]
+        changes = [located(change, functions) for change in candidates[finding.id].possible]
         if campaign.edits_first:
             # But for other sizes, which come when nothing makes those of the program do.
             changes.sort(key=lambda change: (change.pads is not None, not change.edits))
@@ -131,11 +295,11 @@ def _without(campaign: Campaign, baseline: Observed) -> Without:
 def _result(campaign: Campaign, finding: FindingRecord, found: Listed) -> Result:
     key, tried = finding.id, list[Tried]()
     # The findings whose changes its own needs too.
-    needed = campaign.beside.get(key, ())
-    beside = tuple(x for x, change in campaign.chosen.items() if x != key and change in needed)
+    own, *needed = campaign.chosen.get(key, (None,))
+    beside = tuple(x for x, group in campaign.chosen.items() if x != key and group[0] in needed)
     for change, (certificate, output) in campaign.tried.get(key, {}).items():
         proved = campaign.proved.get(key) == change and certificate.holds
-        with_others = beside if campaign.chosen.get(key) == change else ()
+        with_others = beside if change == own else ()
         tried.append(Tried(change, certificate, proved, output, with_others))
     return Result(finding, tuple(tried), found)
 
@@ -148,7 +312,7 @@ def confirm(campaign: Campaign) -> None:
             campaign.together = chosen
             return
         campaign.notes.append("the changes do not go together: each is proved alone")
-    for group in dict.fromkeys(map(frozenset, campaign.changes_by_finding().values())):
+    for group in dict.fromkeys(map(frozenset, campaign.chosen.values())):
         changes = tuple(change for change in chosen if change in group)
         name = f"again: {'; '.join(change.line for change in changes)}"
         again = range(max(1, campaign.rounds - 1))
@@ -166,7 +330,7 @@ def _confirm_together(campaign: Campaign, chosen: tuple[Change, ...]) -> bool:
     if (why := campaign.refusal(runs, chosen)) is not None:
         campaign.notes.append(f"with all changes together {why}")
         return False
-    only_here = any({*group} == {*chosen} for group in campaign.changes_by_finding().values())
+    only_here = any({*group} == {*chosen} for group in campaign.chosen.values())
     again = range(max(campaign.rounds - 1, int(only_here)))
     runs += [campaign.make_trial(f"{name}, again", chosen) for _ in again]
     return _prove(campaign, runs, chosen)
@@ -177,7 +341,7 @@ def _prove(campaign: Campaign, runs: Sequence[Trial], changes: Sequence[Change])
     hold."""
     every = len(changes) > 1 and {*changes} == {*campaign.chosen_changes()}
     found: dict[str, tuple[Certificate, Trial]] = {}
-    for finding, group in campaign.changes_by_finding().items():
+    for finding, group in campaign.chosen.items():
         if {*group} == {*changes} or (every and {*group} <= {*changes}):
             first = campaign.trials[frozenset(group)]
             seen = [first, *(run for run in runs if run is not first)]
@@ -185,9 +349,10 @@ def _prove(campaign: Campaign, runs: Sequence[Trial], changes: Sequence[Change])
     holds = all(certificate.holds for certificate, _ in found.values())
     for finding, (certificate, last) in found.items():
         if holds or not every:
-            campaign.keep(finding, campaign.chosen[finding], certificate, last)
+            change = campaign.chosen[finding][0]
+            campaign.keep(finding, change, certificate, last)
             if certificate.holds and certificate.runs > 1:
-                campaign.proved[finding] = campaign.chosen[finding]
+                campaign.proved[finding] = change
     return holds
 
 
@@ -256,8 +421,7 @@ def _judge_open(campaign: Campaign, changes: tuple[Change, ...]) -> bool:
         return False
     for finding, certificate in held.items():
         change = (*own[finding], *added, *changes)[0]
-        campaign.chosen[finding] = change
-        campaign.beside[finding] = tuple(each for each in changes if each != change)
+        campaign.chosen[finding] = (change, *(each for each in changes if each != change))
         campaign.keep(finding, change, certificate, trial)
     return bool(held)
 
@@ -284,5 +448,5 @@ def try_each(campaign: Campaign, finding: str, candidates: Sequence[Change]) -> 
         if tried in candidates or certificate.holds:
             campaign.keep(finding, change, certificate, trial)
         if certificate.holds:
-            campaign.chosen[finding] = change
+            campaign.chosen[finding] = (change,)
             return

@@ -18,9 +18,9 @@ from compilediag.fixes.certificate import results_in
 from compilediag.fixes.observed import Observed
 from compilediag.rules.changes import plan_of
 from compilediag.rules.variables import added
+from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program, caches, run
-from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import TrialPlan, clip
 
@@ -85,16 +85,9 @@ class Trials:
         self.runs += 1
         text = f"run {self.runs}: {what}"
         self.announce(text)
+        of_run = (self.runs, name, plan, variables or {}, limit_s)
         with WorkProgress(stage=text, silent=self.quiet):
-            trial = run_trial(
-                self.program,
-                self.runs,
-                name,
-                plan,
-                variables or {},
-                limit_s,
-                keep_caches=self.keep_caches,
-            )
+            trial = run_trial(self.program, *of_run, keep_caches=self.keep_caches)
         self.interrupted = self.interrupted or trial.interrupted
         return trial
 
@@ -167,15 +160,9 @@ def first_run(
     *,
     keep_caches: bool = False,
 ) -> tuple[Outcome, Trial]:
-    """Runs the program as it is, and leaves a receipt.
-
-    Args:
-        words: TARGET and everything after it.
-        options: how to run it.
-        environ: its environment.
-        plan: what is recorded of it; its answers by default.
-        below: name of the folder of what it printed, in that of the run.
-        keep_caches: the caches of the environment, not empty ones.
+    """Runs the program as it is, and leaves a receipt. `plan`: what is recorded of it, its answers
+    by default; `below`: the folder of what it printed, in that of the run; `keep_caches`: it has
+    the caches of the environment, not empty ones.
 
     Raises:
         UsageError: it was not started.

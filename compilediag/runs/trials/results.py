@@ -26,9 +26,9 @@ from compilediag.receipt.schema.compiles import (
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change, EditImpossible
 from compilediag.rules.variables import export_line, joined
+from compilediag.runs.trials.campaign import Campaign
 from compilediag.runs.trials.one import SEED
 from compilediag.runs.trials.sources import as_patch
-from compilediag.runs.trials.state import Campaign
 
 
 class TriedRecord(ProofRecord, frozen=True, kw_only=True):
@@ -190,9 +190,7 @@ def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
                 candidates=len(item.listed.possible),
                 impossible=item.listed.impossible,
                 tried=tried,
-                next=f"compilediag fix {number} --apply"
-                if edited
-                else f"compilediag explain {number}",
+                next=f"compilediag {f'fix {number} --apply' if edited else f'explain {number}'}",
             )
         )
     return builtins_of(
@@ -245,8 +243,7 @@ def patch_of(campaign: Campaign, change: Change) -> str | None:
 def environment_lines(campaign: Campaign) -> list[str]:
     """The proved variables as lines for a shell; of several changes only where they were proved
     together."""
-    chosen = campaign.together
-    pairs = [pair for change in chosen for pair in change.variables]
+    pairs = [pair for change in campaign.together for pair in change.variables]
     return [export_line(*pair) for pair in joined(pairs).items()]
 
 

@@ -63,11 +63,8 @@ def _worded(change: Change, digests: Mapping[str, str]) -> Change:
 
 
 def source_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[SourceChange, ...]:
-    """The text of each file with its edits; the files stay as they are.
-
-    Args:
-        edits: of any files.
-        digests: SHA-256 of each file as it ran: lines were recorded then.
+    """The text of each file with its edits; the files stay as they are. `digests`: SHA-256 of each
+    file as it ran, since lines were recorded then.
 
     Raises:
         EditImpossible: a file cannot be read, is not what ran any more, or has not what an edit is

@@ -5,41 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from msgspec import Struct, convert
-from msgspec.structs import asdict
-
 from compilediag._version import __version__
-from compilediag.compare.changes import CountChange
-from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.compare.gate.judgement import Judgement
 from compilediag.json_document import Document, builtins_of
 from compilediag.views.style import RenderOptions
 
 SCHEMA = "compilediag.judgement"
-
-
-class ItemRecord(Item, frozen=True, kw_only=True):
-    """An item with what stays the same after lines have moved."""
-
-    fingerprint: str  # pyright: ignore[reportIncompatibleMethodOverride] - the same, written down
-
-
-class JudgementRecord(Struct, frozen=True, kw_only=True):
-    """One receipt, judged; the fields of `Judgement`, and its answers."""
-
-    lane: str
-    passed: bool
-    judged: bool
-    receipt_id: str
-    verdict: str | None
-    baseline: str | None
-    limits: tuple[str, ...]
-    strict: bool
-    require_proved_fix: bool
-    counts: tuple[CountChange, ...]
-    failures: tuple[ItemRecord, ...]
-    improvements: tuple[ItemRecord, ...]
-    known: tuple[ItemRecord, ...]
-    notices: tuple[str, ...]
 
 
 class JudgementDocument(Document, frozen=True, kw_only=True):
@@ -48,7 +19,7 @@ class JudgementDocument(Document, frozen=True, kw_only=True):
     compilediag: str
     passed: bool
     judged: bool
-    judgements: tuple[JudgementRecord, ...]
+    judgements: tuple[Judgement, ...]
 
 
 def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
@@ -58,18 +29,6 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
         compilediag=__version__,
         passed=bool(judgements) and all(item.passed for item in judgements),
         judged=bool(judgements) and all(item.judged for item in judgements),
-        judgements=tuple(map(_record_of, judgements)),
+        judgements=tuple(judgements),
     )
     return json.dumps(builtins_of(document), indent=1) + "\n"
-
-
-def _record_of(judgement: Judgement) -> JudgementRecord:
-    answers = {"passed": judgement.passed, "judged": judgement.judged}
-    lists: dict[str, tuple[Item, ...]] = {
-        name: getattr(judgement, name) for name in ("failures", "improvements", "known")
-    }
-    records = {
-        name: [ItemRecord(**asdict(item), fingerprint=item.fingerprint) for item in items]
-        for name, items in lists.items()
-    }
-    return convert({**asdict(judgement), **records, **answers}, JudgementRecord)

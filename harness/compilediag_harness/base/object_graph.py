@@ -9,7 +9,7 @@ import sys
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -32,6 +32,17 @@ _OF_FUNCTIONS = frozenset({"__closure__", "__code__", "__defaults__", "__kwdefau
 _OF_METHODS = frozenset({"__func__", "__self__"})
 
 
+def frames_from(
+    frame: types.FrameType | None, most: int = sys.maxsize
+) -> Iterator[types.FrameType]:
+    """The calls in progress from a frame outwards, at most so many."""
+    for _ in range(most):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
 class Hop(NamedTuple):
     """One step from a value to what it holds."""
 
@@ -44,28 +55,24 @@ def read(hop: Hop, value: Any) -> Any:
     """What one hop leads to; `MISSING` where that cannot be read safely."""
     if value is MISSING:
         return MISSING
+    kind = class_of(value)
     try:
         if hop.kind == "attribute":
             return _attribute(value, hop.name)
         if hop.kind == "type":
-            return class_of(value)
-        return _item(hop, value)
+            return kind
+        if issubclass(kind, _dict):
+            if hop.kind == "item":
+                return _dict.get(value, hop.name, MISSING)
+            values: Any = islice(_dict.values(value), hop.name, None)
+            return next(values, MISSING)
+        if kind is types.MappingProxyType:  # the names of a class
+            return value.get(hop.name, MISSING)
+        for base in _sequences:
+            if issubclass(kind, base) and type(hop.name) is int:
+                return base.__getitem__(value, hop.name)
     except Exception:
         return MISSING
-
-
-def _item(hop: Hop, value: Any) -> Any:
-    kind = class_of(value)
-    if issubclass(kind, _dict):
-        if hop.kind == "item":
-            return _dict.get(value, hop.name, MISSING)
-        values: Any = islice(_dict.values(value), hop.name, None)
-        return next(values, MISSING)
-    if kind is types.MappingProxyType:  # the names of a class
-        return value.get(hop.name, MISSING)
-    for base in _sequences:
-        if issubclass(kind, base) and type(hop.name) is int:
-            return base.__getitem__(value, hop.name)
     return MISSING
 
 

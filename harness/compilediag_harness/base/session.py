@@ -16,26 +16,12 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from compilediag_harness.base import process_options
 from compilediag_harness.wire import Event, FaultOccurred, clip
 
-
-class TrialPart(Protocol):
-    """A trial that this process is part of, from when the program imports torch."""
-
-    def torch_imported(self, session: Session, torch: Any) -> None:
-        """Changes what the plan says, and looks at the answers from now on."""
-        ...
-
-    def finish(self) -> None:
-        """Emits what is held when the process ends."""
-        ...
-
-    def uninstall(self) -> None:
-        """Looks at nothing any more."""
-        ...
+Fields = ParamSpec("Fields")
 
 
 WATCHED_AFTER_COMPILE = 8
@@ -67,7 +53,8 @@ class Session:
         """File for torch's compile logs; None where nothing is kept (`watch()`)."""
         self.trace_folder: str | None = None
         """Where torch's trace lies if the run switched it on; None where nothing is kept."""
-        self.trial: TrialPart | None = None
+        self.trial: Any = None
+        """The trial (`trials/trial.py`) that this process is part of; mostly None."""
         self.failure: str | None = None
         """Text of the exception that ends the process; known only when it ends."""
         self.compiled_in_step = False
@@ -101,6 +88,15 @@ class Session:
         except Exception:
             self.records_dropped += 1
 
+    def record(
+        self,
+        kind: Callable[Concatenate[float, int, Fields], Event],
+        *args: Fields.args,
+        **kwargs: Fields.kwargs,
+    ) -> None:
+        """Emits an event of this moment and of the step in progress, with these other fields."""
+        self.emit(kind(self.now(), self.step, *args, **kwargs))
+
     def end_step(self) -> None:
         """Closes the step in progress and opens the next: `steps.py` alone calls this."""
         finished, compiled = self.step, self.compiled_in_step
@@ -114,7 +110,6 @@ class Session:
                 self.fault("step listener", error)
 
     def charge(self, seconds: float) -> None:
-        """Adds to the measured cost of our own code."""
         self.collector_s += seconds
 
     @contextlib.contextmanager
@@ -203,7 +198,6 @@ class SessionSinks(Generic[Sink]):
         self.all = tuple(sink for sink in self.all if sink.session is not session)
 
     def discard(self) -> None:
-        """Drops what is not written, of every session."""
         for sink in self.all:
             sink.discard()
 

@@ -16,12 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import (
-    MISSING,
-    cached_by_code,
-    file_of,
-    plain_attribute,
-)
+from compilediag_harness.base.object_graph import MISSING, cached_by_code, file_of, plain_attribute
 from compilediag_harness.blame import guard_sources, source_locations, writers
 from compilediag_harness.blame.user_calls import locals_of
 from compilediag_harness.blame.writes_in_source import dotted, statements
@@ -80,7 +75,6 @@ class _Call:
 
     @functools.cached_property
     def at(self) -> UserCall:
-        """Its place and text."""
         code, text = self._inside, clip(ast.unparse(self._node), _TEXT_CHARS)
         return UserCall(code.co_filename, self._node.lineno, code.co_name, text)
 
@@ -204,9 +198,7 @@ def _loop_around(code: types.CodeType, line: int) -> range:
 
 def _is_in(writer: Location, code: types.CodeType) -> bool:
     """Whether the line is one of this very function."""
-    if writer.file != code.co_filename:
-        return False
-    return writer.line in _lines_of(code)
+    return writer.file == code.co_filename and writer.line in _lines_of(code)
 
 
 @cached_by_code

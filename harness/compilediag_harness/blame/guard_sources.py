@@ -18,6 +18,7 @@ from compilediag_harness.base.object_graph import MISSING, TABLES, Hop, WeakById
 _ROOT = re.compile(r"(?:dict\(|type\(|list\(|dict\.keys\(|dict\.__getitem__\()*L\['(\w+)'\]")
 _CELL = re.compile(r"^(?P<function>.*)\.__closure__\[(?P<index>\d+)\]\.cell_contents", re.DOTALL)
 _MEMBER = re.compile(r"(?:hasattr\(.*, |___dict_contains\()'([^']{1,200})'", re.DOTALL)
+_KEY = re.compile(r"(?:contains\((?P<a>'[^']*'), |, (?P<b>'[^']*')\))")
 _MAX_CHARS = 4096
 
 
@@ -35,6 +36,14 @@ def evaluated(source: str, scope: Mapping[str, Any]) -> Any:
         return MISSING
 
 
+def parsed(text: str) -> ast.expr | None:
+    """An expression as a tree; None where it is none."""
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 # --- as hops, which are read without running code of the program ---------------------------------
 
 
@@ -50,25 +59,17 @@ class SourcePath(NamedTuple):
 @functools.lru_cache(maxsize=8192)
 def path_of(source: str) -> SourcePath | None:
     """The path of a source such as `L['self']._buffers['pe']`; None for what has another form."""
-    if len(source) > _MAX_CHARS:
-        return None
-    try:
-        node = ast.parse(source.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    node = parsed(source) if len(source) <= _MAX_CHARS else None
     hops: list[Hop] = []
-    while True:
-        step = _step(node)
-        if step is None:
-            return None
-        inner, hop = step
-        if isinstance(inner, ast.Name) and inner.id in ("L", "G"):
+    while node is not None and (step := _step(node)) is not None:
+        node, hop = step
+        if isinstance(node, ast.Name) and node.id in ("L", "G"):
             if hop is None or hop.kind != "item" or type(hop.name) is not str:
                 return None
-            return SourcePath(inner.id, hop.name, tuple(reversed(hops)))
+            return SourcePath(node.id, hop.name, tuple(reversed(hops)))
         if hop is not None:
             hops.append(hop)
-        node = inner
+    return None
 
 
 def _step(node: ast.expr) -> tuple[ast.expr, Hop | None] | None:
@@ -113,10 +114,7 @@ class LastHop(NamedTuple):
 def _last_hop(source: str) -> tuple[str, str, bool] | None:
     """(source of the holder, name or index read, whether it is an attribute) of `holder.name`,
     `holder._buffers['name']` or `holder[index]`."""
-    try:
-        node = ast.parse(source, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    node = parsed(source)
     # 2.7 writes an item of a dict `dict.__getitem__(holder, key)`.
     if isinstance(node, ast.Call) and len(node.args) == 2:
         return ast.unparse(node.args[0]), ast.unparse(node.args[1]), False
@@ -164,6 +162,12 @@ def member_of(text: str) -> str | None:
     """The attribute or key that a membership check tests."""
     found = _MEMBER.search(text)
     return found[1] if found else None
+
+
+def key_of(text: str) -> str | None:
+    """The key, in quotes, that a check of a dict or a set tests."""
+    found = _KEY.search(text)
+    return found["a"] or found["b"] if found else None
 
 
 def root_name(source: str) -> str | None:

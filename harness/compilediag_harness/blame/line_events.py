@@ -8,7 +8,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from compilediag_harness.blame import source_locations
 
@@ -38,26 +38,12 @@ def own_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
         frame = frame.f_back
 
 
-class LineListener(Protocol):
-    """Called in the thread that runs the line; none of it may raise."""
-
-    def entered(self, frame: types.FrameType) -> None:
-        """A function of the user's begins or goes on."""
-        ...
-
-    def line(self, frame: types.FrameType, line: int) -> None:
-        """It is about to run a line."""
-        ...
-
-    def left(self, frame: types.FrameType) -> None:
-        """It returns, yields or raises."""
-        ...
-
-
 class TraceFunction:
-    """By `sys.settrace`, of Python 3.10 and 3.11."""
+    """By `sys.settrace`, of Python 3.10 and 3.11. The listener is called in the thread that runs
+    the line: `entered(frame)` where a function of the user's begins or goes on, `line(frame, line)`
+    before it runs a line, `left(frame)` where it returns, yields or raises. It must not raise."""
 
-    def __init__(self, listener: LineListener) -> None:
+    def __init__(self, listener: Any) -> None:
         self._listener = listener
         self._function = self._called
         self._line = self._ran
@@ -100,7 +86,6 @@ class TraceFunction:
             threading.settrace(None)  # pyright: ignore[reportArgumentType] - as it was
 
     def close(self) -> None:
-        """Takes everything out."""
         self._closed = True
         self.stop()
         if sys.gettrace() is self._function:
@@ -128,10 +113,10 @@ class _Paused(threading.local):
 
 
 class Monitoring:
-    """By `sys.monitoring`, with a tool id of our own: other tools are not touched. Lines are
-    switched on for the code objects of the user's files alone."""
+    """The same by `sys.monitoring`, with a tool id of our own: other tools are not touched. Lines
+    are switched on for the code objects of the user's files alone."""
 
-    def __init__(self, listener: LineListener, monitoring: Any = None) -> None:
+    def __init__(self, listener: Any, monitoring: Any = None) -> None:
         self._listener = listener
         self._api: Any = getattr(sys, "monitoring", None) if monitoring is None else monitoring
         self._events: Any = self._api.events
@@ -169,12 +154,10 @@ class Monitoring:
         return True
 
     def pause(self) -> bool:
-        """As of `TraceFunction`."""
         self._paused.here = True
         return True
 
     def stop(self) -> None:
-        """As of `TraceFunction`."""
         if self._running:
             self._running = False
             self._api.set_events(self._tool, 0)
@@ -183,7 +166,6 @@ class Monitoring:
             self._followed.clear()
 
     def close(self) -> None:
-        """As of `TraceFunction`."""
         self.stop()
         if self._tool is not None:
             self._api.free_tool_id(self._tool)
@@ -213,11 +195,3 @@ class Monitoring:
         # A call that raises reports it whether it is followed or not.
         if not self._paused.here and code in self._followed:
             self._listener.left(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-
-
-LineEvents = TraceFunction | Monitoring
-
-
-def line_events(listener: LineListener) -> LineEvents:
-    """The way of this Python."""
-    return TraceFunction(listener) if sys.version_info < (3, 12) else Monitoring(listener)

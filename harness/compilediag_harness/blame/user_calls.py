@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.object_graph import MISSING, plain_attribute
 from compilediag_harness.base.session import Session
+from compilediag_harness.blame.guard_sources import parsed
 from compilediag_harness.blame.source_locations import is_ours, is_own_frame, is_torch
 from compilediag_harness.redaction.recognise import is_secret_name
 from compilediag_harness.torch_internals import torch_compiles
@@ -56,11 +57,21 @@ def user_call(
     found, between = _own_caller(frame, compiled)
     if found is None:
         return None
-    code, (text, tree) = found.f_code, _call_of(found)
+    code, file, line = found.f_code, found.f_code.co_filename, found.f_lineno
+    text = _running_segment(found) if HAS_POSITIONS else _only_call(file, line)
+    tree = None if text is None else _as_call(text)
+    if text is None or tree is None:  # the line alone where the call in it is not known
+        text = linecache.getline(file, line, found.f_globals).strip()
     shown, source = text, f"({text}\n)"
+    passed: list[_Passed] | None = None
+    if tree is not None and compiled is not None:
+        names = _Names(found)
+        if resumed_function(compiled.code.co_name) is None and all(map(_passes_on, between)):
+            passed = _bound(tree, compiled, names)
+        if passed is None or not _is_certain(tree, passed, names):
+            passed = _identical(tree, compiled, names)
     arguments: list[tuple[str, str]] = []
-    passed = () if tree is None or compiled is None else _passed(tree, found, compiled, between)
-    for parameter, expression, _ in passed[:_MAX_ARGUMENTS]:
+    for parameter, expression, _ in (passed or ())[:_MAX_ARGUMENTS]:
         # What is unpacked has no text of its own.
         written = ast.get_source_segment(source, expression) or ast.unparse(expression)
         # By the name of its parameter a literal may be a secret; a variable's name is none.
@@ -70,7 +81,7 @@ def user_call(
             arguments.append((parameter, clip(_on_one_line(written), _EXPRESSION_CHARS)))
     name = resumed_function(code.co_name) or code.co_name
     shown = clip(_on_one_line(shown), _TEXT_CHARS)
-    return UserCall(code.co_filename, found.f_lineno or 0, name, shown, tuple(arguments))
+    return UserCall(file, line or 0, name, shown, tuple(arguments))
 
 
 def locals_of(frame: types.FrameType) -> dict[str, Any]:
@@ -105,19 +116,6 @@ def _own_caller(
     return outer, between
 
 
-# --- the text of a call ----------------------------------------------------------------------
-
-
-def _call_of(frame: types.FrameType) -> tuple[str, ast.Call | None]:
-    """The text of a call and its tree; the line alone where the call in it is not known."""
-    file, line = frame.f_code.co_filename, frame.f_lineno
-    segment = _running_segment(frame) if HAS_POSITIONS else _only_call(file, line)
-    tree = None if segment is None else _as_call(segment)
-    if segment is None or tree is None:
-        return linecache.getline(file, line, frame.f_globals).strip(), None
-    return segment, tree
-
-
 def _running_segment(frame: types.FrameType) -> str | None:
     """Source of the instruction that runs; columns are counted in bytes."""
     code = frame.f_code
@@ -137,10 +135,7 @@ def _running_segment(frame: types.FrameType) -> str | None:
 
 @functools.lru_cache(maxsize=256)
 def _as_call(segment: str) -> ast.Call | None:
-    try:
-        found = ast.parse(f"({segment}\n)", mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    found = parsed(f"({segment}\n)")
     return found if isinstance(found, ast.Call) else None
 
 
@@ -167,9 +162,6 @@ def _on_one_line(text: str) -> str:
     return re.sub(r",? (?=[)\]}])", "", re.sub(r"(?<=[(\[{]) ", "", " ".join(lines)))
 
 
-# --- what it passes --------------------------------------------------------------------------
-
-
 class _Passed(NamedTuple):
     """An expression of a call and the parameter that position or keyword give it."""
 
@@ -187,21 +179,6 @@ def _holds_text(expression: ast.expr) -> bool:
         for node in ast.walk(expression)
         if id(node) not in keys
     )
-
-
-def _passed(
-    call: ast.Call,
-    caller: types.FrameType,
-    compiled: FrameBeingCompiled,
-    between: list[types.FrameType],
-) -> list[_Passed]:
-    """The parameters with the expressions passed for them."""
-    names = _Names(caller)
-    if resumed_function(compiled.code.co_name) is None and all(map(_passes_on, between)):
-        passed = _bound(call, compiled, names)
-        if passed is not None and _is_certain(call, passed, names):
-            return passed
-    return _identical(call, compiled, names)
 
 
 class _Names:
@@ -336,7 +313,9 @@ def _is_certain(call: ast.Call, passed: list[_Passed], names: _Names) -> bool:
         given = names.value(item.expression)
         if given is MISSING or item.value is MISSING:
             continue
-        if given is not item.value and not _is_equal_number_or_text(given, item.value):
+        # Constants of source text are other objects than those of its byte code.
+        plain = type(given) in (bool, int, float, str, bytes) and type(given) is type(item.value)
+        if given is not item.value and not (plain and given == item.value):
             return False
         confirmed = confirmed or not _is_shared(given)
     callee = names.value(call.func)
@@ -347,12 +326,6 @@ def _is_certain(call: ast.Call, passed: list[_Passed], names: _Names) -> bool:
     inner = callee if inner is MISSING else inner
     is_module = type(plain_attribute(callee, "_modules")) is dict
     return is_module or isinstance(inner, (types.FunctionType, types.MethodType))
-
-
-def _is_equal_number_or_text(given: object, got: object) -> bool:
-    """Constants of source text are other objects than those of its byte code."""
-    plain = type(given) in (bool, int, float, str, bytes)
-    return plain and type(given) is type(got) and given == got
 
 
 def _is_shared(value: Any) -> bool:
@@ -385,17 +358,12 @@ def entered(session: Session) -> tuple[UserCall | None, str]:
         found = user_call(torch_compiles.frame_being_compiled(), here)
         if found is None and (waiting := torch_compiles.frame_waiting_for_backward()) is not None:
             found = user_call(None, waiting)
-        return found, "" if found is not None else _thread(here)
+        if found is not None:
+            return found, ""
+        # A thread by its name and its first call, which `threading` itself does not count as.
+        while here.f_back is not None and here.f_back.f_code.co_filename != threading.__file__:
+            here = here.f_back
+        file = "/".join(here.f_code.co_filename.split(os.sep)[-2:])
+        where = f"{file}:{here.f_lineno} in {here.f_code.co_name}"
+        return None, f"thread {threading.current_thread().name} ({where})"
     return None, ""
-
-
-def _thread(frame: types.FrameType) -> str:
-    """A thread by its name and its first call, which `threading` itself does not count as."""
-    while frame.f_back is not None:
-        if frame.f_back.f_code.co_filename == threading.__file__:
-            break
-        frame = frame.f_back
-    code = frame.f_code
-    file = "/".join(code.co_filename.split(os.sep)[-2:])
-    where = f"{file}:{frame.f_lineno} in {code.co_name}"
-    return f"thread {threading.current_thread().name} ({where})"

@@ -46,7 +46,6 @@ class WatchedValue:
         self.changes: deque[Seen] | None = None
 
     def noticed(self, seen: Seen) -> None:
-        """Keeps a change."""
         if self.changes is None:
             self.changes = deque(maxlen=_KEPT_CHANGES)
         self.changes.append(seen)
@@ -100,7 +99,6 @@ class Watches:
             place = part
 
     def find(self, root: Any, hops: tuple[Hop, ...]) -> WatchedValue | None:
-        """The watched value at the end of these hops."""
         known = self._roots.get(id(root))
         place = known.place if known is not None and known.read() is root else None
         for hop in hops:
@@ -200,7 +198,12 @@ def text_of(look: Look) -> str:
             return clip(repr(facts[0]), _SHOWN_CHARS)
         return f"{kind.__name__} of {facts[0]} characters"
     if torch_guards.is_tensor_type(kind):
-        return _tensor_text(kind, facts)
+        if len(facts) < 4:
+            return f"{kind.__name__}{', requires_grad' if facts[0] else ''}"
+        requires_grad, dtype, shape, device = facts[:4]
+        parts = [f"Tensor {list(shape)} {dtype}"]
+        parts += [str(device)] if str(device) != "cpu" else []
+        return ", ".join([*parts, "requires_grad"] if requires_grad else parts)
     if kind is tuple and len(facts) == 1:
         return clip(repr(tuple(atom[1] for atom in facts[0])), _SHOWN_CHARS)
     if len(facts) >= 2 and type(facts[1]) is int:
@@ -211,16 +214,6 @@ def text_of(look: Look) -> str:
     if len(facts) >= 2:
         return clip(str(facts[1]), _SHOWN_CHARS)
     return f"{kind.__name__} object"
-
-
-def _tensor_text(kind: type[Any], facts: list[Any]) -> str:
-    if len(facts) < 4:
-        return f"{kind.__name__}{', requires_grad' if facts[0] else ''}"
-    requires_grad, dtype, shape, device = facts[:4]
-    parts = [f"Tensor {list(shape)} {dtype}"]
-    parts += [str(device)] if str(device) != "cpu" else []
-    parts += ["requires_grad"] if requires_grad else []
-    return ", ".join(parts)
 
 
 def differ(old: Look, new: Look, aspect: str | None) -> bool:

@@ -19,11 +19,7 @@ from compilediag_harness.base.process_options import WitnessPlan
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import guard_sources
 from compilediag_harness.blame.guard_sources import SourcePath, path_of
-from compilediag_harness.blame.line_events import (
-    LineEvents,
-    line_events,
-    own_frames,
-)
+from compilediag_harness.blame.line_events import Monitoring, TraceFunction, own_frames
 from compilediag_harness.blame.user_calls import locals_of
 from compilediag_harness.blame.watches import Look, Seen, WatchedValue, Watches, look_at, text_of
 from compilediag_harness.torch_internals import torch_api, torch_calls, torch_guards
@@ -42,7 +38,6 @@ deletes stays alive in them: reading them once more empties them."""
 _OF_TORCH = frozenset({"MODULE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "DUPLICATE_INPUT"})
 """Kinds of guards on what torch itself put there, or on what another guard is about."""
 _TENSOR_ASPECT = re.compile(r"\b(requires_grad|dtype|device|stride|size|rank)\b")
-_KEY = re.compile(r"(?:contains\((?P<a>'[^']*'), |, (?P<b>'[^']*')\))")
 
 
 class _Thread(threading.local):
@@ -78,12 +73,10 @@ class Witness:
         self._stopped: str | None = None
         self._stopped_step = 0
         self._forked = False
-        self._events: LineEvents = line_events(self)
+        self._events = TraceFunction(self) if sys.version_info < (3, 12) else Monitoring(self)
         if self._events.problem is not None:
             self._stop(self._events.problem)
         self._remove = torch_calls.on_every_call(self._call_begins, self._call_ended)
-
-    # --- what is watched ---------------------------------------------------------------------
 
     def guards_built(
         self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
@@ -94,25 +87,19 @@ class Witness:
         with self._lock, self._below():
             self._order += 1
             self._compiled.setdefault(code, {})[compile_id] = self._order
-            for source in self._sources(guards):
+            wanted, found = self._plan.sources, set[str]()
+            for guard in guards:
+                name = str(guard.name)
+                if not name or name.startswith("G['__builtins_dict"):
+                    continue
+                known = not wanted or name in wanted or f"{name}.__dict__" in wanted
+                if known and torch_guards.guard_kind(guard) not in _OF_TORCH:
+                    found.add(torch_guards.guarded_source(guard))
+            for source in found:
                 path = path_of(source)
                 root = None if path is None else self._root(path, code, scope)
-                if path is not None and root is not None:
+                if root is not None:
                     self._watches.add(*root)
-
-    def _sources(self, guards: Iterable[Any]) -> set[str]:
-        wanted = self._plan.sources
-        found: set[str] = set()
-        for guard in guards:
-            name = str(guard.name)
-            if not name or name.startswith("G['__builtins_dict"):
-                continue
-            kind = torch_guards.guard_kind(guard)
-            known = not wanted or name in wanted or f"{name}.__dict__" in wanted
-            if kind in _OF_TORCH or not known:
-                continue
-            found.add(torch_guards.guarded_source(guard))
-        return found
 
     def _root(
         self, path: SourcePath, code: types.CodeType, scope: dict[str, Any]
@@ -128,8 +115,6 @@ class Witness:
         cell = Hop("item", code.co_freevars.index(path.root))
         start = (Hop("attribute", "__closure__"), cell, Hop("attribute", "cell_contents"))
         return function, (*start, *path.hops)
-
-    # --- from one compiled call to the next --------------------------------------------------
 
     def _call_begins(self, key: int) -> None:
         if self._stopped is not None:
@@ -181,16 +166,14 @@ class Witness:
             self._thread.compiling = False
             self._thread.followed = self._events.resume()
 
-    # --- lines -------------------------------------------------------------------------------
-
     def entered(self, frame: types.FrameType) -> None:
-        """As of `LineListener`: what changed was changed by the line that called it."""
+        """What changed was changed by the line that called it."""
         if self._stopped is None:
             self._look(_stack(frame.f_back, None))
             self._thread.lines[id(frame)] = frame.f_lineno
 
     def line(self, frame: types.FrameType, line: int) -> None:
-        """As of `LineListener`: what changed was changed by the line before."""
+        """What changed was changed by the line before."""
         if self._stopped is not None:
             return
         self._lines += 1
@@ -203,11 +186,8 @@ class Witness:
             self._stop(f"after {MAX_SECONDS:g} seconds of looking at values")
 
     def left(self, frame: types.FrameType) -> None:
-        """As of `LineListener`."""
         if self._stopped is None:
             self._look(None, frame, self._thread.lines.pop(id(frame), None))
-
-    # --- looking -----------------------------------------------------------------------------
 
     def _look(
         self,
@@ -264,8 +244,6 @@ class Witness:
         before.pop(here, None)
         return before == others
 
-    # --- what was seen -----------------------------------------------------------------------
-
     def change_of(
         self, leaf: torch_guards.Leaf, text: str, compile_id: str, scope: dict[str, Any], code: Any
     ) -> ValueChange | None:
@@ -313,8 +291,6 @@ class Witness:
                 return value, "presence"
         return self._watches.find(root[0], hops), aspect
 
-    # --- ending ------------------------------------------------------------------------------
-
     def _stop(self, reason: str) -> None:
         self._stopped, self._stopped_step = reason, self._session.step
         self._events.close()
@@ -330,7 +306,6 @@ class Witness:
         self._events.close()
 
     def uninstall(self) -> None:
-        """Follows nothing any more."""
         self._events.close()
         self._remove()
 
@@ -376,8 +351,8 @@ def _mode_look(value: Any) -> Look:
 def _aspect(kind: str, text: str) -> str | None:
     """What of a value a guard is about, as `values.differ` names it."""
     if kind in ("DICT_CONTAINS", "SET_CONTAINS"):
-        found = _KEY.search(text)
-        return f"key {found['a'] or found['b']}" if found else None
+        key = guard_sources.key_of(text)
+        return f"key {key}" if key else None
     if kind in ("DICT_LENGTH", "LENGTH_CHECK"):
         return "length"
     if kind == "TENSOR_MATCH":

@@ -13,15 +13,15 @@ import contextlib
 import dis
 import functools
 import gc
+import re
 import sys
 import types
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import cached_by_code, plain_attribute
+from compilediag_harness.base.object_graph import cached_by_code, frames_from, plain_attribute
 from compilediag_harness.blame import source_locations
-from compilediag_harness.blame.reached_by_name import Reach
 from compilediag_harness.blame.user_calls import locals_of
 from compilediag_harness.blame.writes_in_source import attribute_stores, mutation_line
 from compilediag_harness.wire import Location
@@ -35,6 +35,121 @@ _known_writes: dict[tuple[int, str], tuple[weakref.ref[Any], tuple[Location, ...
 _known_cells: dict[tuple[int, types.CodeType], tuple[Location, ...]] = {}
 """Results by (id of the cell, code that closes over it): finding them walks the whole heap. An id
 that is used again belongs to a cell of the same code, which has the same writers."""
+
+
+# --- which functions may run ---------------------------------------------------------------------
+
+# A library's base classes have methods that write an attribute and that this program never calls
+# (`_load_from_state_dict`, `offload`). A name is reached where the program's own code or a call in
+# progress has it, or a function of the same package whose name is reached. That is more than what
+# runs, never less, but for what another package calls by a name of its own.
+
+_PACKAGE = re.compile(r".*[/\\\\](?:site|dist)-packages[/\\\\][^/\\\\]+")
+_IMPLIED = frozenset({
+    *("forward", "__call__", "__enter__", "__exit__", "__iter__", "__next__", "__getitem__"),
+    *("__setitem__", "__len__", "__bool__", "__add__", "__iadd__", "__setattr__", "__getattr__"),
+})  # fmt: skip
+"""Methods that run without being named."""
+_MAX_CALLS = 200
+
+
+class Reach:
+    """What names lead to at one moment: looked up once for all false guards of a recompile."""
+
+    def __init__(self) -> None:
+        self._reached: dict[str, frozenset[str]] = {}
+        """By package."""
+
+    def may_run(self, writer: Location) -> bool:
+        """Whether names lead to the function; always for code that is not in an installed
+        package."""
+        package = _PACKAGE.match(writer.file)
+        if package is None or source_locations.is_own(writer.file):
+            return True
+        folder = package[0]
+        if folder not in self._reached:
+            modules = [names for file, names in self.modules if file.startswith(folder)]
+            index = _indices.get(folder)
+            if index is None or index.modules != len(modules):  # more of it may be loaded by now
+                index = _indices[folder] = _Index(modules)
+            names = index.reached(self._first.intersection(index.codes))
+            self._reached[folder] = self._first | names
+        return writer.function.rpartition(".")[2] in self._reached[folder]
+
+    @functools.cached_property
+    def modules(self) -> list[tuple[str, dict[str, Any]]]:
+        """File and names of each module that is loaded."""
+        return list(source_locations.loaded_modules())
+
+    @functools.cached_property
+    def own_modules(self) -> list[dict[str, Any]]:
+        return [names for file, names in self.modules if source_locations.is_own(file)]
+
+    @functools.cached_property
+    def _first(self) -> frozenset[str]:
+        """The names in the program's own code and in the calls in progress."""
+        own = (value for names in self.own_modules for value in list(names.values()))
+        running = (frame.f_code for frame in frames_from(sys._getframe(1), _MAX_CALLS))  # pyright: ignore[reportPrivateUsage]
+        codes = [code for code in running if not source_locations.is_torch(code.co_filename)]
+        codes = [code for code in codes if not source_locations.is_ours(code.co_filename)]
+        return _IMPLIED.union(*map(_names, (*codes, *_codes_of(own))))
+
+
+class _Index:
+    """The functions of a package by name."""
+
+    def __init__(self, modules: list[dict[str, Any]]) -> None:
+        self.modules = len(modules)
+        self.codes: dict[str, list[types.CodeType]] = {}
+        # Most members of a module are those of other modules of its package. Another thread may add
+        # one meanwhile.
+        members = {id(value): value for names in modules for value in list(names.values())}
+        for code in _codes_of(members.values()):
+            self.codes.setdefault(code.co_name, []).append(code)
+        self.reached = functools.lru_cache(maxsize=8)(self._reached)
+
+    def _reached(self, first: frozenset[str]) -> frozenset[str]:
+        """The names in these functions, and in those that have such a name."""
+        found, waiting = set(first), set(first)
+        while waiting:
+            codes = (code for name in waiting for code in self.codes[name])
+            new = set[str]().union(*map(_names_in, codes)) - found
+            found |= new
+            waiting = new & self.codes.keys()
+        return frozenset(found)
+
+
+_indices: dict[str, _Index] = {}
+"""By package."""
+
+
+def _codes_of(members: Iterable[object]) -> Iterator[types.CodeType]:
+    """The functions of a module and the methods of its classes, properties included."""
+    for member in members:
+        # Not `isinstance`: it asks an object for its class, and torch has some that warn then.
+        is_class = issubclass(type(member), type)
+        held = list(vars(cast(type, member)).values()) if is_class else [member]
+        for value in held:
+            parts = (value.fget, value.fset) if type(value) is property else (value,)
+            for part in parts:
+                wrapped = type(part) in (staticmethod, classmethod)
+                function: Any = cast("Any", part).__func__ if wrapped else part
+                for _ in range(8):
+                    if type(function) is not types.FunctionType:
+                        break
+                    yield function.__code__
+                    function = function.__dict__.get("__wrapped__")
+
+
+def _names_in(code: types.CodeType) -> frozenset[str]:
+    """What a function reads or calls by name, functions inside it included; a function that it
+    defines is a variable of it."""
+    inner = (item for item in code.co_consts if isinstance(item, types.CodeType))
+    own = (*code.co_names, *code.co_varnames, *code.co_cellvars)
+    return frozenset(own).union(*map(_names, inner))
+
+
+_names = cached_by_code(_names_in)
 
 
 def writers_of_cell(cell: Any, code: types.CodeType) -> tuple[Location, ...]:
@@ -225,7 +340,7 @@ def _writes_of_program(
                 places = attribute_stores(function.__code__, name)
                 stores += (_Store(base, line, function, owner) for base, line in places)
     owners = frozenset(store.owner for store in stores if store.owner is not None)
-    instances = _heap.instances_of(owners) if owners else []
+    instances = _instances_of(owners) if owners else []
     found = _unique(
         Location(store.function.__code__.co_filename, store.line, store.function.__qualname__)
         for store in stores
@@ -249,61 +364,50 @@ def _assigned_by(store: _Store, instances: Iterable[object]) -> Iterator[object]
         yield _led_to(store.base, store.function.__globals__, {})
 
 
-class _Heap:
-    """Instances of classes of the program, of which no list is kept: each pass over the heap takes
-    0.1 s of CPU time for a million objects, so there is one for the same classes in each analysis,
-    and none after `_MAX_SCANNED` objects."""
-
-    def __init__(self) -> None:
-        self._scanned = 0
-        self.found: dict[frozenset[type], list[weakref.ref[Any]]] = {}
-
-    def instances_of(self, owners: frozenset[type]) -> list[object]:
-        """Those that can be referenced weakly; no check of a class's own is called."""
-        if owners not in self.found:
-            references = self.found[owners] = list[weakref.ref[Any]]()
-            things = gc.get_objects() if self._scanned < _MAX_SCANNED else []
-            self._scanned += len(things)
-            kinds: dict[type[Any], bool] = {}
-            for thing in things:
-                kind = cast("type[Any]", type(thing))
-                if kind not in kinds:
-                    kinds[kind] = not owners.isdisjoint(kind.__mro__)
-                if kinds[kind]:
-                    with contextlib.suppress(TypeError):
-                        references.append(weakref.ref(thing))
-        return [thing for ref in self.found[owners] if (thing := ref()) is not None]
+_scanned = 0
+_instances: dict[frozenset[type], list[weakref.ref[Any]]] = {}
+"""Of classes of the program, of which no list is kept: each pass over the heap takes 0.1 s of CPU
+time for a million objects, so there is one for the same classes in each analysis, and none after
+`_MAX_SCANNED` objects."""
 
 
-_heap = _Heap()
+def _instances_of(owners: frozenset[type]) -> list[object]:
+    """Those that can be referenced weakly; no check of a class's own is called."""
+    global _scanned
+    if owners not in _instances:
+        references = _instances[owners] = list[weakref.ref[Any]]()
+        things = gc.get_objects() if _scanned < _MAX_SCANNED else []
+        _scanned += len(things)
+        kinds: dict[type[Any], bool] = {}
+        for thing in things:
+            kind = cast("type[Any]", type(thing))
+            if kind not in kinds:
+                kinds[kind] = not owners.isdisjoint(kind.__mro__)
+            if kinds[kind]:
+                with contextlib.suppress(TypeError):
+                    references.append(weakref.ref(thing))
+    return [thing for ref in _instances[owners] if (thing := ref()) is not None]
 
 
 def new_session() -> None:
     """What was found in an earlier session is forgotten."""
-    global _heap
-    _heap = _Heap()
-    _known_cells.clear()
-    _known_writes.clear()
+    global _scanned
+    _scanned = 0
+    for found in (_instances, _known_cells, _known_writes):
+        found.clear()
 
 
 def new_analysis() -> None:
     """Another recompile is looked at: instances may have been made since the last one."""
-    _heap.found.clear()
-
-
-# --- calls in progress -----------------------------------------------------------------------
+    _instances.clear()
 
 
 def calls_in_progress() -> Iterator[types.FrameType]:
     """The calls in progress in this thread that are not torch's, innermost first."""
-    frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    for _ in range(_MAX_FRAMES):
-        if frame is None:
-            return
+    for frame in frames_from(sys._getframe(1), _MAX_FRAMES):  # pyright: ignore[reportPrivateUsage]
         file = frame.f_code.co_filename
         if not source_locations.is_library(file) and not source_locations.is_ours(file):
             yield frame
-        frame = frame.f_back
 
 
 # --- byte code -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ tensors. What follows from it holds for the whole graph. Costs nothing but while
 
 from __future__ import annotations
 
+import os
 import types
 import weakref
 from collections import Counter
@@ -18,8 +19,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.user_calls import entered
 from compilediag_harness.collectors.memory import Resident, resident
-from compilediag_harness.collectors.recompiles import RecompileCollector
-from compilediag_harness.torch_internals import torch_compiles, torch_sizes
+from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.torch_internals.torch_names import loaded
 from compilediag_harness.wire import (
@@ -67,7 +67,7 @@ class SizeGuardCollector:
         self._env: Any = None
         """Weak reference to what the export in progress knows of sizes: an export has no id."""
 
-    def added(self, env: Any, condition: torch_sizes.SizeCondition) -> None:
+    def added(self, env: Any, condition: torch_compiles.SizeCondition) -> None:
         """torch guards a condition; never raises."""
         with self._session.shielded("size condition"):
             attempt = self._attempt(env)
@@ -101,17 +101,8 @@ class SizeGuardCollector:
         """An attempt to compile ended: its conditions are reported."""
         attempt = self._attempts.pop(compile_id, None)
         if attempt is not None and attempt.guards:
-            session = self._session
-            session.emit(
-                SizesGuarded(
-                    session.now(),
-                    session.step,
-                    compile_id,
-                    session.epoch,
-                    tuple(attempt.guards),
-                    attempt.left_out,
-                )
-            )
+            epoch, guards = self._session.epoch, tuple(attempt.guards)
+            self._session.record(SizesGuarded, compile_id, epoch, guards, attempt.left_out)
 
     def finish(self) -> None:
         """Reports what has no end: exports, and a compile that ended the program."""
@@ -123,7 +114,7 @@ class SizeGuardCollector:
         if not compile_id and (self._env is None or self._env() is not env):
             self.ended("")
             self._env = weakref.ref(env)
-        number = torch_sizes.current_attempt()
+        number = torch_compiles.current_attempt()
         attempt = self._attempts.get(compile_id)
         if attempt is None or attempt.number != number:
             # A restart traces anew: what the attempt before laid down does not hold.
@@ -133,7 +124,7 @@ class SizeGuardCollector:
         return attempt
 
 
-def _lines_of(condition: torch_sizes.SizeCondition) -> list[Location]:
+def _lines_of(condition: torch_compiles.SizeCondition) -> list[Location]:
     """The traced code. `torch.export` runs it instead: there it is what is no part of torch among
     the calls in progress. The calls below a compiled function are not about its sizes."""
     if condition.traced or torch_compiles.current_compile_id():
@@ -148,12 +139,9 @@ def _lines_of(condition: torch_sizes.SizeCondition) -> list[Location]:
 
 
 def _until_traced(frames: Iterable[tuple[types.CodeType, int]]) -> Iterable[str]:
-    name_of_step, file_of_step = _TRACED_FROM
     for code, _ in frames:
         name, file = code.co_name, code.co_filename
-        if name == name_of_step and file.endswith(file_of_step):
-            return
-        if not source_locations.is_torch(file):
+        if (name, os.path.basename(file)) == _TRACED_FROM or not source_locations.is_torch(file):
             return
         yield name
         if name == OPERATION:
@@ -162,16 +150,9 @@ def _until_traced(frames: Iterable[tuple[types.CodeType, int]]) -> Iterable[str]
 
 FEWEST = 4
 """Fewer blocks save too little to be worth another way of compiling."""
-
 WORTH_S = 1.0
 """Modules are looked at for compiles that took longer: counting takes a thousandth of that."""
-
-MAX_MODULES = 20_000
-
-MAX_VALUES = 200
-
-_MAX_OPEN = 256
-
+MAX_MODULES, MAX_VALUES, _MAX_OPEN = 20_000, 200, 256
 _RECORDING = "CUDAGRAPH_RECORDING"
 _REASON_CHARS = 2048
 _CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
@@ -203,23 +184,20 @@ class _Row(NamedTuple):
 class CompileCollector:
     """Turns metrics rows, start callbacks and resets into events."""
 
-    def __init__(
-        self,
-        session: Session,
-        recompiles: RecompileCollector,
-        sizes: SizeGuardCollector,
-        phases: PhaseTimes,
-    ) -> None:
+    def __init__(self, session: Session, sizes: SizeGuardCollector) -> None:
         self._session = session
-        self._recompiles = recompiles
         self._sizes = sizes
-        self._phases = phases
+        self.phases = PhaseTimes()
         self._entered: dict[str, tuple[UserCall | None, str]] = {}
         """Of compiles that began, by compile id."""
         self._before: dict[str, Resident] = {}
         """Host memory when they began. Those that torch does not announce, because another is in
         progress, have no record."""
         self.rows = 0
+        self.phases_seen = False
+        """Whether torch's timing reaches `phases`."""
+        self._own_s: dict[str, float] = {}
+        """Our own seconds inside a compile in progress, by compile id; taken out of its cost."""
 
     def started(self, trigger: str, compile_id: str) -> None:
         """A compile began (live view only: nothing is counted from it)."""
@@ -232,17 +210,8 @@ class CompileCollector:
             memory = resident()
             if memory is not None and len(self._before) < _MAX_OPEN:
                 self._before[compile_id] = memory
-        session.emit(
-            CompileStarted(
-                session.now(),
-                session.step,
-                trigger,
-                compile_id,
-                session.epoch,
-                source_locations.location_of(compiled.code) if compiled is not None else None,
-                *found,
-            )
-        )
+        where = source_locations.location_of(compiled.code) if compiled is not None else None
+        session.record(CompileStarted, trigger, compile_id, session.epoch, where, *found)
 
     def row(self, metrics: Any) -> None:
         """torch recorded a compile; never raises."""
@@ -257,18 +226,13 @@ class CompileCollector:
             after = resident() if before is not None else None
             if before is None or after is None:
                 return
-            session.emit(
-                CompileMemoryRead(
-                    t=session.now(),
-                    step=session.step,
-                    compile_id=made.compile_id,
-                    epoch=session.epoch,
-                    forward=made.forward,
-                    before=before.now,
-                    after=after.now,
-                    peak_before=before.peak,
-                    peak_after=after.peak,
-                )
+            session.record(
+                CompileMemoryRead,
+                *(made.compile_id, session.epoch, made.forward),
+                before=before.now,
+                after=after.now,
+                peak_before=before.peak,
+                peak_after=after.peak,
             )
 
     def reset(self) -> None:
@@ -276,15 +240,14 @@ class CompileCollector:
         # Invariant: a compile id is unique within an epoch only.
         session = self._session
         session.epoch += 1
-        for by_id in (self._entered, self._before, self._recompiles.analysis_s):
+        for by_id in (self._entered, self._before, self._own_s):
             by_id.clear()
-        session.emit(DynamoReset(session.now(), session.step, session.epoch))
+        session.record(DynamoReset, session.epoch)
 
     def leave_out(self, compile_id: str, seconds: float) -> None:
         """Time of our own inside a compile in progress: it is no part of its cost."""
-        spent = self._recompiles.analysis_s
-        spent[compile_id] = spent.get(compile_id, 0.0) + seconds
-        self._phases.leave_out(seconds)
+        self._own_s[compile_id] = self._own_s.get(compile_id, 0.0) + seconds
+        self.phases.leave_out(seconds)
 
     def _compiled(self, metrics: Any) -> Compiled:
         row = _Row(metrics)
@@ -297,9 +260,10 @@ class CompileCollector:
         else:  # a lazily compiled backward has only its duration
             seconds = row.seconds("duration_us") or 0.0
         # Our own analysis of a recompile lies within torch's times.
-        seconds -= self._recompiles.analysis_s.pop(compile_id, 0.0)
+        seconds -= self._own_s.pop(compile_id, 0.0)
         compiled = torch_compiles.frame_being_compiled() if seconds >= WORTH_S else None
-        timed, reason = self._phases.take(), row.field("recompile_reason")
+        timed = self.phases.take() if self.phases_seen else None
+        reason = row.field("recompile_reason")
         restarts = row.field("restart_reasons") or ()
         return Compiled(
             t=session.now(),

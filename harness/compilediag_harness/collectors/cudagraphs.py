@@ -7,12 +7,12 @@ it knows whether another one does. Replays are added up by compile id and writte
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 from compilediag_harness.base.session import BATCH_S, Session
 from compilediag_harness.blame.user_calls import entered
 from compilediag_harness.torch_internals import torch_cudagraphs
-from compilediag_harness.torch_internals.torch_cudagraphs import Recording
 from compilediag_harness.wire import CudagraphRecorded, CudagraphsRan
 
 MAX_RECORDED = 4096
@@ -22,7 +22,8 @@ _RECORDINGS, _REPLAYS, _WARMUPS = range(3)
 
 
 class CudagraphCollector:
-    """Watches the CUDA graphs of this process for one session."""
+    """Watches the CUDA graphs of this process for one session, from when torch's trees have been
+    imported."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -33,22 +34,14 @@ class CudagraphCollector:
         self._left = MAX_RECORDED
         self._written = 0.0
         self._skips_before = torch_cudagraphs.skips() or 0
-        self._remove: torch_cudagraphs.Remover | None = None
-        self._lost: str | None = None
-
-    def install(self) -> None:
-        """Starts watching; call it when torch's trees have been imported."""
         self._remove = torch_cudagraphs.listen(self)
-        if self._remove is None:
-            self._lost = "this torch has no CUDA-graph trees that we know"
 
     def uninstall(self) -> None:
-        """Stops watching."""
         if self._remove is not None:
             self._remove()
 
-    def recorded(self, recording: Recording) -> None:
-        """A graph was recorded."""
+    def recorded(self, recording: CudagraphRecorded) -> None:
+        """A graph was recorded; time, step and epoch are not in it."""
         session = self._session
         with session.shielded("CUDA-graph recording"):
             with self._lock:
@@ -59,19 +52,19 @@ class CudagraphCollector:
             if report:
                 entered_at, entered_from = entered(session)
                 session.emit(
-                    CudagraphRecorded(
-                        session.now(),
-                        session.step,
-                        session.epoch,
-                        thread=threading.get_ident(),
+                    replace(
+                        recording,
+                        t=session.now(),
+                        step=session.step,
+                        epoch=session.epoch,
                         entered_at=entered_at,
                         entered_from=entered_from,
-                        **recording._asdict(),
                     )
                 )
 
     def ran(self, key: tuple[int, int], compile_id: object, *, replay: bool) -> None:
-        """A graph was replayed, or a function ran to warm up."""
+        """A graph was replayed, or a function ran without its graph to warm up. `key`: the tree and
+        the function; `str(compile_id)` is its text."""
         with self._lock:
             known = self._ids.get(key)
             if known is None:
@@ -79,14 +72,12 @@ class CudagraphCollector:
             self._count(known, _REPLAYS if replay else _WARMUPS)
 
     def fault(self, where: str, error: BaseException) -> None:
-        """We failed."""
         self._session.fault(where, error)
 
     def _count(self, compile_id: str, what: int) -> None:
         self._counts.setdefault(compile_id, [0, 0, 0])[what] += 1
 
     def step_ended(self, _step: int, _compiled: bool) -> None:
-        """Writes a batch that is due."""
         if self._counts and self._session.now() - self._written >= BATCH_S:
             self._write()
 
@@ -99,7 +90,7 @@ class CudagraphCollector:
             skips=skips - before if skips is not None and known else None,
             live_graphs=torch_cudagraphs.live_graphs(),
             pool_bytes=torch_cudagraphs.pool_bytes(),
-            lost=self._lost,
+            lost=None if self._remove else "this torch has no CUDA-graph trees that we know",
         )
 
     def _write(self, **totals: Any) -> None:

@@ -11,12 +11,12 @@ import re
 import types
 from collections import Counter
 from collections.abc import Set, Sized
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import Any, cast
 
 from compilediag_harness.base.object_graph import MISSING
 from compilediag_harness.blame import guard_sources, source_locations, writers
-from compilediag_harness.blame.reached_by_name import Reach
+from compilediag_harness.blame.writers import Reach
 from compilediag_harness.blame.writes_in_source import branches_on, store_beside_read
 from compilediag_harness.collectors import guard_facts, leaf_checks
 from compilediag_harness.collectors.guard_facts import Baselines
@@ -31,9 +31,6 @@ from compilediag_harness.wire import (
     ValueChange,
     clip,
 )
-
-if TYPE_CHECKING:
-    from compilediag_harness.blame.witness import Witness
 
 MAX_GUARDS, MAX_OF_A_KIND = 128, 32
 """False guards described of one entry, and of one kind of leaf: where thousands of tensors changed
@@ -50,22 +47,16 @@ _CONSTANTS = {"TRUE_MATCH": "True", "FALSE_MATCH": "False", "NONE_MATCH": "None"
 _SINGLETONS = {id(True): "True", id(False): "False", id(None): "None"}
 
 
-@dataclass(frozen=True, slots=True)
-class GuardValues:
-    """Whose guards they are: the code object, and what is known of its compiles."""
-
-    code: types.CodeType
-    baselines: Baselines
-    witness: Witness | None = None
-    reach: Reach = field(default_factory=Reach)
-
-
 def described(
-    examined: Examined, given: GuardValues, accepted: Set[str] | None = None
+    examined: Examined,
+    code: types.CodeType,
+    baselines: Baselines,
+    reach: Reach,
+    accepted: Set[str] | None = None,
 ) -> EntryDiff:
-    """The false guards of one cache entry. `accepted`: the subjects whose present value another
-    entry accepts; None where that is not known."""
-    entry = _Entry(examined, given)
+    """The false guards of one cache entry of `code`. `accepted`: the subjects whose present value
+    another entry accepts; None where that is not known."""
+    entry = _Entry(examined, code, baselines, reach)
     of_kind: Counter[str] = Counter()
     guards: list[FalseGuard] = []
     chosen = 0
@@ -90,19 +81,19 @@ def described(
 class _Entry:
     """A cache entry with false guards, and what was noted when it was compiled."""
 
-    def __init__(self, examined: Examined, given: GuardValues) -> None:
+    def __init__(
+        self, examined: Examined, code: types.CodeType, baselines: Baselines, reach: Reach
+    ) -> None:
         self.compile_id = str(examined.entry.compile_id)
-        self._given, self._scope, self._values = given, examined.scope, examined.values
-        self._baseline = baseline = given.baselines.of(given.code, self.compile_id)
-        self._compiled = writers.CompiledCode(
-            given.code, examined.scope, baseline.functions, given.reach
-        )
+        self._scope, self._values, self._baselines = examined.scope, examined.values, baselines
+        self._baseline = baseline = baselines.of(code, self.compile_id)
+        self._compiled = writers.CompiledCode(code, examined.scope, baseline.functions, reach)
 
     def describe(self, leaf: torch_guards.Leaf) -> list[FalseGuard]:
         """One, or one for each thing that differs about a tensor."""
         leaf = self._with_number(leaf)
-        given, scope = self._given, self._scope
-        value, tensor_type = self._values.get(leaf.source, MISSING), given.baselines.tensor_type
+        scope, tensor_type = self._scope, self._baselines.tensor_type
+        value = self._values.get(leaf.source, MISSING)
         parts = leaf.parts or [""]  # read once: torch makes them anew each time
         text = expression_of(parts[0])
         differences: tuple[leaf_checks.Mismatch, ...] = ()
@@ -116,8 +107,12 @@ class _Entry:
         expected, actual = _compared(leaf.kind, text, value, tensor_type)
         facts, user = GuardFacts(), self._user_line(leaf, parts[0])
         if value is not MISSING:
-            facts = guard_facts.facts_of(leaf, value, scope, given.code, self._baseline)
+            facts = guard_facts.facts_of(leaf, value, scope, self._compiled.code, self._baseline)
         found = self._writers(leaf, parts[0], value, user)
+        last, branched_on = _LAST_NAME.search(leaf.source), None
+        name = facts.free_variable or (None if last is None else last["name"])
+        if user is not None and name is not None and leaf.kind in _VALUE_LEAVES:
+            branched_on = branches_on(user.file, user.line, name)
         guard = FalseGuard(
             source=clip(leaf.source, 2048),
             leaf=leaf.kind,
@@ -130,7 +125,7 @@ class _Entry:
             writers=found,
             line_text=None if user is None else source_locations.text_of(user),
             own=self._own_line(leaf, user),
-            branched_on=_branched_on(leaf, facts, user),
+            branched_on=branched_on,
         )
         return [
             replace(
@@ -164,12 +159,12 @@ class _Entry:
             if is_absolute and not source_locations.is_library(named.file):
                 return named
         # 2.7 and 2.8 note the line that called the closure, not that in it that reads the variable.
-        closure_line = guard_facts.closure_line(leaf.source, self._scope, self._given.code)
+        closure_line = guard_facts.closure_line(leaf.source, self._scope, self._compiled.code)
         return closure_line or self._baseline.line_of(leaf) or named
 
     def _own_line(self, leaf: torch_guards.Leaf, user: Location | None) -> UserCall | None:
         """The program's own line that led to a line of a library, which was compiled with it."""
-        own = self._baseline.own_line_of(leaf)
+        own = self._baseline.line_of(leaf, own=True)
         if own is None or user is None or source_locations.is_own(user.file):
             return None
         return UserCall(own.file, own.line, own.function, source_locations.text_of(own) or "")
@@ -201,12 +196,12 @@ class _Entry:
     ) -> ValueChange | None:
         """How the value was seen to change; inside a compiled call by the one line that its source
         has for it in the functions that were compiled into it, if there is one."""
-        given = self._given
-        if given.witness is None:
+        code, witness = self._compiled.code, self._baselines.witness
+        if witness is None:
             return None
         if facts.inference_mode is not None:  # torch has no guard on it: the keys of tensors differ
             leaf, text = leaf._replace(kind="GLOBAL_STATE"), ": inference_mode"
-        change = given.witness.change_of(leaf, text, self.compile_id, self._scope, given.code)
+        change = witness.change_of(leaf, text, self.compile_id, self._scope, code)
         if change is None or not change.in_call:
             return change
         inlined = self._baseline.functions
@@ -217,13 +212,11 @@ class _Entry:
 @functools.lru_cache(1024)
 def _only_source(condition: str) -> str | None:
     """What a condition reads, where that is one path without calls."""
-    try:
-        tree = ast.parse(condition.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError):
+    tree = guard_sources.parsed(condition)
+    nodes = [] if tree is None else list(ast.walk(tree))
+    if any(isinstance(node, ast.Call) for node in nodes):
         return None
-    if any(isinstance(node, ast.Call) for node in ast.walk(tree)):
-        return None
-    paths = [node for node in ast.walk(tree) if isinstance(node, (ast.Subscript, ast.Attribute))]
+    paths = [node for node in nodes if isinstance(node, (ast.Subscript, ast.Attribute))]
     inner = {id(node.value) for node in paths}
     found = {ast.unparse(node) for node in paths if id(node) not in inner}
     return found.pop() if len(found) == 1 else None
@@ -232,14 +225,6 @@ def _only_source(condition: str) -> str | None:
 def expression_of(text: str) -> str:
     """A guard text without its trailing comments and padding."""
     return _COMMENT_START.split(text, maxsplit=1)[0].strip()
-
-
-def _branched_on(leaf: torch_guards.Leaf, facts: GuardFacts, user: Location | None) -> bool | None:
-    if user is None or leaf.kind not in _VALUE_LEAVES:
-        return None
-    found = _LAST_NAME.search(leaf.source)
-    name = facts.free_variable or (None if found is None else found["name"])
-    return None if name is None else branches_on(user.file, user.line, name)
 
 
 def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str | None, str | None]:
@@ -256,8 +241,7 @@ def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str 
         name = guard_sources.member_of(text) or "attribute"
         return f"'{name}' absent", f"'{name}' present"
     if kind in ("DICT_CONTAINS", "SET_CONTAINS"):
-        found = re.search(r"(?:contains\((?P<a>'[^']*'), |, (?P<b>'[^']*')\))", text)
-        key = (found["a"] or found["b"]) if found else "key"
+        key = guard_sources.key_of(text) or "key"
         absent, present = f"{key} absent", f"{key} present"
         return (absent, present) if text.startswith("not ") else (present, absent)
     actual = guard_facts.shown(value, tensor_type)

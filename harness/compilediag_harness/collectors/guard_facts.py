@@ -14,7 +14,7 @@ import types
 import weakref
 from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from compilediag_harness.base.object_graph import TABLES, WeakByIdentity, type_name
 from compilediag_harness.blame import source_locations, writers
@@ -27,6 +27,9 @@ from compilediag_harness.blame.guard_sources import (
 )
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import GuardFacts, Location, clip
+
+if TYPE_CHECKING:
+    from compilediag_harness.blame.witness import Witness
 
 _LinesByGuard = dict[tuple[str, str], Location]
 
@@ -66,13 +69,9 @@ class FactsAtCompile:
         if length is not None:
             self.lengths[source] = length
 
-    def line_of(self, leaf: torch_guards.Leaf) -> Location | None:
-        """The user's line of a guard, or of another one of its source."""
-        return self.lines.get((leaf.source, leaf.kind)) or self.lines.get((leaf.source, ""))
-
-    def own_line_of(self, leaf: torch_guards.Leaf) -> Location | None:
-        """The same of the program's own lines."""
-        lines = self.own_lines
+    def line_of(self, leaf: torch_guards.Leaf, *, own: bool = False) -> Location | None:
+        """The user's line of a guard, or of another one of its source; or the program's own."""
+        lines = self.own_lines if own else self.lines
         return lines.get((leaf.source, leaf.kind)) or lines.get((leaf.source, ""))
 
     def instance_changed(self, name: str | None, value: Any) -> bool | None:
@@ -91,10 +90,11 @@ def _unseen(code: types.CodeType) -> FactsAtCompile:
 
 
 class Baselines:
-    """All baselines of this process, by code object and compile id."""
+    """All baselines of this process, by code object and compile id; and who watches what they are
+    about, if anybody."""
 
-    def __init__(self, tensor_type: type) -> None:
-        self.tensor_type = tensor_type
+    def __init__(self, tensor_type: type, witness: Witness | None) -> None:
+        self.tensor_type, self.witness = tensor_type, witness
         self._by_code = WeakByIdentity[types.CodeType, dict[str, FactsAtCompile]]()
         self._fresh: list[weakref.ref[types.CodeType]] = []
         """Code objects compiled since `take_fresh`."""
@@ -102,7 +102,6 @@ class Baselines:
     def remember(
         self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
     ) -> None:
-        """Records one compile."""
         baseline = self._by_code.setdefault(code, {})[compile_id] = _unseen(code)
         baseline.inference_mode = torch_guards.inference_mode()
         for name, value in scope.items():
@@ -116,11 +115,9 @@ class Baselines:
         self._fresh.append(weakref.ref(code))
 
     def of(self, code: types.CodeType, compile_id: str) -> FactsAtCompile:
-        """The baseline of one cache entry."""
         return (self._by_code.get(code) or {}).get(compile_id) or _unseen(code)
 
     def newest(self, code: types.CodeType) -> FactsAtCompile | None:
-        """The baseline of the newest compile of `code`."""
         known = self._by_code.get(code)
         return list(known.values())[-1] if known else None
 

@@ -13,29 +13,21 @@ from __future__ import annotations
 
 import time
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from compilediag_harness.base.object_graph import WeakByIdentity
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
-from compilediag_harness.collectors.false_guards import GuardValues, described
+from compilediag_harness.blame.writers import Reach
+from compilediag_harness.collectors.false_guards import described
 from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.leaf_checks import LeafChecks
 from compilediag_harness.steps.disabled_calls import code_of
 from compilediag_harness.torch_internals import torch_api, torch_guards
-from compilediag_harness.wire import (
-    FalseGuard,
-    HazardsChecked,
-    HooksFound,
-    Location,
-    UnguardedChanged,
-)
-
-if TYPE_CHECKING:
-    from compilediag_harness.blame.witness import Witness
-
+from compilediag_harness.torch_internals.torch_api import is_disabled
+from compilediag_harness.wire import HazardsChecked, HooksFound, Location, UnguardedChanged
 
 BUDGET_S = 0.05
 """CPU seconds of all checks after one step: what is left out does not depend on the load."""
@@ -44,12 +36,9 @@ BUDGET_S = 0.05
 class HazardCollector:
     """Checks whether the newest cache entry of every freshly compiled frame still holds."""
 
-    def __init__(
-        self, session: Session, baselines: Baselines, witness: Witness | None = None
-    ) -> None:
+    def __init__(self, session: Session, baselines: Baselines) -> None:
         self._session = session
         self._baselines = baselines
-        self._witness = witness
         self._again: list[types.CodeType] = []
 
     def step_ended(self, step: int, compiled: bool) -> None:
@@ -84,8 +73,13 @@ class HazardCollector:
         examined = LeafChecks(f_locals, deadline).of(entries[0], lengths)
         if examined.checked == 0:
             return False  # a dead entry, as at the end of the process: nothing can be concluded
-        diff = described(examined, GuardValues(code, self._baselines, self._witness))
-        armed = tuple(guard for guard in diff.guards if _will_fail(guard))
+        diff = described(examined, code, self._baselines, Reach())
+        # Global modes and shapes of arguments are set again by the next call.
+        armed = tuple(
+            guard
+            for guard in diff.guards
+            if guard.source not in ("", "L", "G") and guard.leaf != "SHAPE"
+        )
         session.emit(
             HazardsChecked(
                 *(session.now(), step, where, armed, diff.checked, diff.unevaluated),
@@ -96,17 +90,8 @@ class HazardCollector:
         return bool(armed)
 
 
-def _will_fail(guard: FalseGuard) -> bool:
-    """Whether a guard that is false between calls will be false in the next one: global modes and
-    shapes of arguments are set again by then."""
-    return bool(guard.source) and guard.source not in ("L", "G") and guard.leaf != "SHAPE"
-
-
 _FORWARD = ("forward_hook", "forward_pre_hook")
-_MAX_HOOKS = 512
-
-
-_MAX_MODULES = 5000
+_MAX_HOOKS, _MAX_MODULES = 512, 5000
 
 
 @dataclass(slots=True)
@@ -140,11 +125,6 @@ class UnguardedCollector:
                 if isinstance(module, self._module_type):
                     self._snapshots[module] = self._take(module, code, deadline)
 
-    @property
-    def modules(self) -> list[Any]:
-        """The compiled modules that are still alive."""
-        return [root for root, _ in self._snapshots.items()]
-
     def step_ended(self, step: int, compiled: bool) -> None:
         """Looks at steps 1, 2, 4, 8... since that is when a late hook shows at little cost."""
         if step >= self._next_look:
@@ -152,7 +132,6 @@ class UnguardedCollector:
             self.look(step)
 
     def look(self, step: int) -> None:
-        """Compares every compiled module that is still alive."""
         deadline = time.thread_time() + BUDGET_S
         for root, before in self._snapshots.items():
             if time.thread_time() > deadline:
@@ -167,7 +146,7 @@ class UnguardedCollector:
         for count, (path, module) in enumerate(root.named_modules()):
             if count >= _MAX_MODULES or time.thread_time() > deadline:
                 break
-            snapshot.hooks[path] = torch_api.module_hooks(module)
+            snapshot.hooks[path] = torch_api.hook_counts(module)
             owners.update(module.__class__.__mro__)
         # Methods of classes are looked up at trace time: code that is swapped later never runs.
         for owner in owners:
@@ -175,7 +154,7 @@ class UnguardedCollector:
                 for name, value in vars(owner).items():
                     if isinstance(value, types.FunctionType):
                         snapshot.methods[owner, name] = value.__code__
-        snapshot.global_hooks = torch_api.global_forward_hooks()
+        snapshot.global_hooks = torch_api.hook_counts()
         return snapshot
 
     def _compare(self, root: Any, before: _Snapshot, step: int) -> None:
@@ -186,7 +165,7 @@ class UnguardedCollector:
                 continue
             # Only a module without hooks is unguarded: torch guards the hooks that were there.
             # Read from the registries, never called: the hooks are the program's.
-            for kind, none, some in zip(_FORWARD, had, torch_api.module_hooks(module), strict=True):
+            for kind, none, some in zip(_FORWARD, had, torch_api.hook_counts(module), strict=True):
                 if none == 0 and some > 0:
                     hook = next(iter(getattr(module, f"_{kind}s").values()))
                     code = getattr(hook, "__code__", None)
@@ -197,44 +176,36 @@ class UnguardedCollector:
             if now is not None and now is not code:
                 target = f"{owner.__name__}.{name}"
                 self._report("class_method", target, location_of(now), before, step)
-        if before.global_hooks == (0, 0) and any(torch_api.global_forward_hooks()):
+        if before.global_hooks == (0, 0) and any(torch_api.hook_counts()):
             self._report("global_forward_hook", "torch.nn.modules.module", None, before, step)
 
     def _report(
         self, what: str, target: str, where: Location | None, before: _Snapshot, step: int
     ) -> None:
-        if (what, target) in self._reported:
-            return
-        self._reported.add((what, target))
         session = self._session
-        session.emit(UnguardedChanged(session.now(), step, before.frame, what, target, where))
+        if (what, target) not in self._reported:
+            self._reported.add((what, target))
+            session.emit(UnguardedChanged(session.now(), step, before.frame, what, target, where))
 
-
-def hooks_of(roots: Iterable[Any], now: float) -> HooksFound | None:
-    """The hooks on compiled modules and their parameters; None where there is none."""
-    deadline = time.thread_time() + BUDGET_S
-    found: dict[tuple[str, str, Location, bool], None] = {}
-    seen: set[int] = set()
-    # A part of a compiled module may have been compiled by itself: it is listed under the whole.
-    for root in sorted(roots, key=lambda module: -sum(1 for _ in module.modules())):
-        for path, owner in (*root.named_modules(), *root.named_parameters()):
-            if id(owner) in seen:
-                continue
-            seen.add(id(owner))
-            if time.thread_time() > deadline or len(found) >= _MAX_HOOKS:
-                break
-            found.update(dict.fromkeys(_hooks_on(owner, path or type(root).__name__)))
-    if not found:
-        return None
-    kinds, targets, functions, disabled = zip(*found, strict=True)
-    return HooksFound(now, kinds, targets, functions, disabled)
-
-
-def _hooks_on(owner: Any, path: str) -> Iterator[tuple[str, str, Location, bool]]:
-    """Kind, path and function of each, and whether it is disabled."""
-    for kind, registry in torch_api.hook_registries(owner):
-        for hook in list(registry.values()):
-            code = code_of(hook)
-            if code is not None and not source_locations.is_library(code.co_filename):
-                where = source_locations.definition_of(code)
-                yield kind, path, where, torch_api.is_disabled(hook)
+    def report_hooks(self) -> None:
+        """The program's hooks on compiled modules and their parameters, if there are any."""
+        deadline = time.thread_time() + BUDGET_S
+        roots = [root for root, _ in self._snapshots.items()]
+        found: dict[tuple[str, str, Location, bool], None] = {}
+        seen: set[int] = set()
+        # A part of a compiled module may have been compiled by itself: it stands under the whole.
+        for root in sorted(roots, key=lambda module: -sum(1 for _ in module.modules())):
+            for path, owner in (*root.named_modules(), *root.named_parameters()):
+                if id(owner) in seen:
+                    continue
+                seen.add(id(owner))
+                if time.thread_time() > deadline or len(found) >= _MAX_HOOKS:
+                    break
+                hooks = ((k, h) for k, of in torch_api.hook_registries(owner) for h in of.values())
+                for kind, hook in list(hooks):
+                    code = code_of(hook)
+                    if code is not None and not source_locations.is_library(code.co_filename):
+                        where, disabled = source_locations.definition_of(code), is_disabled(hook)
+                        found[kind, path or type(root).__name__, where, disabled] = None
+        if found:
+            self._session.emit(HooksFound(self._session.now(), *zip(*found, strict=True)))

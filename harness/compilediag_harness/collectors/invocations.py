@@ -76,7 +76,6 @@ class ShapeReader:
         self._plain = (torch_module.Tensor, torch_module.nn.Parameter)
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Shapes:
-        """The shapes of the tensors of one call."""
         found: list[tuple[str, tuple[Any, ...]]] = []
         with self._without_torch_function():
             for value in args if len(args) <= MAX_ITEMS else args[:MAX_ITEMS]:
@@ -133,7 +132,6 @@ class Invocations(SessionSink):
         super().__init__(session)
         torch: Any = torch_names.loaded("torch")
         self._reader = ShapeReader(torch)
-        self._module_type: type = torch.nn.Module
         self._known: dict[int, tuple[int, Any]] = {}
         self._locations: list[Location] = []
         self._tensors: list[tuple[str, ...]] = []
@@ -150,7 +148,6 @@ class Invocations(SessionSink):
         self._order: list[tuple[int, float]] = []
 
     def called(self, key: int) -> None:
-        """An outermost compiled call begins in this thread."""
         try:
             call = torch_open_calls.called_with()
             if call is None:
@@ -237,9 +234,10 @@ class Invocations(SessionSink):
             reference = weakref.ref(it)
         except TypeError:
             reference = None
-        self._locations.append(defined_at(call.function, self._module_type))
+        runs = forward_of(call.function)
+        self._locations.append(definition_of(runs))
         # Its tensors by the parameters that they are passed to.
-        code = getattr(_code_of(call.function, self._module_type), "__code__", None)
+        code = getattr(runs, "__code__", None)
         bound = getattr(call.function, "__self__", None) is not None
         parameters = () if code is None else code.co_varnames[int(bound) : code.co_argcount]
         tensors: Shapes = ()
@@ -251,16 +249,11 @@ class Invocations(SessionSink):
         return index
 
 
-def defined_at(function: Any, module_type: type) -> Location:
-    """Where what a compiled call calls is defined: of a module its `forward`."""
-    return definition_of(_code_of(function, module_type))
-
-
-def _code_of(function: Any, module_type: type) -> Any:
-    owner: Any = getattr(function, "__self__", None)
-    if not isinstance(owner, module_type):
-        return function
-    return getattr(cast(Any, type(owner)), "forward", function)
+def forward_of(function: Any) -> Any:
+    """What a compiled call calls; of a module its `forward`. torch must be imported."""
+    owner, torch = getattr(function, "__self__", None), cast(Any, torch_names.loaded("torch"))
+    is_module = isinstance(owner, torch.nn.Module)
+    return getattr(cast(Any, type(owner)), "forward", function) if is_module else function
 
 
 sinks = SessionSinks(Invocations)

@@ -7,11 +7,15 @@ in a plain run. torch_logs.txt is written from the same calls.
 Each message and the whole of a process are bounded there: torch prints a line or more for every
 cache entry of a frame at each of its recompiles, which is quadratic where a limit was raised. What
 is left out is counted in the file itself.
+
+torch's structured trace loses its secrets before bytes reach the disk, where the run switched it
+on. A trace that the user switched on is the user's, and stays as torch writes it.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import logging
 import os
 import re
@@ -21,15 +25,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.blame.source_locations import location_of
 from compilediag_harness.blame.user_calls import entered
 from compilediag_harness.redaction import in_process
+from compilediag_harness.redaction.recognise import is_certainly_secret_name
+from compilediag_harness.redaction.walk import Walk
 from compilediag_harness.torch_internals import torch_compiles, torch_logs, torch_names
 from compilediag_harness.wire import (
     LINES_LEFT_OUT,
     LOG_OVER_LIMIT,
     FrameSkipped,
     GraphBroke,
-    Location,
     WarningSeen,
     clip,
 )
@@ -123,14 +129,10 @@ class LogCollector:
         return act
 
     def close(self) -> None:
-        """Closes torch_logs.txt."""
         if self._file is not None:
             self._file.close()
 
-    # --- what torch says ----------------------------------------------------------------------
-
     def recompiling(self, code: Any, reasons: Sequence[str]) -> None:
-        """torch compiles a frame again, for these reasons."""
         self._last_reason = reasons[0] if reasons else ""
         failed = textwrap.indent("\n".join(reasons), "    - ", lambda line: True)
         place = f"{code.co_name} in {code.co_filename}:{code.co_firstlineno}"
@@ -138,14 +140,13 @@ class LogCollector:
         self._write(_RECOMPILES, head + failed)
 
     def broke(self, head: str, stack: str) -> None:
-        """A graph break."""
         repeated = head in self._seen
         if not repeated:
             self._seen.add(head)
         text = clip(head, _REPEATED_CHARS) if repeated else clip(head + "\n" + stack)
         self._report_break(text, torch_compiles.current_compile_id(), _BREAKS, repeated=repeated)
 
-    def failed(self, code: Any, error: BaseException, message: str) -> None:
+    def failed(self, error: BaseException, code: Any) -> None:
         """Dynamo gives a frame up because of an error."""
         report = torch_logs.skip_report(error, code)
         if report is not None:
@@ -155,17 +156,13 @@ class LogCollector:
         self.skipped(code, reason)
 
     def skipped(self, code: Any, reason: str) -> None:
-        """Dynamo does not compile a frame."""
         is_module_of_torch = code.co_name == "forward" and _TORCH_MODULE.search(code.co_filename)
         if any(word in reason for word in _ORDINARY_SKIPS) and not is_module_of_torch:
             return  # of a module of torch's own it may be why nothing was compiled
-        session = self._session
-        where = Location(code.co_filename, code.co_firstlineno, code.co_name)
-        at = (session.now(), session.step)
-        session.emit(FrameSkipped(*at, where, clip(reason, 2048), *entered(session)))
+        session, where = self._session, location_of(code)
+        session.record(FrameSkipped, where, clip(reason, 2048), *entered(session))
 
     def without_cudagraph(self, message: str) -> None:
-        """Something runs without CUDA graphs."""
         self._warn(_CUDAGRAPHS, message)
 
     def limited(self, limit: str, value: Any) -> None:
@@ -180,21 +177,16 @@ class LogCollector:
         )
         self._warn(torch_names.CONVERT_FRAME, text)
 
-    # --- events and lines -----------------------------------------------------------------------
-
     def _report_break(
         self, text: str, compile_id: str, logger: str, *, repeated: bool = False
     ) -> None:
         self.break_records += 1
-        session = self._session
-        at = (session.now(), session.step)
-        session.emit(GraphBroke(*at, compile_id, session.epoch, text, repeated=repeated))
+        self._session.record(GraphBroke, compile_id, self._session.epoch, text, repeated=repeated)
         self._write(logger, text)
 
     def _warn(self, logger: str, text: str) -> None:
-        session, compile_id = self._session, torch_compiles.current_compile_id()
-        seen = WarningSeen(session.now(), session.step, compile_id, logger, clip(text, 4096))
-        session.emit(seen)
+        compile_id = torch_compiles.current_compile_id()
+        self._session.record(WarningSeen, compile_id, logger, clip(text, 4096))
         self._write(logger, text, logging.WARNING)
 
     def _write(self, logger: str, text: str, level: int = logging.DEBUG) -> None:
@@ -223,3 +215,75 @@ def shortened(record: logging.LogRecord) -> logging.LogRecord:
 
 def _encoded(text: str) -> bytes:
     return (text + "\n").encode("utf-8", "backslashreplace")
+
+
+FAULT = "trace redaction"
+"""Where a fault occurred after which the trace has to be cleaned when the run has ended."""
+
+
+class _TraceWalk(Walk):
+    """Over torch's metadata, in which hashes, paths and passes over graphs have names too."""
+
+    def text(self, text: str, key: str, *, secret: bool, all_of_it: bool) -> str:
+        hidden = all_of_it and not text.startswith("<redacted:")
+        return self.redactor.hidden(text) if hidden else self.redactor.text(text)
+
+    def other(self, item: Any, key: str, *, secret: bool, all_of_it: bool) -> Any:
+        return self.text(repr(item), key, secret=secret, all_of_it=all_of_it)
+
+
+class RedactedTrace(logging.Formatter):
+    """torch's formatter, on a copy of each record: other handlers get the record as it is."""
+
+    def __init__(self, formatter: logging.Formatter, session: Session) -> None:
+        super().__init__()
+        self.formatter = formatter
+        self._session = session
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of metadata and the lines of the payload; empty where that fails."""
+        try:
+            return self.formatter.format(redacted(record))
+        except Exception as error:  # it would reach the user's compile
+            self._session.fault(FAULT, error)
+            return ""
+
+
+def redacted(record: logging.LogRecord) -> logging.LogRecord:
+    """A record of torch's trace without secrets. Its payload's digest is that of what is written,
+    by which readers find a damaged log."""
+    metadata: Any = getattr(record, "metadata", None)
+    if not isinstance(metadata, dict):
+        return record
+    changed = copy.copy(record)
+    walk = _TraceWalk(in_process.redactor(), is_certainly_secret_name)
+    found: dict[str, Any] = walk.value(metadata)
+    payload: Any = getattr(record, "payload", None)
+    if isinstance(payload, str):
+        shown = in_process.text(payload)
+        if shown != payload and "has_payload" in found:
+            digest = hashlib.md5(shown.encode("utf-8", "replace"), usedforsecurity=False)
+            found["has_payload"] = digest.hexdigest()
+        payload = shown
+    vars(changed).update(metadata=found, payload=payload)
+    return changed
+
+
+def redact_trace(session: Session) -> None:
+    """Wraps the formatter of torch's trace, once; again after torch set its loggers up anew."""
+    folder = session.trace_folder
+    if folder is None:
+        return
+    handler = torch_logs.trace_handler(folder)
+    if handler is None:
+        if os.path.realpath(os.environ.get("TORCH_TRACE") or os.sep) == os.path.realpath(folder):
+            session.fault(FAULT, RuntimeError("torch's trace has no handler that is known"))
+    elif not isinstance(handler.formatter, RedactedTrace):
+        handler.setFormatter(RedactedTrace(handler.formatter, session))
+
+
+def leave_trace(session: Session) -> None:
+    """Puts torch's formatter back."""
+    handler = torch_logs.trace_handler(session.trace_folder) if session.trace_folder else None
+    if handler is not None and isinstance(handler.formatter, RedactedTrace):
+        handler.setFormatter(handler.formatter.formatter)

@@ -46,20 +46,14 @@ class DeviceMemory:
             self.read()
 
     def read(self) -> None:
-        """Reports what every device in use holds now."""
         session = self.session
         for device, stats in self._stats().items():
-            session.emit(
-                DeviceMemoryRead(
-                    t=session.now(),
-                    step=session.step,
-                    device=device,
-                    current=dict(_values(stats, "current", POOLS)),
-                    peak=dict(_values(stats, "peak", POOLS[:1])),
-                    counts={
-                        name: value for name in COUNTS if type(value := stats.get(name)) is int
-                    },
-                )
+            session.record(
+                DeviceMemoryRead,
+                device,
+                current=dict(_values(stats, "current", POOLS)),
+                peak=dict(_values(stats, "peak", POOLS[:1])),
+                counts={name: value for name in COUNTS if type(value := stats.get(name)) is int},
             )
 
 

@@ -5,25 +5,18 @@ from __future__ import annotations
 import heapq
 import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations, writers
 from compilediag_harness.blame.acting_lines import with_acting_lines
-from compilediag_harness.collectors.false_guards import (
-    GuardValues,
-    described,
-    expression_of,
-)
+from compilediag_harness.collectors.false_guards import described, expression_of
 from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.leaf_checks import Examined, LeafChecks
 from compilediag_harness.torch_internals import torch_compiles
-from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, Recompiled, clip, clip_middle
-
-if TYPE_CHECKING:
-    from compilediag_harness.blame.witness import Witness
 
 _PREFIX = re.compile(r"^(!?\d+(?:/\d+)+(?:_\d+)?): ?")
 # The messages that torch makes in C++ for a tensor guard: one mismatch, or another type.
@@ -44,64 +37,47 @@ _BUDGET_S = 2.0
 """Longest analysis of one recompile, in CPU seconds; torch itself takes as long for such models."""
 
 
-class _Analysis(NamedTuple):
-    entries: tuple[EntryDiff, ...] = ()
-    problem: str | None = None
-    reasons: tuple[str, ...] = ()
-
-
 class RecompileCollector:
     """Analyses all cache entries each time torch determines why none of them fits."""
 
     def __init__(
-        self,
-        session: Session,
-        baselines: Baselines,
-        witness: Witness | None,
-        phases: PhaseTimes,
+        self, session: Session, baselines: Baselines, leave_out: Callable[[str, float], None]
     ) -> None:
+        """`leave_out` is told the compile in progress and our own seconds inside it."""
         self._session = session
         self._baselines = baselines
-        self._witness = witness
-        self._phases = phases
+        self._leave_out = leave_out
         writers.new_session()
         self.calls = 0
-        self.analysis_s: dict[str, float] = {}
-        """Our own seconds inside a compile in progress, by compile id; taken out of its cost."""
 
     def recompiled(self, entries: list[Any], frame: Any, reasons: list[str]) -> None:
         """torch has its reasons, and compiles next; never raises."""
         started = time.monotonic()
         self.calls += 1
         try:
-            found = self._analyse(entries, frame, reasons, started)
+            diffs, problem, kept = self._analyse(entries, frame, reasons)
         except Exception as error:
-            printed = tuple(clip_middle(reason, _REASON_CHARS) for reason in reasons[:1])
-            found = _Analysis((), f"{type(error).__name__}: {error}", printed)
+            diffs, problem = [], f"{type(error).__name__}: {error}"
+            kept = [clip_middle(reason, _REASON_CHARS) for reason in reasons[:1]]
             self._session.fault("recompile analysis", error)
         spent = time.monotonic() - started
         compile_id = torch_compiles.current_compile_id()
-        self.analysis_s[compile_id] = self.analysis_s.get(compile_id, 0.0) + spent
-        self._phases.leave_out(spent)
+        self._leave_out(compile_id, spent)
         self._session.charge(spent)
-        self._session.emit(
-            Recompiled(
-                t=self._session.now(),
-                step=self._session.step,
-                compile_id=compile_id,
-                epoch=self._session.epoch,
-                frame=source_locations.location_of(frame.f_code),
-                reasons=found.reasons,
-                entries=found.entries,
-                analysis_s=spent,
-                problem=clip(found.problem, 500) if found.problem else None,
-                entries_left_out=len(entries) - len(found.entries),
-            )
+        self._session.record(
+            Recompiled,
+            *(compile_id, self._session.epoch, source_locations.location_of(frame.f_code)),
+            reasons=tuple(kept),
+            entries=tuple(diffs),
+            analysis_s=spent,
+            problem=clip(problem, 500) if problem else None,
+            entries_left_out=len(entries) - len(diffs),
         )
 
     def _analyse(
-        self, entries: list[Any], frame: Any, reasons: list[str], started: float
-    ) -> _Analysis:
+        self, entries: list[Any], frame: Any, reasons: list[str]
+    ) -> tuple[list[EntryDiff], str | None, list[str]]:
+        """The entries, why they could not all be examined, and the printed reasons kept."""
         most = _ENTRIES if self.calls <= _MANY_RECOMPILES else _ENTRIES_LATER
         checks = LeafChecks(frame.f_locals, time.thread_time() + _BUDGET_S, len(entries))
         examined: list[Examined] = []
@@ -127,17 +103,14 @@ class RecompileCollector:
         ]
         printed = dict(map(_split, reversed(kept)))
         writers.new_analysis()
-        given = GuardValues(frame.f_code, self._baselines, self._witness)
+        given = (frame.f_code, self._baselines, writers.Reach())
         of_all = problem is None and len(examined) == len(entries)
         accepted = checks.accepted if of_all else None
-        diffs = [described(item, given, accepted) for item in nearest]
+        diffs = [described(item, *given, accepted) for item in nearest]
         scope = {"L": frame.f_locals, "G": frame.f_globals}
         diffs = with_acting_lines(diffs, frame.f_code, scope)
-        return _Analysis(
-            tuple(_with_printed(diff, printed.get(diff.compile_id)) for diff in diffs),
-            problem,
-            tuple(kept),
-        )
+        diffs = [_with_printed(diff, printed.get(diff.compile_id)) for diff in diffs]
+        return diffs, problem, kept
 
 
 def _split(reason: str) -> tuple[str, str]:

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import hazards, warm_calls
-from compilediag_harness.collectors.caches import CacheCollector, PrecompiledCollector
+from compilediag_harness.collectors import warm_calls
+from compilediag_harness.collectors.caches import CacheCollector
 from compilediag_harness.collectors.compiles import CompileCollector, SizeGuardCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
 from compilediag_harness.collectors.guard_facts import Baselines
@@ -31,11 +31,9 @@ from compilediag_harness.torch_internals import (
     torch_guards,
     torch_logs,
     torch_names,
-    torch_sizes,
 )
-from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.torch_internals.torch_names import Remover, Removers
-from compilediag_harness.wire import EvidenceLost
+from compilediag_harness.wire import AOT_AUTOGRAD, FX_GRAPH, EvidenceLost
 
 if TYPE_CHECKING:
     from compilediag_harness.blame.witness import Witness
@@ -58,28 +56,26 @@ class CollectorSet:
 
     def __init__(self, session: Session, torch: Any) -> None:
         self._session = session
-        self._phases = PhaseTimes()
-        self._baselines = baselines = Baselines(torch.Tensor)
         self._witness: Witness | None = None
         if session.options.witness is not None:
             from compilediag_harness.blame.witness import Witness
 
             self._witness = Witness(session, session.options.witness)
-        self.recompiles = RecompileCollector(session, baselines, self._witness, self._phases)
+        self._baselines = Baselines(torch.Tensor, self._witness)
         self._sizes = SizeGuardCollector(session)
-        self._compiles = CompileCollector(session, self.recompiles, self._sizes, self._phases)
-        self._hazards = HazardCollector(session, baselines, self._witness)
+        self._compiles = compiles = CompileCollector(session, self._sizes)
+        self.recompiles = RecompileCollector(session, self._baselines, compiles.leave_out)
+        self._hazards = HazardCollector(session, self._baselines)
         self._unguarded = UnguardedCollector(session, torch.nn.Module)
-        self._syncs = SyncCollector(session, torch)
+        self.syncs = SyncCollector(session, torch)
         self.logs = LogCollector(session, session.text_log)
         self._interrupts: InterruptWatch | None = None
         if session.text_log is not None:  # of a run, which passes Ctrl-C on
             folder = os.path.dirname(os.path.abspath(torch.__file__))
             self._interrupts = InterruptWatch(session, folder)
         self._caches = CacheCollector(session)
-        self._precompiled = PrecompiledCollector(session)
         self._memory = DeviceMemory(session, torch_api.device_memory)
-        self._warm_calls = WarmCalls(session, torch.nn.Module, lambda: self._compiles.rows)
+        self._warm_calls = WarmCalls(session, lambda: self._compiles.rows)
         self._cudagraphs: CudagraphCollector | None = None
         """None until torch's trees have been imported."""
         self._counted_before: dict[str, int] = {}
@@ -93,17 +89,18 @@ class CollectorSet:
     def hooks(self) -> list[tuple[str, Callable[[], Remover | Removers | None]]]:
         """What is watched after the import of which module; each returns what ends it."""
         caches, logs, compiles, sizes = self._caches, self.logs, self._compiles, self._sizes
-        said, loaded = logs.shielded, (self._precompiled.loaded, self._precompiled.called)
+        said, loaded, witness = logs.shielded, (caches.loaded, caches.called), self._witness
+        resumed = witness and partial(torch_compiles.on_compile_end, witness.compile_ended)
         return [
             (torch_names.DYNAMO, partial(torch_compiles.on_compile_start, self.compile_started)),
-            (torch_names.DYNAMO, partial(torch_compiles.on_compile_end, self.compile_ended)),
+            *([(torch_names.DYNAMO, resumed)] if resumed else ()),
             (torch_names.DYNAMO, partial(torch_compiles.on_reset, compiles.reset)),
             (torch_names.UTILS, self._watch_metrics),
             (torch_names.UTILS, partial(torch_caches.on_events, caches.instant)),
             (torch_names.GUARDS, partial(torch_guards.on_guards_built, self.guards_built)),
             (
                 torch_names.SYMBOLIC_SHAPES,
-                partial(torch_sizes.on_conditions, sizes.added, sizes.fixed),
+                partial(torch_compiles.on_conditions, sizes.added, sizes.fixed),
             ),
             (
                 torch_names.CONVERT_FRAME,
@@ -120,8 +117,8 @@ class CollectorSet:
             (torch_cudagraphs.TREES, self._watch_trees),
             (torch_caches.CODECACHE, caches.watch_graph_loads),
             (torch_caches.CODECACHE, partial(torch_caches.on_choices, caches.looked_up)),
-            (torch_caches.CODECACHE, partial(torch_caches.on_graph_writes, caches.written)),
-            (torch_caches.AOT_CACHE, partial(torch_caches.on_aot_writes, caches.written)),
+            (torch_caches.CODECACHE, partial(torch_caches.on_writes, FX_GRAPH, caches.written)),
+            (torch_caches.AOT_CACHE, partial(torch_caches.on_writes, AOT_AUTOGRAD, caches.written)),
             (torch_caches.STATS, partial(torch_caches.on_counted, caches.looked_up)),
             (torch_caches.PGO, partial(torch_caches.on_profile, caches.looked_up)),
             (torch_caches.ARTIFACTS, partial(torch_caches.on_artifacts, caches.looked_up)),
@@ -133,20 +130,18 @@ class CollectorSet:
         """Every row of torch's metrics, which needs no end, and its timing of phases."""
         torch_compiles.on_metrics_row(self._compiles.row)
         self._counted_before = torch_compiles.totals()
-        removers = torch_compiles.on_phases(self._phases.began, self._phases.ended)
-        self._phases.seen = bool(removers)
+        phases = self._compiles.phases
+        removers = torch_compiles.on_phases(phases.began, phases.ended)
+        self._compiles.phases_seen = bool(removers)
         return removers
 
     def _watch_trees(self) -> None:
         self._cudagraphs = CudagraphCollector(self._session)
-        self._cudagraphs.install()
         self._session.step_listeners.append(self._cudagraphs.step_ended)
-
-    # --- called by the hooks -----------------------------------------------------------------
 
     def compile_started(self, trigger: str, compile_id: str) -> None:
         """A compile begins: no synchronisation is sampled in its step."""
-        self._syncs.stop()
+        self.syncs.stop()
         if self._witness is not None:
             self._witness.compile_started()
         # Again at each compile: `set_compilation_metrics_limit` may have replaced torch's list.
@@ -154,7 +149,6 @@ class CollectorSet:
         self._compiles.started(trigger, compile_id)
 
     def recompiled(self, entries: list[Any], frame: Any, reasons: list[str]) -> None:
-        """torch has determined why no cache entry of a frame fits."""
         with self._session.shielded("torch's messages"):
             self.logs.recompiling(frame.f_code, reasons)
         with _without_collections():
@@ -174,24 +168,13 @@ class CollectorSet:
             self._compiles.leave_out(compile_id, spent)
         session.charge(time.monotonic() - started)
 
-    def compile_ended(self) -> None:
-        """No compile is in progress any more."""
-        if self._witness is not None:
-            self._witness.compile_ended()
-
     def _step_ended(self, step: int, compiled: bool) -> None:
-        self._syncs.step_ended(step, compiled)
+        self.syncs.step_ended(step, compiled)
         if self._interrupts is not None:
             self._interrupts.look()
         self._hazards.step_ended(step, compiled)
         self._unguarded.step_ended(step, compiled)
-        self._syncs.step_begins(step + 1)
-
-    # --- ending ------------------------------------------------------------------------------
-
-    def stop_sampling(self) -> None:
-        """No synchronisation is counted any more in this step."""
-        self._syncs.stop()
+        self.syncs.step_begins(step + 1)
 
     def last_actions(self) -> list[tuple[str, Callable[[], object] | None]]:
         """What to do when the process ends, in this order, with the words for a fault in it."""
@@ -201,7 +184,7 @@ class CollectorSet:
             ("last look", self._look_last),
             ("warm calls", self._warm_calls.finish),
             ("witness", self._witness and self._witness.finish),
-            ("hooks", self._report_hooks),
+            ("hooks", self._unguarded.report_hooks),
         ]
 
     def _look_last(self) -> None:
@@ -212,18 +195,11 @@ class CollectorSet:
         self._sizes.finish()
         dynamo_seen = torch_names.loaded(torch_names.UTILS) is not None
         if dynamo_seen and not torch_compiles.on_metrics_row(self._compiles.row):
-            lost = "torch keeps no metrics rows"
-            session.emit(EvidenceLost(session.now(), session.step, "metrics", lost))
-
-    def _report_hooks(self) -> None:
-        """Reports the program's hooks on its compiled modules."""
-        found = hazards.hooks_of(self._unguarded.modules, self._session.now())
-        if found is not None:
-            self._session.emit(found)
+            session.record(EvidenceLost, "metrics", "torch keeps no metrics rows")
 
     def forked(self) -> None:
         """This process is a fork: what was counted before was counted in its parent."""
-        self._syncs.forked()
+        self.syncs.forked()
         if self._interrupts is not None:
             self._interrupts.uninstall()
         if self._witness is not None:
@@ -248,7 +224,7 @@ class CollectorSet:
         self._session.step_listeners.clear()
         torch_compiles.forget_metrics_rows(self._compiles.row)
         self.logs.close()
-        for each in (self._interrupts, self._syncs, self._cudagraphs, self._witness):
+        for each in (self._interrupts, self.syncs, self._cudagraphs, self._witness):
             if each is not None:
                 each.uninstall()
         self._warm_calls.uninstall()

@@ -31,7 +31,8 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from compilediag_harness.base.journal import moved_up
-from compilediag_harness.base.session import Session, in_forks
+from compilediag_harness.base.object_graph import frames_from
+from compilediag_harness.base.session import Session, SessionSink, SessionSinks, in_forks
 from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import InterruptLost, ProfileEnded
@@ -42,16 +43,12 @@ MAX_S = 60.0
 
 MAX_BYTES = 256 << 20
 """A trace that is larger is removed again."""
-
-_PIECE_CHARS = 1 << 20
-
 MAX_WINDOWS = 16
 """Windows of one process; later signals have no effect."""
+_PIECE_CHARS = 1 << 20
 
-_requested = False
-"""Whether the last signal was the one that begins a window."""
-
-_armed = False
+_armed = _requested = False
+"""Whether the signals were taken over; whether the last was the one that begins a window."""
 
 
 def arm() -> None:
@@ -74,21 +71,21 @@ def _received(signum: int, _frame: FrameType | None) -> None:
     _requested = signum == signal.SIGUSR1
 
 
-class Profiling:
+class Profiling(SessionSink):
     """The windows of one session."""
 
     def __init__(self, session: Session, torch_module: Any, folder: str) -> None:
-        self.session = session
+        super().__init__(session)
         self._torch = torch_module
         self._folder = folder
-        self._profiler: Any = None
-        self._thread = 0
-        self._first = 0
+        self._thread = self._first = self._windows = 0
         self._began = 0.0
-        self._windows = 0
 
-    def step_ended(self, step: int, _compiled: bool) -> None:
-        """Begins or ends a window where that is due."""
+    def discard(self) -> None:
+        super().discard()
+        self._profiler: Any = None  # in a fork the window is the parent's
+
+    def step_ended(self, step: int, compiled: bool) -> None:
         if self._profiler is None:
             if _requested:
                 self._begin(step + 1)
@@ -107,10 +104,11 @@ class Profiling:
         self._windows += 1
         problem = "the program profiles itself"
         if not torch_api.profiler_enabled():
-            activities = [self._torch.profiler.ProfilerActivity.CPU]
+            of_torch = self._torch.profiler
+            activities = [of_torch.ProfilerActivity.CPU]
             if torch_api.cuda_in_use(self._torch):
-                activities.append(self._torch.profiler.ProfilerActivity.CUDA)
-            profiler = self._torch.profiler.profile(activities=activities)
+                activities.append(of_torch.ProfilerActivity.CUDA)
+            profiler = of_torch.profile(activities=activities)
             try:
                 profiler.start()
             except Exception as error:
@@ -141,9 +139,8 @@ class Profiling:
             problem = f"the trace could not be written: {error}"
         self._report(self._first, step, None if problem else name, problem)
 
-    def forget(self) -> None:
-        """This process is a fork: the window is the parent's."""
-        self._profiler = None
+    def finish(self) -> None:
+        self.end(self.session.step)
 
     def _report(self, first: int, last: int, file: str | None, problem: str | None) -> None:
         self.session.emit(ProfileEnded(self.session.now(), first, last, file, problem))
@@ -167,37 +164,23 @@ def _export(profiler: Any, path: str) -> int:
     return size
 
 
-_profiling: Profiling | None = None
+sinks = SessionSinks(
+    lambda session: Profiling(session, sys.modules["torch"], session.options.profile_dir or "")
+)
+"""Without one the signals stay taken over, without effect."""
 
 
-def install(session: Session, torch_module: Any) -> None:
+def install(session: Session) -> None:
     """Watches the steps of `session`, if the signals were taken over for this process and no other
     session watches them."""
-    global _profiling
-    folder = session.options.profile_dir
-    if _armed and folder and _profiling is None:
-        _profiling = Profiling(session, torch_module, folder)
-        session.step_listeners.append(_profiling.step_ended)
+    if _armed and session.options.profile_dir and not sinks.all:
+        sinks.install(session)
+        session.step_listeners.append(sinks.all[0].step_ended)
 
 
 def _forked() -> None:
     global _requested
     _requested = False
-    if _profiling is not None:
-        _profiling.forget()
-
-
-def finish(session: Session) -> None:
-    """Ends the window that is open when the process ends."""
-    if _profiling is not None and _profiling.session is session:
-        _profiling.end(session.step)
-
-
-def uninstall(session: Session) -> None:
-    """Watches no more; the signals stay taken over, without effect."""
-    global _profiling
-    if _profiling is not None and _profiling.session is session:
-        _profiling = None
 
 
 LOOK_EVERY_S = 0.25
@@ -256,11 +239,9 @@ class InterruptWatch:
             self._lost_at = now + LOST_AFTER_S
             loop = self._loop()
             if loop:
-                session, certain = self._session, not any(map(catches, loop))
-                session.emit(InterruptLost(session.now(), session.step, now, certain))
+                self._session.record(InterruptLost, now, not any(map(catches, loop)))
 
     def uninstall(self) -> None:
-        """Leaves SIGINT alone."""
         if self._fd >= 0:
             if _python_acts():  # else the program has put another action in its place
                 faulthandler.unregister(signal.SIGINT)
@@ -286,15 +267,13 @@ class InterruptWatch:
         handler of it is in progress; else nothing."""
         if not _python_acts() or _handles_interrupt(sys.exc_info()[1]):
             return []
-        frame: types.FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage]
         rows: list[StackRow] = []
         codes: list[types.CodeType] = []
-        while frame is not None:
+        for frame in frames_from(sys._getframe()):  # pyright: ignore[reportPrivateUsage]
             row = StackRow(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno)
             if self._is_users(row):
                 rows.insert(0, row)
                 codes.insert(0, frame.f_code)
-            frame = frame.f_back
         arrived = self._arrived_in
         same = len(rows) == len(arrived) and rows[:-1] == arrived[:-1]
         return codes if same and rows[-1][:2] == arrived[-1][:2] else []

@@ -72,11 +72,9 @@ class SyncSchedule:
         self._next = 0
 
     def due(self, step: int) -> bool:
-        """Whether this step is to be sampled."""
         return step >= self._next
 
     def sampled(self, step: int) -> None:
-        """A step was sampled and reported."""
         self.samples += 1
         later = self.samples - IN_A_ROW
         self._next = step + 1 + (0 if later < 0 else 2 ** (later + 1))
@@ -215,7 +213,6 @@ class SyncSample:
         self._known_s += own_s + noting_s
 
     def event(self, t: float, step: int) -> SyncsSampled:
-        """The record of the step."""
         rows: dict[tuple[Location, str, int, tuple[str, ...]], list[float]] = {}
         for key, count in self.counts.items():
             kind, _, _, names = key
@@ -342,7 +339,6 @@ class SyncCollector:
             self._sample = None
 
     def uninstall(self) -> None:
-        """Puts everything back."""
         self.stop()
         for forget in self._forget:
             forget()

@@ -127,10 +127,6 @@ def _timed(original: Any, receivers: Receivers, at: int | None, began: float) ->
     return call
 
 
-def _nothing() -> None:
-    pass
-
-
 class _Unread:
     """Receives calls that do nothing."""
 
@@ -149,7 +145,7 @@ def _measure_unread() -> None:
     _unread_s = 0.0
     unread = _Unread()
     for _ in range(_SAMPLES):
-        _timed(_nothing, ((unread, 0),), None, _clock())()
+        _timed(lambda: None, ((unread, 0),), None, _clock())()
     _unread_s = median(unread.seconds)
 
 

@@ -17,15 +17,11 @@ from statistics import median
 from types import FrameType
 from typing import Any
 
+from compilediag_harness.base.object_graph import frames_from
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
-from compilediag_harness.blame.source_locations import is_library
 from compilediag_harness.collectors import invocations
-from compilediag_harness.torch_internals import (
-    torch_calls,
-    torch_guards,
-    torch_open_calls,
-)
+from compilediag_harness.torch_internals import torch_calls, torch_guards, torch_open_calls
 from compilediag_harness.wire import GuardsEvaluated, Location, WarmCallsTimed, clip
 
 _EVALUATIONS = 9
@@ -47,41 +43,32 @@ def evaluate_guards(
         # Such a guard reads a tensor: on a device each evaluation would wait for it.
         taken = torch_guards.evaluations_us(manager, scope, _EVALUATIONS, _BUDGET_NS)
     leaves = torch_guards.evaluated(manager, _TEXTS)
-    kinds = leaves.kinds.most_common(_KINDS) if leaves is not None else []
-    lines = _lines(guards).most_common(_LINES)
-    session.emit(
-        GuardsEvaluated(
-            t=session.now(),
-            step=session.step,
-            compile_id=compile_id,
-            epoch=session.epoch,
-            # The first fills what the guards remember of dicts that did not change.
-            eval_us=round(median(taken[1:]), 3) if len(taken) > 1 else None,
-            kinds=tuple(kind for kind, _ in kinds),
-            counts=tuple(count for _, count in kinds),
-            lines=tuple(Location(*line) for line, _ in lines),
-            line_counts=tuple(count for _, count in lines),
-            evaluated=None if leaves is None else leaves.kinds.total(),
-            in_python=None if leaves is None else leaves.in_python,
-            python_texts=tuple(clip(text, _TEXT_CHARS) for text in leaves.python_texts)
-            if leaves is not None
-            else (),
-        )
-    )
-    return time.monotonic() - started
-
-
-def _lines(guards: Iterable[Any]) -> Counter[tuple[str, int, str]]:
-    """The innermost line of each guard that is neither torch's nor the standard library's."""
-    library = functools.cache(is_library)
-    counts: Counter[tuple[str, int, str]] = Counter()
+    counted, texts = (Counter[str](), list[str]()) if leaves is None else leaves
+    kinds = counted.most_common(_KINDS)
+    # The innermost line of each guard that is neither torch's nor the standard library's.
+    library = functools.cache(source_locations.is_library)
+    found: Counter[tuple[str, int, str]] = Counter()
     for guard in guards:
         # A Guard object that needed nothing to be evaluated has no code.
         for frame in reversed(guard.user_stack or ()) if guard.code_list else ():
             if not library(frame.filename):
-                counts[frame.filename, frame.lineno or 0, frame.name] += 1
+                found[frame.filename, frame.lineno or 0, frame.name] += 1
                 break
-    return counts
+    lines = found.most_common(_LINES)
+    session.record(
+        GuardsEvaluated,
+        *(compile_id, session.epoch),
+        # The first fills what the guards remember of dicts that did not change.
+        eval_us=round(median(taken[1:]), 3) if len(taken) > 1 else None,
+        kinds=tuple(kind for kind, _ in kinds),
+        counts=tuple(count for _, count in kinds),
+        lines=tuple(Location(*line) for line, _ in lines),
+        line_counts=tuple(count for _, count in lines),
+        evaluated=None if leaves is None else counted.total(),
+        in_python=None if leaves is None else counted[torch_guards.PYTHON],
+        python_texts=tuple(clip(text, _TEXT_CHARS) for text in texts),
+    )
+    return time.monotonic() - started
 
 
 MAX_CALLS = 256
@@ -117,17 +104,15 @@ class _Sum:
 
 
 class _OfThread(threading.local):
-    def __init__(self) -> None:
-        self.sample: _Sample | None = None
+    sample: _Sample | None = None
 
 
 class WarmCalls:
     """The calls of one session."""
 
-    def __init__(self, session: Session, module_type: type, attempts: Callable[[], int]) -> None:
+    def __init__(self, session: Session, attempts: Callable[[], int]) -> None:
         """`attempts` counts the compiles of the process so far, begun or ended."""
         self._session = session
-        self._module_type = module_type
         self._attempts = attempts
         self._thread = _OfThread()
         self._lock = threading.Lock()
@@ -137,19 +122,16 @@ class WarmCalls:
         self._removers: list[Callable[[], None]] = []
 
     def install(self) -> None:
-        """Looks at calls from now on."""
         self._removers = [
             torch_calls.on_outermost_call(self._begins, self._ended),
-            torch_calls.on_disabled_call(_nothing, self._disabled_begins),
+            torch_calls.on_disabled_call(None, self._disabled_begins),
         ]
 
     def uninstall(self) -> None:
-        """Looks at no more calls."""
         while self._removers:
             self._removers.pop()()
 
     def finish(self) -> None:
-        """Reports what was seen."""
         with self._lock:
             rows = [
                 (index, frame, runs)
@@ -210,7 +192,7 @@ class WarmCalls:
         if self._attempts() != sample.attempts:
             return  # it compiled something
         with self._session.shielded("warm call"):
-            where = invocations.defined_at(sample.function, self._module_type)
+            where = source_locations.definition_of(invocations.forward_of(sample.function))
             with self._lock:
                 self._left -= 1
                 self._keys[key] += 1
@@ -229,13 +211,9 @@ def _only_torch_between(wrapper: FrameType, outermost: FrameType) -> bool:
     """Whether no code of the program's runs uncompiled between the two calls of torch's wrappers:
     the compiled frame itself is `wrapper`'s caller."""
     compiled = wrapper.f_back
-    frame = None if compiled is None else compiled.f_back
-    while frame is not None and frame is not outermost:
+    for frame in frames_from(compiled and compiled.f_back):
+        if frame is outermost:
+            return True
         if not source_locations.is_library(frame.f_code.co_filename):
             return False
-        frame = frame.f_back
-    return frame is outermost
-
-
-def _nothing(_function: Any, _began: float, _ended: float) -> None:
-    """Only the begin of a graph is of interest."""
+    return False

@@ -63,7 +63,15 @@ def secret_values(arguments: Sequence[str], variables: Mapping[str, str]) -> tup
             if is_secret_name(name) or name.lower() == "sig"
         )
         found += (spelling for value in given for spelling in (value, unquote(value)))
-    return tuple(value for value in dict.fromkeys(found) if _is_distinct(value))
+    return tuple(
+        value
+        for value in dict.fromkeys(found)
+        if len(value) >= MIN_LENGTH
+        and not is_harmless_literal(value)
+        and value.lower() not in _COMMON_WORDS
+        and not value.startswith(("/", "./", "~"))
+        and not is_redacted(value)
+    )
 
 
 def with_options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
@@ -82,22 +90,6 @@ def is_secret_option(option: str, value: str, arguments: Sequence[str]) -> bool:
         return is_secret_name(option)
     of_pytest = any(os.path.basename(word) in ("pytest", "py.test") for word in arguments)
     return not of_pytest and not is_harmless_literal(value) and value not in _SHORT_VALUES
-
-
-def _is_distinct(value: str) -> bool:
-    return (
-        len(value) >= MIN_LENGTH
-        and not is_harmless_literal(value)
-        and value.lower() not in _COMMON_WORDS
-        and not value.startswith(("/", "./", "~"))
-        and not is_redacted(value)
-    )
-
-
-def spellings(value: str) -> Iterable[str]:
-    """A value as it may stand in a text: as it is, in `repr`, in JSON, in a URL."""
-    quoted = (repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, "", None, "surrogatepass"))
-    return dict.fromkeys((value, *quoted))
 
 
 MAX_NUMBERED = 10_000
@@ -142,14 +134,6 @@ _MIN_CUT = 4
 """Characters of a known secret that are left at the end of a cut text."""
 
 
-def looks_opaque(value: str) -> bool:
-    """Whether a value is a run of letters and digits that is no word, number, path or name of a
-    module."""
-    letter = any(character.isalpha() for character in value)
-    digit = any(character.isdigit() for character in value)
-    return len(value) >= 8 and letter and digit and not any(one in " \t\n/." for one in value)
-
-
 class Redactor:
     """Replaces secrets: those that are recognised, and `known` values wherever they are.
 
@@ -175,14 +159,35 @@ class Redactor:
             return
         self._known_values |= new
         self._harmless.clear()
-        longest = sorted(self._known_values, key=lambda value: (-len(value), value))
-        self._known = tuple((value, re.compile(_pattern_of(value))) for value in longest)
+        patterns: list[tuple[str, re.Pattern[str]]] = []
+        for value in sorted(self._known_values, key=lambda value: (-len(value), value)):
+            # As it is, in `repr`, in JSON, in a URL.
+            quoted = (repr(value)[1:-1], json.dumps(value)[1:-1])
+            spellings = (value, *quoted, quote(value, "", None, "surrogatepass"))
+            pattern = "|".join(map(re.escape, dict.fromkeys(spellings)))
+            if value.isalpha() and len(value) < 16:  # a plain word only where it stands alone
+                pattern = rf"(?<![A-Za-z0-9_])(?:{pattern})(?![A-Za-z0-9_])"
+            patterns.append((value, re.compile(pattern)))
+        self._known = tuple(patterns)
 
     def text(self, text: str) -> str:
-        """One string."""
         if text in self._harmless:
             return text
-        found = self._redacted(text)
+        found = text
+        for value, pattern in self._known:
+            if pattern.search(found):
+                found = pattern.sub(self._placeholder(value, "known_value"), found)
+        if "… [" in found:
+            found = self._uncut(found)
+        if spans := secrets_in(found):
+            pieces: list[str] = []
+            last = 0
+            for start, end, kind in spans:
+                pieces += found[last:start], self._placeholder(found[start:end], kind)
+                if kind == "secret_name" and found[start - 1 : start] in ("'", '"'):
+                    self._remember(found[start:end])
+                last = end
+            found = "".join((*pieces, found[last:]))
         if MARK in found:
             self.counts.update(match["kind"] for match in PLACEHOLDER.finditer(found))
         elif len(text) <= MAX_SEEN_CHARS:
@@ -191,26 +196,7 @@ class Redactor:
             self._harmless.add(text)
         return found
 
-    def _redacted(self, text: str) -> str:
-        for value, pattern in self._known:
-            if pattern.search(text):
-                text = pattern.sub(self._placeholder(value, "known_value"), text)
-        if "… [" in text:
-            text = self._uncut(text)
-        spans = secrets_in(text)
-        if not spans:
-            return text
-        pieces: list[str] = []
-        last = 0
-        for start, end, kind in spans:
-            pieces += text[last:start], self._placeholder(text[start:end], kind)
-            if kind == "secret_name" and text[start - 1 : start] in ("'", '"'):
-                self._remember(text[start:end])
-            last = end
-        return "".join((*pieces, text[last:]))
-
     def value_of(self, name: str, value: str) -> str:
-        """The value of a variable, option or setting called `name`."""
         return self.hidden(value) if is_secret_name(name) else self.text(value)
 
     def hidden(self, value: str) -> str:
@@ -236,7 +222,6 @@ class Redactor:
         return tuple(kept)
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Environment variables."""
         return {name: self.value_of(name, value) for name, value in variables.items()}
 
     def value_at(self, key: str, value: str, *, secret: bool) -> str:
@@ -256,8 +241,11 @@ class Redactor:
         return f"{match[1]}{match[2]}{self._placeholder(match[3], 'secret_name')}{end}"
 
     def _remember(self, value: str) -> None:
-        """What was called a secret once is known from then on, if it can be no word."""
-        if len(self._known) < MAX_REMEMBERED and looks_opaque(value):
+        """What was called a secret once is known from then on, if it can be no word, number, path
+        or name of a module."""
+        mixed = any(map(str.isalpha, value)) and any(map(str.isdigit, value))
+        opaque = len(value) >= 8 and mixed and not any(one in " \t\n/." for one in value)
+        if opaque and len(self._known) < MAX_REMEMBERED:
             self.learn([value])
 
     def _uncut(self, text: str) -> str:
@@ -280,10 +268,3 @@ class Redactor:
         if len(self._placeholders) >= MAX_NUMBERED:
             return f"{MARK}{kind}>"
         return self._placeholders.setdefault(value, f"{MARK}{kind}#{next(self._numbers)}>")
-
-
-def _pattern_of(value: str) -> str:
-    """The spellings of a known value; of a plain word only where it stands alone."""
-    either = "|".join(re.escape(spelling) for spelling in spellings(value))
-    is_word = value.isalpha() and len(value) < 16
-    return rf"(?<![A-Za-z0-9_])(?:{either})(?![A-Za-z0-9_])" if is_word else either

@@ -55,7 +55,6 @@ class TokenRule(NamedTuple):
     """The keyword is not what it begins with."""
 
     def find(self, text: str, lowered: str, word: str) -> Iterator[Span]:
-        """Where such secrets stand in a text."""
         pattern = _compiled(self.pattern)
         for match in pattern.finditer(text) if self.anywhere else _at(pattern, text, lowered, word):
             if self.start and not _STARTS.match(text, match.start()):

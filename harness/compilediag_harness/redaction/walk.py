@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from compilediag_harness.redaction.recognise import MIN_LENGTH, is_secret_key, is_secret_name
@@ -79,17 +79,14 @@ class Walk:
         return found
 
     def key(self, name: str) -> str:
-        """The key of a mapping."""
         return self.redactor.text(name)
 
     def text(self, text: str, key: str, *, secret: bool, all_of_it: bool) -> str:
-        """A string."""
         if all_of_it:
             return self.redactor.hidden(text)
         return self.redactor.value_at(key, text, secret=secret)
 
     def number(self, item: Any) -> Any:
-        """A number, a boolean or None."""
         return item
 
     def other(self, item: Any, key: str, *, secret: bool, all_of_it: bool) -> Any:
@@ -112,11 +109,8 @@ def _fields_of(kind: type[Any]) -> tuple[tuple[str, ...], tuple[str, ...], bool]
     """The names of the written fields, of those that may hold text, and whether one names a
     variable."""
     fields = [item for item in dataclasses.fields(kind) if item.metadata.get("written", True)]
-    texts = [item.name for item in fields if not set(_words(item.type)) <= _NUMBERS]
-    names = tuple(item.name for item in fields)
+    names, texts = tuple(item.name for item in fields), list[str]()
+    for item in fields:
+        of = item.type if isinstance(item.type, str) else getattr(item.type, "__name__", "text")
+        texts += [] if _NUMBERS.issuperset(re.findall(r"\w+", of)) else [item.name]
     return names, tuple(texts), not _ABOUT.isdisjoint(names)
-
-
-def _words(annotation: Any) -> Iterator[str]:
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "text")
-    return iter(re.findall(r"\w+", text))

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.torch_internals import torch_api, torch_calls, torch_names
+from compilediag_harness.torch_internals import torch_calls, torch_names
 from compilediag_harness.wire import clip
 
 Facts = dict[str, Any]
@@ -81,9 +81,6 @@ def _count(variable: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-# --- the machine -------------------------------------------------------------------------------
-
-
 def _first_line_after(path: str, label: str) -> str | None:
     with open(path, encoding="utf-8", errors="replace") as lines:
         for line in lines:
@@ -150,9 +147,6 @@ def _triton_version() -> str | None:
     return None
 
 
-# --- flags -------------------------------------------------------------------------------------
-
-
 def _numerics(torch_module: Any) -> Facts:
     """Flags that change results or speed, as they stand now."""
     backends = torch_module.backends
@@ -190,26 +184,17 @@ def _autocast(torch_module: Any, device: str) -> str | None:
 
 
 _DYNAMO_FLAGS = (
-    "accumulated_recompile_limit",
-    "assume_static_by_default",
-    "automatic_dynamic_shapes",
-    "capture_scalar_outputs",
-    "compiled_autograd",
-    "disable",
-    "error_on_recompile",
-    "fail_on_recompile_limit_hit",
-    "guard_nn_modules",
-    "inline_inbuilt_nn_modules",
-    "recompile_limit",
-    "skip_nnmodule_hook_guards",
-    "suppress_errors",
+    *("accumulated_recompile_limit", "assume_static_by_default", "automatic_dynamic_shapes"),
+    *("capture_scalar_outputs", "compiled_autograd", "disable", "error_on_recompile"),
+    *("fail_on_recompile_limit_hit", "guard_nn_modules", "inline_inbuilt_nn_modules"),
+    *("recompile_limit", "skip_nnmodule_hook_guards", "suppress_errors"),
 )
 
 
 def _compile_flags() -> Facts:
     """Flags of torch.compile. Those of Dynamo's config are null until the program loads Dynamo."""
-    environ = os.environ
-    flags = {name: torch_api.config_flag(name) for name in _DYNAMO_FLAGS}
+    environ, config = os.environ, torch_names.loaded("torch._dynamo.config")
+    flags = {name: getattr(config, name, None) for name in _DYNAMO_FLAGS}
     switches = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
     return {
         **{n: v if isinstance(v, (bool, int, float)) else _text(v) for n, v in flags.items()},

@@ -14,11 +14,6 @@ from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks, s
 from compilediag_harness.torch_internals.torch_names import loaded, lookup
 
 
-def config_flag(name: str) -> Any:
-    """A flag of `torch._dynamo.config` in force now; None while Dynamo is not imported."""
-    return getattr(loaded("torch._dynamo.config"), name, None)
-
-
 def without_torch_function() -> Callable[[], AbstractContextManager[Any]]:
     """Makes blocks in which no `__torch_function__` runs, neither that of subclasses nor of modes.
     torch must be imported."""
@@ -287,20 +282,14 @@ def cuda_in_use(torch_module: Any) -> bool:
         return False
 
 
-def global_forward_hooks() -> tuple[int, int]:
-    """How many global module forward hooks and pre-hooks are registered."""
-    module = loaded("torch.nn.modules.module")
-    hooks, before = (getattr(module, f"_global_forward_{kind}", ()) for kind in _KINDS)
+def hook_counts(module: Any = None) -> tuple[int, int]:
+    """How many forward hooks and pre-hooks one module has; without one, those of all modules."""
+    prefix = "_global_forward" if module is None else "_forward"
+    owner = loaded("torch.nn.modules.module") if module is None else module
+    hooks, before = (getattr(owner, f"{prefix}_{kind}", ()) for kind in ("hooks", "pre_hooks"))
     return len(hooks), len(before)
 
 
-def module_hooks(module: Any) -> tuple[int, int]:
-    """How many forward hooks and pre-hooks one module has."""
-    hooks, before = (getattr(module, f"_forward_{kind}", ()) for kind in _KINDS)
-    return len(hooks), len(before)
-
-
-_KINDS = ("hooks", "pre_hooks")
 _HOOK_REGISTRIES = (
     ("forward_hook", "_forward_hooks"),
     ("forward_pre_hook", "_forward_pre_hooks"),

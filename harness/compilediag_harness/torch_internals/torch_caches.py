@@ -18,8 +18,9 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from types import CodeType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from compilediag_harness.base.object_graph import is_a
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     UTILS,
@@ -30,7 +31,7 @@ from compilediag_harness.torch_internals.torch_names import (
     lookup,
     replace_with,
 )
-from compilediag_harness.wire import AOT_AUTOGRAD, FAILED, FX_GRAPH, HIT, MISS
+from compilediag_harness.wire import AOT_AUTOGRAD, FAILED, FX_GRAPH, HIT, MISS, CacheFolderRead
 
 CODECACHE = "torch._inductor.codecache"
 AOT_CACHE = "torch._functorch._aot_autograd.autograd_cache"
@@ -41,6 +42,13 @@ ARTIFACTS = "torch.compiler._cache"
 LookupListener = Callable[[str, str, Mapping[str, Any], str], None]
 """Called with the cache, the outcome, torch's dictionary about the lookup, and the cache whose
 entry referred to it ("" where none did)."""
+
+_SAVES = {
+    FX_GRAPH: (CODECACHE, "FxGraphCache", "_save_graph", ""),
+    AOT_AUTOGRAD: (AOT_CACHE, "AOTAutogradCache", "save", "torch could not serialize the entry"),
+}
+"""Module, class and function that saves an entry; and what it means that nothing was written and
+nothing raised."""
 
 WriteListener = Callable[[str, str], None]
 """Called with the cache, and why it could not be written ("" where it was)."""
@@ -79,23 +87,18 @@ def on_graph_loads(listener: LookupListener) -> Remover | None:
     """Calls the listener at each lookup of a compiled graph by its key, also of a graph that
     AOTAutograd's entry refers to; None where this torch has no such function."""
 
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        def load_with_key(*args: Any, **kwargs: Any) -> Any:
-            with out_of_tracebacks:
-                found: Any = original(*args, **kwargs)
-            graph, info = _graph_and_info(found)
-            # AOTAutograd compares guards in its own way; in 2.7 it computes no key of its own, and
-            # so has no lines about one.
-            own_guards = kwargs.get("evaluate_guards") is not None
-            no_lines = len(args) > 1 and args[1] == []
-            within = AOT_AUTOGRAD if own_guards or no_lines else ""
-            listener(FX_GRAPH, MISS if graph is None else HIT, _mapping(info), within)
-            return found
+    def looked_up(found: Any, *args: Any, **kwargs: Any) -> None:
+        items = cast("tuple[Any, ...]", found) if isinstance(found, tuple) else ()
+        graph, info = items if len(items) == 2 else (None, None)
+        # AOTAutograd compares guards in its own way; in 2.7 it computes no key of its own, and so
+        # has no lines about one.
+        own_guards = kwargs.get("evaluate_guards") is not None
+        no_lines = len(args) > 1 and args[1] == []
+        within = AOT_AUTOGRAD if own_guards or no_lines else ""
+        listener(FX_GRAPH, MISS if graph is None else HIT, _mapping(info), within)
 
-        return load_with_key
-
-    return _replace_static(lookup(loaded(CODECACHE), "FxGraphCache"), "load_with_key", wrap)
+    owner = lookup(loaded(CODECACHE), "FxGraphCache")
+    return call_beside(owner, "load_with_key", after=looked_up)
 
 
 def on_choices(listener: LookupListener) -> Remover | None:
@@ -158,121 +161,65 @@ def on_artifacts(listener: LookupListener) -> Remover | None:
     """Calls the listener when the program loads the caches of another run
     (`torch.compiler.load_cache_artifacts`)."""
 
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        def deserialize(*args: Any, **kwargs: Any) -> Any:
+    def read(found: Any, *_: Any, **__: Any) -> None:
+        kinds = _mapping(getattr(found, "artifacts", found))
+        if not kinds:
+            # 2.7 returns what it wrote into which cache, in fields such as `inductor_artifacts`;
+            # later versions what is to be written.
+            fields = getattr(found, "__dict__", {}).items()
+            named = {name.removesuffix("_artifacts"): items for name, items in fields}
+            kinds = {name: items for name, items in named.items() if items and is_a(items, list)}
+        counts = ", ".join(f"{kind}: {len(items)}" for kind, items in kinds.items())
+        info = {"cache_status_detailed": counts}
+        if found is None:
+            info = {"cache_bypass_reason": "torch could not read the artifacts"}
+        listener("mega", MISS if found is None else HIT, info, "")
+
+    owner = lookup(loaded(ARTIFACTS), "CacheArtifactManager")
+    return call_beside(owner, "deserialize", after=read)
+
+
+def on_writes(cache: str, listener: WriteListener) -> Removers:
+    """Calls the listener after each entry that inductor's cache of graphs saves, or AOTAutograd's,
+    or cannot."""
+    module, name, save, unwritten = _SAVES[cache]
+    owner = lookup(loaded(module), name)
+    writing, saving = getattr(owner, "_write_to_local_cache", None), getattr(owner, save, None)
+    if writing is None or saving is None:
+        return ()
+
+    @functools.wraps(writing)
+    def write(*args: Any, **kwargs: Any) -> Any:
+        # torch catches what writing raises, and goes on without the entry.
+        try:
             with out_of_tracebacks:
-                found = original(*args, **kwargs)
-            # 2.7 returns what it wrote into which cache, later versions what is to be written.
-            kinds = _mapping(getattr(found, "artifacts", found)) or _artifacts_of_2_7(found)
-            counts = ", ".join(f"{kind}: {len(items)}" for kind, items in kinds.items())
-            info = {"cache_status_detailed": counts}
-            if found is None:
-                info = {"cache_bypass_reason": "torch could not read the artifacts"}
-            listener("mega", MISS if found is None else HIT, info, "")
-            return found
+                found = writing(*args, **kwargs)
+        except Exception as error:
+            _saving.problem = f"{type(error).__name__}: {error}"
+            raise
+        _saving.written = True
+        return found
 
-        return deserialize
+    @functools.wraps(saving)
+    def saved(*args: Any, **kwargs: Any) -> Any:
+        _saving.written, _saving.problem = False, ""
+        try:
+            with out_of_tracebacks:
+                return saving(*args, **kwargs)
+        finally:
+            if _saving.written:
+                listener(cache, "")
+            elif _saving.problem or unwritten:
+                listener(cache, _saving.problem or unwritten)
 
-    return _replace_static(lookup(loaded(ARTIFACTS), "CacheArtifactManager"), "deserialize", wrap)
-
-
-def _artifacts_of_2_7(found: Any) -> Mapping[str, Any]:
-    """Its fields, such as `inductor_artifacts`, as later versions name kinds."""
-    fields = getattr(found, "__dict__", {}).items()
-    kinds = {name.removesuffix("_artifacts"): items for name, items in fields}
-    return {name: items for name, items in kinds.items() if isinstance(items, list) and items}
-
-
-def on_graph_writes(listener: WriteListener) -> Removers:
-    """Calls the listener after each entry that inductor's cache of graphs saves, or cannot."""
-    owner = lookup(loaded(CODECACHE), "FxGraphCache")
-    return _on_writes(owner, "_save_graph", FX_GRAPH, listener)
-
-
-def on_aot_writes(listener: WriteListener) -> Removers:
-    """The same for AOTAutograd's cache."""
-    owner = lookup(loaded(AOT_CACHE), "AOTAutogradCache")
-    return _on_writes(owner, "save", AOT_AUTOGRAD, listener, "torch could not serialize the entry")
-
-
-def _on_writes(
-    owner: Any, save: str, cache: str, listener: WriteListener, unwritten: str = ""
-) -> Removers:
-    """`unwritten`: what it means that nothing was written and nothing raised."""
-
-    def wrap_write(original: Any) -> Any:
-        @functools.wraps(original)
-        def write(*args: Any, **kwargs: Any) -> Any:
-            try:
-                with out_of_tracebacks:
-                    found = original(*args, **kwargs)
-            except Exception as error:
-                _saving.problem = f"{type(error).__name__}: {error}"
-                raise
-            _saving.written = True
-            return found
-
-        return write
-
-    def wrap_save(original: Any) -> Any:
-        @functools.wraps(original)
-        def saved(*args: Any, **kwargs: Any) -> Any:
-            _saving.written, _saving.problem = False, ""
-            try:
-                with out_of_tracebacks:
-                    return original(*args, **kwargs)
-            finally:
-                if _saving.written:
-                    listener(cache, "")
-                elif _saving.problem or unwritten:
-                    listener(cache, _saving.problem or unwritten)
-
-        return saved
-
-    # torch catches what writing raises, and goes on without the entry.
-    return (
-        _replace_static(owner, "_write_to_local_cache", wrap_write),
-        _replace_static(owner, save, wrap_save),
-    )
-
-
-def _graph_and_info(found: Any) -> tuple[Any, Any]:
-    items = cast("tuple[Any, ...]", found) if isinstance(found, tuple) else ()
-    graph, info = items if len(items) == 2 else (None, None)
-    return graph, info
+    return replace_with(owner, "_write_to_local_cache", write), replace_with(owner, save, saved)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def _replace_static(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Remover | None:
-    """Puts `wrap` around a static or class method, as it stands in the class."""
-    held = vars(owner).get(name) if isinstance(owner, type) else None
-    if not isinstance(held, (staticmethod, classmethod)):
-        return None
-    wrapper = staticmethod(wrap(getattr(owner, name)))
-    setattr(owner, name, wrapper)
-
-    def restore() -> None:
-        if vars(owner).get(name) is wrapper:
-            setattr(owner, name, held)
-
-    return restore
-
-
-class CacheFolder(NamedTuple):
-    """Where inductor's caches lie."""
-
-    folder: str
-    configured: bool
-    temporary: bool
-    filesystem: str
-    writable: bool
-
-
-def cache_folder() -> CacheFolder | None:
+def cache_folder(now: float) -> CacheFolderRead | None:
     """The folder of inductor's caches; None where torch has not set one yet. Nothing is made."""
     # torch writes its own choice into the variable too.
     folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
@@ -283,21 +230,17 @@ def cache_folder() -> CacheFolder | None:
         "torch._inductor.runtime.runtime_utils"
     )
     default = getattr(utils, "default_cache_dir", None)
-    real = os.path.realpath(folder)
-    return CacheFolder(
+    real = existing = os.path.realpath(folder)
+    while not os.path.exists(existing) and os.path.dirname(existing) != existing:
+        existing = os.path.dirname(existing)
+    return CacheFolderRead(
+        now,
         folder=folder,
         configured=default is None or folder != default(),
         temporary=_is_below(real, os.path.realpath(tempfile.gettempdir())),
         filesystem=_filesystem(real),
-        writable=os.access(_existing(real), os.W_OK),
+        writable=os.access(existing, os.W_OK),
     )
-
-
-def _existing(path: str) -> str:
-    """The path, or the innermost of its folders that exists."""
-    while not os.path.exists(path) and os.path.dirname(path) != path:
-        path = os.path.dirname(path)
-    return path
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -370,7 +313,6 @@ class _Watched:
         self._seen = False
 
     def after_deserialization(self) -> Any:
-        """The graph as a function."""
         graph = self._backend.after_deserialization()
 
         @functools.wraps(graph, updated=())
@@ -386,26 +328,19 @@ class _Watched:
 def on_loaded_functions(was_loaded: Loaded, was_called: Called) -> Remover | None:
     """Watches functions that were compiled ahead of time and are read from a file."""
 
-    def wrap(original: Any) -> Any:
-        @functools.wraps(original)
-        def deserialize(*args: Any, **kwargs: Any) -> Any:
-            with out_of_tracebacks:
-                made = original(*args, **kwargs)
-            code = getattr(getattr(made, "_artifacts", None), "original_code", None)
-            if isinstance(code, CodeType) and callable(getattr(made, "fn", None)):
-                was_loaded(code, 1)
-                compiled = made.fn
+    def read(made: Any, *_: Any, **__: Any) -> None:
+        code = getattr(getattr(made, "_artifacts", None), "original_code", None)
+        if isinstance(code, CodeType) and callable(getattr(made, "fn", None)):
+            was_loaded(code, 1)
+            compiled = made.fn
 
-                @functools.wraps(compiled, updated=())
-                def run(*own: Any, **named: Any) -> Any:
-                    made.fn = compiled
-                    was_called(code)
-                    return compiled(*own, **named)
+            @functools.wraps(compiled, updated=())
+            def run(*own: Any, **named: Any) -> Any:
+                made.fn = compiled
+                was_called(code)
+                return compiled(*own, **named)
 
-                made.fn = run
-            return made
-
-        return deserialize
+            made.fn = run
 
     owner = lookup(loaded(AOT_COMPILE), "AOTCompiledFunction")
-    return _replace_static(owner, "deserialize", wrap)
+    return call_beside(owner, "deserialize", after=read)

@@ -10,28 +10,28 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from compilediag_harness.base.object_graph import frames_from
 from compilediag_harness.base.post_import import is_initialising
-from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     EVAL_FRAME,
     HOOKS,
     Remover,
     available,
+    call_beside,
     loaded,
     lookup,
-    replace_with,
     subscribe,
 )
 from compilediag_harness.torch_internals.torch_open_calls import (
     OpenCall,
+    callable_of,
     every_thread,
-    key_of,
     this_thread,
 )
 
 _call_listeners: list[tuple[Callable[[int], None], Callable[[int], None] | None]] = []
 _disabled_listeners: list[
-    tuple[Callable[[Any, float, float], None], Callable[[Any], None] | None]
+    tuple[Callable[[Any, float, float], None] | None, Callable[[Any], None] | None]
 ] = []
 
 _kept: list[object] = []
@@ -88,7 +88,7 @@ def on_every_call(begin: Callable[[int], None], end: Callable[[int], None]) -> R
 
 
 def on_disabled_call(
-    ended: Callable[[Any, float, float], None], begins: Callable[[Any], None] | None = None
+    ended: Callable[[Any, float, float], None] | None, begins: Callable[[Any], None] | None = None
 ) -> Remover:
     """Calls `ended(function, began, ended)`, in `time.monotonic()`, after each call of a function
     behind `torch.compiler.disable`, torch's own ones included; on 2.15 only of those that compiled
@@ -142,12 +142,8 @@ def _make_call_hooks(eval_frame: Any) -> None:
         if callback is None:
             if _disabled_listeners and not _paused:
                 _disabled_call_begins(_get_frame(1))
-        elif callback is not False:
-            if _paused:
-                if _mark is not None:
-                    _paused_call_begins(callback, _get_frame(1))
-            elif _call_listeners:
-                _call_begins(callback, _get_frame(1))
+        elif callback is not False and (_mark if _paused else _call_listeners):
+            _call_begins(callback, _get_frame(1))
         return original(callback)
 
     _hooked_module = eval_frame
@@ -175,19 +171,16 @@ def _put_call_hooks() -> None:
             setattr(_hooked_module, name, ours if needed else original)
 
 
-def _paused_call_begins(callback: Any, caller: types.FrameType) -> None:
-    in_wrapper = caller.f_code.co_name in _WRAPPERS
-    names = caller.f_locals if in_wrapper else {"prior": callback}
-    if _mark is not None and names.get("prior") in (None, False):
-        _mark(key_of(names.get("fn")))
-
-
 def _call_begins(callback: Any, caller: types.FrameType) -> None:
     in_wrapper = caller.f_code.co_name in _WRAPPERS
     names = caller.f_locals if in_wrapper else {"prior": callback}
     if names.get("prior") in (None, False):
         function = names.get("fn")
-        key = key_of(function)
+        key = id(callable_of(function))  # what distinguishes compiled callables: an address
+        if _paused:
+            if _mark is not None:
+                _mark(key)
+            return
         call = OpenCall(caller, function, key, 0.0, names=names)
         this_thread.open.append(call)
         for begin, _ in tuple(_call_listeners):
@@ -229,7 +222,8 @@ def _callback_set(caller: types.FrameType) -> None:
         return
     at = time.monotonic()
     for ended, _ in tuple(_disabled_listeners):
-        ended(call.function, call.began, at)
+        if ended is not None:
+            ended(call.function, call.began, at)
 
 
 def frames_are_offered() -> bool:
@@ -297,7 +291,7 @@ def _watch_disabling() -> bool | None:
         global _functions_disabled
         # torch disables functions of its own, too; and every graph that it has compiled.
         if not str(getattr(function, "__module__", "")).startswith("torch"):
-            if _for_torch(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+            if _for_torch(_get_frame(1)):
                 _disabled_by_torch.add(getattr(function, "__code__", None))
             else:
                 _functions_disabled = True
@@ -318,10 +312,8 @@ _DISABLING = ("torch.compiler", "torch._dynamo.decorators", EVAL_FRAME)
 
 def _for_torch(frame: types.FrameType | None) -> bool:
     """Whether torch itself disables a function: Dynamo does so with every graph it has compiled."""
-    while frame is not None and frame.f_globals.get("__name__") in _DISABLING:
-        frame = frame.f_back
-    module = frame.f_globals.get("__name__", "") if frame is not None else ""
-    return str(module).startswith("torch.")
+    modules = (each.f_globals.get("__name__") for each in frames_from(frame))
+    return str(next((name for name in modules if name not in _DISABLING), "")).startswith("torch.")
 
 
 def graph_of(wrapper: types.FrameType, function: Any) -> types.CodeType | None:
@@ -347,17 +339,9 @@ def stance() -> str | None:
 def on_stance_set(callback: Callable[[str, types.FrameType], None]) -> Remover | None:
     """Calls `callback(stance, frame)` after each stance that is set, with the frame that set it: of
     `set_stance` itself."""
+
+    def was_set(_before: Any, chosen: Any) -> None:
+        callback(str(chosen.stance), _get_frame(2))
+
     # `set_stance` imports the function by its name: it is replaced there, not where it is defined.
-    decorators = loaded("torch._dynamo.decorators")
-    original = getattr(decorators, "_set_stance", None)
-    if original is None:
-        return None
-
-    @functools.wraps(original)
-    def set_stance(chosen: Any) -> Any:
-        with out_of_tracebacks:
-            before = original(chosen)
-        callback(str(chosen.stance), sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-        return before
-
-    return replace_with(decorators, "_set_stance", set_stance)
+    return call_beside(loaded("torch._dynamo.decorators"), "_set_stance", after=was_set)

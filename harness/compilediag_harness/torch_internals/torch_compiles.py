@@ -1,31 +1,37 @@
-"""torch's compiles: every row of its metrics, starts, resets, the arguments of `torch.compile`."""
+"""torch's compiles: every row of its metrics, starts, resets, the arguments of `torch.compile`, and
+each condition on symbolic sizes that a graph is built under, with the sizes it fixes."""
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
-import inspect
 import sys
 import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
+from itertools import dropwhile, islice
 from typing import Any, NamedTuple, cast
 
+from compilediag_harness.base.object_graph import frames_from
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     CONVERT_FRAME,
     DYNAMO,
     EVAL_FRAME,
     EXPORT,
+    SYMBOLIC_SHAPES,
     UTILS,
     Remover,
+    Removers,
     call_after,
     call_beside,
     loaded,
     lookup,
+    replace_with,
     subscribe,
 )
-from compilediag_harness.wire.compiles import PhaseStack, TimedPhases
+from compilediag_harness.wire.compiles import PhaseStack
 
 PhaseListener = Callable[[str, int], None]
 """Called with a phase's name and the time in nanoseconds, in the thread that compiles."""
@@ -75,11 +81,8 @@ def forget_metrics_rows(listener: Callable[[Any], None]) -> None:
 
 def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
     """Calls `callback(trigger, compile_id)` when a compile begins (2.7 names neither)."""
-
-    def started(*args: Any) -> None:
-        callback(*_trigger_and_id(*args))
-
-    return _before_callbacks("run_start_callbacks", started)
+    name = "run_start_callbacks"
+    return _before_callbacks(name, lambda *args: callback(*_trigger_and_id(*args)))
 
 
 def _trigger_and_id(given: Any = None) -> tuple[str, str]:
@@ -136,20 +139,14 @@ def frame_being_compiled() -> FrameBeingCompiled | None:
     to compile it."""
     # Both are local variables of `_compile`, some calls above. No other call's are read: reading
     # keeps them as long as the frame lives, also an exception that it handles.
-    caller: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    for _ in range(24):
-        if caller is None:
-            break
-        if (
-            caller.f_code.co_name == "_compile"
-            and caller.f_globals.get("__name__") == CONVERT_FRAME
-        ):
+    for caller in frames_from(sys._getframe(1), 24):  # pyright: ignore[reportPrivateUsage]
+        module, name = caller.f_globals.get("__name__"), caller.f_code.co_name
+        if name == "_compile" and module == CONVERT_FRAME:
             names = caller.f_locals
             code, values = names.get("code"), names.get("locals")
             if isinstance(code, types.CodeType):
                 given = cast(dict[str, Any], values) if isinstance(values, dict) else None
                 return FrameBeingCompiled(code, given, caller)
-        caller = caller.f_back
     return None
 
 
@@ -159,16 +156,12 @@ def frame_waiting_for_backward() -> types.FrameType | None:
     # An engine's thread is made in C++: `threading` has only a stand-in for it.
     if type(threading.current_thread()).__name__ != "_DummyThread":
         return None
-    waiting: list[types.FrameType] = []
-    for frame in sys._current_frames().values():  # pyright: ignore[reportPrivateUsage]
-        inner: types.FrameType | None = frame
-        for _ in range(4):  # a wait may itself be Python code
-            if inner is None:
-                break
-            if inner.f_code.co_name == "_engine_run_backward":
-                waiting.append(inner)
-                break
-            inner = inner.f_back
+    waiting = [
+        frame
+        for thread in sys._current_frames().values()  # pyright: ignore[reportPrivateUsage]
+        for frame in frames_from(thread, 4)  # a wait may itself be Python code
+        if frame.f_code.co_name == "_engine_run_backward"
+    ]
     return waiting[0] if len(waiting) == 1 else None
 
 
@@ -180,10 +173,7 @@ def on_reset(callback: Callable[[], None]) -> Remover | None:
 def on_compile_request(callback: Callable[[dict[str, Any]], None]) -> Remover | None:
     """Calls `callback` with backend, mode, dynamic, fullgraph and cudagraphs of each
     `torch.compile(...)`, which hands them to `torch._dynamo.optimize`."""
-
-    def requested(*args: Any, **kwargs: Any) -> None:
-        callback(_request_of(*args, **kwargs))
-
+    requested: Callable[..., None] = lambda *args, **given: callback(_request_of(*args, **given))
     return call_beside(loaded(DYNAMO), "optimize", before=requested)
 
 
@@ -197,13 +187,11 @@ def on_export(callback: Callable[[], None]) -> Remover | None:
 def exporting() -> bool:
     """Whether `torch.export` or `torch._dynamo.export` is at work in this thread."""
     # Dynamo's metrics rows do not say; what is at work stands on the stack.
-    frame = inspect.currentframe()
-    while frame is not None:
+    for frame in frames_from(sys._getframe()):  # pyright: ignore[reportPrivateUsage]
         module = frame.f_globals.get("__name__")
         name = getattr(frame.f_code, "co_qualname", "")
         if module == EXPORT or (module == EVAL_FRAME and name.startswith("export.<locals>.")):
             return True
-        frame = frame.f_back
     return False
 
 
@@ -314,32 +302,102 @@ def on_phases(began: PhaseListener, ended: PhaseListener) -> Sequence[Remover]:
     return () if None in removers else [remover for remover in removers if remover is not None]
 
 
-class _OfThread(threading.local):
-    def __init__(self) -> None:
-        self.stack = PhaseStack()
+class PhaseTimes(threading.local, PhaseStack):
+    """The phases of what is compiled; each thread has its own."""
 
 
-class PhaseTimes:
-    """How long each phase of a compile took, without the phases within it."""
+_EVALUATING = ("symbolic_shapes.py", "sym_node.py", "recording.py")
+"""Files of what evaluates conditions, in the folder of symbolic shapes."""
 
-    def __init__(self) -> None:
-        self.seen = False
-        """Whether torch's timing reaches `began` and `ended`."""
-        self._thread = _OfThread()
+_MAX_FRAMES = 192
 
-    def began(self, name: str, at_ns: int) -> None:
-        """A phase begins in this thread."""
-        self._thread.stack.began(name, at_ns)
 
-    def ended(self, name: str, at_ns: int) -> None:
-        """The innermost phase of this name ends in this thread."""
-        self._thread.stack.ended(name, at_ns)
+class SizeCondition(NamedTuple):
+    """A condition on symbolic sizes that torch evaluated, and guards from then on."""
 
-    def leave_out(self, seconds: float) -> None:
-        """Time of our own, within the phases that are open: it is no phase's."""
-        self._thread.stack.leave_out(seconds)
+    expression: str
+    """As sympy prints it: "Eq(s77, 4)"."""
+    sizes: tuple[tuple[str, str], ...]
+    """Each symbol of it and the source of a size that has it: ("s77", "L['x'].size()[0]")."""
+    traced: list[Any]
+    """The stack of the code that Dynamo traces, outermost first; empty where it traces none."""
+    frames: list[tuple[types.CodeType, int]]
+    """Code and line of the calls in progress, innermost first, from what asked for the value on."""
 
-    def take(self) -> TimedPhases | None:
-        """The phases of the compile whose row torch writes now in this thread; None where they are
-        not seen."""
-        return self._thread.stack.take() if self.seen else None
+
+def on_conditions(
+    added: Callable[[Any, SizeCondition], None], fixed: Callable[[Any, tuple[str, ...]], None]
+) -> Removers:
+    """Calls `added(shape_env, condition)` with each condition, and `fixed(shape_env, sources)` when
+    the one added last made sizes constants. Both must not raise."""
+    env = lookup(loaded(SYMBOLIC_SHAPES), "ShapeEnv")
+    log, replacing = getattr(env, "_log_guard", None), getattr(env, "_set_replacement", None)
+    if log is None or replacing is None:
+        return ()
+
+    @functools.wraps(log)
+    def log_guard(self: Any, prefix: Any, g: Any, *args: Any, **kwargs: Any) -> Any:
+        _leave_out_our_lines()
+        if "suppressed" not in str(prefix):
+            added(self, _condition(self, g))
+        with out_of_tracebacks:
+            return log(self, prefix, g, *args, **kwargs)
+
+    @functools.wraps(replacing)
+    def set_replacement(self: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+        before = _constant(self, a)
+        with out_of_tracebacks:
+            result = replacing(self, a, *args, **kwargs)
+        if before is None and _constant(self, a) is not None:
+            fixed(self, tuple(source for _, source in _sources(self, {a})))
+        return result
+
+    logged = replace_with(env, "_log_guard", log_guard)
+    return logged, replace_with(env, "_set_replacement", set_replacement)
+
+
+@functools.cache
+def _leave_out_our_lines() -> None:
+    """torch names a line of its own beside a guard, the innermost that is in none of these files:
+    not one of ours. Looked up while torch compiles, since it imports modules."""
+    with contextlib.suppress(Exception):
+        skipped = lookup(loaded(SYMBOLIC_SHAPES), "uninteresting_files")
+        if skipped is not None:
+            skipped().add(__file__)
+
+
+def current_attempt() -> int:
+    """Number of the attempt in progress at the current compile: a restart begins another one."""
+    current = lookup(loaded("torch._guards"), "CompileContext.current_trace_id")
+    trace = current() if current is not None else None
+    attempt = getattr(trace, "attempt", 0)
+    return attempt if isinstance(attempt, int) else 0
+
+
+def _condition(env: Any, expression: Any) -> SizeCondition:
+    symbols: Any = getattr(expression, "free_symbols", ())
+    extract = lookup(loaded("torch._guards"), "TracingContext.extract_stack")
+    traced = list(extract()) if extract is not None else []
+    # Above this: `log_guard`, and torch's own evaluation.
+    above = frames_from(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]
+    asking = dropwhile(lambda frame: frame.f_code.co_filename.endswith(_EVALUATING), above)
+    frames = [(frame.f_code, frame.f_lineno) for frame in islice(asking, _MAX_FRAMES)]
+    return SizeCondition(str(expression), tuple(_sources(env, symbols)), traced, frames)
+
+
+def _sources(env: Any, symbols: Any) -> list[tuple[str, str]]:
+    """Sizes that have one of the symbols, also those that were found equal to it before."""
+    replaced: dict[Any, Any] = getattr(env, "replacements", None) or {}
+    known: dict[Any, Any] = getattr(env, "source_to_var", None) or {}
+    found: list[tuple[str, str]] = []
+    for source, own in known.items():
+        symbol = own if own in symbols else replaced.get(own)
+        if symbol is not None and symbol in symbols:
+            found.append((str(symbol), str(source)))
+    return found
+
+
+def _constant(env: Any, symbol: Any) -> Any | None:
+    replaced: dict[Any, Any] = getattr(env, "replacements", None) or {}
+    value = replaced.get(symbol)
+    return value if getattr(value, "is_number", False) else None

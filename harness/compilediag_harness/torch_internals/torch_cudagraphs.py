@@ -17,17 +17,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from dataclasses import replace
+from typing import Any, cast
 
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
-from compilediag_harness.torch_internals.torch_names import (
-    Remover,
-    loaded,
-    replace_with,
-    subscribe,
-)
-from compilediag_harness.wire import Location
+from compilediag_harness.torch_internals.torch_names import Remover, loaded, replace_with, subscribe
+from compilediag_harness.wire import CudagraphRecorded, Location
 
 REASONS = {
     "StaticInputIdxMismatch": "static_address",
@@ -43,20 +39,6 @@ MAX_SIZES = 16
 """Tensors of one recording whose sizes are reported."""
 
 _STACK_LINE = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)')
-
-
-class Recording(NamedTuple):
-    """One CUDA graph that was recorded: fields of `CudagraphRecorded`, as that describes them."""
-
-    compile_id: str
-    mode: str
-    reason: str
-    tree: int
-    function: int
-    sizes: tuple[str, ...]
-    moved: tuple[str, ...]
-    moved_at: tuple[Location | None, ...]
-    seconds: float
 
 
 class Tree:
@@ -85,8 +67,8 @@ def tree_of(manager: Any) -> Tree:
 
 def recording_begun(
     manager: Any, inputs: Any, function_id: Any, failed: Sequence[tuple[Any, str]]
-) -> Recording:
-    """The recording that begins; its inputs are still as the program gave them.
+) -> CudagraphRecorded:
+    """The recording that begins, of no step; its inputs are still as the program gave them.
 
     Args:
         manager: torch's, of one device and thread.
@@ -121,12 +103,14 @@ def recording_begun(
         if type(value) is int or (index not in fixed and hasattr(value, "data_ptr"))
     )
     moved = _moved(newest, reason, inputs, function.placeholders)
-    return Recording(
+    return CudagraphRecorded(
+        *(0.0, 0, 0),
         compile_id=str(manager.id_to_compile_id.get(function_id) or ""),
         mode=str(getattr(manager.id_to_mode.get(function_id), "name", "")).lower(),
         reason=reason,
         tree=tree.index,
         function=function_id.id,
+        thread=threading.get_ident(),
         sizes=tuple(itertools.islice(sizes, MAX_SIZES)),
         moved=tuple(placeholder.name for placeholder in moved),
         moved_at=tuple(_user_line(placeholder) for placeholder in moved),
@@ -191,20 +175,6 @@ def _below(recorded: Mapping[Any, Any] | None) -> int:
 TREES = "torch._inductor.cudagraph_trees"
 
 
-class RecordingListener(Protocol):
-    """Called from the thread that runs the model, and never inside compiled code."""
-
-    def recorded(self, recording: Recording) -> None:
-        """A graph was recorded."""
-
-    def ran(self, key: tuple[int, int], compile_id: object, *, replay: bool) -> None:
-        """A graph was replayed, or a function ran without its graph to warm up. `key`: the tree
-        and the function; `str(compile_id)` is its text."""
-
-    def fault(self, where: str, error: BaseException) -> None:
-        """We failed."""
-
-
 class _Checks(threading.local):
     """Graphs that torch found not to fit in this thread since the last run, with torch's names, and
     how many it recorded or replayed here."""
@@ -222,13 +192,14 @@ def run_in_this_thread() -> int:
     return _checks.run
 
 
-_listeners: list[RecordingListener] = []
+_listeners: list[Any] = []
 _removers: list[Remover] = []
 
 
-def listen(listener: RecordingListener) -> Remover | None:
-    """Reports CUDA graphs to `listener` from now on; None where this torch has no trees we know.
-    The module must be imported."""
+def listen(listener: Any) -> Remover | None:
+    """Reports CUDA graphs to a `CudagraphCollector` from now on, from the thread that runs the
+    model and never inside compiled code; None where this torch has no trees we know. The module
+    must be imported."""
     trees = loaded(TREES)
     manager = getattr(trees, "CUDAGraphTreeManager", None)
     # Every call of a compiled function ends in one of the three: `run` of the manager decides.
@@ -254,9 +225,6 @@ def listen(listener: RecordingListener) -> Remover | None:
     return remove
 
 
-# --- the wrappers -----------------------------------------------------------------------------
-
-
 def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
     def record_function(self: Any, new_inputs: Any, function_id: Any) -> Any:
         # Read before the call: the inputs are still as the program gave them.
@@ -273,7 +241,7 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
         if begun is not None:
             tree_of(self).recorded.add(function_id.id)
             for listener in tuple(_listeners):
-                listener.recorded(begun._replace(seconds=seconds))
+                listener.recorded(replace(begun, seconds=seconds))
         _checks.failed.clear()
         return result
 
@@ -327,9 +295,6 @@ def _ran(manager: Any, function_id: Any, *, replay: bool) -> None:
             listener.ran(key, compile_id, replay=replay)
     except Exception as error:
         _report(error)
-
-
-# --- totals at the end ------------------------------------------------------------------------
 
 
 def pool_bytes() -> int | None:

@@ -22,7 +22,7 @@ from compilediag_harness.torch_internals.torch_names import (
     replace_with,
 )
 
-_PYTHON = "LAMBDA_GUARD"
+PYTHON = "LAMBDA_GUARD"
 """torch's leaf that calls a Python function; the others are C++ throughout."""
 
 
@@ -342,23 +342,10 @@ def evaluations_us(
     return taken
 
 
-class Evaluated(NamedTuple):
-    """What torch evaluates for one compile: fewer than its Guard objects, some of which need
-    nothing to be evaluated."""
-
-    kinds: Counter[str]
-    """By torch's names of its leaf guards."""
-    python_texts: tuple[str, ...]
-    """The first of those that call a Python function each time, as torch writes them."""
-
-    @property
-    def in_python(self) -> int:
-        """How many call a Python function."""
-        return self.kinds[_PYTHON]
-
-
-def evaluated(manager: Any, shown: int) -> Evaluated | None:
-    """The leaf guards of one compile; None where they cannot be read."""
+def evaluated(manager: Any, shown: int) -> tuple[Counter[str], list[str]] | None:
+    """What torch evaluates for one compile, by its names of leaf guards: fewer than its Guard
+    objects, some of which need nothing to be evaluated. And the first of those that call a Python
+    function each time, as torch writes them. None where they cannot be read."""
     root = getattr(manager, "root", None)
     if not hasattr(root, "get_leaf_guards"):
         return None
@@ -367,6 +354,6 @@ def evaluated(manager: Any, shown: int) -> Evaluated | None:
     for leaf in chain(_epilogue(root), of_managers):
         kind = type(leaf).__name__
         kinds[kind] += 1
-        if kind == _PYTHON and len(texts) < shown:
+        if kind == PYTHON and len(texts) < shown:
             texts += leaf.verbose_code_parts()[:1]
-    return Evaluated(kinds, tuple(texts))
+    return kinds, texts

@@ -72,15 +72,15 @@ def _break_report(given: dict[str, Any]) -> tuple[str, str]:
     return head, "\nUser code traceback:\n" + "".join(traceback.format_list(whole))
 
 
-def on_frame_failed(callback: Callable[[Any, BaseException, str], None]) -> Remover | None:
-    """Calls `callback(code, error, message)` when Dynamo gives a frame up because of an error that
-    does not reach the program, with torch's message about it."""
+def on_frame_failed(callback: Callable[[BaseException, Any], None]) -> Remover | None:
+    """Calls `callback(error, code)` when Dynamo gives a frame up because of an error that does not
+    reach the program."""
 
-    def formatted(message: str, error: BaseException, code: Any, *_: Any, **__: Any) -> None:
-        callback(code, error, message)
+    def failed(_: str, error: BaseException, code: Any, *__: Any, **___: Any) -> None:
+        callback(error, code)
 
     # `convert_frame` imports the function by its name: it is replaced there.
-    return call_beside(loaded(CONVERT_FRAME), "format_error_msg", after=formatted)
+    return call_beside(loaded(CONVERT_FRAME), "format_error_msg", after=failed)
 
 
 def skip_report(error: BaseException, code: Any) -> str | None:

@@ -188,8 +188,10 @@ def probe() -> list[tuple[str, bool, str]]:
 
 def replace_with(owner: Any, name: str, wrapper: Any) -> Remover:
     """Puts `wrapper` in place and returns what undoes it, unless somebody wrapped it again."""
-    original = getattr(owner, name)
-    setattr(owner, name, wrapper)
+    held: Any = vars(owner).get(name) if isinstance(owner, type) else None
+    static = type(held) in (staticmethod, classmethod)
+    original = held if static else getattr(owner, name)
+    setattr(owner, name, staticmethod(wrapper) if static else wrapper)
 
     def restore() -> None:
         if getattr(owner, name) is wrapper:

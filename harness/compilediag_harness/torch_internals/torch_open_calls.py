@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
+from compilediag_harness.base.object_graph import frames_from
 from compilediag_harness.torch_internals.torch_names import loaded, lookup
 
 
@@ -58,11 +59,6 @@ def callable_of(function: Any) -> Any:
     return owner if owner is not None else getattr(function, "__code__", function)
 
 
-def key_of(function: Any) -> int:
-    """What distinguishes compiled callables: an address."""
-    return id(callable_of(function))
-
-
 class CalledFrom(NamedTuple):
     """The outermost compiled call in progress in this thread."""
 
@@ -78,16 +74,14 @@ def called_from() -> CalledFrom | None:
     if not calls:
         return None
     call = calls[-1]
-    frame, direct, outermost = call.frame.f_back, None, None
-    above = True
-    while frame is not None:
+    direct, outermost, above = None, None, True
+    for frame in frames_from(call.frame.f_back):
         # `torch.nn.Module.__call__` is one of these two.
         if frame.f_code.co_name in ("_call_impl", "_wrapped_call_impl"):
             outermost = frame.f_locals.get("self")
             direct = outermost if above else direct
         else:
             above = False
-        frame = frame.f_back
     part = outermost is not None and outermost is not direct
     return CalledFrom(call.function, type(outermost).__name__ if part else None)
 

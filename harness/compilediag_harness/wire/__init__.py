@@ -9,10 +9,6 @@ from __future__ import annotations
 from compilediag_harness.wire.caches import *  # noqa: F403 - an event is named once, where it is  # noqa: F403
 from compilediag_harness.wire.compiles import *  # noqa: F403
 from compilediag_harness.wire.event import *  # noqa: F403
-from compilediag_harness.wire.event import KINDS as KINDS
-from compilediag_harness.wire.event import Event as Event
-from compilediag_harness.wire.event import encode as encode
-from compilediag_harness.wire.event import plain as plain
 from compilediag_harness.wire.guards import *  # noqa: F403
 from compilediag_harness.wire.process import *  # noqa: F403
 from compilediag_harness.wire.steps import *  # noqa: F403

@@ -132,7 +132,6 @@ class Lookup(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Of the settings; empty where there are none."""
         if not self.settings:
             return ""
         text = "\n".join(f"{name} {value[:DIGEST_CHARS]}" for name, value in self.settings)
@@ -178,16 +177,14 @@ def _components(lines: Any) -> list[Component]:
 
 def _read(line: str) -> Component | None:
     read = _LINE.match(line)
-    return None if read is None else (read[2], f"{read[1][:DIGEST_CHARS]} {_short(read[3])}")
+    if read is None:
+        return None
+    value = "".join(c if c.isprintable() else " " for c in read[3][: 4 * VALUE_CHARS])
+    return read[2], f"{read[1][:DIGEST_CHARS]} {plain_text(value, VALUE_CHARS)}"
 
 
 _component = functools.lru_cache(maxsize=2048)(_read)
 """The settings of a run are the same in most of its lookups, and are hundreds of lines."""
-
-
-def _short(value: str) -> str:
-    head = "".join(c if c.isprintable() else " " for c in value[: 4 * VALUE_CHARS])
-    return plain_text(head, VALUE_CHARS)
 
 
 def _saved_s(info: Mapping[str, Any]) -> float | None:

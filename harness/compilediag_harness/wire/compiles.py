@@ -40,7 +40,7 @@ class _Open:
     """The row of its compile was written before it ended: what is left belongs to no compile."""
 
 
-@dataclass(slots=True)
+@dataclass
 class PhaseStack:
     """The phases of what one thread compiles."""
 
@@ -85,24 +85,18 @@ class PhaseStack:
         """The phases of the compile whose row torch writes now."""
         # torch writes the row when all of a compile's phases have ended but those around it.
         own = sorted(self.own_ns.items(), key=lambda item: -item[1])
-        spans = _spans(self._ended)
+        first = min((start for _, start, _ in self._ended), default=0)
+        shortest = (max((end for _, _, end in self._ended), default=0) - first) / 1000
+        drawn = [item for item in self._ended if item[2] - item[1] > shortest]
+        kept = sorted(drawn, key=lambda item: item[1] - item[2])[:SPANS_KEPT]
+        spans = tuple(
+            (name, (start - first) / 1e9, (end - start) / 1e9)
+            for name, start, end in sorted(kept, key=lambda item: (item[1], -item[2]))
+        )
         self.own_ns, self._ended = {}, []
         for phase in self.open:
             phase.reported = True
         return TimedPhases(tuple((name, round(ns / 1e9, 6)) for name, ns in own), spans)
-
-
-def _spans(ended: list[tuple[str, int, int]]) -> PhaseSpans:
-    if not ended:
-        return ()
-    first, last = min(start for _, start, _ in ended), max(end for _, _, end in ended)
-    shortest = (last - first) / 1000
-    drawn = [item for item in ended if item[2] - item[1] > shortest]
-    kept = sorted(drawn, key=lambda item: item[1] - item[2])[:SPANS_KEPT]
-    return tuple(
-        (name, (start - first) / 1e9, (end - start) / 1e9)
-        for name, start, end in sorted(kept, key=lambda item: (item[1], -item[2]))
-    )
 
 
 @event

@@ -23,7 +23,6 @@ class SettingChange:
 
     @property
     def label(self) -> str:
-        """The change in words, as `TrialApplied` has it."""
         return f"{self.module}.{self.name} = {self.value!r}"
 
 
@@ -36,7 +35,6 @@ class CompileOption:
 
     @property
     def label(self) -> str:
-        """The change in words, as `TrialApplied` has it."""
         return f"torch.compile({self.name}={self.value!r})"
 
 
@@ -57,7 +55,6 @@ class ArgumentChange:
 
     @property
     def label(self) -> str:
-        """The change in words, as `TrialApplied` has it."""
         dimension = "" if self.dimension is None else f", {self.dimension}"
         return f"{self.action}({self.argument}{dimension}) before {self.function.function}"
 
@@ -77,7 +74,6 @@ class ObjectChange:
 
     @property
     def label(self) -> str:
-        """The change in words, as `TrialApplied` has it."""
         if self.action == "disable_hook":
             return f"torch.compiler.disable({self.name})"
         return f"{self.name} of optimizers as a tensor"
@@ -94,7 +90,6 @@ class SourceChange:
 
     @property
     def label(self) -> str:
-        """The change in words, as `TrialApplied` has it."""
         return f"another text of {self.file}"
 
 
@@ -130,7 +125,6 @@ class PaddedFunction:
 
     @property
     def label(self) -> str:
-        """The change in words, as `TrialApplied` has it."""
         sizes = " x ".join(str(list(axis.buckets)) for axis in self.axes)
         pad = "" if self.pad is None else f", pad={self.pad}"
         return f"FixedShape({self.function.function}, {sizes}{pad})"

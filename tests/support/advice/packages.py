@@ -8,7 +8,7 @@ import torch
 
 from advice.case import X, case, compiled
 from advice.values import package
-from compilediag.rules.breaks import advice as advice_of_break_fixes
+from compilediag.rules.breaks import rule as advice_of_break_fixes
 from compilediag.rules.sizes import advice as advice_of_sizes
 
 GENERATING = """

@@ -50,7 +50,9 @@ class CodeNotes:
 
     def write(self) -> None:
         """One file a compile; ids repeat after a reset and in every process: the first is kept."""
-        decompile = decompiler()
+        decompile: Decompile | None = None
+        with contextlib.suppress(Exception):  # where it is not installed
+            decompile = importlib.import_module("depyf").decompile
         for compile_id, old_code, new_code in self.codes:
             word = re.sub(r"\W+", "_", old_code.co_name, flags=re.ASCII)[:60]
             identity = compile_id.replace("/", "-").replace("!", "a")
@@ -60,14 +62,6 @@ class CodeNotes:
                 with open(part, "w", encoding="utf-8", errors="backslashreplace") as file:
                     file.write(text_of(compile_id, old_code, new_code, decompile))
                 os.rename(part, path)  # whole, whatever becomes of the others
-
-
-def decompiler() -> Decompile | None:
-    """depyf's function; None where it is not installed. It is imported when all is compiled."""
-    with contextlib.suppress(Exception):
-        module: Any = importlib.import_module("depyf")
-        return module.decompile
-    return None
 
 
 def text_of(
@@ -116,21 +110,10 @@ def guards_of(old_code: CodeType, new_code: CodeType) -> str | None:
     return None
 
 
-def leave_path() -> None:
-    """Removes this folder from `sys.path`, so that the next sitecustomize is found."""
-    here = os.path.dirname(__file__)
-    sys.path[:] = [entry for entry in sys.path if entry != here]
-    sys.path_importer_cache.pop(here, None)
-
-
-def start(folder: str) -> None:
-    """Notes compiles into the folder, once torch is imported."""
-    from compilediag_harness.base.post_import import PostImport
-
-    PostImport().on_import("torch._dynamo.convert_frame", CodeNotes(folder).install)
-
-
-leave_path()
+# So that the next sitecustomize is found.
+HERE = os.path.dirname(__file__)
+sys.path[:] = [entry for entry in sys.path if entry != HERE]
+sys.path_importer_cache.pop(HERE, None)
 del sys.modules[__name__]
 try:
     # The sitecustomize that this one shadows: that of the harness, which is imported then; it ends
@@ -138,4 +121,7 @@ try:
     __import__(__name__)
 finally:
     with contextlib.suppress(Exception):
-        start(os.environ["COMPILEDIAG_DEPYF_DIR"])
+        from compilediag_harness.base.post_import import PostImport
+
+        notes = CodeNotes(os.environ["COMPILEDIAG_DEPYF_DIR"])
+        PostImport().on_import("torch._dynamo.convert_frame", notes.install)

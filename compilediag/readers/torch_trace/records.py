@@ -1,0 +1,351 @@
+"""What is kept of the records of a process until the row of their compile comes: lookups of compile
+caches, which are artifacts that are named for what they found; conditions on symbolic sizes, with
+the line of the traced code that asked for the value of a size; and timed phases.
+
+Of phases (torch's `chromium_event` records, begin and end) there are more than of all other records
+together, so those of a compile are kept as bytes and decoded at once. Their thread is always 0, so
+those of several threads lie among each other; their compile keeps them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from compilediag.readers.lines import parse_object
+from compilediag.readers.torch_trace.scan import (
+    About,
+    Losses,
+    Metadata,
+    StackEntry,
+    calls_of_stack,
+    compile_id_of,
+    count_of,
+    items_of,
+    short_text,
+    text_of,
+)
+from compilediag.timeline.ownership import ownership_of
+from compilediag_harness.wire import (
+    AOT_AUTOGRAD,
+    BYPASS,
+    FX_GRAPH,
+    HIT,
+    MISS,
+    CacheLookedUp,
+    CacheSettingsRead,
+    CacheWritten,
+    Event,
+    Location,
+    SizeGuard,
+    lookup_of,
+    plain_text,
+)
+from compilediag_harness.wire.compiles import PhaseStack, TimedPhases
+
+LOOKUPS_WITH_COMPONENTS = 200
+"""Lookups of a process whose keys are kept by component, the first ones."""
+
+UNSAVED = "aotautograd_cache_pickle_failure"
+
+_NAMES: dict[str, tuple[str, str]] = {
+    **{f"fx_graph_cache_{outcome}": (FX_GRAPH, outcome) for outcome in (HIT, MISS, BYPASS)},
+    **{f"aotautograd_cache_{outcome}": (AOT_AUTOGRAD, outcome) for outcome in (HIT, MISS, BYPASS)},
+    "fx_graph_bundled_cache_hit": (FX_GRAPH, HIT),
+    "get_local_code_state": ("pgo_local", HIT),
+    "get_remote_code_state": ("pgo_remote", HIT),
+}
+"""Cache and outcome by torch's name of the artifact. A profile of sizes that is not there has
+none."""
+
+ARTIFACTS = (
+    b"recompile_reasons",
+    b"dynamo_graph_break_reason",
+    b"torch_version",
+    b"inductor_collective_schedule",
+    *(name.encode() for name in (*_NAMES, UNSAVED)),
+)
+
+_KEY = re.compile(rb'"key": ?"(\w{1,200})"')
+_STATUS = re.compile(rb'"cache_status_detailed": ?"(\w{1,40})"')
+
+At = tuple[float, str, int]
+"""Time, compile id, epoch."""
+
+
+class CacheRecords:
+    """The lookups of one process."""
+
+    def __init__(self) -> None:
+        self._with_components = 0
+        self._settings: set[str] = set()
+        self._graphs: list[tuple[tuple[int, str], int]] = []
+        """Lookups of graphs since AOTAutograd's last one: their compile, and their place among the
+        process's events."""
+
+    def take(self, name: str, payload: bytes, at: At, events: list[Event]) -> None:
+        """Appends what an artifact tells."""
+        t, compile_id, epoch = at
+        if name == UNSAVED:
+            said = _info(payload)
+            field = plain_text(said.get("field"), 100)
+            problem = plain_text(said.get("error"), 400) + (f" (field {field})" if field else "")
+            events.append(CacheWritten(t, 0, AOT_AUTOGRAD, compile_id, epoch, problem))
+            return
+        cache, outcome = _NAMES[name]
+        read = lookup_of({} if cache.startswith("pgo") else _info(payload))
+        if read.digest and read.digest not in self._settings:
+            self._settings.add(read.digest)
+            events.append(CacheSettingsRead(t, read.digest, read.settings))
+        self._with_components += bool(read.components)
+        components, left_out = read.components, read.components_left_out
+        if self._with_components > LOOKUPS_WITH_COMPONENTS:
+            components, left_out = (), left_out + len(components)
+        if cache == FX_GRAPH:
+            self._graphs.append(((epoch, compile_id), len(events)))
+        elif cache == AOT_AUTOGRAD:
+            # An entry of AOTAutograd refers to a graph for the forward and, where it trains, one
+            # for the backward, which are looked up just before.
+            found = outcome == HIT or (outcome == MISS and read.status == HIT)
+            for owner, index in self._graphs[-2:] if found else ():
+                graph = events[index]
+                if owner == (epoch, compile_id) and isinstance(graph, CacheLookedUp):
+                    events[index] = replace(graph, within=AOT_AUTOGRAD)
+            self._graphs.clear()
+        known = (t, 0, cache, outcome, compile_id, epoch)
+        said = (read.key, read.status, read.reason, read.saved_s)
+        events.append(CacheLookedUp(*known, *said, "", components, left_out, read.digest))
+
+
+def _info(payload: bytes) -> Mapping[str, Any]:
+    """torch's dictionary; of one that is cut what stands at its beginning."""
+    found = parse_object(payload)
+    if found is not None:
+        return found
+    key, status = _KEY.search(payload, 0, 2_000), _STATUS.search(payload, 0, 2_000)
+    read = {"key": key, "cache_status_detailed": status}
+    return {name: match[1].decode() for name, match in read.items() if match is not None}
+
+
+GUARDS_KEPT = 64
+"""Conditions kept of one attempt, as of a live run."""
+
+OPEN_KEPT = 64
+"""Compiles without an end whose conditions are kept."""
+
+_SYMBOLS_KEPT = 512
+_STACK = 16
+_CALLS = 24
+_SYMBOL = re.compile(r"[A-Za-z_]\w{0,63}")
+_OWN = ("/symbolic_shapes.py", "/sym_node.py", "/recording.py", "/_logging/_internal.py")
+"""Files of what evaluates conditions, and writes the record."""
+_TRACER = ("/_dynamo/symbolic_convert.py", "step")
+_OPERATION = "run_node"
+
+
+@dataclass
+class _Attempt:
+    number: int
+    sources: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """Sizes by symbol."""
+    guards: list[SizeGuard] = field(default_factory=list[SizeGuard])
+    left_out: int = 0
+    recent: bool = False
+    """The condition added last is in `guards`."""
+
+
+class SizeGuardRecords:
+    """The conditions of the compiles in progress of one process, as the live collector has them.
+    Of sizes that share a symbol a trace names the first only, unless it became a constant."""
+
+    def __init__(self, strings: Mapping[int, str]) -> None:
+        self._strings = strings
+        self._attempts: dict[str, _Attempt] = {}
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """Compile ids with conditions; "" are the exports."""
+        return tuple(key for key, attempt in self._attempts.items() if attempt.guards)
+
+    def of(self, compile_id: str) -> tuple[tuple[SizeGuard, ...], int]:
+        """The conditions of a compile that ended, and how many more there were."""
+        found = self._attempts.pop(compile_id, None)
+        return (tuple(found.guards), found.left_out) if found is not None else ((), 0)
+
+    def take(self, line: Metadata) -> bool:
+        """One record; False where it is of another kind."""
+        compile_id, number = compile_id_of(line), count_of(line.attempt) or 0
+        if line.create_symbol is not None:
+            symbol, source = text_of(line.create_symbol.symbol), text_of(line.create_symbol.source)
+            sources = self._attempt(compile_id, number).sources
+            if symbol and source and len(sources) < _SYMBOLS_KEPT:
+                sources[symbol] = [source]
+        elif line.guard_added_fast is not None:
+            self._added(self._attempt(compile_id, number), line.guard_added_fast, compile_id)
+        elif line.symbolic_shape_specialization is not None:
+            # A symbol became a constant, by the condition added last.
+            attempt = self._attempt(compile_id, number)
+            sources = items_of(line.symbolic_shape_specialization.sources)[:32]
+            if attempt.recent:
+                last = attempt.guards[-1]
+                fixed = (*last.fixed, *(short_text(source, 256) for source in sources))
+                attempt.guards[-1] = replace(last, fixed=tuple(dict.fromkeys(fixed)))
+        else:
+            return False
+        return True
+
+    def _attempt(self, compile_id: str, number: int) -> _Attempt:
+        attempt = self._attempts.get(compile_id)
+        if attempt is None or attempt.number != number:
+            attempt = self._attempts[compile_id] = _Attempt(number)
+            if len(self._attempts) > OPEN_KEPT:
+                del self._attempts[next(iter(self._attempts))]
+        return attempt
+
+    def _added(self, attempt: _Attempt, record: About, compile_id: str) -> None:
+        attempt.recent = len(attempt.guards) < GUARDS_KEPT
+        if not attempt.recent:
+            attempt.left_out += 1
+            return
+        expression = short_text(record.expr, 1024)
+        symbols = dict.fromkeys(_SYMBOL.findall(expression))
+        calls = calls_of_stack(record.stack)
+        traced = calls_of_stack(record.user_stack)
+        if not traced and not compile_id:
+            # An export runs the code: it stands among the calls in progress.
+            traced = [line for line in calls if ownership_of(self._file(line)) != "torch"]
+        traced = traced[-_STACK:]
+        attempt.guards.append(
+            SizeGuard(
+                expression=expression,
+                sizes=tuple(
+                    (symbol, source)
+                    for symbol in symbols
+                    for source in attempt.sources.get(symbol, ())
+                ),
+                fixed=(),
+                torch_calls=self._calls(calls),
+                stack=tuple(Location(self._file(at), at.line, _name(at)) for at in traced),
+                texts=tuple(text_of(at.text, 200) or "" for at in traced),
+            )
+        )
+
+    def _file(self, line: StackEntry) -> str:
+        return self._strings.get(line.file, "")
+
+    def _calls(self, stack: list[StackEntry]) -> tuple[str, ...]:
+        """Functions of torch between the traced code and the condition, innermost first."""
+        found: list[str] = []
+        for line in reversed(stack):
+            file = self._file(line)
+            if not found and file.endswith(_OWN):
+                continue
+            name = _name(line)
+            is_step = file.endswith(_TRACER[0]) and name == _TRACER[1]
+            if is_step or ownership_of(file) != "torch" or len(found) == _CALLS:
+                break
+            found.append(name)
+            if name == _OPERATION:
+                break
+        return tuple(found)
+
+
+def _name(entry: StackEntry) -> str:
+    return text_of(entry.function, 256) or ""
+
+
+STACKS_KEPT = 12_000
+"""Most compiles whose phases are followed: as many as have rows that are kept."""
+
+PAYLOADS_KEPT = 256
+"""Most records of one compile that are not decoded yet."""
+
+_MAX_NAME_CHARS = 200
+_MAX_MICROSECONDS = 2.0**53
+
+
+class _Timing(msgspec.Struct, gc=False):
+    """The fields that are used."""
+
+    name: str
+    ts: float
+    ph: str = ""
+
+
+_DECODER = msgspec.json.Decoder(list[_Timing])
+
+
+class TracePhases:
+    """The phases of the compiles of one process, until their rows come."""
+
+    def __init__(self, losses: Losses) -> None:
+        self._losses = losses
+        self._seen = False
+        self._payloads: dict[str, list[bytes]] = {}
+        self._stacks: dict[str, PhaseStack] = {}
+        self._full = False
+
+    def take_record(self, payload: bytes, compile_id: str) -> None:
+        """One record of `compile_id`; "" is none: an import that the first compile waits for."""
+        payloads = self._payloads.setdefault(compile_id, [])
+        payloads.append(payload)
+        if len(payloads) >= PAYLOADS_KEPT or len(self._payloads) > STACKS_KEPT:
+            self._decode(compile_id)
+
+    def of_row(self, compile_id: str) -> TimedPhases | None:
+        """The phases of the compile whose row comes now; None where the trace has no timing, or
+        more than is kept."""
+        self._decode(compile_id)
+        if not (self._seen or any(map(self._decode, list(self._payloads)))):
+            return None
+        stack = self._stacks.pop(compile_id, None)
+        if stack is None:
+            return None if self._full else TimedPhases((), ())
+        found = stack.take()
+        self._keep(compile_id, stack)
+        return found
+
+    def decode_rest(self) -> None:
+        """Counts what is lost of the records whose compile has no row."""
+        for compile_id in list(self._payloads):
+            self._decode(compile_id)
+
+    def _decode(self, compile_id: str) -> bool:
+        """Follows the phases of a compile to its last record; whether any record was one."""
+        payloads = self._payloads.pop(compile_id, ())
+        try:
+            found = _DECODER.decode(b"[%s]" % b",".join(payloads))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            found = [timing for payload in payloads if (timing := self._lenient(payload))]
+        timings = [timing for timing in found if 0 <= timing.ts < _MAX_MICROSECONDS]
+        for _ in range(len(found) - len(timings)):
+            self._losses.add("bad_json")
+        self._seen = self._seen or bool(timings)
+        stack = self._stacks.pop(compile_id, None) or PhaseStack()
+        for timing in timings if compile_id else ():
+            if timing.ph == "B":
+                stack.began(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
+            elif timing.ph == "E":
+                stack.ended(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
+        self._keep(compile_id, stack)
+        return self._seen
+
+    def _lenient(self, payload: bytes) -> _Timing | None:
+        """A record that is no plain JSON, or has fields of other types."""
+        fields = parse_object(payload) or {}
+        name, at_us, ph = fields.get("name"), fields.get("ts"), fields.get("ph")
+        if isinstance(name, str) and isinstance(at_us, (int, float)) and at_us is not True:
+            return _Timing(name, at_us, ph if isinstance(ph, str) else "")
+        self._losses.add("bad_json")
+        return None
+
+    def _keep(self, compile_id: str, stack: PhaseStack) -> None:
+        """Keeps a stack that holds anything for the row of its compile."""
+        if stack.open or stack.own_ns:
+            self._full = self._full or len(self._stacks) >= STACKS_KEPT
+            if not self._full:
+                self._stacks[compile_id] = stack
