@@ -15,11 +15,12 @@ from compilediag.commands.target import (
     refuse,
     with_files_read,
 )
-from compilediag.compare.against_eager import conclude, not_concluded, with_payoff
+from compilediag.compare.against_eager import conclude, not_concluded, slower_than_eager
 from compilediag.compare.gate.ab import require_scipy
 from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from compilediag.fixes.numbers.first_difference import Numbers
-from compilediag.fixes.numbers.record import MAX_RUNS, with_numbers
+from compilediag.fixes.numbers.record import MAX_RUNS, other_numbers
+from compilediag.receipt.assemble import amended
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.child import Outcome, with_receipt
@@ -84,17 +85,13 @@ def run_against_eager(options: RunOptions) -> int:
         quiet=options.quiet,
     )
     payoff, numbers = _compared(made, first, receipt, options)
-    secrets = made.program.secrets
-    concluded = with_payoff(
-        receipt,
-        timeline,
-        payoff,
-        made.records,
-        fresh_caches=not options.keep_caches,
-        secret_values=secrets,
-    )
+    kept = "kept" if options.keep_caches else "fresh"
+    section = msgspec.structs.replace(payoff, caches=kept, runs=tuple(made.records))
+    findings = [*slower_than_eager(timeline, payoff)]
     if numbers is not None:
-        concluded = with_numbers(concluded, timeline, numbers, secrets)
+        section = msgspec.structs.replace(section, numbers=numbers.section)
+        findings += other_numbers(timeline, numbers)
+    concluded = amended(receipt, timeline, findings, made.program.secrets, against_eager=section)
     code = finish(with_receipt(outcome, concluded, latest=False), options)
     if first.interrupted or made.interrupted:
         return code or EXIT_INTERRUPTED

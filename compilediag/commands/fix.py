@@ -33,8 +33,8 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NEEDS_LIBCST
 from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.options import RunOptions, TrialOptions, positive
-from compilediag.runs.supervised.repeat import changed_files, newest
 from compilediag.runs.supervised.run import Program
+from compilediag.runs.supervised.target import changed_files, newest
 from compilediag.runs.trials.campaign import (
     ROUNDS,
     Campaign,

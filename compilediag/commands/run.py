@@ -62,7 +62,7 @@ def command(options: RunOptions) -> int:
         return finish(supervised.run(options.target, with_files_read(options)), options)
     if not options.witness:
         raise UsageError("say what to run: `compilediag run train.py`")
-    from compilediag.runs.supervised.repeat import last_run
+    from compilediag.runs.supervised.target import last_run
 
     again = last_run()
     if not options.quiet:

@@ -1,5 +1,5 @@
 """Does compiling pay? What pairs of runs, compiled and eager, show of steps and of callables, and
-the receipt of the program as it is, with that in it.
+the findings of what does not.
 
 Both runs of a pair do the same work step by step, so that steps of one number are compared. The
 interval is that of `gate --ab`, over stretches of steps of every pair. Stretches of one process
@@ -22,32 +22,26 @@ from msgspec.structs import replace
 
 from compilediag.compare.gate.ab import LEVEL, SLOWER, intervals, require_scipy
 from compilediag.diagnosis.findings import Finding
-from compilediag.receipt.assemble import amended
 from compilediag.receipt.schema.comparisons import (
     AgainstEagerSection,
     AgainstEagerVerdict,
-    ArmRecord,
     BreakEvenSteps,
     CallableAgainstEager,
     EagerRatio,
 )
-from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
 from compilediag.rules.make_finding import make_finding, plural
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
-ENDED_BY_CALLS = "call"
-"""Source of steps whose last one nothing ends but the process."""
+ENDED_BY_CALLS = "call"  #: Source of steps whose last one nothing ends but the process.
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Something that took time, once or several times: a step, or the calls of one callable in
-    one."""
+    """Something that took time, once or more: a step, or the calls of one callable in one."""
 
-    seconds: float
-    """Of all of it."""
+    seconds: float  #: Of all of it.
     count: int = 1
 
 
@@ -55,26 +49,18 @@ class Work:
 class Arm:
     """One run, compiled or eager; seconds are wall time of the lead process."""
 
-    steps: Mapping[int, Work]
-    """The steady ones by number."""
-    unsampled: frozenset[int] = frozenset()
-    """Those of them that were not looked into: nothing of ours is in their time."""
+    steps: Mapping[int, Work]  #: The steady ones by number.
+    unsampled: frozenset[int] = frozenset()  #: Those not looked into: nothing of ours is in them.
+    #: By callable and steady step; empty on a device: a call may return before its work is done.
     calls: Mapping[Location, Mapping[int, Work]] = field(
         default_factory=dict[Location, "dict[int, Work]"]
     )
-    """By callable and steady step; empty where a device was in use: a call may return before its
-    work is done."""
-    finished: int = 0
-    """Steps in all."""
-    compiles: int = 0
-    """Attempts; a backward compile is one too."""
-    compiled_steps: tuple[int, ...] = ()
-    """Steps in which something compiles."""
+    finished: int = 0  #: Steps in all.
+    compiles: int = 0  #: Attempts; a backward compile is one too.
+    compiled_steps: tuple[int, ...] = ()  #: Steps in which something compiles.
     compile_s: float | None = None
-    on_device: bool = False
-    """A CUDA device was in use."""
-    whole: bool = True
-    """It ended by itself."""
+    on_device: bool = False  #: A CUDA device was in use.
+    whole: bool = True  #: It ended by itself.
 
 
 def arm_of(timeline: Timeline, *, whole: bool = True) -> Arm:
@@ -110,9 +96,7 @@ def arm_of(timeline: Timeline, *, whole: bool = True) -> Arm:
     )
 
 
-MIN_STEPS = 4
-"""Steady steps of a pair below which nothing is compared, as in the cadence probe."""
-
+MIN_STEPS = 4  #: Steady steps of a pair below which nothing is compared, as in the cadence probe.
 STRETCHES = 15
 """Parts of a pair's steps, as many as `gate --ab` has pairs: where a busy machine spoils a few of
 them, the median and its interval stay."""
@@ -149,12 +133,9 @@ def not_concluded(problem: str) -> AgainstEagerSection:
 
 
 def conclude(pairs: Sequence[ArmPair], difference: str | None = None) -> AgainstEagerSection:
-    """What the pairs show: the section without the runs.
-
-    Args:
-        pairs: in the order in which they ran; one whose steps cannot be compared counts for none.
-        difference: the first one between the outputs of both arms, in words; None where none is
-            known.
+    """What the pairs show, in the order in which they ran: the section without the runs. A pair
+    whose steps cannot be compared counts for none; `difference` is the first one that is known
+    between the outputs of both arms, in words.
 
     Raises:
         UsageError: scipy is not installed.
@@ -223,8 +204,7 @@ def problem_of(pair: ArmPair) -> str | None:
 
 
 def _common(pair: ArmPair) -> list[int]:
-    """The steps to compare: steady in both runs; where there are enough, those only that were not
-    looked into in either."""
+    """Steps that are steady in both runs; where enough, only those not looked into in either."""
     compiled, eager = pair
     unsampled = sorted(compiled.unsampled & eager.unsampled)
     if len(unsampled) >= MIN_STEPS * STRETCHES:
@@ -242,8 +222,7 @@ class _Row(NamedTuple):
 
 class _Measured(NamedTuple):
     ratio: EagerRatio
-    gain_s: EagerRatio
-    """Eager seconds less compiled ones."""
+    gain_s: EagerRatio  #: Eager seconds less compiled ones.
     compiled_s: float
     eager_s: float
 
@@ -314,7 +293,6 @@ def _callable(function: Location, pairs: Sequence[ArmPair]) -> CallableAgainstEa
 
 
 def _notes(pairs: Sequence[ArmPair], problems: Sequence[str], compiled_s: float) -> Iterable[str]:
-    """What limits the comparison, in sentences."""
     if problems:
         count = len(pairs) + len(problems)
         yield f"{len(problems)} of {plural(count, 'pair')} left out: {problems[0]}"
@@ -349,47 +327,17 @@ def _notes(pairs: Sequence[ArmPair], problems: Sequence[str], compiled_s: float)
         yield "a CUDA device was in use: single callables are not compared"
 
 
-# --- in the receipt ------------------------------------------------------------------------------
+# --- findings ------------------------------------------------------------------------------------
 
-MIN_SHARE = 0.05
-"""Of a usual compiled step: a callable that loses less is not worth a line."""
-
-_ATTEMPT = re.compile(r"_\d+$")
-"""Of a compile id: which attempt reported the break."""
-
+MIN_SHARE = 0.05  #: Of a usual compiled step: a callable that loses less is not worth a line.
+_ATTEMPT = re.compile(r"_\d+$")  #: Of a compile id: which attempt reported the break.
 BRIEF_S = 0.0005
 """A compiled call as brief as this is mostly what torch.compile does around its graph: guards,
 wrapper and launch take tens of microseconds."""
 
 
-def with_payoff(
-    receipt: Receipt,
-    timeline: Timeline,
-    payoff: AgainstEagerSection,
-    runs: Sequence[ArmRecord],
-    *,
-    fresh_caches: bool,
-    secret_values: Sequence[str] = (),
-) -> Receipt:
-    """The receipt of the first compiled run with its section `against_eager`, and the findings of
-    CD631 after its own; both redacted and bounded like the rest.
-
-    Args:
-        receipt: of the first compiled run.
-        timeline: what it was made from.
-        payoff: what the pairs show.
-        runs: all that were made.
-        fresh_caches: each run had empty caches of its own.
-        secret_values: what must not stand in a receipt.
-    """
-    caches = "fresh" if fresh_caches else "kept"
-    section = replace(payoff, caches=caches, runs=tuple(runs))
-    slower = slower_than_eager(timeline, payoff)
-    return amended(receipt, timeline, slower, secret_values, against_eager=section)
-
-
 def slower_than_eager(timeline: Timeline, payoff: AgainstEagerSection) -> Iterable[Finding]:
-    """One for each callable that is slower compiled; one for the steps where they are and no
+    """CD631: one for each callable that is slower compiled; one for the steps where they are and no
     callable is seen to be why. None where the outputs differ: that is then what to mend."""
     if payoff.verdict in ("outputs_differ", "not_concluded") or payoff.compiled_step_s is None:
         return

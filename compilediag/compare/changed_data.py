@@ -36,14 +36,10 @@ class FieldChange(Struct, frozen=True):
 class ChangedData(Struct, frozen=True):
     """What differs between two runs that is accepted as the work of a fix."""
 
-    fields: tuple[FieldChange, ...]
-    """Of the lane, of the work (`throughput`) and the number of steps (`steps.count`)."""
-    callable: str | None
-    """What was given the samples and elements that are compared; None: the work of the two runs is
-    not known to be of the same callable."""
+    fields: tuple[FieldChange, ...]  #: Of the lane, of the work (`throughput`), and `steps.count`.
+    callable: str | None  #: What was given the compared work; None: not known to be the same.
+    #: Same samples, elements and settings: then times and memory can be compared too.
     same_work: bool
-    """Both were measured on the same samples and elements, with the same settings: then times and
-    memory can be compared too."""
 
 
 def changed_data(before: Receipt, after: Receipt, lane: Iterable[FieldChange]) -> ChangedData:

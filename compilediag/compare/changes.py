@@ -11,7 +11,7 @@ with its frame, too: a function that a new one wraps and calls is no frame any m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -73,8 +73,7 @@ class CountChange(Struct, frozen=True):
 class RunChanges(Struct, frozen=True):
     """Every item of either run by its key: those of the earlier run first, changed or not."""
 
-    counts: tuple[CountChange, ...]
-    """The counts that both runs have."""
+    counts: tuple[CountChange, ...]  #: The counts that both runs have.
     causes: Mapping[CauseKey, ItemChange[KnownCause]]
     breaks: Mapping[BreakKey, ItemChange[KnownBreak]]
     frames: Mapping[FrameKey, ItemChange[KnownFrame]]
@@ -103,9 +102,7 @@ def _paired(before: Iterable[Any], after: Iterable[Any]) -> dict[Any, ItemChange
     return {key: ItemChange(old.get(key), new.get(key)) for key in {**old, **new}}
 
 
-Place: TypeAlias = tuple[str, str]
-"""File and function."""
-
+Place: TypeAlias = tuple[str, str]  #: File and function.
 _GROUPS = ("causes", "breaks", "frames", "fallbacks")
 
 
@@ -172,25 +169,18 @@ def _pairs(
 
     pairs: dict[AnyKey, AnyKey] = {}
     for same in (in_moved_file, _without_file, without_function):
-        left, right = (
-            _grouped((key for key in keys if key not in done and _place(key) is not None), same)
-            for keys, done in ((gone, pairs.keys()), (came, pairs.values()))
-        )
+        groups: dict[Hashable, tuple[list[AnyKey], list[AnyKey]]] = {}
+        done = {*pairs, *pairs.values()}
+        for side, keys in enumerate((gone, came)):
+            for key in keys:
+                if key not in done and _place(key) is not None:
+                    groups.setdefault(same(key), ([], []))[side].append(key)
         pairs |= {
-            keys[0]: right[name][0]
-            for name, keys in left.items()
-            if name is not None and len(keys) == len(right.get(name, ())) == 1
+            old[0]: new[0]
+            for name, (old, new) in groups.items()
+            if name is not None and len(old) == len(new) == 1
         }
     return pairs
-
-
-def _grouped(
-    keys: Iterable[AnyKey], same: Callable[[AnyKey], Hashable]
-) -> dict[Hashable, list[AnyKey]]:
-    found: dict[Hashable, list[AnyKey]] = {}
-    for key in keys:
-        found.setdefault(same(key), []).append(key)
-    return found
 
 
 def _without_file(key: AnyKey) -> Hashable:

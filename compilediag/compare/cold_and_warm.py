@@ -1,4 +1,4 @@
-"""What a second start compiles again although the first had compiled it, why, and its receipt."""
+"""What a second start compiles again although the first had compiled it, why, and its findings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from compilediag.diagnosis.figures.key_difference import (
     what_to_change,
 )
 from compilediag.diagnosis.findings import Finding
-from compilediag.receipt.assemble import amended
 from compilediag.receipt.schema.comparisons import (
     ColdAndWarmSection,
     CompiledAgainRecord,
     WhyCompiledAgain,
 )
-from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.make_finding import make_finding
 from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import Compile, Timeline
@@ -38,9 +36,7 @@ from compilediag_harness.wire import (
 )
 
 ANSWERS = ("hits", "misses", "bypasses", "disabled", "failed")
-AGAIN_KEPT, CHANGES_KEPT = 100, 20
-"""Most compiles listed, and components of each."""
-
+AGAIN_KEPT, CHANGES_KEPT = 100, 20  #: Most compiles listed, and components of each.
 OF_GRAPHS = (FX_GRAPH, AOT_AUTOGRAD)
 """The caches whose hit spares a compile. The first of them has components of its keys."""
 
@@ -58,17 +54,14 @@ class CompiledAgain(NamedTuple):
 
     record: CompiledAgainRecord
     frame: Location | None
-    changes: tuple[KeyChange, ...]
-    """Components of the key that differ from the first start; empty where the key is the same, or
-    torch did not tell of what it is made."""
+    changes: tuple[KeyChange, ...]  #: Components that differ; empty: the same key, or none known.
 
 
 class ColdAndWarm(NamedTuple):
     """Two starts, compared."""
 
     section: ColdAndWarmSection
-    again: tuple[CompiledAgain, ...] = ()
-    """All of them; the section lists the first."""
+    again: tuple[CompiledAgain, ...] = ()  #: All of them; the section lists the first.
 
 
 def not_concluded(problem: str) -> ColdAndWarm:
@@ -77,13 +70,8 @@ def not_concluded(problem: str) -> ColdAndWarm:
 
 
 def conclude(cold: Timeline, warm: Timeline, folder: str) -> ColdAndWarm:
-    """What the second start pays again.
-
-    Args:
-        cold: the first start, whose caches were empty.
-        warm: the second, with the caches that the first one left.
-        folder: where those of inductor are to lie; a program may choose another.
-    """
+    """What the second start pays again, with the caches that the first one left, which were empty
+    before. `folder`: where those of inductor are to lie; a program may choose another."""
     if problem := _problem(cold, warm, folder):
         return not_concluded(problem)
     cold_seconds, warm_seconds = compile_seconds(cold.compiles), compile_seconds(warm.compiles)
@@ -133,13 +121,11 @@ def _problem(cold: Timeline, warm: Timeline, folder: str) -> str | None:
     return None
 
 
-_CompileKey = tuple[int, int, str]
-"""Rank or number of the process, epoch, compile id."""
+_CompileKey = tuple[int, int, str]  #: Rank or number of the process, epoch, compile id.
 _Lookups = list[tuple[ProcessCaches, CacheLookedUp]]
 
 
 def _by_compile(timeline: Timeline) -> dict[_CompileKey, _Lookups]:
-    """Lookups of caches of graphs by the compile that made them."""
     found: dict[_CompileKey, _Lookups] = {}
     for part in timeline.caches:
         for lookup in part.lookups:
@@ -230,29 +216,11 @@ def _changes(lookups: _Lookups, before: _Lookups) -> tuple[KeyChange, ...]:
     return ()
 
 
-NAMED = 20
-"""Most components in the evidence of a finding."""
-
-
-def with_starts(
-    receipt: Receipt, warm: Timeline, found: ColdAndWarm, secret_values: Sequence[str] = ()
-) -> Receipt:
-    """The receipt of the second start with its section `cold_and_warm`, and the findings of CD612
-    after its own; both redacted and bounded like the rest.
-
-    Args:
-        receipt: of the second start.
-        warm: what it was made from.
-        found: the comparison with the first start.
-        secret_values: what must not stand in a receipt.
-    """
-    more = changing_keys(warm, found)
-    return amended(receipt, warm, more, secret_values, cold_and_warm=found.section)
+NAMED = 20  #: Most components in the evidence of a finding.
 
 
 def changing_keys(warm: Timeline, found: ColdAndWarm) -> Iterable[Finding]:
-    """One for each function and set of components that differ; none where torch does not record of
-    what the key is made."""
+    """CD612: one for each function and set of components that differ, where torch records these."""
     groups: dict[object, list[CompiledAgain]] = {}
     for each in found.again:
         if each.changes:

@@ -54,8 +54,7 @@ _VARYING = frozenset({"load_avg_1m", "TORCHINDUCTOR_CACHE_DIR"})
 """Facts that differ between any two runs; torch itself sets the variable when it compiles."""
 
 PHASE_CHANGE_S = 0.1
-"""Least change of a phase of compiling that is listed: the same compile takes so much longer when
-the machine is busy."""
+"""Least change of a phase of compiling that is listed: a busy machine makes one as large."""
 
 _SECONDS = {
     "wall": "goodput.wall_s",
@@ -86,29 +85,21 @@ class CauseChange(Struct, frozen=True):
     key: CauseKey
     before: int
     after: int
-    line: int | None
-    """Where it is in the later receipt that has it."""
+    line: int | None  #: Where it is in the later receipt that has it.
     expected: str | None
     actual: str | None
+    #: The call of the program's own that led there, if the place is in a library or in torch.
     call: EnteredAt | None = None
-    """The call of the program's own that led there, where that place is in a library or in
-    torch."""
 
 
-class BreakChange(Struct, frozen=True):
-    """One graph-break site; the same if file, function, category and reason are."""
+class BreakChange(BreakKey, frozen=True):
+    """One graph-break site, with file and reason as the receipt has them."""
 
-    file: str
-    function: str
-    category: str | None
-    reason: str
-    before: int
-    """Sites like this one."""
+    reason: str = field(name="reason")
+    before: int  #: Sites like this one.
     after: int
-    line: int
-    """Of one of them, in the later receipt that has it."""
-    call: EnteredAt | None = None
-    """As in `CauseChange`."""
+    line: int  #: Of one of them, in the later receipt that has it.
+    call: EnteredAt | None = None  #: As in `CauseChange`.
 
 
 class FrameChange(Struct, frozen=True):
@@ -130,8 +121,7 @@ class TimingChange(Struct, frozen=True):
     name: str
     before_s: float | None
     after_s: float | None
-    comparable: bool = True
-    """False: of runs that did other work."""
+    comparable: bool = True  #: False: of runs that did other work.
 
 
 class NumberChange(Struct, frozen=True):
@@ -140,8 +130,7 @@ class NumberChange(Struct, frozen=True):
     name: str
     before: float | None
     after: float | None
-    comparable: bool = True
-    """False: of runs that did other work."""
+    comparable: bool = True  #: False: of runs that did other work.
 
 
 class Comparison(Struct, frozen=True):
@@ -151,36 +140,31 @@ class Comparison(Struct, frozen=True):
     after_id: str
     verdict: tuple[str | None, str | None]
     status: tuple[str, str]
-    counts: tuple[CountChange, ...]
-    """Every count, changed or not."""
+    counts: tuple[CountChange, ...]  #: Every count, changed or not.
     causes_new: tuple[CauseChange, ...]
     causes_gone: tuple[CauseChange, ...]
     causes_same: tuple[CauseChange, ...]
     breaks_new: tuple[BreakChange, ...]
     breaks_gone: tuple[BreakChange, ...]
     breaks_same: tuple[BreakChange, ...]
-    frames: tuple[FrameChange, ...]
-    """Frames that came, went, or were compiled another number of times or another way."""
-    findings_new: tuple[str, ...]
-    """Codes with their variable or location, "CD103 pos.pe"."""
+    frames: tuple[FrameChange, ...]  #: Frames that came, went or were compiled otherwise or again.
+    findings_new: tuple[str, ...]  #: Codes with their variable or location, "CD103 pos.pe".
     findings_gone: tuple[str, ...]
     environment: tuple[FieldChange, ...]
     provenance: tuple[FieldChange, ...]
     checks: tuple[FieldChange, ...]
     timings: tuple[TimingChange, ...]
     numbers: tuple[NumberChange, ...] = ()
+    #: Configurations of tracked runs that differ: their measurements are not compared.
     tracked_lanes: tuple[FieldChange, ...] = ()
-    """Configurations of tracked runs that differ: their measurements are not compared."""
+    #: The same items elsewhere, by place: "forward of model.py".
     moves: tuple[FieldChange, ...] = ()
-    """Items that are the same at another place; by place, "forward of model.py"."""
+    #: Fields of the lane that the version of the older receipt did not have.
     lane_not_recorded: tuple[FieldChange, ...] = field(default=(), name="lane_not_told")
-    """Fields of the lane that the version of the older receipt did not have."""
-    command: tuple[FieldChange, ...] = ()
-    """Arguments and environment variables that differ."""
+    command: tuple[FieldChange, ...] = ()  #: Arguments and environment variables that differ.
+    #: Lookups of compile caches that missed, whose keys are not those of the earlier run.
     cache_keys: tuple[CacheKeyChange, ...] = ()
-    """Lookups of compile caches that missed, whose keys are not those of the earlier run."""
-    changed_data: ChangedData | None = None
-    """What was accepted as changed on purpose; None where equal lanes and data were demanded."""
+    changed_data: ChangedData | None = None  #: What was accepted as changed on purpose, if any.
 
     @property
     def changed(self) -> bool:
@@ -190,6 +174,9 @@ class Comparison(Struct, frozen=True):
         went = (*self.causes_gone, *self.breaks_gone, *self.findings_gone)
         same = all(item.before == item.after for item in items)
         return bool(came or went or self.frames or not same or self.verdict[0] != self.verdict[1])
+
+
+_Runs = tuple[RunBaseline, RunBaseline]
 
 
 class DiffDocument(Document, frozen=True, kw_only=True):
@@ -205,12 +192,7 @@ def document_of(found: Comparison) -> DiffDocument:
 
 
 def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Comparison:
-    """What changed from `before` to `after`.
-
-    Args:
-        before: the earlier receipt.
-        after: the later one.
-        other_data: whether the data, and what else a fix changes, may differ.
+    """What changed. With `other_data` the data, and what else a fix changes, may differ.
 
     Raises:
         LanesNotComparable: they differ in a field of the lane, or in the work that was done; the
@@ -226,8 +208,8 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
     relocated = moved(runs[0].lane, runs[1].lane)
     runs = _relocated(runs[0], relocated), runs[1]
     changes = changes_between(runs[0].lane, runs[1].lane)
-    causes = [(change.kind, _cause(*runs, key, change)) for key, change in changes.causes.items()]
-    breaks = [(change.kind, _break(*runs, key, change)) for key, change in changes.breaks.items()]
+    causes = [(change.kind, _cause(runs, key, change)) for key, change in changes.causes.items()]
+    breaks = [(change.kind, _break(runs, key, change)) for key, change in changes.breaks.items()]
     back = {now: was for was, now in relocated.places.items()}
     return Comparison(
         before_id=before.receipt_id,
@@ -335,8 +317,7 @@ def _field_changes(before: object, after: object, path: str) -> tuple[FieldChang
 
 
 def _command(before: Receipt, after: Receipt) -> Iterable[FieldChange]:
-    """What a fix without an edit changes: arguments, and levers such as
-    TORCH_COMPILE_DYNAMIC_SOURCES."""
+    """What a fix without an edit changes: arguments, and variables of the environment."""
     old, new = before.header.run, after.header.run
     if old.argv_redacted != new.argv_redacted:
         arguments = (" ".join(run.argv_redacted) for run in (old, new))
@@ -344,9 +325,8 @@ def _command(before: Receipt, after: Receipt) -> Iterable[FieldChange]:
     yield from _field_changes(old.env_allowlisted, new.env_allowlisted, "run.environment")
 
 
-def _cause(
-    before: RunBaseline, after: RunBaseline, key: CauseKey, change: ItemChange[Any]
-) -> CauseChange:
+def _cause(runs: _Runs, key: CauseKey, change: ItemChange[Any]) -> CauseChange:
+    before, after = runs
     event, cause = (after.causes.get(key) or before.causes[key])[0]
     return CauseChange(
         # As the receipt has it: a person reads it.
@@ -360,9 +340,8 @@ def _cause(
     )
 
 
-def _break(
-    before: RunBaseline, after: RunBaseline, key: BreakKey, change: ItemChange[Any]
-) -> BreakChange:
+def _break(runs: _Runs, key: BreakKey, change: ItemChange[Any]) -> BreakChange:
+    before, after = runs
     site = (after.breaks.get(key) or before.breaks[key])[-1]
     return BreakChange(
         site.file,
@@ -394,7 +373,6 @@ def _frames(before: RunBaseline, after: RunBaseline, changes: RunChanges) -> Ite
 
 
 def _relocated(run: RunBaseline, found: Moved) -> RunBaseline:
-    """The earlier run with its items where the later one has them."""
     now = {move.before: move.after for move in found.moves}
     return replace(
         run,
@@ -461,7 +439,6 @@ def _value(receipt: Receipt, path: str) -> float | None:
 
 
 def _tracked_metrics(run: TrackedRecord) -> dict[str, float]:
-    """Means, and rates of what was counted."""
     found: dict[str, float | None] = {item.name: item.mean for item in run.metrics}
     found |= {f"{name}_per_s": value for name, value in run.per_s.items()}
     if run.peak_bytes is not None and run.peak_bytes != run.peak_at_start_bytes:

@@ -32,7 +32,6 @@ CHANGED_BY_FIXES = frozenset(
 """Fields of the lane that a fix may change: the script (a copy with the fix), `dynamic=`, and the
 settings of CD111, which are set before the first compiled call or where autocast is entered."""
 
-
 COUNTS = (
     "frames",
     "compiles",
@@ -48,6 +47,7 @@ _RESUMED = "torch_dynamo_resume_in_"
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/", re.DOTALL)
 _STANDARD_LIBRARY = re.compile(r".*/lib(?:64)?/python3(?:\.[0-9]{1,3}t?)?/", re.DOTALL)
 _GENERATED = re.compile(r"<[^<>]{1,80}>")
+#: Addresses and ids of objects, which differ in every run.
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,16}\b|\b[0-9]{12,20}\b")
 _FOLDERS_KEPT = 2
 """Of a file that lies neither below the working directory nor in a package: its last parts."""
@@ -68,8 +68,7 @@ class BreakKey(Struct, frozen=True, order=True):
     file: str
     function: str
     category: str | None
-    reason: str = field(name="title")
-    """torch's; in a baseline "reason" is the user's."""
+    reason: str = field(name="title")  #: torch's; in a baseline "reason" is the user's.
 
 
 class FrameKey(Struct, frozen=True, order=True):
@@ -80,12 +79,11 @@ class FrameKey(Struct, frozen=True, order=True):
 
 
 def cause_key(cause: EventCause) -> CauseKey:
-    """The key of one false guard. A mode of torch has no source: it is no line's, whichever frame
-    met it first."""
+    """The key of one false guard. A mode of torch has no source: it is no line's."""
     placed = bool(cause.source) or cause.rule != "CD111"
     return CauseKey(
         cause.rule or cause.family,
-        portable_text(cause.variable),
+        _ADDRESS.sub("...", cause.variable),
         portable_file(cause.file) if placed and cause.file is not None else None,
         function_key(cause.function) if placed and cause.function is not None else None,
     )
@@ -93,7 +91,7 @@ def cause_key(cause: EventCause) -> CauseKey:
 
 def break_key(site: GraphBreak) -> BreakKey:
     """The key of one graph-break site."""
-    function, reason = function_key(site.function), portable_text(site.reason)
+    function, reason = function_key(site.function), _ADDRESS.sub("...", site.reason)
     return BreakKey(portable_file(site.file), function, site.category, reason)
 
 
@@ -121,11 +119,6 @@ def portable_file(file: str) -> str:
     if not file.startswith(("/", "~")) and file[1:3] != ":/":
         return file
     return "/".join(["...", *file.split("/")[-_FOLDERS_KEPT:]])
-
-
-def portable_text(text: str) -> str:
-    """The text without addresses and ids of objects, which differ in every run."""
-    return _ADDRESS.sub("...", text)
 
 
 def lane_fields(receipt: Receipt) -> dict[str, Any]:

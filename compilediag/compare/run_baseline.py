@@ -32,6 +32,7 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import EMPTY
 from compilediag.timeline.ownership import ownership_of
 
 
@@ -86,9 +87,7 @@ def finding_of_frame(receipt: Receipt, file: str, line: int, function: str) -> F
     return None
 
 
-_RECOMPILES = "CD1"
-"""How the codes of findings about recompiles begin."""
-
+_RECOMPILES = "CD1"  #: How the codes of findings about recompiles begin.
 Scalar: TypeAlias = str | int | float | bool | None
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 
@@ -96,18 +95,15 @@ Count: TypeAlias = Annotated[int, Meta(ge=0)]
 class Known(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One item of a baseline."""
 
-    unknown: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Its fields of newer versions."""
+    unknown: dict[str, Any] = EMPTY  #: Its fields of newer versions.
 
 
 class KnownCause(Known, frozen=True):
     """A cause of recompiles that is allowed."""
 
     key: CauseKey
-    count: Count = field(name="recompiles")
-    """In how many it had a part."""
-    reason: str | None = None
-    """Why it is allowed; None where nobody has given a reason."""
+    count: Count = field(name="recompiles")  #: In how many it had a part.
+    reason: str | None = None  #: Why it is allowed; None where nobody has given a reason.
 
 
 class KnownBreak(Known, frozen=True):
@@ -115,8 +111,7 @@ class KnownBreak(Known, frozen=True):
 
     key: BreakKey
     count: Count = field(name="sites")
-    reason: str | None = None
-    """Why they are allowed; torch's own reason is in the key."""
+    reason: str | None = None  #: Why they are allowed; torch's own reason is in the key.
 
 
 class KnownFrame(Known, frozen=True):
@@ -124,8 +119,7 @@ class KnownFrame(Known, frozen=True):
 
     key: FrameKey
     count: Count = field(name="compiles")
-    recompiles: Count = 0
-    """Of these compiles; the others are first ones, of another epoch or process."""
+    recompiles: Count = 0  #: Of these; the others are first ones, of another epoch or process.
 
 
 class KnownFallback(Known, frozen=True):
@@ -148,18 +142,15 @@ class LaneBaseline(Struct, frozen=True):
     """What one lane does: as a baseline allows it, or as a receipt shows it."""
 
     name: str
-    fields: Mapping[str, Scalar]
-    """What must be equal to be judged by it: "precision", "numerics_flags.backend"..."""
+    fields: Mapping[str, Scalar]  #: What must be equal: "precision", "numerics_flags.backend"...
     counts: Mapping[str, int]
     causes: tuple[KnownCause, ...] = ()
     breaks: tuple[KnownBreak, ...] = ()
     frames: tuple[KnownFrame, ...] = ()
     fallbacks: tuple[KnownFallback, ...] = ()
-    recordings: int | None = None
-    """Of CUDA graphs; None where they were not measured or there was no device."""
-    torch: str | None = None
-    """The version it was recorded with, without its build; for information."""
-    unknown: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    recordings: int | None = None  #: Of CUDA graphs; None: not measured, or no device.
+    torch: str | None = None  #: The version it was recorded with, without build, to inform.
+    unknown: Mapping[str, Any] = EMPTY
 
     @property
     def allowed(self) -> tuple[Allowed, ...]:
@@ -177,14 +168,9 @@ class RunBaseline(Struct, frozen=True):
     lane: LaneBaseline
     causes: Mapping[CauseKey, Sequence[tuple[CompileEvent, EventCause]]]
     breaks: Mapping[BreakKey, Sequence[GraphBreak]]
-    frames: Mapping[FrameKey, FrameDetail]
-    """Each over all its compiles."""
+    frames: Mapping[FrameKey, FrameDetail]  #: Each over all its compiles.
     counts_file: FileFilter
     own_code_only: bool = False
-
-    def counts_recompile(self, event: CompileEvent) -> bool:
-        """Whether a recompile counts."""
-        return _counts_recompile(event, self.counts_file)
 
     def counts_finding(self, finding: FindingRecord) -> bool:
         """Whether a finding counts: as what it is about does."""
@@ -303,9 +289,8 @@ def _frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameDetail
     return totals
 
 
-def _counts_recompile(event: CompileEvent, counted: FileFilter) -> bool:
-    """A recompile is of the user's own code if the frame is, any of its causes, or the call that
-    led there."""
+def counts_recompile(event: CompileEvent, counted: FileFilter) -> bool:
+    """Whether the frame, any of its causes or the call that led there is the user's."""
     causes = any(cause.file and counted(cause.file) for cause in event.causes)
     return counted(event.frame.file) or causes or event.entered_at is not None
 
@@ -320,7 +305,7 @@ def _own_counts(
         "frames": len(frames),
         "compiles": sum(item.compiles for item in frames),
         "recompiles": sum(
-            item.kind == "recompile" and _counts_recompile(item, counted)
+            item.kind == "recompile" and counts_recompile(item, counted)
             for item in receipt.compile.events
         ),
         "graphs": sum(

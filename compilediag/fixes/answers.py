@@ -25,34 +25,26 @@ _TOLERANCES = {
     "complex128": (1e-7, 1e-7),
     "float": (1e-7, 1e-7),
 }
-"""Relative and absolute, of `torch.testing.assert_close`; "float" is Python's. Any other dtype must
-be equal bit for bit."""
+"""Relative and absolute, of `torch.testing.assert_close`; others must be equal bit for bit."""
 
 _OUTPUT, _STATE = "output", "state"
 
-Key = tuple[object, ...]
-"""Process, function, output or state, which of them, and the path within."""
+Key = tuple[object, ...]  #: Process, function, output or state, which of them, and the path within.
 
 
 @dataclass(frozen=True, slots=True)
 class OutputComparison:
     """One run against another."""
 
-    compared: int
-    """Values that both have."""
-    difference: str | None
-    """The first one; None where all are the same."""
-    largest: float
-    """The greatest difference between two numbers, of those that are the same."""
-    not_compared: int = 0
-    """Values of kinds of which no content is recorded, and outputs with too many values."""
+    compared: int  #: Values that both have.
+    difference: str | None  #: The first one; None where all are the same.
+    largest: float  #: The greatest difference between two numbers, of those that are the same.
+    not_compared: int = 0  #: Values without recorded content, outputs with too many values.
+    #: Computed numbers were compared: outputs, or what modules hold where none are returned.
     conclusive: bool = False
-    """Numbers were compared that the program computed: of outputs, or of what modules hold where
-    its functions return none."""
+    #: Something differs, and all that does are floating tensors that compiled calls returned.
     by_rounding: bool = False
-    """Something differs, and all that does are floating tensors that compiled calls returned."""
-    excused: int = 0
-    """Of these, those that are as near to the call in float64 as eager is."""
+    excused: int = 0  #: Of these, those that are as near to the call in float64 as eager is.
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +52,7 @@ class Exact:
     """A returned tensor in float64, and how far eager is from it."""
 
     answer: Answer
-    eager_error: float
-    """Root mean square, of the sampled elements."""
+    eager_error: float  #: Root mean square, of the sampled elements.
 
 
 def exact_answers(eager: Timeline, precise: Timeline) -> Mapping[Key, Exact]:
@@ -123,16 +114,9 @@ def compare(
     exact: Mapping[Key, Exact] | None = None,
     ignored: frozenset[Key] = frozenset(),
 ) -> OutputComparison:
-    """The answers of `after` against those of `before`. What `after` alone has makes no
-    difference, nor what the change between them declares.
-
-    Args:
-        before: a run without the change.
-        after: a run with it.
-        declared: what the change makes different.
-        exact: what excuses a difference between floating tensors that calls returned.
-        ignored: what is not compared, as `unstable` gives it.
-    """
+    """The answers of `after`, a run with a change, against those of `before`. What it alone has
+    makes no difference, nor what the change declares, nor what is `ignored` (see `unstable`);
+    `exact` excuses differences between floating tensors that calls returned."""
     ours, theirs = _answers(before), _answers(after)
     largest, compared, first = 0.0, 0, None
     excused, by_rounding = 0, True
@@ -194,8 +178,7 @@ def _answers(timeline: Timeline) -> Mapping[Key, tuple[str, Answer]]:
 
 
 def functions_by_order(functions: Iterable[Location]) -> dict[Location, tuple[str, str, int]]:
-    """Each function by file, name, and its place among those of the same name: lines are others
-    where a file was edited."""
+    """Each function by file, name, and place among its namesakes: edits move lines."""
     found: dict[Location, tuple[str, str, int]] = {}
     often: Counter[tuple[str, str]] = Counter()
     for each in sorted(set(functions), key=lambda place: (place.file, place.line, place.function)):
@@ -280,10 +263,8 @@ _SMALL, _SMALL_MULTIPLIER = 1000, 3.0
 judges its own backends, `same` in torch/_dynamo/utils.py (`get_multiplier`), without the tolerance
 that it adds. In small tensors noise outweighs the error."""
 
-
 _TRUSTED = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-3}
-"""Largest error of eager, of the size of the numbers: where it is larger nothing can be told from
-it, and nothing is excused."""
+"""Largest error of eager by the size of the numbers from which anything can be told."""
 
 
 def is_trusted(exact: Answer, dtype: str, error: float) -> bool:

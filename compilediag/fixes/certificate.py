@@ -31,8 +31,7 @@ from compilediag.receipt.schema.compiles import ProofPoint
 from compilediag.rules.changes import NOTHING_DECLARED, Declared
 from compilediag.rules.make_finding import plural
 
-UNRESOLVED = 1.0
-"""Width of the interval of the step time's change from which it says nothing."""
+UNRESOLVED = 1.0  #: Width of the interval of the step time's change from which it says nothing.
 
 
 def judge(
@@ -43,15 +42,8 @@ def judge(
     labels: Sequence[str] = (),
     declared: Declared = NOTHING_DECLARED,
 ) -> Certificate:
-    """The certificate of a change for a finding.
-
-    Args:
-        subject: what the finding is about.
-        without: the runs without the change.
-        runs: those with it, at least one.
-        labels: the parts of the change that a run reports when they are applied.
-        declared: what the change itself says that it makes different.
-    """
+    """The certificate of a change, from one run with it or more. `labels`: the parts of the change
+    that a run reports when they are applied."""
     broken = next((run.problem for run in runs if run.problem), None)
     if broken is not None:
         return Certificate((ProofPoint("applied", False, f"does not run: {broken}"),), len(runs))
@@ -92,22 +84,18 @@ def _finding(
     has as many recompiles as before, the finding has another name now and is not gone."""
     before = count_in(subject, baseline.receipt)
     after = max(count_in(subject, run.receipt) for run in runs)
-    figures = (proof_figure(subject.unit, before, after),)
-    if before == 0:
-        return ProofPoint(
-            "finding", False, "the finding did not reappear without the change", figures
-        )
-    allowed = min(declared.left, before - 1)
-    if after > allowed:
-        remain = f"{after} of {before} {subject.unit} remain"
-        return ProofPoint("finding", False, remain, figures)
     total = baseline.receipt.compile.recompiles
     now = max(run.receipt.compile.recompiles for run in runs)
-    if subject.causes and now >= total and not declared.corrects:
+    why = ""
+    if before == 0:
+        why = "the finding did not reappear without the change"
+    elif after > min(declared.left, before - 1):
+        why = f"{after} of {before} {subject.unit} remain"
+    elif subject.causes and now >= total and not declared.corrects:
         rest = "calls that ran eager" if declared.unlimits else "the same calls"
         why = f"as many recompiles as before ({total} → {now}): {rest} have other causes"
-        return ProofPoint("finding", False, why, figures)
-    return ProofPoint("finding", True, f"{subject.unit} {before} → {after}", figures)
+    figures = (proof_figure(subject.unit, before, after),)
+    return ProofPoint("finding", not why, why or f"{subject.unit} {before} → {after}", figures)
 
 
 def time_point(baseline: Observed, runs: Sequence[Observed]) -> ProofPoint:
@@ -252,8 +240,7 @@ def needs_float64(
     runs: Sequence[Observed],
     declared: Declared = NOTHING_DECLARED,
 ) -> bool:
-    """A change failed by numbers alone that may differ by rounding, which only the same
-    calls in float64 can show."""
+    """It failed by numbers that may differ by rounding: only the calls in float64 show that."""
     failed = [point.name for point in certificate.points if point.passed is False]
     if failed != ["answers"] or without.reference is None or without.precise is not None:
         return False
@@ -310,8 +297,7 @@ def results_in(output: str) -> tuple[str, ...]:
 
 
 def left_out(before: Sequence[str], after: Sequence[str]) -> int | None:
-    """How many results of a run another one does not print; None where it prints others, or in
-    another order."""
+    """How many results of a run another does not print; None: it prints others, or reordered."""
     rest = iter(before)
     if all(any(same_result(old, new) for old in rest) for new in after):
         return len(before) - len(after)

@@ -30,8 +30,7 @@ from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.padding_report import HARMFUL, HARMLESS, judged
 from compilediag_harness.wire import Location, resumed_function
 
-_GENERATED = "<eval_with_key>"
-"""How the files of captured graphs begin."""
+_GENERATED = "<eval_with_key>"  #: How the files of captured graphs begin.
 
 COUNTS = {
     "recompiles": "all recompiles",
@@ -41,12 +40,8 @@ COUNTS = {
 }
 """Of the whole run: none may grow."""
 
-Named = tuple[str | None, str | None, str]
-"""A variable by file and function."""
-
-_LATE_HOOK = "CD115"
-"""The rule for recompiles because of hooks."""
-
+Named = tuple[str | None, str | None, str]  #: A variable by file and function.
+_LATE_HOOK = "CD115"  #: The rule for recompiles because of hooks.
 _JUDGED = ("CD1", "CD2", "CD3")
 """Findings that are counted, not timed: a new one makes a change worse."""
 
@@ -87,8 +82,7 @@ def others_point(
 
 
 def _splits(receipt: Receipt, disables: Collection[str]) -> list[BreakKey]:
-    """The breaks at calls of functions that a change leaves to Python by
-    `torch.compiler.disable`."""
+    """The breaks at calls of functions that a change leaves to `torch.compiler.disable`."""
     at = {
         finding.id
         for finding in receipt.findings
@@ -200,9 +194,8 @@ def _new_finding(
 
 
 def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Declared) -> ProofPoint:
-    """As much is compiled, and as often called: nothing recompiles in a program that
-    compiles nothing. Where a hook is left to Python, at least half of the operations must be there:
-    the change itself takes some, and how many is not known."""
+    """As much is compiled, and as often called: what compiles nothing recompiles nothing. Where a
+    hook is left to Python, half of the operations must be there: how many it takes is not known."""
     measures: tuple[tuple[str, float, Callable[[Timeline], float]], ...] = (
         ("graph operations", 0.5 if declared.disables else 1.0, _operations),
         ("compiled calls", 1.0, _calls),
@@ -243,7 +236,9 @@ def _calls(timeline: Timeline) -> int:
     `FixedShape` pads or splits is one; calls of its warm-up are none."""
     eager = sum(item.calls for item in timeline.stance_calls)
     called = sum(item.calls - item.padded for item in timeline.invocations)
-    return called + sum(map(batches, timeline.fixed_shapes)) - eager
+    fixed = timeline.fixed_shapes
+    batches = sum(sum(shape.asked.values()) + shape.other_batches for shape in fixed)
+    return called + batches - eager
 
 
 def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
@@ -264,9 +259,8 @@ def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
 def padding_points(
     functions: Sequence[Location], baseline: Timeline, runs: Sequence[Timeline]
 ) -> Iterator[ProofPoint]:
-    """The point "padding" of a change that pads the arguments of functions, for each of them. It
-    fails where a check in any run found harm, where one could not tell, and where nothing was
-    padded or checked."""
+    """The point "padding" for each function whose arguments a change pads. It fails where a check
+    in any run found harm or could not tell, and where nothing was padded or checked."""
     for function in functions:
         by_run = [_shapes_of(function, run) for run in runs]
         waste = [_waste(shapes) for shapes in by_run if shapes]
@@ -294,11 +288,6 @@ def _shapes_of(function: Location, timeline: Timeline) -> list[FixedShapeRun]:
         and f"/{shape.function.file}".endswith(file)
         and shape.elements
     ]
-
-
-def batches(shape: FixedShapeRun) -> int:
-    """Batches that a `FixedShape` was called with."""
-    return sum(shape.asked.values()) + shape.other_batches
 
 
 def _waste(shapes: Sequence[FixedShapeRun]) -> float:

@@ -38,8 +38,7 @@ class Subject:
     unit: Unit
     causes: frozenset[CauseKey] = frozenset()
     breaks: frozenset[BreakKey] = frozenset()
-    key: tuple[str, ...] = ()
-    """Rule, variable and place, of a finding without a recompile or break of its own."""
+    key: tuple[str, ...] = ()  #: Rule, variable and place, without recompile or break of its own.
 
 
 def subject_of(finding: FindingRecord, receipt: Receipt) -> Subject:
@@ -68,8 +67,7 @@ def finding_key(finding: FindingRecord) -> tuple[str, ...]:
     return (finding.rule, finding.variable or "", *where)
 
 
-Place = tuple[str | None, str | None]
-"""A file and a function, as keys have them."""
+Place = tuple[str | None, str | None]  #: A file and a function, as keys have them.
 
 
 def place_in(key: tuple[str, ...]) -> Place:
@@ -97,10 +95,8 @@ class Observed:
 
     receipt: Receipt
     timeline: Timeline
-    problem: str | None = None
-    """Why it is no evidence: it failed, or hung."""
-    printed: tuple[str, ...] = ()
-    """Results that it printed, in their order."""
+    problem: str | None = None  #: Why it is no evidence: it failed, or hung.
+    printed: tuple[str, ...] = ()  #: Results that it printed, in their order.
 
     @cached_property
     def known(self) -> RunBaseline:
@@ -113,14 +109,11 @@ class Without:
     """What a change is judged by: the program without it, compiled and eager."""
 
     baseline: Observed
-    reference: Observed | None
-    """Without compiling anything; None where that does not run."""
-    repeatable: OutputComparison | None = None
-    """The baseline against a second one; None where none was needed."""
+    reference: Observed | None  #: Without compiling anything; None where that does not run.
+    repeatable: OutputComparison | None = None  #: The baseline against a second one, if needed.
+    #: What modules hold that is another one in each unchanged run: it is not compared.
     unstable: frozenset[Key] = frozenset()
-    """What modules hold that is another one in each unchanged run: it is not compared."""
-    precise: Observed | None = None
-    """Eager, with each sampled call in float64 beside it; None where none was needed."""
+    precise: Observed | None = None  #: Eager with its sampled calls in float64, if needed.
 
     def compared(self, unchanged: Observed, run: Observed, declared: Declared) -> OutputComparison:
         """A run with a change that declares something, against one without."""
@@ -161,8 +154,7 @@ class Certificate:
     """What was seen of a change."""
 
     points: tuple[ProofPoint, ...]
-    runs: int
-    """With the change."""
+    runs: int  #: With the change.
 
     @property
     def holds(self) -> bool:
@@ -188,8 +180,7 @@ class Listed(NamedTuple):
     """What there is to try for a finding."""
 
     possible: tuple[Change, ...]
-    impossible: tuple[RefusedChange, ...]
-    """Edits that the files do not allow, each with what stands in the way."""
+    impossible: tuple[RefusedChange, ...]  #: Edits that files do not allow, each with the reason.
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +190,8 @@ class Tried:
     change: Change
     certificate: Certificate
     proved: bool
-    output: str
-    """File with what the program printed, of the last run with the change."""
-    beside: tuple[str, ...] = ()
-    """Ids of the findings whose changes were there too: alone it was not seen to hold."""
+    output: str  #: File with what the program printed, of the last run with the change.
+    beside: tuple[str, ...] = ()  #: Findings whose changes were there too: it was not seen alone.
 
     @property
     def risk(self) -> str:
@@ -220,8 +209,7 @@ class Result:
 
     finding: FindingRecord
     tried: tuple[Tried, ...]
-    listed: Listed
-    """What there was to try."""
+    listed: Listed  #: What there was to try.
 
     @property
     def proof(self) -> Tried | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compilediag.compare.gate.limits import Limit, count_of
-from compilediag.compare.run_baseline import run_baseline
+from compilediag.compare.run_baseline import counts_recompile, run_baseline
 from compilediag.pytest_plugin import details
 from compilediag.pytest_plugin.marks import Requirements
 from compilediag.pytest_plugin.problems import Problem, blind, counted, why_nothing_compiled
@@ -42,10 +42,10 @@ class JudgedPart:
     def __init__(self, run: WatchResult, *, own_code_only: bool = False) -> None:
         self.receipt = run.receipt
         self._run = run_baseline(run.receipt, own_code_only=own_code_only)
-        has = self._run.counts_recompile
-        events = run.receipt.compile.events
-        self.recompiles = tuple(e for e in events if e.kind == "recompile" and has(e))
-        self.failed_recompiles = tuple(filter(has, details.failed_recompiles(run)))
+        counted, failed = self._run.counts_file, details.failed_recompiles(run)
+        again = (item for item in run.receipt.compile.events if item.kind == "recompile")
+        self.recompiles = tuple(item for item in again if counts_recompile(item, counted))
+        self.failed_recompiles = tuple(item for item in failed if counts_recompile(item, counted))
         """Attempts to compile again that left no code: in no count of recompiles, and worse."""
 
     def count(self, name: str) -> int | None:

@@ -16,20 +16,7 @@ from compilediag.readers.journal import ProcessJournal, read_processes, with_los
 from compilediag.readers.lines import plain_text, split_lines
 from compilediag.timeline.compiles import unmeasured
 from compilediag.timeline.timeline import TextLog
-from compilediag_harness.wire import (
-    LINES_LEFT_OUT,
-    LOG_OVER_LIMIT,
-    WIRE_VERSION,
-    Compiled,
-    Event,
-    GraphBroke,
-    Location,
-    ProcessStarted,
-    Recompiled,
-    TorchSeen,
-    WarningSeen,
-    clip,
-)
+from compilediag_harness import wire
 
 LINE_LIMIT = 65_536
 """Longest line read, in bytes; the rest of a longer one is dropped."""
@@ -55,7 +42,7 @@ _STACK_LINE = re.compile(
 _TRACEBACK = "Traceback (most recent call last)"
 _LIMIT = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
 _PROFILE = re.compile(r"get_code_state .{0,4096} hit (?:local|remote)\b")
-_LEFT_OUT = re.compile(re.escape(LINES_LEFT_OUT).replace(r"\{\}", r"(\d{1,9})") + "$")
+_LEFT_OUT = re.compile(re.escape(wire.LINES_LEFT_OUT).replace(r"\{\}", r"(\d{1,9})") + "$")
 _LOOKS_LIKE_OURS = re.compile(
     r"Recompiling function |Graph [Bb]reak (?:\(user stack|in user code)"
     r"|torch\._dynamo hit config\."
@@ -108,7 +95,7 @@ class _Reader:
             message = None
         if left_out := _LEFT_OUT.match(text):
             self.log.lines_left_out += int(left_out[1])
-        elif text == LOG_OVER_LIMIT:
+        elif text == wire.LOG_OVER_LIMIT:
             self.log.over_limit = True
         elif tag is None:
             if _LIMIT.match(text):
@@ -205,7 +192,7 @@ class _Process:
 
     rank: str | None
     pid: str
-    events: list[Event] = field(default_factory=list[Event])
+    events: list[wire.Event] = field(default_factory=list[wire.Event])
     epoch: int = 0
     lost: int = 0
     _key: str = ""
@@ -225,11 +212,11 @@ class _Process:
             if len(self._lines) < MESSAGE_LINES:
                 self._lines.append(text)
         elif not tag and _LIMIT.match(text):
-            warning = clip(text, 4096)
-            self.events.append(WarningSeen(self._t, 0, self._id, "torch._dynamo", warning))
+            warning = wire.clip(text, 4096)
+            self.events.append(wire.WarningSeen(self._t, 0, self._id, "torch._dynamo", warning))
             index = self._rows.get(self._id)
             row = None if index is None else self.events[index]
-            if index is not None and isinstance(row, Compiled):
+            if index is not None and isinstance(row, wire.Compiled):
                 self.events[index] = replace(
                     row, guarded=False, fail_type="RecompileLimit", fail_reason=text
                 )
@@ -239,13 +226,13 @@ class _Process:
         """A log has no clock that a run has: the place among the events stands for the time."""
         return float(len(self.events))
 
-    def opening(self) -> tuple[Event, ...]:
+    def opening(self) -> tuple[wire.Event, ...]:
         """What can be said of the process itself."""
         pid = int(self.pid) if len(self.pid) < 16 else 0
         rank = None if self.rank is None else int(self.rank)
         return (
-            ProcessStarted(0.0, WIRE_VERSION, pid, 0, rank, None, (), "", "", "", ""),
-            TorchSeen(0.0, "", None, dict(HOOKS), dict(NOT_IN_A_LOG)),
+            wire.ProcessStarted(0.0, wire.WIRE_VERSION, pid, 0, rank, None, (), "", "", "", ""),
+            wire.TorchSeen(0.0, "", None, dict(HOOKS), dict(NOT_IN_A_LOG)),
         )
 
     def finished(self, name: str) -> ProcessJournal:
@@ -264,12 +251,12 @@ class _Process:
         if len(self.events) >= 2 * MESSAGES_KEPT:
             self.lost += 1
         elif found := _RECOMPILING.match(lines[0]):
-            self._recompile(Location(found[2], int(found[3]), found[1]), lines[1:])
+            self._recompile(wire.Location(found[2], int(found[3]), found[1]), lines[1:])
         elif _BREAK.match(lines[0]):
-            text, repeated = clip("\n".join(lines)), _REPEATED in lines[0]
-            self.events.append(GraphBroke(self._t, 0, self._id, self.epoch, text, repeated))
+            text, repeated = wire.clip("\n".join(lines)), _REPEATED in lines[0]
+            self.events.append(wire.GraphBroke(self._t, 0, self._id, self.epoch, text, repeated))
 
-    def _recompile(self, frame: Location, lines: Iterable[str]) -> None:
+    def _recompile(self, frame: wire.Location, lines: Iterable[str]) -> None:
         """torch was about to compile; that it did is assumed unless a limit is reported as hit."""
         if self._id in self._rows:
             self.epoch += 1
@@ -282,9 +269,9 @@ class _Process:
                 found.append(line[cause.end() :])
             elif found and line.lstrip().startswith("- "):
                 found[-1] += "\n" + line.lstrip().removeprefix("- ")
-        reasons = tuple(clip(text, 4096) for text in found[:8])
+        reasons = tuple(wire.clip(text, 4096) for text in found[:8])
         at = (self._t, 0, self._id, self.epoch, frame)
-        self.events.append(Recompiled(*at, reasons, (), 0.0))
+        self.events.append(wire.Recompiled(*at, reasons, (), 0.0))
         self._rows[self._id] = len(self.events)
         reason = reasons[0] if reasons else None
         self.events.append(replace(unmeasured(*at), guarded=True, recompile_reason=reason))

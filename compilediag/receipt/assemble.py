@@ -66,13 +66,7 @@ from compilediag.receipt.schema.receipt import (
 from compilediag.receipt.schema.record import Record, record_from
 from compilediag.receipt.schema.running import Overhead
 from compilediag.timeline.recorded import losses_finite
-from compilediag.timeline.timeline import (
-    Process,
-    Timeline,
-    lead_process,
-    ranks_present,
-    world_size,
-)
+from compilediag.timeline.timeline import Process, Timeline, lead_process, ranks_present, world_size
 from compilediag_harness.redaction.redactor import Redactor, secret_values
 from compilediag_harness.wire import plain
 
@@ -85,9 +79,7 @@ _OUT_OF_MEMORY = re.compile(
     re.IGNORECASE,
 )
 
-
-TAIL_BYTES = 8 * 1024
-"""Longest log tail and failure reason kept."""
+TAIL_BYTES = 8 * 1024  #: Longest log tail and failure reason kept.
 
 
 def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt:
@@ -113,10 +105,9 @@ def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt
 def _unredacted(
     timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata, redactor: Redactor
 ) -> Receipt:
-    """The receipt before it is made safe to write."""
-    time = goodput_section(
-        timeline, run.wall_s, complete=run.status == "complete", attempt=run.attempt
-    )
+    lead = lead_process(timeline)
+    ends = [process.ended for process in timeline.processes if process.ended is not None]
+    time = goodput_section(timeline, run.wall_s, complete=run.status == "complete")
     return Receipt(
         schema=SCHEMA,
         schema_version=SCHEMA_VERSION,
@@ -152,7 +143,12 @@ def _unredacted(
         witness=witness_section(timeline),
         checks=checks_of(timeline, run),
         failure=_failure(timeline, run, redactor),
-        overhead=overhead_of(timeline, run),
+        overhead=record_from(
+            Overhead,
+            lead.ended if lead is not None else None,
+            bytes_written=run.bytes_written,
+            records_dropped=sum(end.records_dropped for end in ends) if ends else None,
+        ),
         artifacts=(*ablation_artifacts(timeline), *run.artifacts),
         extensions=plain(dict(run.extensions)),
     )
@@ -178,18 +174,6 @@ def _last(text: str) -> str:
     tail = encoded[-TAIL_BYTES:].decode("utf-8", "ignore")
     _, newline, rest = tail.partition("\n")
     return rest if newline and rest else tail
-
-
-def overhead_of(timeline: Timeline, run: RunMetadata) -> Overhead:
-    """What measuring cost: seconds of the lead process, records of all."""
-    ends = [process.ended for process in timeline.processes if process.ended is not None]
-    lead = lead_process(timeline)
-    return record_from(
-        Overhead,
-        lead.ended if lead is not None else None,
-        bytes_written=run.bytes_written,
-        records_dropped=sum(end.records_dropped for end in ends) if ends else None,
-    )
 
 
 def checks_of(timeline: Timeline, run: RunMetadata) -> Checks:
@@ -248,8 +232,7 @@ def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) 
 
 
 def ranks_expected(timeline: Timeline, run: RunMetadata) -> int | None:
-    """The world size given to the launcher, else that of the processes; None where nothing
-    attached."""
+    """The world size of the launcher, else of the processes; None where nothing attached."""
     if run.ranks_expected is not None:
         return run.ranks_expected
     return world_size(timeline) or (1 if timeline.processes else None)
@@ -308,7 +291,6 @@ def header_of(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Heade
         provenance=run.provenance,
         lane=Lane(
             name=run.lane_name or _name_from(argv),
-            preset=run.preset,
             precision=None if precision is None else str(precision),
             numerics_flags=NumericsFlags(**_coerced(NumericsFlags, flags)),
         ),
@@ -408,16 +390,8 @@ def amended(
     secret_values: Sequence[str] = (),
     **sections: Record,
 ) -> Receipt:
-    """The receipt with these findings after its own and these sections in place of its own;
-    redacted and bounded like the rest.
-
-    Args:
-        receipt: of a run.
-        timeline: what it was made from.
-        findings: numbered from the last of the receipt.
-        secret_values: what must not stand in a receipt.
-        sections: by name.
-    """
+    """The receipt with these findings after its own, numbered from its last, and these sections in
+    place of its own; redacted and bounded like the rest. `timeline`: what it was made from."""
     numbered = enumerate(findings, start=len(receipt.findings) + 1)
     records = [finding_record(replace(each, id=f"F{number}")) for number, each in numbered]
     redactor, directories = Redactor(tuple(secret_values)), working_directories(timeline)

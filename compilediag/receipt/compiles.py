@@ -44,9 +44,7 @@ EVENTS_KEPT = 5_000
 FALSE_GUARDS_KEPT = 5_000
 """Most false guards listed of all entries that did not fit, the first recompiles first."""
 
-FRAMES_KEPT = 50_000
-"""Most frames listed, so that `show` can read the receipt; counts stay whole."""
-
+FRAMES_KEPT = 50_000  #: Most frames listed, so that `show` can read the receipt; counts stay whole.
 FindingIds = Mapping[CauseId | BreakLine, str]
 
 
@@ -165,8 +163,7 @@ def _break(site: BreakSite, timeline: Timeline, ids: FindingIds) -> GraphBreak:
 
 
 def finding_record(item: Finding, *, repeatable: bool = False) -> FindingRecord:
-    """One finding as the receipt keeps it; `repeatable`: the program's command line is known, so
-    that changes can be tried."""
+    """A finding as it is kept; `repeatable`: with a known command line, changes can be tried."""
     tried = item.severity != "info"
     return record_from(
         FindingRecord,

@@ -15,9 +15,7 @@ from compilediag.errors import ReceiptContradictory
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import Record
 
-LARGEST = 2**53
-"""No count is larger, nor exact in every reader of JSON."""
-
+LARGEST = 2**53  #: No count is larger, nor exact in every reader of JSON.
 _COUNTED = ("completeness", "compile", "findings", "steps", "cudagraph", "invocations", "syncs")
 """Sections whose whole numbers are counts, sizes, steps and lines: never negative."""
 _FREE = frozenset({"evidence", "numbers", "grown_bytes"})
@@ -60,7 +58,6 @@ def _impossible_numbers(receipt: Receipt) -> Iterable[str]:
 
 
 def _numbers(value: Any, path: str) -> Iterable[tuple[str, int]]:
-    """The whole numbers at any depth, with their paths."""
     if type(value) is int:
         yield path, value
     elif isinstance(value, Record):

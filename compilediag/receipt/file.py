@@ -21,49 +21,32 @@ import msgspec
 from compilediag.errors import OutputUnwritable, ReceiptTooNew, ReceiptUnreadable
 from compilediag.readers.lines import map_json, without_surrogates
 from compilediag.receipt.locate import AnyPath, find_receipt
-from compilediag.receipt.schema.receipt import (
-    MIN_READER_VERSION,
-    SCHEMA,
-    SCHEMA_VERSION,
-    Receipt,
-)
+from compilediag.receipt.schema.receipt import MIN_READER_VERSION, SCHEMA, SCHEMA_VERSION, Receipt
 from compilediag_harness.base import atomic_write
 
-LARGEST_BYTES = 64 * 1024 * 1024
-"""A larger file is not read: no receipt of ours comes near."""
-
-STALE_S = 3600.0
-"""A temporary file this old was left by a writer that was killed."""
-
-MAX_DIGITS = 6
-"""Of a part of a version."""
-
-
+LARGEST_BYTES = 64 * 1024 * 1024  #: A larger file is not read: no receipt of ours comes near.
+STALE_S = 3600.0  #: A temporary file this old was left by a writer that was killed.
+MAX_DIGITS = 6  #: Of a part of a version.
 ADDED_TO_LANE: dict[str, tuple[int, int]] = {}
 """Fields of the lane that came after 1.0, by path ("numerics_flags.mode"), with the version that
 brought each: receipts before it have no value of it."""
 
 
 def to_json(receipt: Receipt) -> bytes:
-    """The bytes of the file: JSON indented by one space, with a newline at the end.
-
-    Whatever version the receipt was read from, it is written as one of this version: it holds the
-    fields of no other.
-    """
+    """The bytes of the file: JSON indented by one space, with a newline at the end; written as one
+    of this version, whichever it was read from: it holds the fields of no other."""
     receipt = msgspec.structs.replace(
         receipt, schema_version=SCHEMA_VERSION, min_reader_version=MIN_READER_VERSION
     )
     return msgspec.json.format(msgspec.json.encode(receipt), indent=1) + b"\n"
 
 
-def write_receipt(
-    receipt: Receipt, path: AnyPath, *, now_s: float | None = None, flushed: bool = True
-) -> int:
+def write_receipt(receipt: Receipt, path: AnyPath, *, flushed: bool = True) -> int:
     """Writes `receipt` to `path`, atomically, and returns its size in bytes.
 
-    Temporary files of killed writers in the same folder are removed when they are an hour old at
-    `now_s` (seconds since the epoch, as file times are). `flushed` makes it outlive a power
-    failure: without, it is to be one of many that can be made again from what they were made of.
+    Temporary files of killed writers in the same folder are removed when they are an hour old.
+    `flushed` makes it outlive a power failure: without, it is to be one of many that can be made
+    again from what they were made of.
 
     Raises:
         OutputUnwritable: the folder or the disk does not take it; an older file is left as it was.
@@ -71,11 +54,10 @@ def write_receipt(
     file = Path(path)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        now_s = time.time() if now_s is None else now_s
         start = glob.escape(atomic_write.temporary_start(file.name))
         for leftover in file.parent.glob(f"{start}*.tmp"):
             with contextlib.suppress(OSError):
-                if now_s - leftover.stat().st_mtime > STALE_S:
+                if time.time() - leftover.stat().st_mtime > STALE_S:
                     leftover.unlink()
         return atomic_write.write(file, [to_json(receipt)], flushed=flushed)
     except OSError as error:
@@ -138,11 +120,7 @@ def receipt_from(content: bytes, name: str) -> Receipt:
 def _decoded(content: bytes, name: str) -> Any:
     """The JSON value, also of other writers: NaN, infinities and numbers too large for a float
     become null, and then `checks.values_finite` false; bytes that are not UTF-8 and lone surrogates
-    are replaced.
-
-    Raises:
-        ReceiptUnreadable: it is not JSON; the message names the reason, and what to do.
-    """
+    are replaced."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(content)
     lost: list[float] = []

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from compilediag.receipt.schema.compiles import FindingRecord, ProofRecord
 from compilediag.receipt.schema.receipt import Receipt
 
-MIN_RUNS = 2
-"""With the change: one run proves nothing."""
+MIN_RUNS = 2  #: With the change: one run proves nothing.
 
 
 def sources_digest(files: Iterable[str], digests: Mapping[str, str]) -> str:

@@ -36,56 +36,40 @@ class JournalFacts:
 
     records: int
     torn_tail: bool = False
+    #: Reason to count: "bad_json", "bad_payload_hash", "too_long", "unknown_kind", or any other.
     records_lost: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Reason to count: "bad_json", "bad_payload_hash", "too_long", "unknown_kind", or any other."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
-    """One run, by its parent process. Only the first two fields are required: everything else
-    defaults to "not measured".
+    """One run, by its parent process; all but two fields default to "not measured". Texts may hold
+    secrets: `build` redacts every string before it becomes part of a receipt."""
 
-    Texts may hold secrets: `build` redacts every string before it becomes part of a receipt.
-    """
-
-    receipt_id: str
-    """A ULID; see `compilediag.runs.pipeline`."""
-    created_at_utc: str
-    """ISO 8601 with Z."""
+    receipt_id: str  #: A ULID; see `compilediag.runs.pipeline`.
+    created_at_utc: str  #: ISO 8601 with Z.
     status: Status = "complete"
-    exit_code: int | None = None
-    """The target's own, 128 + signal when killed; None where there is none (`watch()`)."""
-    wall_s: float | None = None
-    """From the start of the target to its end on a monotonic clock."""
+    exit_code: int | None = None  #: The target's, 128 + signal when killed; None: none (`watch()`).
+    wall_s: float | None = None  #: From the start of the target to its end on a monotonic clock.
     argv: tuple[str, ...] = ()
+    #: Variables from the allow list only.
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Variables from the allow list only."""
+    #: Values known to be secret (`redaction.known_values`): replaced wherever they appear.
     secret_values: tuple[str, ...] = field(default=(), repr=False)
-    """Values known to be secret (`redaction.known_values`): replaced wherever they appear."""
     provenance: Provenance = field(default_factory=Provenance)
-    lane_name: str | None = None
-    """None: the name of the script."""
-    preset: str | None = None
+    lane_name: str | None = None  #: None: the name of the script.
     run_id: str | None = None
-    attempt: int = 1
-    parent_run_id: str | None = None
-    ranks_expected: int | None = None
-    """None: the world size that the processes report."""
-    ranks: RankComparison | None = None
-    """Of all ranks, where the events are not those of all; None: compared by the events."""
-    journal: JournalFacts | None = None
-    """None: the events never passed through a journal."""
+    ranks_expected: int | None = None  #: None: the world size that the processes report.
+    ranks: RankComparison | None = None  #: Of all ranks, where the events are not of all.
+    journal: JournalFacts | None = None  #: None: the events never passed through a journal.
     failure_reason: str | None = None
+    #: The end of the target's output; more than 8 KiB is cut from the front, after redaction.
     log_tail: str | None = None
-    """The end of the target's output; more than 8 KiB is cut from the front, after redaction."""
-    warmup: int | None = None
-    """Steps that are warm-up by the user's choice; None: found from the compiles."""
+    warmup: int | None = None  #: Warm-up steps by the user's choice; None: by the compiles.
     bytes_written: int | None = None
     artifacts: tuple[Artifact, ...] = ()
-    prices: CostEstimate | None = None
-    """None: no cost is estimated."""
+    prices: CostEstimate | None = None  #: None: no cost is estimated.
+    #: "tlparse" and "depyf" to their versions, where they are installed.
     tool_versions: Mapping[str, str] = field(default_factory=dict[str, str])
-    """"tlparse" and "depyf" to their versions, where they are installed."""
     extensions: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
@@ -126,8 +110,7 @@ def provenance_from(variables: Mapping[str, str]) -> Provenance:
     blob = _blob(variables.get(BLOB, ""))
     ours = {key: variables.get(name) or blob.get(key) for key, name in OURS.items()}
     services = ({k: variables.get(name) for k, name in names.items()} for names in SERVICES)
-    service = next((values for values in services if values["commit"]), None)
-    service = service or {}
+    service = next((each for each in services if each["commit"]), dict[str, str | None]())
     branch = service.get("branch") or service.get("other_branch")
     return _provenance(ours) or _provenance({**service, "branch": branch}) or Provenance()
 

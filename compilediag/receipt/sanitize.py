@@ -19,8 +19,7 @@ from compilediag_harness.wire import clip
 if TYPE_CHECKING:
     from compilediag.timeline.timeline import Timeline
 
-MAX_TEXT = 8 * 1024
-"""Longest text of any field, in characters."""
+MAX_TEXT = 8 * 1024  #: Longest text of any field, in characters.
 
 ABOUT_CODE = frozenset(
     (
@@ -91,8 +90,7 @@ class _Sanitizer(Walk):
 
 
 def _below(directories: Iterable[str]) -> re.Pattern[str] | None:
-    """The beginning of a path below one of these, the longest first; never the middle of another
-    path."""
+    """The beginning of a path below one of these, the longest first; never a middle."""
     prefixes = {f"{folder}/" for each in directories if (folder := each.rstrip("/\\"))}
     longest_first = sorted(prefixes, key=lambda prefix: (-len(prefix), prefix))
     if not prefixes:

@@ -16,9 +16,8 @@ def is_foreign(owner: str | None, file: str | None) -> bool:
 
 
 def leading_call(record: FindingRecord | GraphBreak | FrameDetail) -> EnteredAt | None:
-    """The call of the program's own that comes before the place of the record, because that lies
-    in a library or in torch, or there is none; None where the place itself comes first, or no call
-    is known."""
+    """The call of the program's own that comes before the place of the record: that is in a library
+    or in torch, or there is none. None where the place comes first, or no call is known."""
     nowhere = isinstance(record, FindingRecord) and record.location is None
     return record.entered_at if nowhere or is_foreign_record(record) else None
 

@@ -84,9 +84,9 @@ class NumberAsTensor:
     """"int64", "float64" or "bool"."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What changes make different, as they themselves say; all else must stay as it is."""
+    """What a change, or several, make different, as they say; all else must stay as it is."""
 
     left: int = 0
     """Recompiles of the finding that may remain."""
@@ -109,8 +109,8 @@ NOTHING_DECLARED = Declared()
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """Something that may remove a finding."""
+class Change(Declared):
+    """Something that may remove a finding, and what it declares."""
 
     kind: ChangeKind
     """How it is applied: a variable of the environment, an option of torch's configuration, or a
@@ -127,20 +127,8 @@ class Change:
     padded: tuple[PaddedFunction, ...] = ()
     edits: tuple[Edit, ...] = ()
     objects: tuple[ObjectChange, ...] = ()
-    numbers: tuple[NumberAsTensor, ...] = ()
-    """Attributes whose type it changes, and not their value."""
-    left: int = 0
-    """Recompiles of the finding that remain with it, as is known."""
-    pads: Location | None = None
-    """The function whose arguments are padded: that this harms nothing must be seen too."""
     same_as: str = ""
     """Of changes that do the same in different ways, one is tried: the first that can be made."""
-    unlimits: bool = False
-    """It compiles what ran eager at the recompile limit: recompiles there are no worse."""
-    corrects: bool = False
-    """It makes compiled code call a hook that it ignored, for which that is compiled once more."""
-    disables: str = ""
-    """The function that it leaves to Python: graphs are split where it is called."""
     searches: bool = False
     """A number in it is more than is needed: what is offered has the number that a run needed."""
 
@@ -148,11 +136,6 @@ class Change:
     def needs_edit(self) -> bool:
         """The program has to be edited for it."""
         return self.kind != "environment"
-
-    @property
-    def silences(self) -> bool:
-        """A message is not printed."""
-        return any(item.name == IGNORED_LOGGERS for item in self.settings)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -170,7 +153,7 @@ def plan_of(
         compile_options=_each(item for change in chosen for item in change.options),
         arguments=_each(item for change in chosen for item in change.arguments),
         padded=_each(item for change in chosen for item in change.padded),
-        check_padding=any(change.pads is not None for change in chosen),
+        check_padding=any(change.pads for change in chosen),
         objects=_each(item for change in chosen for item in change.objects),
         stance=stance,
         seed=seed,
@@ -185,8 +168,8 @@ def declared_by(changes: Sequence[Change], others: Sequence[Change] = ()) -> Dec
         silences=any(change.silences for change in every),
         unlimits=any(change.unlimits for change in every),
         corrects=any(change.corrects for change in changes),
-        disables=frozenset(change.disables for change in every if change.disables),
-        pads=_each(change.pads for change in changes if change.pads is not None),
+        disables=frozenset(name for change in every for name in change.disables),
+        pads=_each(place for change in changes for place in change.pads),
         numbers=frozenset(item for change in every for item in change.numbers),
     )
 

@@ -178,18 +178,15 @@ def _no_torch(timeline: Timeline, unattached: str | None) -> Why:
         if _TOO_OLD in unattached:
             fix = "run the target with Python 3.10 or newer"
         return Why("not_attached", unattached, fix)
+    title = "torch was never seen in the run"
+    fix = "check that the target imports torch and is not started with python -I, -E or -S"
     if any(process.started is not None for process in timeline.processes):
-        return Why(
-            "no_torch",
-            "torch was never seen in the run: no process that was observed imported it",
+        title += ": no process that was observed imported it"
+        fix = (
             "see what the target printed: it did not get as far as `import torch`; what it starts "
-            "with python -I, -E or -S is not observed",
+            "with python -I, -E or -S is not observed"
         )
-    return Why(
-        "no_torch",
-        "torch was never seen in the run",
-        "check that the target imports torch and is not started with python -I, -E or -S",
-    )
+    return Why("no_torch", title, fix)
 
 
 def _modules_of_torch(timeline: Timeline) -> Iterator[Why]:

@@ -103,11 +103,6 @@ def is_container(group: Group) -> bool:
     return group.kind in STRUCTURE or any(map(_COUNTED.match, shown))
 
 
-def is_read_by_package(group: Group) -> bool:
-    """The line that reads the value is a package's."""
-    return ownership_of(group.location.file) == "third_party"
-
-
 def is_read_below(group: Group) -> bool:
     """An attribute that no line of the user's reads: what the line calls does, and takes it as it
     is."""

@@ -349,7 +349,7 @@ def _padded(case: Case, plan: PlanRecord) -> Iterator[Change]:
     for pad in _PADS if several else _PADS[:1]:
         arguments = settings if pad is None else f"{settings}, pad={pad}"
         line = f"{name} = compilediag.FixedShape({name}, {arguments})"
-        made = Change("program", "", _RISK, left=left, pads=function, same_as=line)
+        made = Change("program", "", _RISK, left=left, pads=(function,), same_as=line)
         if editable:
             edit = Edit(file, int(at), "fixed_shape", (held_by, arguments))
             shown = f"{file}: {line}  # where {name} is compiled"
@@ -375,6 +375,6 @@ def _other_buckets(case: Case) -> Iterator[Change]:
                 f"{file}: FixedShape(..., buckets={after})  # not {before}",
                 _OTHER_SIZES,
                 edits=(Edit(file, 1, "fixed_shape_buckets", (before, after)),),
-                pads=function,
+                pads=(function,),
                 same_as=f"{before} {after}",
             )

@@ -28,7 +28,7 @@ from compilediag.rules.recompiles import RecompileRule
 from compilediag.rules.rule import Analysis, AnalysisRule
 from compilediag.timeline.compiles import FrameId, Recompile
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import CompileOption, EntryDiff, HazardsChecked, SettingChange
+from compilediag_harness.wire import CompileOption, EntryDiff, SettingChange
 
 NEAR_LIMIT = 0.75
 """Share of the recompile limit from which a frame is close to it."""
@@ -75,7 +75,18 @@ def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
     and a frame over its limit recompiles no more."""
     last = {(look.process, look.frame): look for look in timeline.hazards}
     for look in last.values():
-        if look.skipped is not None or not look.guards or _is_stale(look, timeline):
+        # Stale: the frame compiled in a later step, or it will never compile again.
+        if (
+            look.skipped is not None
+            or not look.guards
+            or any(
+                item.process == look.process
+                # The row of the compile at the limit names no code; the question before it does.
+                and (item if item.recompile is None else item.recompile).frame == look.frame
+                and (item.kind == "limit" or item.step > look.step)
+                for item in timeline.compiles
+            )
+        ):
             continue
         # The recompile that the guards would cause: their consequences fall away and several checks
         # of one variable are one cause, as for a recompile that happened.
@@ -111,17 +122,6 @@ def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
             # It belongs to the family of its cause, and is fixed as that is.
             fix = replace(found.fix, how=register.how)
             yield replace(found, family=cause.family, fix=fix)
-
-
-def _is_stale(look: HazardsChecked, timeline: Timeline) -> bool:
-    """The frame compiled in a later step, or it will never compile again."""
-    return any(
-        item.process == look.process
-        # The row of the compile at the limit names no code; the question before it does.
-        and (item if item.recompile is None else item.recompile).frame == look.frame
-        and (item.kind == "limit" or item.step > look.step)
-        for item in timeline.compiles
-    )
 
 
 @AnalysisRule

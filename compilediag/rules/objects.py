@@ -329,7 +329,7 @@ def hook_changes(case: Case) -> Iterator[Change]:
         "source",
         f"{at}: torch.compiler.disable({name}) where it is registered",
         "the graph is split where the hook is called, and the hook runs eager",
-        disables=name,
+        disables=frozenset((name,)),
         edits=(Edit(place.file or "", place.line or 0, "disabled_hook"),),
         same_as=f"disable_hook:{place.file}:{name}:{place.line}",
     )

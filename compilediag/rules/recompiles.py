@@ -99,8 +99,9 @@ def passed_as(group: Group, variable: str) -> str:
 
 def _words(group: Group) -> dict[str, str]:
     """What stands in a text for the names in braces."""
-    name, function, variable = group.name, group.function, group.variable
-    resumed = resumed_function(group.location.function)
+    name, variable, blamed = group.name, group.variable, group.location.function
+    function = f"`{blamed}`" if blamed else "the function"
+    resumed = resumed_function(blamed)
     if ownership_of(group.location.file) == "torch":
         # What torch wraps around a module, and `args[0]` of that, have no name in the program.
         function = "the compiled code"

@@ -25,6 +25,7 @@ from compilediag.rules.changes import LISTABLE, Change, Edit, NumberAsTensor
 from compilediag.rules.make_finding import Advice
 from compilediag.rules.objects import DISABLED_HOOK, KEPT_OUTSIDE
 from compilediag.rules.recompiles import RecompileRule, Told
+from compilediag.timeline.ownership import ownership_of
 
 EACH_VALUE = Advice(
     "warm up each value of {name} before the timed steps; or write one function per value of "
@@ -102,9 +103,8 @@ def _held(group: Group) -> Advice:
     if group.code == "CD104" and facts.is_filled_inside(group):
         return SET_BEFORE
     if group.code in ("CD104", "CD109"):
-        if facts.is_read_by_package(group) or (
-            group.code == "CD104" and facts.is_read_below(group)
-        ):
+        in_package = ownership_of(group.location.file) == "third_party"
+        if in_package or (group.code == "CD104" and facts.is_read_below(group)):
             return EACH_STATE
         if facts.is_container(group):
             return KEPT_OUTSIDE
@@ -257,7 +257,7 @@ def tensor_changes(case: Case) -> Iterator[Change]:
         "place",
         "other code that reads it gets a tensor; `.item()` gives the number",
         edits=(Edit(place.file or "", place.line, "number_as_tensor", (name, dtype)),),
-        numbers=(NumberAsTensor(name, dtype),) if is_attribute else (),
+        numbers=frozenset((NumberAsTensor(name, dtype),) if is_attribute else ()),
     )
 
 

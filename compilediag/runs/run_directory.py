@@ -181,11 +181,6 @@ def attach_faults(run_dir: str) -> list[str]:
     return [" ".join(text.split()) for text in texts if text]
 
 
-def dropped_markers(run_dir: str) -> int:
-    """The count of processes that dropped records."""
-    return sum(name.endswith(".dropped") for name in names_in(run_dir))
-
-
 def bytes_written(run_dir: str) -> int:
     """Size of all journals and the text log."""
     total = 0

@@ -230,7 +230,11 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         caller = inspect.currentframe()
         caller = caller.f_back if caller is not None else None
         file = caller.f_code.co_filename if caller is not None else ""
-        seen = WatchResult(_user_roots(file, self._user_roots), self._lane)
+        # Without folders that are named, that of the caller's file.
+        roots = [os.getcwd(), *self._user_roots]
+        if not self._user_roots and os.path.isfile(file):
+            roots.append(os.path.dirname(os.path.abspath(file)))
+        seen = WatchResult(tuple(dict.fromkeys(roots)), self._lane)
         session = Session(seen.keep)
         # The run around it may follow lines; a second session that does would cost them twice.
         session.options = replace(session.options, witness=None)
@@ -259,14 +263,6 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         finally:
             attach.uninstall(session)
             seen.end(session.now(), failure)
-
-
-def _user_roots(caller: str, named: tuple[str, ...]) -> tuple[str, ...]:
-    """The working directory and the named folders; without any, the folder of the caller's file."""
-    roots = [os.getcwd(), *named]
-    if not named and os.path.isfile(caller):
-        roots.append(os.path.dirname(os.path.abspath(caller)))
-    return tuple(dict.fromkeys(roots))
 
 
 def cell_of(file: str) -> str | None:

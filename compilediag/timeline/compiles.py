@@ -12,24 +12,7 @@ from typing import NamedTuple
 
 from compilediag.receipt.schema.compiles import CompileGrowth
 from compilediag.timeline.process import ProcessEvents, extended
-from compilediag_harness.wire import (
-    CacheFolderRead,
-    CacheLookedUp,
-    CacheSettingsRead,
-    CacheWritten,
-    Compiled,
-    CompileMemoryRead,
-    CompileStarted,
-    Component,
-    GraphBroke,
-    Location,
-    PrecompiledCalled,
-    PrecompiledLoaded,
-    Recompiled,
-    TorchSeen,
-    UserCall,
-    WarmCallsTimed,
-)
+from compilediag_harness import wire
 
 NO_ROW = "no metrics row: the compile did not end"
 NO_QUESTION = "torch's question was not heard: only its first reason is known"
@@ -56,7 +39,7 @@ class CompileId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recompile(Recompiled):
+class Recompile(wire.Recompiled):
     """torch asked why no cache entry of a frame fits, and compiled it again (or hit the limit)."""
 
     seconds: float
@@ -64,7 +47,7 @@ class Recompile(Recompiled):
     the attempt that hits the limit."""
     produced: bool
     """It ended with guarded code: only then it counts as a recompile."""
-    entered_at: UserCall | None = None
+    entered_at: wire.UserCall | None = None
     entered_from: str = ""
     """Both as in the compile."""
 
@@ -79,7 +62,7 @@ class Recompile(Recompiled):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compile(Compiled):
+class Compile(wire.Compiled):
     """One attempt to compile one frame (a metrics row of torch; backward rows included)."""
 
     kind: str
@@ -109,8 +92,8 @@ def frame_id_of(compile_id: str) -> str:
 
 def compiles_of(part: ProcessEvents) -> list[Compile]:
     """The attempts of one process, each with the question torch asked before it."""
-    questions = {(item.epoch, item.compile_id): item for item in part.of(Recompiled)}
-    rows, torch = rows_of(part, ahead=False), part.last(TorchSeen)
+    questions = {(item.epoch, item.compile_id): item for item in part.of(wire.Recompiled)}
+    rows, torch = rows_of(part, ahead=False), part.last(wire.TorchSeen)
     # Lazily compiled backwards bear the compile id of their forward.
     backward_s = defaultdict[tuple[int, str], float](float)
     for row in rows:
@@ -118,7 +101,7 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
             backward_s[row.epoch, row.compile_id] += row.seconds
     has_rows = torch is None or torch.hooks.get("metrics_rows", True)
     # Rows made of a text log have no graph either: there a break means nothing for its frame.
-    broken_ids = {(item.epoch, item.compile_id) for item in part.of(GraphBroke) if has_rows}
+    broken_ids = {(item.epoch, item.compile_id) for item in part.of(wire.GraphBroke) if has_rows}
     made: list[Compile] = []
     for reported in rows:
         row, key = reported, (reported.epoch, reported.compile_id)
@@ -130,7 +113,7 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
         question = questions.pop(key, None) if row.forward else None
         made.append(_compile(row, question, backward_s[key]))
     # A question without a row: the process died, or the compile raised before its row was made.
-    starts = {(item.epoch, item.compile_id): item for item in part.of(CompileStarted)}
+    starts = {(item.epoch, item.compile_id): item for item in part.of(wire.CompileStarted)}
     for key, item in questions.items():
         at = (item.t, item.step, item.compile_id, item.epoch, item.frame)
         row = replace(unmeasured(*at), fail_reason=NO_ROW, process=item.process)
@@ -141,24 +124,26 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
     return made
 
 
-def unmeasured(t: float, step: int, compile_id: str, epoch: int, frame: Location) -> Compiled:
+def unmeasured(
+    t: float, step: int, compile_id: str, epoch: int, frame: wire.Location
+) -> wire.Compiled:
     """An attempt of which torch gave no metrics, and that ended without guarded code."""
     known = (t, step, compile_id, epoch, frame)
-    return Compiled(*known, True, False, 0.0, None, None, None, None, None, None, None)
+    return wire.Compiled(*known, True, False, 0.0, None, None, None, None, None, None, None)
 
 
-def rows_of(part: ProcessEvents, *, ahead: bool) -> list[Compiled]:
+def rows_of(part: ProcessEvents, *, ahead: bool) -> list[wire.Compiled]:
     """The metrics rows of frames that run in this process, or of what was compiled ahead of time.
 
     torch says so nowhere. A strict export has a row without compile id and code; AOTInductor has
     one without code, under the id that the next frame will bear too. So has the attempt of a frame
     at the limit, but for that torch asked its question, and it failed.
     """
-    rows = part.of(Compiled)
-    asked = {(item.epoch, item.compile_id) for item in part.of(Recompiled)}
+    rows = part.of(wire.Compiled)
+    asked = {(item.epoch, item.compile_id) for item in part.of(wire.Recompiled)}
     framed = {(row.epoch, frame_id_of(row.compile_id)) for row in rows if row.frame.file}
 
-    def is_ahead(row: Compiled) -> bool:
+    def is_ahead(row: wire.Compiled) -> bool:
         if row.exported or row.frame.file or not row.forward:
             return row.exported
         if (row.epoch, row.compile_id) in asked or _is_at_limit(row):
@@ -169,13 +154,13 @@ def rows_of(part: ProcessEvents, *, ahead: bool) -> list[Compiled]:
     return [row for row in rows if is_ahead(row) == ahead]
 
 
-def _compile(row: Compiled, question: Recompiled | None, backward_s: float) -> Compile:
+def _compile(row: wire.Compiled, question: wire.Recompiled | None, backward_s: float) -> Compile:
     recompile = None
     if row.forward and question is None and row.recompile_reason is not None:
         # The row's own reason stands for it.
         at = (row.t, row.step, row.compile_id, row.epoch, row.frame)
         reasons = (str(row.recompile_reason),)
-        question = Recompiled(*at, reasons, (), 0.0, NO_QUESTION, process=row.process)
+        question = wire.Recompiled(*at, reasons, (), 0.0, NO_QUESTION, process=row.process)
     if row.forward and question is not None:
         recompile = extended(
             question,
@@ -195,7 +180,7 @@ def _compile(row: Compiled, question: Recompiled | None, backward_s: float) -> C
     return extended(row, Compile, kind=kind, recompile=recompile)
 
 
-def _is_at_limit(row: Compiled) -> bool:
+def _is_at_limit(row: wire.Compiled) -> bool:
     texts = (row.fail_type, row.fail_reason)
     return any(_AT_LIMIT.search(text) for text in texts if text is not None)
 
@@ -205,18 +190,18 @@ class TimedWarmCalls:
     """Calls of one callable in which nothing compiled."""
 
     process: int
-    function: Location
+    function: wire.Location
     calls: int
     before_graph_us: float | None
     """Median; None where code that is not compiled runs before the first graph."""
-    runs: tuple[tuple[Location, int], ...]
+    runs: tuple[tuple[wire.Location, int], ...]
     """How often the graph of each frame ran in all of them."""
 
 
-def warm_calls_of(process: int, records: Sequence[WarmCallsTimed]) -> list[TimedWarmCalls]:
+def warm_calls_of(process: int, records: Sequence[wire.WarmCallsTimed]) -> list[TimedWarmCalls]:
     """The newest record has all."""
     newest = records[-1]
-    runs: dict[int, list[tuple[Location, int]]] = {}
+    runs: dict[int, list[tuple[wire.Location, int]]] = {}
     for caller, frame, count in zip(newest.callers, newest.frames, newest.runs, strict=False):
         runs.setdefault(caller, []).append((frame, count))
     columns = zip(newest.functions, newest.calls, newest.before_graph_us, strict=False)
@@ -226,7 +211,7 @@ def warm_calls_of(process: int, records: Sequence[WarmCallsTimed]) -> list[Timed
     ]
 
 
-def compile_memory_of(process: int, reads: Iterable[CompileMemoryRead]) -> list[CompileGrowth]:
+def compile_memory_of(process: int, reads: Iterable[wire.CompileMemoryRead]) -> list[CompileGrowth]:
     """One for each record."""
     return [
         CompileGrowth(
@@ -250,27 +235,27 @@ class ProcessCaches:
     """The compile caches of one process."""
 
     process: int
-    lookups: tuple[CacheLookedUp, ...] = ()
-    settings: Mapping[str, tuple[Component, ...]] | None = None
+    lookups: tuple[wire.CacheLookedUp, ...] = ()
+    settings: Mapping[str, tuple[wire.Component, ...]] | None = None
     """Settings of the compiler, by the digest that lookups name."""
-    writes: tuple[CacheWritten, ...] | None = None
+    writes: tuple[wire.CacheWritten, ...] | None = None
     """None where they were not seen: a trace does not tell them."""
-    folder: CacheFolderRead | None = None
+    folder: wire.CacheFolderRead | None = None
 
-    def components_of(self, lookup: CacheLookedUp) -> dict[str, str]:
+    def components_of(self, lookup: wire.CacheLookedUp) -> dict[str, str]:
         """Everything that a key is made of, by name; empty where torch did not tell."""
         return {**dict(lookup.components), **dict((self.settings or {}).get(lookup.settings, ()))}
 
 
 def caches_of(part: ProcessEvents) -> list[ProcessCaches]:
     """The caches of a process; empty where it looked nothing up."""
-    lookups, writes = part.of(CacheLookedUp), part.of(CacheWritten)
-    torch = part.last(TorchSeen)
+    lookups, writes = part.of(wire.CacheLookedUp), part.of(wire.CacheWritten)
+    torch = part.last(wire.TorchSeen)
     if not lookups and not writes:
         return []
-    settings = {item.digest: item.components for item in part.of(CacheSettingsRead)}
+    settings = {item.digest: item.components for item in part.of(wire.CacheSettingsRead)}
     seen = tuple(writes) if torch is None or torch.hooks.get(CACHE_WRITES, True) else None
-    folder = part.last(CacheFolderRead)
+    folder = part.last(wire.CacheFolderRead)
     return [ProcessCaches(part.index, tuple(lookups), settings, seen, folder)]
 
 
@@ -279,7 +264,7 @@ class Precompiled:
     """One function of one process that can run code which another process compiled."""
 
     process: int
-    function: Location
+    function: wire.Location
     entries: int
     """Compiled variants that were loaded."""
     called: bool
@@ -288,9 +273,9 @@ class Precompiled:
 
 def precompiled_of(part: ProcessEvents) -> list[Precompiled]:
     """The functions of a process, in the order in which they were loaded."""
-    called = {item.function for item in part.of(PrecompiledCalled)}
-    entries = Counter[Location]()
-    for item in part.of(PrecompiledLoaded):
+    called = {item.function for item in part.of(wire.PrecompiledCalled)}
+    entries = Counter[wire.Location]()
+    for item in part.of(wire.PrecompiledLoaded):
         entries[item.function] += item.entries
     return [
         Precompiled(part.index, function, count, function in called)

@@ -14,14 +14,7 @@ from typing import NamedTuple
 
 from compilediag.receipt.schema.running import GrowingBucket
 from compilediag.timeline.compiles import frame_id_of
-from compilediag_harness.wire import (
-    CudagraphRecorded,
-    CudagraphsRan,
-    DeviceMemoryRead,
-    Location,
-    PackedBuffer,
-    SyncsSampled,
-)
+from compilediag_harness import wire
 
 STEADY_FROM_STEP = 2
 """Steps before it allocate gradients and the state of optimizers."""
@@ -42,7 +35,7 @@ class DeviceUse:
 
     process: int
     device: int
-    last: DeviceMemoryRead
+    last: wire.DeviceMemoryRead
     peak: dict[str, int]
     """Over all readings: the program may reset torch's own peaks."""
     growth: GrowingBucket | None
@@ -50,15 +43,15 @@ class DeviceUse:
     hint: str | None
 
 
-def devices_of(process: int, reads: Iterable[DeviceMemoryRead]) -> list[DeviceUse]:
+def devices_of(process: int, reads: Iterable[wire.DeviceMemoryRead]) -> list[DeviceUse]:
     """The devices of one process, by their index."""
-    by_device: dict[int, list[DeviceMemoryRead]] = {}
+    by_device: dict[int, list[wire.DeviceMemoryRead]] = {}
     for read in reads:
         by_device.setdefault(read.device, []).append(read)
     return [_device(process, device, own) for device, own in sorted(by_device.items())]
 
 
-def _device(process: int, device: int, reads: Sequence[DeviceMemoryRead]) -> DeviceUse:
+def _device(process: int, device: int, reads: Sequence[wire.DeviceMemoryRead]) -> DeviceUse:
     peak: dict[str, int] = {}
     for read in reads:
         for name, value in read.peak.items():
@@ -83,7 +76,7 @@ def _device(process: int, device: int, reads: Sequence[DeviceMemoryRead]) -> Dev
     return DeviceUse(process, device, reads[-1], peak, growth, hint)
 
 
-def _hint(last: DeviceMemoryRead, grown: Mapping[str, int], since_step: int) -> str | None:
+def _hint(last: wire.DeviceMemoryRead, grown: Mapping[str, int], since_step: int) -> str | None:
     """The gravest of what the counters show."""
     ooms, retries = last.counts.get("num_ooms", 0), last.counts.get("num_alloc_retries", 0)
     if ooms:
@@ -112,7 +105,7 @@ def _mib(size: int) -> int:
 class SyncSite:
     """Reads of one kind on one of the user's lines, in one sampled step."""
 
-    place: Location
+    place: wire.Location
     kind: str
     """"item", "bool", "cpu"...; see `SyncsSampled`."""
     loop: int | None
@@ -139,7 +132,7 @@ class SampledStep:
     """Inside all of the reads; None where not every one was timed."""
     noting_s: Mapping[str, float] = field(default_factory=dict[str, float])
     """What noting them made the step longer by, by phase."""
-    packed: tuple[PackedBuffer, ...] = ()
+    packed: tuple[wire.PackedBuffer, ...] = ()
     """Buffers that the step filled and then wrote into."""
 
 
@@ -147,7 +140,7 @@ class SampledStep:
 class SyncLine:
     """Reads of one kind on one line, over all sampled steps of a process."""
 
-    place: Location
+    place: wire.Location
     kind: str
     loop: int | None
     count: int
@@ -158,7 +151,7 @@ class SyncLine:
     """Inside the calls, in all of these steps; None where they were not timed in one of them."""
 
 
-def samples_of(process: int, events: Iterable[SyncsSampled]) -> Iterator[SampledStep]:
+def samples_of(process: int, events: Iterable[wire.SyncsSampled]) -> Iterator[SampledStep]:
     """The sampled steps. Tuples of different lengths come from a doctored record: what all have is
     kept."""
     for event in events:
@@ -180,7 +173,7 @@ def lines_of(
     samples: Iterable[SampledStep], wanted: Callable[[SyncSite], bool] = lambda _: True
 ) -> tuple[SyncLine, ...]:
     """The lines of the samples of one process, those with most reads first."""
-    grouped: dict[tuple[Location, str], list[tuple[int, SyncSite]]] = {}
+    grouped: dict[tuple[wire.Location, str], list[tuple[int, SyncSite]]] = {}
     for sample in samples:
         for site in sample.sites:
             if wanted(site):
@@ -217,7 +210,7 @@ class CudagraphRun:
     """The CUDA graphs of one process."""
 
     process: int
-    recorded: tuple[CudagraphRecorded, ...]
+    recorded: tuple[wire.CudagraphRecorded, ...]
     """One by one: all, or the first so many."""
     counts: dict[str, GraphCounts]
     """By compile id; of all recordings."""
@@ -254,17 +247,17 @@ class CudagraphRun:
         return len({(frame_of(item), item.mode, item.sizes) for item in self.recorded})
 
 
-def frame_of(item: CudagraphRecorded) -> tuple[int, str]:
+def frame_of(item: wire.CudagraphRecorded) -> tuple[int, str]:
     """Epoch and frame id: each size of `dynamic=False` has a compile id of its own."""
     return item.epoch, frame_id_of(item.compile_id)
 
 
 def cudagraphs_of(
-    process: int, events: Sequence[CudagraphRecorded | CudagraphsRan]
+    process: int, events: Sequence[wire.CudagraphRecorded | wire.CudagraphsRan]
 ) -> list[CudagraphRun]:
     """The run of one process, from at least one event."""
-    recorded = [event for event in events if isinstance(event, CudagraphRecorded)]
-    batches = [event for event in events if isinstance(event, CudagraphsRan)]
+    recorded = [event for event in events if isinstance(event, wire.CudagraphRecorded)]
+    batches = [event for event in events if isinstance(event, wire.CudagraphsRan)]
     last = batches[-1] if batches else None
     sums: dict[str, list[int]] = {}
     for batch in batches:

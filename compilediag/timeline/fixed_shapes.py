@@ -8,18 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from compilediag_harness.wire import (
-    FixedShapeCompiled,
-    FixedShapeUsed,
-    FixedShapeWarmed,
-    KneeMeasured,
-    Location,
-    PaddingChecked,
-    RowsRun,
-)
+from compilediag_harness import wire
 
 FixedShapeEvent = (
-    FixedShapeUsed | FixedShapeWarmed | FixedShapeCompiled | PaddingChecked | RowsRun | KneeMeasured
+    wire.FixedShapeUsed
+    | wire.FixedShapeWarmed
+    | wire.FixedShapeCompiled
+    | wire.PaddingChecked
+    | wire.RowsRun
+    | wire.KneeMeasured
 )
 
 SIZES_KEPT = 1024
@@ -57,16 +54,16 @@ class FixedShapeRun:
 
     process: int
     number: int
-    function: Location
+    function: wire.Location
     axes: tuple[str, ...]
     buckets: tuple[tuple[int, ...], ...]
     sizes: tuple[SizeRun, ...]
     """Ascending; calls of a warm-up are not among them."""
-    warmed: tuple[FixedShapeWarmed, ...]
-    late: tuple[FixedShapeCompiled, ...]
-    checks: tuple[PaddingChecked, ...]
+    warmed: tuple[wire.FixedShapeWarmed, ...]
+    late: tuple[wire.FixedShapeCompiled, ...]
+    checks: tuple[wire.PaddingChecked, ...]
     """Of its padding."""
-    loops: tuple[RowsRun, ...]
+    loops: tuple[wire.RowsRun, ...]
     real: Mapping[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
     """How often each real size was called. A size that came after the first `SIZES_KEPT` counts as
     the one it ran at."""
@@ -78,10 +75,10 @@ class FixedShapeRun:
     """Batches by the size they came with, before padding and splitting."""
     other_batches: int = 0
     """Batches of sizes that came after the first `ASKED_KEPT`."""
-    knee: KneeMeasured | None = None
+    knee: wire.KneeMeasured | None = None
 
     @property
-    def checked(self) -> PaddingChecked | None:
+    def checked(self) -> wire.PaddingChecked | None:
         """The last check."""
         return self.checks[-1] if self.checks else None
 
@@ -121,7 +118,7 @@ def fixed_shapes_of(process: int, events: Iterable[FixedShapeEvent]) -> list[Fix
 
 
 def _run(process: int, number: int, events: Sequence[FixedShapeEvent]) -> FixedShapeRun:
-    used = _of(FixedShapeUsed, events)
+    used = _of(wire.FixedShapeUsed, events)
     sums: dict[tuple[int, ...], list[int]] = {}
     real: dict[tuple[int, ...], int] = {}
     asked: dict[tuple[int, ...], int] = {}
@@ -149,16 +146,16 @@ def _run(process: int, number: int, events: Sequence[FixedShapeEvent]) -> FixedS
         axes=used[-1].axes if used else (),
         buckets=used[-1].buckets if used else (),
         sizes=tuple(SizeRun(run, *total) for run, total in sorted(sums.items())),
-        warmed=tuple(_of(FixedShapeWarmed, events)),
-        late=tuple(_of(FixedShapeCompiled, events)),
-        checks=tuple(_of(PaddingChecked, events)),
-        loops=tuple(_of(RowsRun, events)),
+        warmed=tuple(_of(wire.FixedShapeWarmed, events)),
+        late=tuple(_of(wire.FixedShapeCompiled, events)),
+        checks=tuple(_of(wire.PaddingChecked, events)),
+        loops=tuple(_of(wire.RowsRun, events)),
         real=real,
         priced=bool(used) and used[-1].priced,
         dims=used[-1].dims if used else (),
         asked=asked,
         other_batches=other_batches,
-        knee=next(reversed(_of(KneeMeasured, events)), None),
+        knee=next(reversed(_of(wire.KneeMeasured, events)), None),
     )
 
 

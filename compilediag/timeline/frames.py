@@ -18,7 +18,7 @@ from compilediag.receipt.schema.compiles import Counts
 from compilediag.timeline.compiles import Compile, CompileId, FrameId
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.process import ProcessEvents
-from compilediag_harness.wire import Compiled, FrameSkipped, GraphBroke, Location, UserCall
+from compilediag_harness import wire
 
 _BREAK_AT = re.compile(r"user code at (?P<file>[^\n]+):(?P<line>\d+)\s*(?:\n|$)")
 _ATTEMPT = re.compile(r"_\d+$")
@@ -48,7 +48,7 @@ class BreakSite:
     first_step: int
     processes: tuple[int, ...] = ()
     """Indexes of the processes that reported it, ascending."""
-    entered_at: UserCall | None = None
+    entered_at: wire.UserCall | None = None
     entered_from: str = ""
     """Of the compile that reported it first, as in `Compile`; of a break in a library the program's
     own line that was compiled with it, where there is one."""
@@ -64,9 +64,9 @@ def break_sites(
     """Breaks by file and line: repeats at a recompile or a restart are one site. `compiles`: of all
     these processes; `user_roots`: folders of the user's own files."""
     entered = {item.id: item for item in compiles if item.forward}
-    sites: dict[BreakLine, list[tuple[int, str, GraphBroke]]] = {}
+    sites: dict[BreakLine, list[tuple[int, str, wire.GraphBroke]]] = {}
     for part in parts:
-        for event in part.of(GraphBroke):
+        for event in part.of(wire.GraphBroke):
             place = break_place(event.text)
             if place is not None:
                 reports = sites.setdefault(BreakLine(place.file, place.line), [])
@@ -93,26 +93,26 @@ def break_sites(
     return tuple(found)
 
 
-def _inside(at: BreakLine, text: str, user_roots: Sequence[str]) -> UserCall | None:
+def _inside(at: BreakLine, text: str, user_roots: Sequence[str]) -> wire.UserCall | None:
     """The innermost line of the program's own in the report of a break in a library."""
     if ownership_of(at.file, user_roots) == "user":
         return None
     above = text.split("\nTraceback (most recent call last)", maxsplit=1)[0]
     for file, line, name, source in reversed(_STACK_CODE.findall(above)):
         if ownership_of(file, user_roots) == "user":
-            return UserCall(file, int(line), name.strip(), source.strip())
+            return wire.UserCall(file, int(line), name.strip(), source.strip())
     return None
 
 
 @lru_cache(maxsize=1024)
-def break_place(text: str) -> Location | None:
+def break_place(text: str) -> wire.Location | None:
     """Where torch says a graph break is: its headline, else the innermost line of its stack.
 
     Cached: torch repeats a report at each recompile, and ranks break at the same places.
     """
     above = text.split("\nTraceback (most recent call last)", maxsplit=1)[0]
     stack = [
-        Location(found["file"], int(found["line"]), found["function"].strip())
+        wire.Location(found["file"], int(found["line"]), found["function"].strip())
         for found in _STACK_LINE.finditer(above)
     ]
     headline = _BREAK_AT.search(text.split("\n", 1)[0] + "\n")
@@ -120,7 +120,7 @@ def break_place(text: str) -> Location | None:
         return stack[-1] if stack else None
     file, line = headline["file"], int(headline["line"])
     same = [place for place in stack if place.file == file and place.line == line]
-    return Location(file, line, same[-1].function if same else "")
+    return wire.Location(file, line, same[-1].function if same else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Frame:
     """One frame that Dynamo attempted, over all its compiles."""
 
     key: FrameId
-    where: Location
+    where: wire.Location
     compiles: int
     """Attempts that ended with guarded code."""
     graphs: int
@@ -143,7 +143,7 @@ class Frame:
     eager_reason: str | None
     raised_at_limit: bool = False
     """With `fullgraph=True` torch raises at the limit: the call does not run at all."""
-    entered_at: UserCall | None = None
+    entered_at: wire.UserCall | None = None
     entered_from: str = ""
     """Both as in `Compile`: of the call that ran eager, else of the first one."""
 
@@ -186,11 +186,11 @@ def _frame(key: FrameId, attempts: Sequence[Compile], rows: Mapping[CompileId, C
     )
 
 
-def skipped_of(part: ProcessEvents) -> Iterable[FrameSkipped]:
+def skipped_of(part: ProcessEvents) -> Iterable[wire.FrameSkipped]:
     """Skipped frames that have no metrics row of their own, each once."""
-    rows = {(row.frame.file, row.frame.function) for row in part.of(Compiled)}
-    found: dict[tuple[str, str], FrameSkipped] = {}
-    for event in part.of(FrameSkipped):
+    rows = {(row.frame.file, row.frame.function) for row in part.of(wire.Compiled)}
+    found: dict[tuple[str, str], wire.FrameSkipped] = {}
+    for event in part.of(wire.FrameSkipped):
         key = (event.frame.file, event.frame.function)
         if key not in rows:
             found.setdefault(key, event)

@@ -12,18 +12,7 @@ from dataclasses import dataclass, replace
 
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
 from compilediag.timeline.process import ProcessEvents
-from compilediag_harness.wire import (
-    CallsTimed,
-    Compiled,
-    CompiledCallsMade,
-    DeviceStepsTimed,
-    DisabledCallsEnded,
-    EagerStanceCalls,
-    HooksFound,
-    Location,
-    StateRead,
-    StepsEnded,
-)
+from compilediag_harness import wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +53,7 @@ class CallsOutside:
     """The calls of one function behind `torch.compiler.disable` in one phase of the steps."""
 
     process: int
-    function: Location
+    function: wire.Location
     phase: str
     count: int
     total_s: float
@@ -79,7 +68,7 @@ class ModuleHook:
     kind: str
     """"forward_hook", "backward_hook", "tensor_hook"...; see `HooksFound`."""
     target: str
-    function: Location
+    function: wire.Location
     disabled: bool
 
 
@@ -95,24 +84,21 @@ class PartialPhase:
 def steps_of(part: ProcessEvents) -> list[Step]:
     """Every step that ended, with the seconds that compiles took in it."""
     compile_s = defaultdict[int, float](float)
-    for row in part.of(Compiled):
+    for row in part.of(wire.Compiled):
         compile_s[row.step] += row.seconds
     made: list[Step] = []
-    for batch in part.of(StepsEnded):
+    for batch in part.of(wire.StepsEnded):
         for offset, (end, wall_s) in enumerate(zip(batch.ends, batch.every_wall(), strict=False)):
             number = batch.first + offset
+            phases = (batch.data_wait, batch.optimizer, batch.spans, batch.forward, batch.backward)
+            # None where the phase was not measured: an empty tuple is not zero seconds.
+            wait_s, optimizer_s, spans_s, forward_s, backward_s = (
+                values[offset] if offset < len(values) else None for values in phases
+            )
             made.append(
                 Step(
-                    process=part.index,
-                    number=number,
-                    end=end,
-                    wall_s=wall_s,
-                    data_wait_s=_at(batch.data_wait, offset),
-                    optimizer_s=_at(batch.optimizer, offset),
-                    spans_s=_at(batch.spans, offset),
-                    compile_s=compile_s[number],
-                    forward_s=_at(batch.forward, offset),
-                    backward_s=_at(batch.backward, offset),
+                    *(part.index, number, end, wall_s),
+                    *(wait_s, optimizer_s, spans_s, compile_s[number], forward_s, backward_s),
                     unsampled=batch.noted,
                     measuring_s=0.0 if offset else batch.measuring_s,
                     source=batch.source,
@@ -121,18 +107,13 @@ def steps_of(part: ProcessEvents) -> list[Step]:
     return made
 
 
-def _at(values: tuple[float, ...], index: int) -> float | None:
-    """None where the phase was not measured: an empty tuple is not zero seconds."""
-    return values[index] if index < len(values) else None
-
-
-def partial_phases_of(process: int, batches: Iterable[StepsEnded]) -> list[PartialPhase]:
+def partial_phases_of(process: int, batches: Iterable[wire.StepsEnded]) -> list[PartialPhase]:
     """Phases that were measured in part, each once."""
     missing = {name: why for batch in batches for name, why in batch.partial.items()}
     return [PartialPhase(process, name, why) for name, why in missing.items()]
 
 
-def device_steps_of(process: int, batches: Iterable[DeviceStepsTimed]) -> list[DeviceStep]:
+def device_steps_of(process: int, batches: Iterable[wire.DeviceStepsTimed]) -> list[DeviceStep]:
     """The steps whose device time is known."""
     return [
         DeviceStep(process, *row)
@@ -141,9 +122,11 @@ def device_steps_of(process: int, batches: Iterable[DeviceStepsTimed]) -> list[D
     ]
 
 
-def disabled_calls_of(process: int, batches: Iterable[DisabledCallsEnded]) -> list[CallsOutside]:
+def disabled_calls_of(
+    process: int, batches: Iterable[wire.DisabledCallsEnded]
+) -> list[CallsOutside]:
     """Each function once a phase, its batches added up."""
-    sums: dict[tuple[Location, str], CallsOutside] = {}
+    sums: dict[tuple[wire.Location, str], CallsOutside] = {}
     for batch in batches:
         columns = (batch.functions, batch.phases, batch.counts, batch.total_s, batch.longest_s)
         for function, phase, count, total_s, longest_s in zip(*columns, strict=False):
@@ -158,7 +141,7 @@ def disabled_calls_of(process: int, batches: Iterable[DisabledCallsEnded]) -> li
     return list(sums.values())
 
 
-def hooks_of(process: int, checks: Sequence[HooksFound]) -> list[ModuleHook]:
+def hooks_of(process: int, checks: Sequence[wire.HooksFound]) -> list[ModuleHook]:
     """The hooks on compiled modules, at the last check."""
     found = checks[-1]
     columns = (found.kinds, found.targets, found.functions, found.disabled)
@@ -243,7 +226,7 @@ class Calls:
     """The calls of one compiled callable of one process."""
 
     process: int
-    function: Location
+    function: wire.Location
     calls: int
     shapes: tuple[ShapeCount, ...]
     """The most frequent first."""
@@ -261,7 +244,7 @@ class Calls:
 Shape = tuple["str | None", "int | None", "int | None"]
 """Shapes, samples, elements."""
 
-OTHERS = Location("", 0, "other callables")
+OTHERS = wire.Location("", 0, "other callables")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,17 +252,17 @@ class StanceCalls:
     """Calls of one callable under a stance that compiles nothing."""
 
     process: int
-    function: Location
+    function: wire.Location
     stance: str
     """"force_eager" or "eager_on_recompile"."""
     calls: int
-    set_at: Location | None
+    set_at: wire.Location | None
     """The user's line that set the stance."""
 
 
-def stance_calls_of(process: int, batches: Iterable[EagerStanceCalls]) -> list[StanceCalls]:
+def stance_calls_of(process: int, batches: Iterable[wire.EagerStanceCalls]) -> list[StanceCalls]:
     """The calls of one process, added up by callable, stance and where it was set."""
-    sums = Counter[tuple[Location, str, "Location | None"]]()
+    sums = Counter[tuple[wire.Location, str, "wire.Location | None"]]()
     for batch in batches:
         columns = (batch.functions, batch.stances, batch.set_at)
         for key, count in zip(zip(*columns, strict=False), batch.counts, strict=False):
@@ -290,9 +273,9 @@ def stance_calls_of(process: int, batches: Iterable[EagerStanceCalls]) -> list[S
     ]
 
 
-def invocations_of(process: int, batches: Iterable[CompiledCallsMade]) -> list[Calls]:
+def invocations_of(process: int, batches: Iterable[wire.CompiledCallsMade]) -> list[Calls]:
     """Each callable of one process once, in the order they were first called."""
-    functions: dict[int, Location] = {}
+    functions: dict[int, wire.Location] = {}
     tensors: dict[int, tuple[str, ...]] = {}
     counts: dict[int, Counter[Shape]] = {}
     padded = Counter[int]()
@@ -339,7 +322,7 @@ class TimedCalls:
     """The outermost calls of one compiled callable in one step."""
 
     process: int
-    function: Location
+    function: wire.Location
     step: int
     count: int
     seconds: float
@@ -348,7 +331,7 @@ class TimedCalls:
     """A CUDA device was in use: the calls may have returned before their work was done."""
 
 
-def timed_calls_of(process: int, events: Iterable[CallsTimed]) -> list[TimedCalls]:
+def timed_calls_of(process: int, events: Iterable[wire.CallsTimed]) -> list[TimedCalls]:
     """Of one process, by callable and step."""
     return [
         TimedCalls(process, event.functions[index], step, count, seconds, event.on_device)
@@ -360,9 +343,9 @@ def timed_calls_of(process: int, events: Iterable[CallsTimed]) -> list[TimedCall
     ]
 
 
-def held_states_of(_: int, events: Iterable[StateRead]) -> Iterable[StateRead]:
+def held_states_of(_: int, events: Iterable[wire.StateRead]) -> Iterable[wire.StateRead]:
     """What the objects that compiled functions reach held; the records of one are put together."""
-    found: dict[tuple[Location, int, int | None], StateRead] = {}
+    found: dict[tuple[wire.Location, int, int | None], wire.StateRead] = {}
     for event in events:
         key = event.function, event.instance, event.call
         before = found[key].answers if key in found else ()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
-from compilediag_harness.wire import is_generated
+from compilediag_harness.base.generated_files import is_generated
 
 Ownership = Literal["user", "third_party", "torch"]
 

@@ -15,56 +15,32 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from compilediag_harness.wire import (
-    CadenceAsked,
-    CadenceDeclared,
-    CadenceFired,
-    CallShadowed,
-    CudagraphRecorded,
-    CudagraphsRan,
-    DeviceMemoryRead,
-    Event,
-    FixedShapeCompiled,
-    FixedShapeUsed,
-    FixedShapeWarmed,
-    HazardsChecked,
-    InterruptLost,
-    KneeMeasured,
-    OutputsSampled,
-    PaddingChecked,
-    RowsRun,
-    SpanEnded,
-    SpansEnded,
-    StepEvent,
-    StepsEnded,
-    UnguardedChanged,
-    Witnessed,
-)
+from compilediag_harness import wire
 
 Kind = TypeVar("Kind")
 
 _FAMILIES: dict[type, type] = {
-    CadenceAsked: CadenceDeclared,
-    CadenceFired: CadenceDeclared,
-    CudagraphRecorded: CudagraphsRan,
-    FixedShapeCompiled: FixedShapeUsed,
-    FixedShapeWarmed: FixedShapeUsed,
-    KneeMeasured: FixedShapeUsed,
-    PaddingChecked: FixedShapeUsed,
-    RowsRun: FixedShapeUsed,
+    wire.CadenceAsked: wire.CadenceDeclared,
+    wire.CadenceFired: wire.CadenceDeclared,
+    wire.CudagraphRecorded: wire.CudagraphsRan,
+    wire.FixedShapeCompiled: wire.FixedShapeUsed,
+    wire.FixedShapeWarmed: wire.FixedShapeUsed,
+    wire.KneeMeasured: wire.FixedShapeUsed,
+    wire.PaddingChecked: wire.FixedShapeUsed,
+    wire.RowsRun: wire.FixedShapeUsed,
 }
 """Kinds whose order among each other is kept, and the kind under which all of a family are."""
 
 _AFTERWARDS = (
-    CadenceDeclared,
-    CallShadowed,
-    DeviceMemoryRead,
-    HazardsChecked,
-    InterruptLost,
-    KneeMeasured,
-    OutputsSampled,
-    UnguardedChanged,
-    Witnessed,
+    wire.CadenceDeclared,
+    wire.CallShadowed,
+    wire.DeviceMemoryRead,
+    wire.HazardsChecked,
+    wire.InterruptLost,
+    wire.KneeMeasured,
+    wire.OutputsSampled,
+    wire.UnguardedChanged,
+    wire.Witnessed,
 )
 """Recorded after the step they are about has ended. The others are recorded when they happen."""
 
@@ -77,7 +53,7 @@ class ProcessEvents:
     by_kind: dict[type, list[Any]]
 
     @classmethod
-    def of_process(cls, index: int, events: Iterable[Event]) -> ProcessEvents:
+    def of_process(cls, index: int, events: Iterable[wire.Event]) -> ProcessEvents:
         """The events of a journal."""
         by_kind: dict[type, list[Any]] = {}
         for event in assign_steps(unbatch(events)):
@@ -102,10 +78,10 @@ def extended(record: Any, kind: type[Kind], /, **more: Any) -> Kind:
     return kind(**{item.name: getattr(record, item.name) for item in fields(record)}, **more)
 
 
-def unbatch(events: Iterable[Event]) -> Iterator[Event]:
+def unbatch(events: Iterable[wire.Event]) -> Iterator[wire.Event]:
     """The events, with each batch of spans as its spans, in the order they ended."""
     for event in events:
-        if not isinstance(event, SpansEnded):
+        if not isinstance(event, wire.SpansEnded):
             yield event
             continue
         kinds = list(zip(event.names, event.depths, event.threads, event.phases, strict=False))
@@ -115,25 +91,25 @@ def unbatch(events: Iterable[Event]) -> Iterator[Event]:
                 name, depth, thread, phase = kinds[kind]
                 start, wall_s = start_ns / 1e9, wall_ns / 1e9
                 about = (name, start, wall_s, depth, thread, phase or None)
-                yield SpanEnded(start + wall_s, step, *about)
+                yield wire.SpanEnded(start + wall_s, step, *about)
 
 
-def assign_steps(events: Iterable[Event]) -> tuple[Event, ...]:
+def assign_steps(events: Iterable[wire.Event]) -> tuple[wire.Event, ...]:
     """The events of one process, each with the step whose time it lies in."""
     events = tuple(events)
     ends: list[float] = []
     numbers: list[int] = []
     for batch in events:
-        if isinstance(batch, StepsEnded):
+        if isinstance(batch, wire.StepsEnded):
             ends += batch.ends
             numbers += range(batch.first, batch.first + len(batch.ends))
     if not ends:
         return events
-    made: list[Event] = []
+    made: list[wire.Event] = []
     for event in events:
-        if isinstance(event, StepEvent) and not isinstance(event, _AFTERWARDS):
+        if isinstance(event, wire.StepEvent) and not isinstance(event, _AFTERWARDS):
             event = replace(event, step=_step_at(event.t, event.step, ends, numbers))  # noqa: PLW2901
-        elif isinstance(event, CadenceFired):
+        elif isinstance(event, wire.CadenceFired):
             fired = zip(event.at, event.steps, strict=False)
             steps = tuple(_step_at(t, step, ends, numbers) for t, step in fired)
             event = replace(event, steps=steps)  # noqa: PLW2901

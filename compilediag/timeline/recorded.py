@@ -8,13 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from compilediag_harness.wire import (
-    CadenceAsked,
-    CadenceDeclared,
-    CadenceFired,
-    PipelineWorked,
-    RunTracked,
-)
+from compilediag_harness import wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +71,13 @@ class TrainLog:
 _LOSS = re.compile(r"(?:.*[/.\-: _])?loss", re.IGNORECASE | re.DOTALL)
 
 
-def newest_of(_: int, records: Iterable[RunTracked]) -> list[RunTracked]:
+def newest_of(_: int, records: Iterable[wire.RunTracked]) -> list[wire.RunTracked]:
     """Each run of one process as it was recorded last, in the order in which they began."""
     last = {record.number: record for record in records}
     return [last[number] for number in sorted(last)]
 
 
-def losses_finite(runs: Iterable[RunTracked]) -> bool | None:
+def losses_finite(runs: Iterable[wire.RunTracked]) -> bool | None:
     """Whether every loss that was recorded is finite; None where none was. A loss is a metric with
     "loss" for the last word of its name."""
     losses = [metric for run in runs for metric in run.metrics if _LOSS.fullmatch(metric.name)]
@@ -123,9 +117,9 @@ class PipelineLoop:
     """When, and how many samples the pool held."""
 
 
-def loops_of(process: int, batches: Iterable[PipelineWorked]) -> list[PipelineLoop]:
+def loops_of(process: int, batches: Iterable[wire.PipelineWorked]) -> list[PipelineLoop]:
     """The loops of one process, each once."""
-    by_name: dict[str, list[PipelineWorked]] = {}
+    by_name: dict[str, list[wire.PipelineWorked]] = {}
     for batch in batches:
         by_name.setdefault(batch.name, []).append(batch)
     return [
@@ -142,13 +136,13 @@ def loops_of(process: int, batches: Iterable[PipelineWorked]) -> list[PipelineLo
     ]
 
 
-def _stage_runs(batch: PipelineWorked) -> Iterable[StageRun]:
+def _stage_runs(batch: wire.PipelineWorked) -> Iterable[StageRun]:
     columns = (batch.stages, batch.starts, batch.walls, batch.samples)
     for row in zip(*columns, batch.threads, batch.infer_slots, strict=False):
         yield StageRun(*row)
 
 
-CadenceEvent = CadenceDeclared | CadenceAsked | CadenceFired
+CadenceEvent = wire.CadenceDeclared | wire.CadenceAsked | wire.CadenceFired
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,16 +178,16 @@ class CadenceGroup:
 
 def groups_of(process: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGroup, ...]:
     """The groups of one process in the order of their declaration; the newest of a name holds."""
-    declared: dict[str, CadenceDeclared] = {}
+    declared: dict[str, wire.CadenceDeclared] = {}
     shifts: dict[str, int] = {}
     fires: dict[str, list[_Firing]] = {}
     for event in events:
         match event:
-            case CadenceDeclared():
+            case wire.CadenceDeclared():
                 declared[event.name] = event
-            case CadenceAsked():
+            case wire.CadenceAsked():
                 shifts.setdefault(event.name, event.number - event.step)
-            case CadenceFired():
+            case wire.CadenceFired():
                 numbers = event.numbers or event.steps
                 for index, step, number in zip(event.name, event.steps, numbers, strict=False):
                     if index < len(event.names):

@@ -72,51 +72,7 @@ from compilediag.timeline.recorded import (
     loops_of,
     newest_of,
 )
-from compilediag_harness.wire import (
-    AblationWritten,
-    CadenceDeclared,
-    CallShadowed,
-    CallsTimed,
-    CollectivesPlanned,
-    Compiled,
-    CompiledCallsMade,
-    CompileMemoryRead,
-    CudagraphsRan,
-    DeviceMemoryRead,
-    DeviceStepsTimed,
-    DisabledCallsEnded,
-    EagerStanceCalls,
-    EnvironmentRead,
-    Event,
-    EvidenceLost,
-    FaultOccurred,
-    FixedShapeUsed,
-    FrameSkipped,
-    GuardsEvaluated,
-    HazardsChecked,
-    HooksFound,
-    JournalLimited,
-    OutputsSampled,
-    PipelineWorked,
-    ProcessEnded,
-    ProcessStarted,
-    ProfileEnded,
-    RandomStateRead,
-    RunTracked,
-    SizeGuard,
-    SizesGuarded,
-    SpanEnded,
-    StateRead,
-    StepsEnded,
-    SyncsSampled,
-    TorchSeen,
-    TrackedRunsLeftOut,
-    TrialApplied,
-    UnguardedChanged,
-    WarmCallsTimed,
-    WarningSeen,
-    Witnessed,
-)
+from compilediag_harness import wire
 
 Kind = TypeVar("Kind")
 
@@ -147,10 +103,10 @@ class Process:
     """One process of the run, as its journal has it."""
 
     index: int
-    started: ProcessStarted | None
-    torch: TorchSeen | None
+    started: wire.ProcessStarted | None
+    torch: wire.TorchSeen | None
     facts: dict[str, object]
-    ended: ProcessEnded | None
+    ended: wire.ProcessEnded | None
     journal_limit_bytes: int | None = None
     """Size of its journal above which only what counts are made of was recorded; None where it
     stayed below."""
@@ -188,7 +144,7 @@ class Timeline:
     processes: tuple[Process, ...] = _of_parts(lambda part: [_process(part)])
     frames: tuple[Frame, ...] = ()
     compiles: tuple[Compile, ...] = _of_parts(compiles_of)
-    ahead_of_time: tuple[Compiled, ...] = _of_parts(lambda part: rows_of(part, ahead=True))
+    ahead_of_time: tuple[wire.Compiled, ...] = _of_parts(lambda part: rows_of(part, ahead=True))
     """What was compiled for no frame of this process: `torch.export`, AOTInductor. It has no guard,
     cannot recompile and never runs eager; it is in no count but that of torch's rows."""
     recompiles: tuple[Recompile, ...] = ()
@@ -197,51 +153,53 @@ class Timeline:
     caches: tuple[ProcessCaches, ...] = _of_parts(caches_of)
     precompiled: tuple[Precompiled, ...] = _of_parts(precompiled_of)
     """Of the processes that looked into a compile cache, as far as that was recorded."""
-    collectives: tuple[CollectivesPlanned, ...] = _every(CollectivesPlanned)
-    skipped: tuple[FrameSkipped, ...] = _of_parts(skipped_of)
+    collectives: tuple[wire.CollectivesPlanned, ...] = _every(wire.CollectivesPlanned)
+    skipped: tuple[wire.FrameSkipped, ...] = _of_parts(skipped_of)
     """Frames that have no metrics row of their own, each once."""
-    guarded_sizes: tuple[SizesGuarded, ...] = _every(SizesGuarded)
-    guard_sets: tuple[GuardsEvaluated, ...] = _every(GuardsEvaluated)
-    warm_calls: tuple[TimedWarmCalls, ...] = _made(WarmCallsTimed, warm_calls_of)
-    compile_memory: tuple[CompileGrowth, ...] = _made(CompileMemoryRead, compile_memory_of)
-    hazards: tuple[HazardsChecked, ...] = _last(HazardsChecked, lambda event: event.frame)
-    unguarded: tuple[UnguardedChanged, ...] = _every(UnguardedChanged)
-    warnings: tuple[WarningSeen, ...] = _every(WarningSeen)
+    guarded_sizes: tuple[wire.SizesGuarded, ...] = _every(wire.SizesGuarded)
+    guard_sets: tuple[wire.GuardsEvaluated, ...] = _every(wire.GuardsEvaluated)
+    warm_calls: tuple[TimedWarmCalls, ...] = _made(wire.WarmCallsTimed, warm_calls_of)
+    compile_memory: tuple[CompileGrowth, ...] = _made(wire.CompileMemoryRead, compile_memory_of)
+    hazards: tuple[wire.HazardsChecked, ...] = _last(wire.HazardsChecked, lambda event: event.frame)
+    unguarded: tuple[wire.UnguardedChanged, ...] = _every(wire.UnguardedChanged)
+    warnings: tuple[wire.WarningSeen, ...] = _every(wire.WarningSeen)
     steps: tuple[Step, ...] = _of_parts(steps_of)
-    spans: tuple[SpanEnded, ...] = _every(SpanEnded)
-    cadences: tuple[CadenceGroup, ...] = _made(CadenceDeclared, groups_of)
-    pipelines: tuple[PipelineLoop, ...] = _made(PipelineWorked, loops_of)
-    tracked: tuple[RunTracked, ...] = _made(RunTracked, newest_of)
+    spans: tuple[wire.SpanEnded, ...] = _every(wire.SpanEnded)
+    cadences: tuple[CadenceGroup, ...] = _made(wire.CadenceDeclared, groups_of)
+    pipelines: tuple[PipelineLoop, ...] = _made(wire.PipelineWorked, loops_of)
+    tracked: tuple[wire.RunTracked, ...] = _made(wire.RunTracked, newest_of)
     """Each run as it was recorded last, in the order in which they began."""
     tracked_left_out: int = 0
-    ablations: tuple[AblationWritten, ...] = _every(AblationWritten)
-    invocations: tuple[Calls, ...] = _made(CompiledCallsMade, invocations_of)
-    stance_calls: tuple[StanceCalls, ...] = _made(EagerStanceCalls, stance_calls_of)
-    device_memory: tuple[DeviceUse, ...] = _made(DeviceMemoryRead, devices_of)
-    fixed_shapes: tuple[FixedShapeRun, ...] = _made(FixedShapeUsed, fixed_shapes_of)
-    cudagraphs: tuple[CudagraphRun, ...] = _made(CudagraphsRan, cudagraphs_of)
+    ablations: tuple[wire.AblationWritten, ...] = _every(wire.AblationWritten)
+    invocations: tuple[Calls, ...] = _made(wire.CompiledCallsMade, invocations_of)
+    stance_calls: tuple[StanceCalls, ...] = _made(wire.EagerStanceCalls, stance_calls_of)
+    device_memory: tuple[DeviceUse, ...] = _made(wire.DeviceMemoryRead, devices_of)
+    fixed_shapes: tuple[FixedShapeRun, ...] = _made(wire.FixedShapeUsed, fixed_shapes_of)
+    cudagraphs: tuple[CudagraphRun, ...] = _made(wire.CudagraphsRan, cudagraphs_of)
     """Of the processes that recorded anything about CUDA graphs."""
-    profiles: tuple[ProfileEnded, ...] = _every(ProfileEnded)
-    partial_phases: tuple[PartialPhase, ...] = _made(StepsEnded, partial_phases_of)
-    device_steps: tuple[DeviceStep, ...] = _made(DeviceStepsTimed, device_steps_of)
+    profiles: tuple[wire.ProfileEnded, ...] = _every(wire.ProfileEnded)
+    partial_phases: tuple[PartialPhase, ...] = _made(wire.StepsEnded, partial_phases_of)
+    device_steps: tuple[DeviceStep, ...] = _made(wire.DeviceStepsTimed, device_steps_of)
     """Fewer than `steps`: those whose events the device had passed."""
-    disabled_calls: tuple[CallsOutside, ...] = _made(DisabledCallsEnded, disabled_calls_of)
-    hooks: tuple[ModuleHook, ...] = _made(HooksFound, hooks_of)
-    syncs: tuple[SampledStep, ...] = _made(SyncsSampled, samples_of)
+    disabled_calls: tuple[CallsOutside, ...] = _made(wire.DisabledCallsEnded, disabled_calls_of)
+    hooks: tuple[ModuleHook, ...] = _made(wire.HooksFound, hooks_of)
+    syncs: tuple[SampledStep, ...] = _made(wire.SyncsSampled, samples_of)
     """Of the sampled steps only."""
-    witnessed: tuple[Witnessed, ...] = _every(Witnessed)
+    witnessed: tuple[wire.Witnessed, ...] = _every(wire.Witnessed)
     """One of each process whose lines were followed, or were to be."""
-    trial_applied: tuple[TrialApplied, ...] = _last(TrialApplied, lambda event: event.change)
+    trial_applied: tuple[wire.TrialApplied, ...] = _last(
+        wire.TrialApplied, lambda event: event.change
+    )
     """Of a trial: each part of its plan that a process came to."""
-    answers: tuple[OutputsSampled, ...] = _every(OutputsSampled)
-    timed_calls: tuple[TimedCalls, ...] = _made(CallsTimed, timed_calls_of)
+    answers: tuple[wire.OutputsSampled, ...] = _every(wire.OutputsSampled)
+    timed_calls: tuple[TimedCalls, ...] = _made(wire.CallsTimed, timed_calls_of)
     """Of a trial that times calls: those of sampled steps."""
-    shadowed_calls: tuple[CallShadowed, ...] = _every(CallShadowed)
+    shadowed_calls: tuple[wire.CallShadowed, ...] = _every(wire.CallShadowed)
     """Of a trial that makes sampled calls eager beside them."""
-    held_states: tuple[StateRead, ...] = _made(StateRead, held_states_of)
-    random_states: tuple[RandomStateRead, ...] = _every(RandomStateRead)
-    lost: tuple[EvidenceLost, ...] = _every(EvidenceLost)
-    faults: tuple[FaultOccurred, ...] = _every(FaultOccurred)
+    held_states: tuple[wire.StateRead, ...] = _made(wire.StateRead, held_states_of)
+    random_states: tuple[wire.RandomStateRead, ...] = _every(wire.RandomStateRead)
+    lost: tuple[wire.EvidenceLost, ...] = _every(wire.EvidenceLost)
+    faults: tuple[wire.FaultOccurred, ...] = _every(wire.FaultOccurred)
     text_log: TextLog | None = None
     train_log: TrainLog | None = None
     """What a trainer printed of its own steps."""
@@ -272,10 +230,10 @@ class Timeline:
         return counts_of(self.frames, self.compiles, self.breaks)
 
     @cached_property
-    def size_guards(self) -> dict[CompileId, tuple[SizeGuard, ...]]:
+    def size_guards(self) -> dict[CompileId, tuple[wire.SizeGuard, ...]]:
         """The conditions on dynamic sizes of each compile that has any, in their order. Those of
         exports stand under the compile id ""."""
-        guards: dict[CompileId, tuple[SizeGuard, ...]] = {}
+        guards: dict[CompileId, tuple[wire.SizeGuard, ...]] = {}
         for item in self.guarded_sizes:  # a backward, compiled later, adds to its forward's
             key = CompileId(item.process, item.epoch, item.compile_id)
             guards[key] = (*guards.get(key, ()), *item.guards)
@@ -297,7 +255,7 @@ _MAKERS = {each.name: each.metadata["make"] for each in fields(Timeline) if each
 
 
 def fold(
-    journals: Sequence[Iterable[Event]],
+    journals: Sequence[Iterable[wire.Event]],
     text_log: TextLog | None = None,
     user_roots: Sequence[str] = (),
     train_log: TrainLog | None = None,
@@ -315,7 +273,9 @@ def fold(
         frames=tuple(frames_of(compiles)),
         recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
         breaks=break_sites(parts, compiles, user_roots),
-        tracked_left_out=sum(item.count for part in parts for item in part.of(TrackedRunsLeftOut)),
+        tracked_left_out=sum(
+            item.count for part in parts for item in part.of(wire.TrackedRunsLeftOut)
+        ),
         text_log=text_log,
         train_log=train_log,
         counted_ranks=counted_ranks,
@@ -325,11 +285,13 @@ def fold(
 
 
 def _process(part: ProcessEvents) -> Process:
-    facts = {name: fact for read in part.of(EnvironmentRead) for name, fact in read.facts.items()}
-    started, ended = part.last(ProcessStarted), part.last(ProcessEnded)
-    limited = part.last(JournalLimited)
+    facts = {
+        name: fact for read in part.of(wire.EnvironmentRead) for name, fact in read.facts.items()
+    }
+    started, ended = part.last(wire.ProcessStarted), part.last(wire.ProcessEnded)
+    limited = part.last(wire.JournalLimited)
     limit_bytes = limited.limit_bytes if limited is not None else None
-    return Process(part.index, started, part.last(TorchSeen), facts, ended, limit_bytes)
+    return Process(part.index, started, part.last(wire.TorchSeen), facts, ended, limit_bytes)
 
 
 def ranks_present(timeline: Timeline) -> tuple[int, ...]:
@@ -347,7 +309,7 @@ def lead_process(timeline: Timeline) -> Process | None:
     return next((item for item in timeline.processes if item.index == timeline.lead), None)
 
 
-def spans_of(timeline: Timeline, process: int) -> Iterator[SpanEnded]:
+def spans_of(timeline: Timeline, process: int) -> Iterator[wire.SpanEnded]:
     """The spans of one process."""
     return (span for span in timeline.spans if span.process == process)
 

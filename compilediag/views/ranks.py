@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection
+from compilediag.receipt.schema.comparisons import RankDivergence, RankRow, RanksSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Block, Paragraph, Preformatted, Table
 from compilediag.views.format import NOT_MEASURED, count

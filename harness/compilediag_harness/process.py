@@ -71,9 +71,9 @@ class Attached:
         """Makes this process part of the trial whose plan is in a file; a plan that cannot be read
         changes nothing."""
         try:
-            from compilediag_harness.trials import trial
+            from compilediag_harness.trials import plan, trial
 
-            self._trial = trial.begin(path)
+            self._trial = trial.ActiveTrial(plan.read(path))
         except Exception as error:
             self._trial_fault = error
 

@@ -53,7 +53,6 @@ def watched(
 
         begun: Any = ActiveTrial(trial)
         session.trial = begun
-        begun.begin()
     try:
         with attached(session):
             yield events

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import steps
-from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
+from compilediag_harness.steps.step_detection import OptimizerRegistry
 from compilediag_harness.wire import Event
 
 

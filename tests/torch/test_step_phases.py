@@ -13,7 +13,7 @@ import pytest
 
 from compilediag.timeline.timeline import Step, Timeline, fold
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps import step_hooks, steps
+from compilediag_harness.steps import steps
 from compilediag_harness.torch_internals import torch_calls
 from compilediag_harness.user_api import spans
 from compilediag_harness.user_api.spans import span
@@ -121,7 +121,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
     """A program whose clock is its own."""
     torch._dynamo.reset()
     made = Program()
-    monkeypatch.setattr(step_hooks, "_monotonic", lambda: made.now)
+    monkeypatch.setattr(steps, "_monotonic", lambda: made.now)
     monkeypatch.setattr(spans, "_monotonic_ns", lambda: round(made.now * 1e9))
     steps.install(made.session, torch)
     torch_calls.watch_compiled_calls()

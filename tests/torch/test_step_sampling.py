@@ -11,7 +11,7 @@ import pytest
 
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps import step_clock, step_hooks, steps
+from compilediag_harness.steps import step_clock, steps
 from compilediag_harness.steps.step_detection import CALL, EXPLICIT, OPTIMIZER
 from compilediag_harness.torch_internals import torch_calls
 from compilediag_harness.wire import (
@@ -38,7 +38,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
     """The events of a session whose first steps are few."""
     readings = itertools.count(1)
     torch._dynamo.reset()
-    monkeypatch.setattr(step_hooks, "_monotonic", lambda: next(readings) * READING_S)
+    monkeypatch.setattr(steps, "_monotonic", lambda: next(readings) * READING_S)
     monkeypatch.setattr(step_clock, "FIRST_STEPS", FIRST)
     monkeypatch.setattr(step_clock, "RETRY_STEPS", FIRST // 2)
     monkeypatch.setattr(step_clock, "UNSAMPLED_S", 0.05)
@@ -53,7 +53,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
 
 def finish(events: list[Event]) -> list[StepsEnded]:
     """The batches of steps, when the session has ended."""
-    attach.finish(step_hooks._active[-1].clock.session)
+    attach.finish(steps._active[-1].clock.session)
     return [event for event in events if isinstance(event, StepsEnded)]
 
 
@@ -127,7 +127,7 @@ def test_a_loop(
     seen: list[list[bool]] = []
     for _ in range(STEPS):
         run(2)
-        seen.append(ours() if step_hooks._unsampled is not None else [])
+        seen.append(ours() if steps._unsampled is not None else [])
     batches = finish(told)
     noted, watched = numbers(batches, noted=True), numbers(batches, noted=False)
     # A call ends a step with its begin, so that the last step ends with the session.
@@ -153,16 +153,16 @@ def test_a_recompile_in_an_unsampled_step(
     run = program()
     for _ in range(FIRST + 20):
         run(2)
-    assert step_hooks._unsampled is not None
+    assert steps._unsampled is not None
     before = torch._dynamo.utils.counters["frames"]["ok"]
-    session = step_hooks._unsampled._session
+    session = steps._unsampled._session
     run(3)
     asked = [event for event in told if isinstance(event, Recompiled)]
     assert [event.step for event in asked] == [FIRST + 20]
     assert asked[0].entries
     assert torch._dynamo.utils.counters["frames"]["ok"] == before + 1
     run(2)
-    assert step_hooks._unsampled is None
+    assert steps._unsampled is None
     assert session.step >= FIRST + 20
 
 
@@ -172,14 +172,14 @@ def test_a_second_session_watches(told: list[Event]) -> None:
     run = training()
     for _ in range(FIRST + 20):
         run(2)
-    assert step_hooks._unsampled is not None
+    assert steps._unsampled is not None
     events: list[Event] = []
     second = Session(events.append, origin=0.0)
     attach.install(second)
     try:
         for _ in range(STEPS):
             run(2)
-        assert step_hooks._unsampled is None
+        assert steps._unsampled is None
     finally:
         own = finish(events)
         attach.uninstall(second)
@@ -198,13 +198,13 @@ def test_a_function_that_is_disabled_late(told: list[Event]) -> None:
     run = training()
     for _ in range(FIRST + 20):
         run(2)
-    assert step_hooks._unsampled is not None
+    assert steps._unsampled is not None
     metric = torch.compiler.disable(lambda x: x + 1)
-    assert step_hooks._unsampled is None
+    assert steps._unsampled is None
     for _ in range(FIRST + 50):
         run(2)
         metric(torch.ones(1))
-    assert step_hooks._unsampled is None
+    assert steps._unsampled is None
     finish(told)
     counts = [sum(one.counts) for one in told if isinstance(one, DisabledCallsEnded)]
     assert sum(counts) == FIRST + 50

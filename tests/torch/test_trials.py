@@ -179,7 +179,7 @@ def test_arguments_have_the_names_of_the_parameters():
         return None
 
     call = CalledWith(function, (1, 2, 3), {"c": 4, "d": 5})
-    found = arguments.arguments_of(function.__code__, "owner", call)
+    found, _ = arguments.bound(function.__code__, "owner", call)
     assert found == {"self": "owner", "a": 1, "b": 2, "args": (3,), "c": 4, "rest": {"d": 5}}
 
 

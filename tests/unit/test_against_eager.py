@@ -20,10 +20,10 @@ from compilediag.compare.against_eager import (
     conclude,
     not_concluded,
     slower_than_eager,
-    with_payoff,
 )
 from compilediag.compare.diff import compare
 from compilediag.diagnosis.findings import place_of
+from compilediag.receipt.assemble import amended
 from compilediag.receipt.contradictions import contradictions
 from compilediag.receipt.schema.comparisons import AgainstEagerSection, ArmRecord, EagerRatio
 from compilediag.receipt.schema.receipt import Receipt
@@ -347,7 +347,8 @@ def receipt_with(payoff: AgainstEagerSection) -> Receipt:
         ArmRecord(arm="compiled", pair=0, wall_s=9.5, steps=60),
         ArmRecord(arm="eager", pair=0, wall_s=12.0, steps=60, problem="killed by SIGKILL"),
     )
-    return with_payoff(built(), fold([[started()]]), payoff, runs, fresh_caches=True)
+    timeline, section = fold([[started()]]), msgspec.structs.replace(payoff, runs=runs)
+    return amended(built(), timeline, slower_than_eager(timeline, payoff), against_eager=section)
 
 
 def test_the_receipt_has_the_section_and_the_findings() -> None:
@@ -366,11 +367,8 @@ def test_a_secret_in_a_problem_is_redacted() -> None:
     """The sentence quotes an exception of the program."""
     secret = "hunter2-hunter2-hunter2"
     payoff = not_concluded(f"the eager run failed: KeyError: {secret}")
-    made = with_payoff(
-        built(), fold([[started()]]), payoff, (), fresh_caches=False, secret_values=(secret,)
-    )
+    made = amended(built(), fold([[started()]]), (), (secret,), against_eager=payoff)
     assert secret not in str(section_of(made).problem)
-    assert section_of(made).caches == "kept"
 
 
 @pytest.mark.parametrize(

@@ -254,13 +254,14 @@ def first_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Runs) -> F
 def test_the_command_says_whether_it_pays(first_runs: FirstRuns, capsys: Any) -> None:
     """On the screen, and in the receipt on disk; exit code 0 whatever the verdict is."""
     receipt = first_runs(FIRST)
-    assert main(["run", "--against-eager", "--yes", "train.py"]) == 0
+    assert main(["run", "--against-eager", "--keep-caches", "--yes", "train.py"]) == 0
     err = " ".join(capsys.readouterr().err.split())
     assert "runs train.py 6 times, compiled and eager in turns, and once or twice more" in err
     steps = math.ceil(4.0 / 0.1)
     assert f"against eager: pays after {steps} steps ({steps} to {steps}): 2.00x" in err
     section = section_in(receipt)
-    assert (section.verdict, section.pairs, len(section.runs)) == ("pays", 3, 6)
+    found = section.verdict, section.caches, section.pairs, len(section.runs)
+    assert found == ("pays", "kept", 3, 6)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def called(
 
 def buckets(rule: str, of: Receipt, **evidence: Any) -> list[Change]:
     about = msgspec.structs.replace(finding(rule), evidence=evidence)
-    return [change for change in changes_for(about, of) if change.pads is not None]
+    return [change for change in changes_for(about, of) if change.pads]
 
 
 @pytest.mark.parametrize("rule", ["CD105", "CD118", "CD151", "CD152", "CD403"])
@@ -66,7 +66,7 @@ def test_the_fewest_sizes_that_pad_little_and_fewer_than_came(rule: str) -> None
         'compiled = compilediag.FixedShape(compiled, dims={"x": 0}, buckets=[5, 10])'
         "  # where it is compiled"
     )
-    assert (change.kind, change.left, change.pads) == ("program", 1, change.padded[0].function)
+    assert (change.kind, change.left, *change.pads) == ("program", 1, change.padded[0].function)
     plan = plan_of([change])
     assert (plan.padded[0].axes[0].buckets, plan.check_padding) == ((5, 10), True)
     assert plan.labels == ("FixedShape(forward, [5, 10])",)

@@ -396,12 +396,12 @@ def test_hooks_of_the_program_may_be_left_to_python() -> None:
     edit, change = changes("CD101", own=("model.py",), place=place, **source)
     assert [each.kind for each in edit.edits] == ["disabled_hook"]
     assert edit.same_as == change.same_as != ""
-    assert (edit.disables, edit.kind) == ("record", "source")
+    assert (edit.disables, edit.kind) == ({"record"}, "source")
     assert change.line == (
         "torch.compiler.disable(record)  # where it is registered as a hook, model.py:17"
     )
     assert change.objects[0].function == Location("model.py", 17, "record")
-    assert (change.disables, change.kind) == ("record", "object")
+    assert (change.disables, change.kind) == ({"record"}, "object")
     assert not changes("CD101", own=("model.py",), place=place, source="L['capture']")
     installed = msgspec.structs.replace(place, file="/lib/site-packages/a.py")
     assert not changes("CD101", own=("model.py",), place=installed, **source)

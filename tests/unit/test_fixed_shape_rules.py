@@ -245,7 +245,7 @@ def test_what_was_not_measured_is_null_in_the_receipt() -> None:
 def test_sessions_are_told_in_batches_and_at_the_end() -> None:
     """Equal calls are one row; when the session is gone nothing is kept."""
     events: list[Any] = []
-    declared = shape_log.DeclaredFixedShape(3, PLACE, ("rows",), ((4, 8),))
+    declared = wire.FixedShapeUsed(0.0, 3, PLACE, ("rows",), ((4, 8),), (), (), ())
     session = Session(events.append, origin=0.0)
     shape_log.sinks.install(session)
     try:

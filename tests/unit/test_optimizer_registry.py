@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from compilediag_harness.steps.optimizer_registry import SEARCHES, OptimizerRegistry
+from compilediag_harness.steps.step_detection import SEARCHES, OptimizerRegistry
 from compilediag_harness.torch_internals import torch_api
 
 

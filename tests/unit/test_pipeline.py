@@ -65,7 +65,7 @@ def test_nothing_happens_without_a_session(monkeypatch: pytest.MonkeyPatch) -> N
     """No clock is read, no block made, nothing added, no event, no thread, and `line` is empty."""
     loop = pipeline("rollout", slots=2)
     for owner, name in (
-        *((module, "_monotonic"), (module, "add"), (module, "Measured")),
+        *((module, "_monotonic"), (module._Batches, "add"), (module, "Measured")),
         *((spans.span, "__enter__"), (threading.Thread, "start")),
     ):
         monkeypatch.setattr(owner, name, lambda *_: pytest.fail("something is measured"))

@@ -10,7 +10,7 @@ from timelines import attempt
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.ranks.divergence import compare_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
-from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection
+from compilediag.receipt.schema.comparisons import RankDivergence, RankRow, RanksSection
 from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.frames import frames_of
 from compilediag.timeline.timeline import BreakSite, Process, Step, Timeline, fold

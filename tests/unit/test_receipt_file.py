@@ -6,6 +6,7 @@ import json
 import os
 import random
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,8 @@ def test_stale_temporaries_are_swept(tmp_path: Path) -> None:
     old, young = tmp_path / ".receipt.json-1-aa.tmp", tmp_path / ".receipt.json-2-bb.tmp"
     for leftover, age_s in ((old, 3601), (young, 10)):
         leftover.write_bytes(b"{")
-        os.utime(leftover, (1_000_000 - age_s, 1_000_000 - age_s))
-    write_receipt(receipt(), tmp_path / "receipt.json", now_s=1_000_000)
+        os.utime(leftover, (time.time() - age_s,) * 2)
+    write_receipt(receipt(), tmp_path / "receipt.json")
     assert {path.name for path in tmp_path.iterdir()} == {young.name, "receipt.json"}
 
 

@@ -160,7 +160,7 @@ def test_spans_are_told_to_the_steps(
         heard.extend((row[2].phase, row[0], row[1], row[4]) for row in rows)
         return ["backward"] * len(rows)
 
-    monkeypatch.setattr(spans, "_attribute", spans._unknown)
+    monkeypatch.setattr(spans, "_attribute", spans._attribute)
     session = Session(events.append, origin=0.0)
     spans.install(session, None, place)
     with span(name):

@@ -9,9 +9,8 @@ from step_sources import NoOptimizers
 
 from compilediag_harness.base.process_options import VARIABLE
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps import step_hooks
-from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
-from compilediag_harness.steps.step_detection import AWAITED_CALLS, StepSource
+from compilediag_harness.steps import steps
+from compilediag_harness.steps.step_detection import AWAITED_CALLS, OptimizerRegistry, StepSource
 from compilediag_harness.steps.steps import drive
 from compilediag_harness.wire import Event, StepsEnded
 
@@ -245,7 +244,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> tuple[StepSource, list[Event]]:
     """A session that counts steps, without torch."""
     events: list[Event] = []
     one = StepSource(Session(events.append, origin=0.0), NoOptimizers(training=True), 0.0)
-    monkeypatch.setattr(step_hooks, "_active", (one,))
+    monkeypatch.setattr(steps, "_active", (one,))
     return one, events
 
 
@@ -281,7 +280,7 @@ def test_each_call_is_a_step(source: tuple[StepSource, list[Event]]) -> None:
 def test_marks_of_the_function_are_not_doubled(source: tuple[StepSource, list[Event]]) -> None:
     """A function that calls `step()` itself marks its own steps."""
     one, _ = source
-    drive(lambda _: step_hooks.step(), steps=4)
+    drive(lambda _: steps.step(), steps=4)
     assert one.clock.session.step == 4
 
 
@@ -290,7 +289,7 @@ def test_a_limit_does_not_cut_what_follows(
 ) -> None:
     """With `--steps N` the loop ends by itself, and the lines after it run."""
     monkeypatch.setenv(VARIABLE, '{"steps": 2}')
-    monkeypatch.setattr(step_hooks, "step_limit", 2)
+    monkeypatch.setattr(steps, "step_limit", 2)
     assert drive(lambda _: None) == 2
 
 
@@ -298,14 +297,14 @@ def test_a_limit_stops_a_plain_loop(
     monkeypatch: pytest.MonkeyPatch, source: tuple[StepSource, list[Event]]
 ) -> None:
     """Like `sys.exit(0)` after the last step allowed: `except Exception` lets it pass."""
-    monkeypatch.setattr(step_hooks, "step_limit", 3)
+    monkeypatch.setattr(steps, "step_limit", 3)
     done: list[int] = []
 
     def train() -> None:
         for number in range(10):
             done.append(number)
             with contextlib.suppress(Exception):  # as a careful training loop may
-                step_hooks.step()
+                steps.step()
 
     with pytest.raises(SystemExit) as stopped:
         train()

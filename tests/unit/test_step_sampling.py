@@ -53,7 +53,7 @@ class Program:
             self.step(1, wall, wait)
 
     def step(self, key: int, wall: float = WALL, wait: float = 0.0) -> None:
-        """One step, ended by the optimizer `key` as `step_hooks.py` does it."""
+        """One step, ended by the optimizer `key` as `steps.py` does it."""
         began, source, brief = self.now, self.source, self.source.sampling
         if wait:
             brief.fold()

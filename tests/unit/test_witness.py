@@ -16,7 +16,7 @@ from false_guards import FLAG, FRAME, PE
 
 from compilediag.diagnosis.causes.of_run import causes_in, causes_of
 from compilediag.receipt.schema.compiles import WitnessSection
-from compilediag.runs.supervised.repeat import limited, plan_of
+from compilediag.runs.supervised.target import limited, plan_of
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render

@@ -14,17 +14,13 @@ from typing import Any, NamedTuple
 from compilediag.errors import UsageError
 
 ROUNDS = 15
-MIN_ROUNDS = 8
-"""With fewer pairs the interval of a median promises more than it holds."""
+MIN_ROUNDS = 8  #: With fewer pairs the interval of a median promises more than it holds.
 SLOWER = 0.01
 """B counts as slower where the lower bound is above this; less is within what any change costs."""
-LEVEL = 0.98
-"""Of the two-sided interval: a false alarm at most once in a hundred."""
+LEVEL = 0.98  #: Of the two-sided interval: a false alarm at most once in a hundred.
 RESAMPLES = 999
-_SEED = 20_261_121
-"""The same timings get the same verdict."""
-POWER = 0.8
-"""The share of slowdowns of the size `found` that this many pairs find."""
+_SEED = 20_261_121  #: The same timings get the same verdict.
+POWER = 0.8  #: The share of slowdowns of the size `found` that this many pairs find.
 
 
 class CommandRun(NamedTuple):
@@ -38,16 +34,12 @@ class ClockComparison(NamedTuple):
     """One clock of both commands. Ratios are changes: 0.05 is B taking 5 % longer than A."""
 
     clock: str
-    a_s: float
-    """Median of A."""
+    a_s: float  #: Median of A.
     b_s: float
-    change: float
-    """Median of the pairs' ratios, less one."""
+    change: float  #: Median of the pairs' ratios, less one.
     low: float
-    high: float
-    """Bounds of the change."""
-    smallest: float
-    """The smallest slowdown that would have been found, four times in five."""
+    high: float  #: Bounds of the change.
+    smallest: float  #: The smallest slowdown that would have been found, four times in five.
 
     @property
     def slower(self) -> bool:
@@ -56,36 +48,29 @@ class ClockComparison(NamedTuple):
 
 
 def timings(a: Sequence[CommandRun], b: Sequence[CommandRun]) -> tuple[ClockComparison, ...]:
-    """CPU and wall seconds compared, pair by pair. A clock that saw nothing in some run is left
-    out.
+    """CPU and wall seconds compared, pair by pair, but for a clock that saw nothing in some run.
 
     Raises:
         UsageError: scipy is not installed.
     """
+    from statistics import NormalDist, median
+
     clocks = (
         ("CPU", [item.cpu_s for item in a], [item.cpu_s for item in b]),
         ("wall", [item.wall_s for item in a], [item.wall_s for item in b]),
     )
-    return tuple(_timing(*clock) for clock in clocks if min((*clock[1], *clock[2])) > 0)
-
-
-def _timing(clock: str, a: list[float], b: list[float]) -> ClockComparison:
-    from statistics import NormalDist, median
-
-    ratios = [math.log(right / left) for left, right in zip(a, b, strict=True)]
-    (low,), (high,), (error,) = intervals([ratios])
-    middle = median(ratios)
-    # Moving every ratio moves the interval with it: the bound lies this far below the median.
-    found = math.log1p(SLOWER) + (middle - low) + NormalDist().inv_cdf(POWER) * error
-    return ClockComparison(
-        clock,
-        median(a),
-        median(b),
-        math.expm1(middle),
-        math.expm1(low),
-        math.expm1(high),
-        math.expm1(found),
-    )
+    found: list[ClockComparison] = []
+    for clock, of_a, of_b in clocks:
+        if min((*of_a, *of_b)) <= 0:
+            continue
+        ratios = [math.log(right / left) for left, right in zip(of_a, of_b, strict=True)]
+        (low,), (high,), (error,) = intervals([ratios])
+        middle = median(ratios)
+        # Moving every ratio moves the interval with it: the bound lies this far below the median.
+        smallest = math.log1p(SLOWER) + (middle - low) + NormalDist().inv_cdf(POWER) * error
+        changes = map(math.expm1, (middle, low, high, smallest))
+        found.append(ClockComparison(clock, median(of_a), median(of_b), *changes))
+    return tuple(found)
 
 
 def intervals(

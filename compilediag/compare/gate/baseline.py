@@ -3,9 +3,6 @@
 Checked in beside the code it is about: small, sorted, one item a line so that git merges it, and
 the same from every machine. It holds no line number, no time, no absolute path. Fields of newer
 minor versions survive a read and a write.
-
-History
-    1.0  the first version
 """
 
 from __future__ import annotations
@@ -208,7 +205,6 @@ def _items(raw: Any, part: str, where: str) -> tuple[Any, ...]:
 
 
 def _beside(raw: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """The fields this version does not know."""
     return {key: value for key, value in raw.items() if key not in known}
 
 

@@ -11,8 +11,7 @@ from compilediag.errors import BaselineUnreadable, OutputUnwritable
 from compilediag.receipt.locate import AnyPath
 from compilediag_harness.base import atomic_write
 
-MAX_BYTES = 16 * 1024 * 1024
-"""A larger file is not read: no baseline of ours comes near."""
+MAX_BYTES = 16 * 1024 * 1024  #: A larger file is not read: no baseline of ours comes near.
 
 
 def find_lock(start: AnyPath) -> str | None:

@@ -12,11 +12,8 @@ from compilediag.diagnosis.codes import info
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 
-CHANGED = "changed"
-"""In place of the digest of a file that was written while the run went on."""
-NO_FILE = ""
-"""The digest of a file that does not exist."""
-
+CHANGED = "changed"  #: In place of the digest of a file that was written while the run went on.
+NO_FILE = ""  #: The digest of a file that does not exist.
 _NAMED = 3
 _COMMIT_DIGITS = 10
 _TEXTS = (".md", ".rst", ".pyc", f"/{LOCK_NAME}")
@@ -24,23 +21,19 @@ _TEXTS = (".md", ".rst", ".pyc", f"/{LOCK_NAME}")
 
 
 class WorkingTree(Struct, frozen=True):
-    """The code that is checked out, as far as it concerns one receipt. Paths are relative to the
-    folder that the receipt's are."""
+    """The code that is checked out, as far as it concerns one receipt, by paths as it has them."""
 
     commit: str | None
-    digests: Mapping[str, str | None]
-    """Of the files that the receipt has digests of; None where a file cannot be read."""
-    changed: Sequence[str] | None
-    """Tracked files that differ from the commit of the receipt; None: not known."""
-    baseline: str | None = None
-    """The baseline, which is no code."""
+    digests: Mapping[str, str | None]  #: Of the files the receipt has digests of; None: unreadable.
+    changed: Sequence[str] | None  #: Tracked files that differ from the receipt's commit, if known.
+    baseline: str | None = None  #: The baseline, which is no code.
 
 
 class CodeComparison(Struct, frozen=True):
     """The code of a receipt and the code that is checked out."""
 
+    #: Sentences why the receipt is not of this code; empty where nothing speaks against it.
     reasons: tuple[str, ...] = ()
-    """Sentences why the receipt is not of this code; empty where nothing speaks against it."""
     notices: tuple[str, ...] = ()
 
 

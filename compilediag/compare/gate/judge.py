@@ -60,8 +60,7 @@ _NAMED, _MAX_MOVES, _REASON_CHARS = 10, 5, 200
 def compare_with_baseline(
     receipt: Receipt, run: RunBaseline, whole: RunBaseline, baseline: LaneBaseline
 ) -> BaselineResult:
-    """Compares item by item. `run` is what is judged; `whole` is everything that happened, which
-    decides what is gone."""
+    """Compares item by item: `run` is judged; `whole`, all that happened, decides what is gone."""
     relocated = moved(baseline, whole.lane)
     baseline = relocated.lane
     changes = changes_between(baseline, run.lane)
@@ -165,7 +164,6 @@ def _count_items(
     *,
     more_frames: bool,
 ) -> tuple[list[Item], list[Item]]:
-    """Counts that grew or shrank and that no item explains."""
     kinds_worse, kinds_better = {item.kind for item in worse}, {item.kind for item in better}
     recovered = "fallback" in kinds_better and not more_frames
     grown: dict[str, Item] = {}
@@ -190,10 +188,8 @@ def _count_items(
 
 
 def enlarged(before: LaneBaseline | None, now: LaneBaseline, base: str) -> tuple[str, ...]:
-    """Sentences on what a lane allows that it does not allow in `base`; empty where it is no more.
-
-    Counts are named where no item says what they are of.
-    """
+    """Sentences on what a lane allows that it does not allow in `base`; counts are named where no
+    item says what they are of."""
     if before is None:
         return (
             f"this change adds the lane {now.name!r} to the baseline: it is not in that of {base}",
@@ -224,8 +220,7 @@ _ORDER = (
     *("not_judged", "cause", "fallback", "break", "frame", "recording", "count", "limit"),
     "unproved",
 )
-_MAX_NAMED = 5
-"""Items named in a notice; the rest is counted."""
+_MAX_NAMED = 5  #: Items named in a notice; the rest is counted.
 
 
 def judge(
@@ -241,14 +236,11 @@ def judge(
     enlarged: Sequence[str] = (),
     require_proved_fix: bool = False,
 ) -> Judgement:
-    """Judges a receipt.
-
-    `baseline_name` is the file of the baseline: with it and no `baseline` the receipt's lane is
-    absent there, which is an error and no pass. `lane` is the name to judge the receipt under, its
-    own by default. `code` is the receipt's code against the one that is checked out; None: it is
-    not compared. `enlarged` says what the change allows itself. With `require_proved_fix` each
-    finding needs a proved change, also one that the baseline allows.
-    """
+    """Judges a receipt. `baseline_name` is the file of the baseline: with it and no `baseline` the
+    receipt's lane is absent there, which is an error and no pass. `lane` is the name to judge the
+    receipt under, its own by default. `code` is the receipt's code against the one that is checked
+    out; None: it is not compared. `enlarged` says what the change allows itself. With
+    `require_proved_fix` each finding needs a proved change, also one that the baseline allows."""
     name = lane or receipt.header.lane.name
     whole = run_baseline(receipt, name)
     run = run_baseline(receipt, name, own_code_only=True) if own_code_only else whole
@@ -365,16 +357,12 @@ class Recorded(NamedTuple):
     """A lane as it is to be written."""
 
     lane: LaneBaseline
-    inconclusive: tuple[str, ...]
-    """Why the run must not be recorded: blind, torn, killed; empty where it may be."""
+    inconclusive: tuple[str, ...]  #: Why the run must not be recorded: blind, torn, killed.
+    #: Causes, breaks and fallbacks that the baseline did not have and that have no reason.
     unexplained: tuple[str, ...]
-    """Causes, breaks and fallbacks that the baseline did not have and that have no reason."""
-    without_reason: tuple[str, ...]
-    """What is allowed and still has no reason."""
-    allowed: tuple[str, ...] = ()
-    """Everything that is allowed now."""
-    explained: frozenset[str] = frozenset()
-    """The names in `reasons` that an item has."""
+    without_reason: tuple[str, ...]  #: What is allowed and still has no reason.
+    allowed: tuple[str, ...] = ()  #: Everything that is allowed now.
+    explained: frozenset[str] = frozenset()  #: The names in `reasons` that an item has.
 
 
 def recorded(
@@ -386,9 +374,8 @@ def recorded(
     lane: str | None = None,
     code: CodeComparison | None = None,
 ) -> Recorded:
-    """The receipt as the new baseline of its lane. `reason` is for everything that has none yet,
-    `reasons` are for the items with a name in their description, whatever they had; fields of newer
-    versions stay where they were."""
+    """The receipt as the new baseline of its lane. `reason` is for all that has none yet, `reasons`
+    for items with a name in their description; fields of newer versions stay where they were."""
     now = run_baseline(receipt, lane).lane
     old = baseline if baseline is not None else LaneBaseline(now.name, {}, {})
     old = moved(old, now).lane
@@ -408,10 +395,7 @@ def recorded(
     added = [item for item in new.allowed if (type(item), item.key) not in known]
     return Recorded(
         lane=new,
-        inconclusive=(
-            *(code.reasons if code is not None else ()),
-            *inconclusive_reasons(receipt),
-        ),
+        inconclusive=(*(code.reasons if code is not None else ()), *inconclusive_reasons(receipt)),
         unexplained=tuple(describe(item) for item in added if item.reason is None),
         without_reason=tuple(describe(item) for item in new.allowed if item.reason is None),
         allowed=tuple(describe(item) for item in new.allowed),

@@ -44,40 +44,30 @@ class Item(Struct, frozen=True):
     """One reason why a gate fails; or one thing that is better, or that is allowed."""
 
     kind: Kind
+    #: A code of docs/rules where there is one (CD103), else the name of the count or the kind.
     rule: str
-    """A code of docs/rules where there is one (CD103), else the name of the count or the kind."""
-    message: str
-    """One sentence: variable, guard, steps. Text of the target, not yet escaped."""
+    message: str  #: One sentence: variable, guard, steps. Text of the target, not yet escaped.
+    #: How often, in the baseline; the limit, for a limit. None: there is nothing to compare.
     before: int | None = None
-    """How often, in the baseline; the limit, for a limit. None: there is nothing to compare."""
-    after: int | None = None
-    """How often, in the receipt."""
-    file: str | None = None
-    """Relative to the working directory of the run where it lies below it."""
+    after: int | None = None  #: How often, in the receipt.
+    file: str | None = None  #: Relative to the working directory of the run where it lies below it.
     line: int | None = None
     function: str | None = None
     variable: str | None = None
-    guard: str | None = None
-    """The guard, with what it expected and what it met."""
-    fix: str | None = None
-    """What to change."""
-    cost_s: float | None = None
-    """Seconds it cost in this run; for information."""
-    finding: str | None = None
-    """The finding of the receipt with the details: `compilediag explain 1` for "F1"."""
-    reason: str | None = None
-    """Why it is allowed, for what the baseline has."""
+    guard: str | None = None  #: The guard, with what it expected and what it met.
+    fix: str | None = None  #: What to change.
+    cost_s: float | None = None  #: Seconds it cost in this run; for information.
+    finding: str | None = None  #: Its details: `compilediag explain 1` for "F1".
+    reason: str | None = None  #: Why it is allowed, for what the baseline has.
+    #: What tells apart two items of a function without a variable: torch's reason for a break.
     detail: str | None = None
-    """What distinguishes two items of one function without a variable: torch's reason for a graph
-    break."""
+    #: The call of the program's own that led there, where that place is in a library or in torch:
+    #: the line to look at first. It is no part of what the item is.
     call: EnteredAt | None = None
-    """The call of the program's own that led there, where that place is in a library or in torch:
-    the line to look at first. It is no part of what the item is."""
-    proved: str | None = None
-    """The change that `compilediag fix` proved for the finding, and what it does."""
+    proved: str | None = None  #: The change that `compilediag fix` proved, and what it does.
 
+    #: The same for the same fault after lines have moved: 32 hexadecimal digits, made here.
     fingerprint: str = ""
-    """The same for the same fault after lines have moved: 32 hexadecimal digits, made here."""
 
     def __post_init__(self) -> None:
         """Of what the item is, and not of where or how often it was met."""
@@ -100,30 +90,19 @@ class Judgement(Struct, frozen=True, kw_only=True):
     """The result of a gate for one receipt; its fields in the order of its JSON."""
 
     lane: str
-    passed: bool = False
-    """Whether nothing fails; made here, as is the next."""
-    judged: bool = False
-    """Whether everything could be judged."""
+    passed: bool = False  #: Whether nothing fails; made here, as is the next.
+    judged: bool = False  #: Whether everything could be judged.
     receipt_id: str
-    verdict: str | None
-    """The receipt's own: clean, findings or blind."""
-    baseline: str | None
-    """The baseline's file as it was given; None where only limits were given."""
-    limits: tuple[str, ...]
-    """The limits that were given, as they were written."""
-    strict: bool = False
-    """Improvements fail as well, until the baseline is updated."""
-    require_proved_fix: bool = False
-    """Each finding of at least `warning` needs a proved change."""
-    counts: tuple[CountChange, ...]
-    """Every count: `before` is the baseline's, or the receipt's own without a baseline."""
-    failures: tuple[Item, ...]
-    """Most important first: the order in which formats with a limit cut."""
+    verdict: str | None  #: The receipt's own: clean, findings or blind.
+    baseline: str | None  #: The baseline's file as it was given; None where only limits were given.
+    limits: tuple[str, ...]  #: The limits that were given, as they were written.
+    strict: bool = False  #: Improvements fail as well, until the baseline is updated.
+    require_proved_fix: bool = False  #: Each finding of at least `warning` needs a proved change.
+    counts: tuple[CountChange, ...]  #: Every count; without a baseline, `before` is the receipt's.
+    failures: tuple[Item, ...]  #: Most important first: formats with a limit cut the end.
     improvements: tuple[Item, ...] = ()
-    known: tuple[Item, ...] = ()
-    """Causes, breaks and fallbacks that are there and that the baseline allows."""
-    notices: tuple[str, ...] = ()
-    """For information: another torch, an allowed cause without a reason, no timings."""
+    known: tuple[Item, ...] = ()  #: Causes, breaks and fallbacks that the baseline allows.
+    notices: tuple[str, ...] = ()  #: For information: another torch, no reason, no timings.
 
     def __post_init__(self) -> None:
         """The answers that follow from the items."""
@@ -135,13 +114,11 @@ class Judgement(Struct, frozen=True, kw_only=True):
 # --- items ---------------------------------------------------------------------------------------
 
 _MAX_STEPS = 5
-_MAX_CHARS = 300
-"""Longest text of the target in a message; the receipt has the rest."""
+_MAX_CHARS = 300  #: Longest text of the target in a message; the receipt has the rest.
 
 
 def item_of(receipt: Receipt, run: RunBaseline, known: Allowed, before: int | None) -> Item:
-    """A cause, a graph break or a fallback of the run. `before`: how often the baseline has it;
-    None where there is none."""
+    """Of a cause, break or fallback of the run that the baseline, if any, has `before` times."""
     if isinstance(known, KnownCause):
         return _cause(receipt, run, known, before)
     if isinstance(known, KnownBreak):

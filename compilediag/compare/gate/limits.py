@@ -18,18 +18,13 @@ from compilediag.errors import UsageError
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 
-SECONDS = {
-    "compile_s": "total",
-    "first_compile_s": "first_compile",
-    "recompile_s": "recompile",
-}
+SECONDS = {"compile_s": "total", "first_compile_s": "first_compile", "recompile_s": "recompile"}
 """Times that a limit can be about, and their fields of `receipt.compile.time_s`."""
 
 NAMES = (*COUNTS, "recordings", "replays", "findings", *SECONDS)
 """What a limit can be about, beside the codes of rules."""
 
-_CEILINGS = (">", ">=")
-"""Operators of a limit on a time: no two runs take the same."""
+_CEILINGS = (">", ">=")  #: Operators of a limit on a time: no two runs take the same.
 
 _OPERATORS: dict[str, Callable[[float, int], bool]] = {
     ">": operator.gt,
@@ -51,19 +46,13 @@ _SHOWN = 60
 class Limit(NamedTuple):
     """One count, and what it must not be."""
 
-    name: str
-    """One of `NAMES`, or the code of a rule."""
+    name: str  #: One of `NAMES`, or the code of a rule.
     operator: str
     bound: int
 
     def is_broken_by(self, count: float) -> bool:
         """Whether a count, or seconds, is what it must not be."""
         return _OPERATORS[self.operator](count, self.bound)
-
-    @property
-    def forbids_more(self) -> bool:
-        """Whether what was counted is to blame, and not that something is missing."""
-        return self.operator in (">", ">=", "!=", "==")
 
     def __str__(self) -> str:
         return f"{self.name}{self.operator}{self.bound}"
@@ -187,14 +176,13 @@ def count_of(receipt: Receipt, run: RunBaseline, name: str) -> int | None:
 
 
 def broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[Item]:
-    """An item for each limit that is broken, after the items that show where its count comes
-    from."""
+    """An item for each broken limit, after the items that show where its count comes from."""
     found: list[Item] = []
     for limit in limits:
         count = _value(receipt, run, limit.name)
         if count is None or not limit.is_broken_by(count):
             continue
-        if limit.forbids_more:
+        if limit.operator not in ("<", "<="):  # what was counted is to blame
             about = _findings(receipt, run, limit.name)
             kinds = _SHOWN_BY.get(limit.name, ())
             items = [item_of(receipt, run, known, None) for known in run.lane.allowed]

@@ -120,11 +120,6 @@ class Group:
         return self.first.kind
 
     @property
-    def function(self) -> str:
-        """The function whose line is blamed, for use in a sentence."""
-        return f"`{self.location.function}`" if self.location.function else "the function"
-
-    @property
     def cost_s(self) -> float | None:
         """Seconds of the recompiles this cause was primary for; None when it never was."""
         seconds = [

@@ -169,7 +169,7 @@ def _compiles_after(timeline: Timeline, process: int, settled: Settled | None) -
 
 
 def goodput_section(
-    timeline: Timeline, wall_s: float | None, *, complete: bool, attempt: int = 1
+    timeline: Timeline, wall_s: float | None, *, complete: bool
 ) -> GoodputSection | None:
     """The account in seconds; None when there was neither a wall time nor an event.
 
@@ -177,7 +177,6 @@ def goodput_section(
         timeline: the run.
         wall_s: the parent's measure of the whole run.
         complete: the parent saw it end in an orderly way.
-        attempt: 1 for the first; of a later one nobody knows how much progress was lost.
     """
     if not timeline.observes("steps"):
         return None  # a trace of compiles does not show where the rest of the time went
@@ -187,10 +186,7 @@ def goodput_section(
     if found is None:
         return None
     # Categories that may hold time nobody measured: zero there would be a claim.
-    unmeasured = {
-        *(["cudagraph_capture"] if has_gpu(timeline) is not False else []),
-        *(["wasted"] if attempt > 1 else []),
-    }
+    unmeasured = {"cudagraph_capture"} if has_gpu(timeline) is not False else set[str]()
     return GoodputSection(
         wall_s=found.wall_ns / 1e9,
         goodput_s=None if found.goodput_ns is None else found.goodput_ns / 1e9,

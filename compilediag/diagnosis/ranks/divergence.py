@@ -26,7 +26,7 @@ from compilediag.diagnosis.ranks.summary import (
     summaries_of,
     values_of,
 )
-from compilediag.receipt.schema.ranks import (
+from compilediag.receipt.schema.comparisons import (
     RankDivergence,
     RankRow,
     RanksSection,

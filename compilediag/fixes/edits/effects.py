@@ -46,8 +46,7 @@ def require_plain(source: Source, node: libcst.BaseExpression | libcst.Arg) -> N
 
 
 def require_first(source: Source, call: libcst.Call, statement: libcst.CSTNode) -> None:
-    """Raises unless a statement always evaluates a call, and nothing but plain expressions before
-    its arguments.
+    """Raises unless a statement always evaluates a call, after nothing but plain expressions.
 
     Raises:
         EditImpossible: that is not evident.
@@ -120,13 +119,11 @@ class Variable:
     what the file uses its name on elsewhere; another name that of its scope."""
 
     name: str
+    #: The statement that gives it its first value, before anything else can use it.
     declared: libcst.Assign | libcst.AnnAssign
-    """The statement that gives it its first value, before anything else can use it."""
-    writes: tuple[Write, ...]
-    """Every other one that gives it a value, and nothing else."""
+    writes: tuple[Write, ...]  #: Every other one that gives it a value, and nothing else.
     reads: tuple[NameOrAttribute, ...]
-    owner: libcst.ClassDef | None = None
-    """Of an attribute."""
+    owner: libcst.ClassDef | None = None  #: Of an attribute.
 
 
 def variable_at(source: Source, line: int, name: str) -> Variable:
@@ -160,7 +157,6 @@ def target_of(write: Write) -> libcst.BaseAssignTargetExpression:
 
 
 def _places(source: Source, below: libcst.CSTNode, name: str) -> Iterator[NameOrAttribute]:
-    """Every place that names it: attributes, and variables."""
     for node in source.below(below, libcst.Attribute):
         if node.attr.value == name:
             yield node
@@ -323,8 +319,7 @@ def reads_of(source: Source, name: libcst.Name) -> list[libcst.Name]:
 
 
 def values_of(source: Source, name: libcst.Name) -> list[libcst.BaseExpression]:
-    """The values that assignments give the variable that is read here, but for one that this read
-    is part of."""
+    """Values that assignments give the variable read here, but those that this read is part of."""
     found: list[libcst.BaseExpression] = []
     for assignment in source.scope(name)[name.value]:
         target = getattr(assignment, "node", None)

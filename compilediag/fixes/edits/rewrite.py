@@ -35,9 +35,8 @@ _NAME = "given"
 
 
 def edit_argument(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "argument": passes something made of an argument. `code`: the call as `ast.unparse`
-    writes it, which of its arguments, and what is passed, with `_` for the argument:
-    "_.contiguous()"."""
+    """Kind "argument": passes something made of an argument. `code`: the call as `ast.unparse` has
+    it, which of its arguments, and what is passed, with `_` for it: "_.contiguous()"."""
     text, index, template = edit.code
     for call in _calls(source, edit.line, text):
         passed = call.args[int(index)]
@@ -77,8 +76,7 @@ def insert_before(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 def assign_arguments(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     """Kind "assigned": assigns arguments to variables, does something with each, and passes them.
-    `code`: the text of the call, then pairs of an argument's text and a statement with `{}` for
-    its variable."""
+    `code`: the call, then pairs of an argument and a statement with `{}` for its variable."""
     text = normalized(edit.code[0])
     call, *others = _calls(source, edit.line, text)
     if others:
@@ -129,8 +127,7 @@ def _calls(source: Source, line: int, text: str) -> list[libcst.Call]:
 # --- wrap ----------------------------------------------------------------------------------------
 
 _SHAPE = matchers.Name("FixedShape") | matchers.Attribute(attr=matchers.Name("FixedShape"))
-_BUCKETS = 2
-"""Place of `buckets` among the arguments of `FixedShape`."""
+_BUCKETS = 2  #: Place of `buckets` among the arguments of `FixedShape`.
 
 _REGISTER = matchers.Call(
     func=matchers.Attribute(
@@ -156,9 +153,15 @@ def wrap_in_fixed_shape(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 
 def _compiled(source: Source, name: str) -> libcst.Assign | libcst.FunctionDef:
-    """The statement that gives the name what `torch.compile` returns, and is the last to give it
-    anything."""
-    statements = [_binding(source, each) for each in effects.bindings(source, name)]
+    """The statement that, last of all, gives the name what `torch.compile` returns."""
+    statements: list[libcst.Assign | libcst.FunctionDef] = []
+    for each in effects.bindings(source, name):
+        parent = source.parent(each)
+        if isinstance(parent, libcst.AssignTarget):
+            parent = source.parent(parent)
+        if not isinstance(parent, (libcst.Assign, libcst.FunctionDef)):
+            raise EditImpossible(f"{name} gets other values too")
+        statements.append(parent)
     if not statements:
         raise EditImpossible(f"{name} is not set in the file")
     last = statements[-1]
@@ -177,17 +180,7 @@ def _compiled(source: Source, name: str) -> libcst.Assign | libcst.FunctionDef:
     return last
 
 
-def _binding(source: Source, name: libcst.Name) -> libcst.Assign | libcst.FunctionDef:
-    parent = source.parent(name)
-    if isinstance(parent, libcst.AssignTarget):
-        parent = source.parent(parent)
-    if not isinstance(parent, (libcst.Assign, libcst.FunctionDef)):
-        raise EditImpossible(f"{name.value} gets other values too")
-    return parent
-
-
 def _is_compile(source: Source, node: libcst.BaseExpression) -> bool:
-    """Whether it is `torch.compile`, or a call of it."""
     function = node.func if isinstance(node, libcst.Call) else node
     return source.imported_name(function) == "torch.compile" or matchers.matches(
         function, matchers.Attribute(value=matchers.Name("torch"), attr=matchers.Name("compile"))
@@ -231,8 +224,7 @@ def replace_buckets(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 
 def disable_hook(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "disabled_hook": the function around the line is registered as `torch.compiler.disable`
-    returns it."""
+    """Kind "disabled_hook": what is registered is `torch.compiler.disable` of the function."""
     for node in _registered(source, edit):
         yield Replacement(node, _DISABLED)
 
@@ -388,7 +380,6 @@ def _pairs(
 
 
 def _shared_lines(source: Source) -> list[libcst.SimpleStatementLine]:
-    """The lines of several statements."""
     lines = source.below(source.module, libcst.SimpleStatementLine)
     return [line for line in lines if len(line.body) > 1]
 
@@ -396,7 +387,6 @@ def _shared_lines(source: Source) -> list[libcst.SimpleStatementLine]:
 def _on_lines(
     line: libcst.SimpleStatementLine,
 ) -> libcst.FlattenSentinel[libcst.SimpleStatementLine]:
-    """A line each for its statements."""
     alone = [small.with_changes(semicolon=libcst.MaybeSentinel.DEFAULT) for small in line.body]
     made = [libcst.SimpleStatementLine([each]) for each in alone]
     made[0] = made[0].with_changes(leading_lines=line.leading_lines)

@@ -141,7 +141,6 @@ def _is_module(source: Source, owner: libcst.ClassDef, first: libcst.CSTNode) ->
 
 
 def _in_place(number: _Number, write: Write, dtype: str) -> Replacement:
-    """A write as one of the tensor's value."""
     source, method = number.source, "fill_"
     code, value = source.code(write), write.value
     operator = write.operator if isinstance(write, libcst.AugAssign) else None
@@ -339,7 +338,6 @@ class _Number:
 
 
 def _last_name(function: libcst.BaseExpression) -> str:
-    """The last part of a dotted name."""
     if isinstance(function, libcst.Attribute):
         return function.attr.value
     return function.value if isinstance(function, libcst.Name) else ""

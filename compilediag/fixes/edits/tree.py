@@ -42,8 +42,7 @@ class Replacement:
     """Another node in place of one of the tree."""
 
     node: libcst.CSTNode
-    make: Callable[[Any], Made]
-    """From the node, in which nodes below it may be replaced already. Equal ones are one."""
+    make: Callable[[Any], Made]  #: From the node, which may hold new ones. Equal ones are one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +58,10 @@ EditOfTree = Replacement | Insertion
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The text of an expression or small statement, with `_` for the expression that was there; of
-    an assignment, for its value."""
+    """The text of an expression or small statement, `_` for what was there, or its value."""
 
     template: str
-    is_bare: bool = False
-    """Parentheses around the expression are left out."""
+    is_bare: bool = False  #: Parentheses around the expression are left out.
 
     def __call__(self, node: Any) -> libcst.CSTNode:
         """The new node in place of an expression or assignment."""

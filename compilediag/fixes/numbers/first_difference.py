@@ -35,16 +35,14 @@ class Difference(NamedTuple):
     function: Location
     process: int
     shape: tuple[int, ...]
-    before: int | None
-    """The last sampled call before it: what lies between was not looked at; None: there is none."""
+    before: int | None  #: The last sampled call before it, if any: none between was looked at.
 
 
 class Numbers(NamedTuple):
     """What the comparison found."""
 
     section: NumbersSection
-    differences: tuple[Difference, ...] = ()
-    """Those of the section, in the order in which they came."""
+    differences: tuple[Difference, ...] = ()  #: Those of the section, in their order.
 
     @property
     def same(self) -> bool | None:
@@ -158,13 +156,8 @@ def _with(section: NumbersSection, differences: Sequence[Difference]) -> Numbers
 
 
 def confirmed(numbers: Numbers, shadowed: Timeline, plain: Timeline) -> Numbers:
-    """Differences of calls that answer the same in a run in which nothing was made beside them.
-
-    Args:
-        numbers: what `shadowed` shows.
-        shadowed: the run with eager calls beside the compiled ones.
-        plain: the same without.
-    """
+    """Differences, of those that `shadowed` shows, whose calls answer the same in a `plain` run, in
+    which no eager call was made beside them."""
     ours, theirs = _outputs(shadowed), _outputs(plain)
 
     def holds(found: Difference) -> bool:
@@ -192,8 +185,7 @@ def _outputs(timeline: Timeline) -> dict[tuple[int, Location, int], Sequence[Ans
 
 
 def still_differs(found: Difference, timeline: Timeline) -> bool | None:
-    """The callable still gives other numbers in another run; None where none of its calls
-    was compared there."""
+    """Whether it still gives other numbers; None where none of its calls was compared."""
     calls = [each for each in timeline.shadowed_calls if each.function == found.function]
     if not any(each.problem is None for each in calls):
         return None
@@ -219,11 +211,9 @@ _FLOAT64_SHARE = 1e-6
 """Of float64 there is nothing more exact to compare with: so much of their size is no rounding."""
 
 _MIN_CHANGED, _MIN_CHANGED_SHARE = 3, 0.1
-"""Of the sampled whole numbers and flags of a call that rounds: fewer may be ties and thresholds
-that rounding decides."""
+"""Of sampled whole numbers and flags of a call that rounds: fewer may be ties that it decides."""
 
-_NEAR_OVERFLOW = {"float16": 3e4}
-"""Numbers so large may be infinite by rounding."""
+_NEAR_OVERFLOW = {"float16": 3e4}  #: Numbers so large may be infinite by rounding.
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,23 +221,15 @@ class Judged:
     """What one value shows."""
 
     kind: Kind
-    text: str = ""
-    """The difference, or why nothing is told."""
-    largest: float | None = None
-    """Greatest difference between two numbers that are written."""
-    eager_error: float | None = None
-    """Root mean square of eager against float64, of the numbers that are written."""
+    text: str = ""  #: The difference, or why nothing is told.
+    largest: float | None = None  #: Greatest difference between two numbers that are written.
+    eager_error: float | None = None  #: Root mean square of eager against float64, of the written.
     compiled_error: float | None = None
 
 
 def judged(value: ComparedValue, *, floating: bool, drew_otherwise: bool = False) -> Judged:
-    """What a value of a call shows.
-
-    Args:
-        value: of the call, compiled and eager.
-        floating: floating tensors went into the call.
-        drew_otherwise: it drew other random numbers compiled than eager.
-    """
+    """What a value of a call shows. `floating`: floating tensors went into the call;
+    `drew_otherwise`: it drew other random numbers compiled than eager."""
     if not value.compiled or not value.eager:
         where = "compiled" if value.compiled else "eager"
         return Judged("undetermined" if value.path else "differs", f"only {where} has it")

@@ -1,21 +1,18 @@
-"""The search for the compiled frame and the layer of torch behind a difference of numbers; and the
-receipt with what the comparison found, and CD651: numbers differ beyond what eager's own rounding
-explains.
+"""The search for the compiled frame and the layer of torch behind a difference of numbers; and
+CD651: numbers differ beyond what eager's own rounding explains.
 
 Runs in which frames are compiled by another backend (`TORCH_COMPILE_OVERRIDE_BACKENDS`) narrow it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
 from compilediag.diagnosis.findings import Finding
-from compilediag.fixes.numbers.first_difference import Difference, Numbers, difference_sentence
-from compilediag.receipt.assemble import amended
+from compilediag.fixes.numbers.first_difference import Numbers, difference_sentence
 from compilediag.receipt.schema.comparisons import NarrowedRecord, NumbersLayer
-from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.make_finding import make_finding
 from compilediag.rules.variables import export_line
 from compilediag.timeline.timeline import Timeline
@@ -25,57 +22,34 @@ VARIABLE = "TORCH_COMPILE_OVERRIDE_BACKENDS"
 BISECT = "--bisect-numerics"
 
 
-def with_numbers(
-    receipt: Receipt, timeline: Timeline, numbers: Numbers, secret_values: Sequence[str] = ()
-) -> Receipt:
-    """The receipt of the first compiled run, which has its section `against_eager`, with the
-    numbers in that and the findings of CD651 after its own; redacted and bounded like the rest.
-
-    Args:
-        receipt: of the first compiled run.
-        timeline: what it was made from.
-        numbers: what the comparison found.
-        secret_values: what must not stand in a receipt.
-    """
-    if receipt.against_eager is None:
-        return receipt
-    section = numbers.section
-    # The first one was narrowed.
-    findings = [
-        _finding(timeline, each, None if place else section.narrowed)
-        for place, each in enumerate(numbers.differences)
-    ]
-    changed = replace(receipt.against_eager, numbers=section)
-    return amended(receipt, timeline, findings, secret_values, against_eager=changed)
-
-
-def _finding(
-    timeline: Timeline, difference: Difference, narrowed: NarrowedRecord | None
-) -> Finding:
-    found = difference.record
-    name = found.function.function
-    return make_finding(
-        timeline,
-        "CD651",
-        difference_sentence(found),
-        _fix(narrowed),
-        location=difference.function,
-        variable=name,
-        count=found.calls,
-        steps=(found.step,),
-        evidence={
-            "call": found.call,
-            "sampled_before": difference.before,
-            "path": found.path,
-            "dtype": found.dtype,
-            "shape": [*difference.shape],
-            "largest": found.largest,
-            "eager_error": found.eager_error,
-            "compiled_error": found.compiled_error,
-            "layer": narrowed.layer if narrowed is not None else None,
-            "frames": [*narrowed.frames] if narrowed is not None else [],
-        },
-    )
+def other_numbers(timeline: Timeline, numbers: Numbers) -> Iterable[Finding]:
+    """One for each callable that gives other numbers; the first one may have been narrowed."""
+    narrowed = numbers.section.narrowed
+    for each in numbers.differences:
+        found, name = each.record, each.record.function.function
+        yield make_finding(
+            timeline,
+            "CD651",
+            difference_sentence(found),
+            _fix(narrowed),
+            location=each.function,
+            variable=name,
+            count=found.calls,
+            steps=(found.step,),
+            evidence={
+                "call": found.call,
+                "sampled_before": each.before,
+                "path": found.path,
+                "dtype": found.dtype,
+                "shape": [*each.shape],
+                "largest": found.largest,
+                "eager_error": found.eager_error,
+                "compiled_error": found.compiled_error,
+                "layer": narrowed.layer if narrowed is not None else None,
+                "frames": [*narrowed.frames] if narrowed is not None else [],
+            },
+        )
+        narrowed = None
 
 
 _WHERE = {
@@ -115,10 +89,8 @@ _STEPS: tuple[tuple[str, NumbersLayer], ...] = (("aot_eager", "backend"), ("eage
 
 WITH_DECOMPOSITIONS = "aot_eager_decomp_partition"
 
-
 Differs = Callable[[str], "bool | None"]
-"""Whether the difference is still there in a run with this value of the variable; None where that
-run shows nothing."""
+"""Whether a run with this value of the variable still differs; None where it shows nothing."""
 
 
 class _Enough(Exception):
@@ -126,13 +98,8 @@ class _Enough(Exception):
 
 
 def narrowing(own: Sequence[str], others: Sequence[str], differs: Differs) -> NarrowedRecord:
-    """The frames and the layer that a difference is narrowed to.
-
-    Args:
-        own: ids of the frames of the callable that differs.
-        others: those of the rest.
-        differs: makes a run.
-    """
+    """The frames and the layer that a difference is narrowed to, by the ids of the frames of the
+    callable that differs and of the others."""
     runs = 0
 
     def counted(value: str) -> bool | None:

@@ -51,24 +51,7 @@ from compilediag.readers.torch_trace.scan import (
     text_of,
 )
 from compilediag.timeline.ownership import ownership_of
-from compilediag_harness.wire import (
-    OLD_TORCH,
-    TEXT_LIMIT,
-    WIRE_VERSION,
-    CollectivesPlanned,
-    DynamoReset,
-    EnvironmentRead,
-    Event,
-    EvidenceLost,
-    GraphBroke,
-    Location,
-    ProcessStarted,
-    Recompiled,
-    SizesGuarded,
-    TorchSeen,
-    UserCall,
-    resumed_function,
-)
+from compilediag_harness import wire
 
 PROCESS_LIMIT = 1024
 """Most process ids distinguished in one file; torch 2.7 lets forked children write into it."""
@@ -188,7 +171,7 @@ Key = tuple[int, str]
 """Epoch and compile id."""
 
 _YEAR_S = 366 * 86400.0
-_UNKNOWN = Location("", 0, "")
+_UNKNOWN = wire.Location("", 0, "")
 
 
 class TraceProcess:
@@ -202,18 +185,18 @@ class TraceProcess:
         self._begun_s = first.at_s
         self._t = 0.0
         self._strings = strings
-        self._events: list[Event] = []
+        self._events: list[wire.Event] = []
         self._epoch = 0
         self._begun: set[str] = set()
-        self._open: dict[Key, StackEntry | None] = {}
+        self._open: dict[Key, tuple[int, int, str] | None] = {}
         """Frames of compiles that began and have no row yet."""
-        self._frames: dict[Key, Location] = {}
+        self._frames: dict[Key, wire.Location] = {}
         """What is compiled under a frame id: an attempt at the limit has a row without it."""
         self._reasons: dict[Key, tuple[float, tuple[str, ...]]] = {}
         """Time and printed reasons of recompiles that have no row yet."""
-        self._entered: dict[Key, tuple[UserCall | None, str]] = {}
+        self._entered: dict[Key, tuple[wire.UserCall | None, str]] = {}
         """Where compiles that have no row yet were entered."""
-        self._calls: dict[UserCall | None, UserCall | None] = {}
+        self._calls: dict[wire.UserCall | None, wire.UserCall | None] = {}
         """Each once: many compiles are entered by one call."""
         self._rows: set[Key] = set()
         self._row_count = 0
@@ -267,7 +250,7 @@ class TraceProcess:
         events = [*self._events, *(() if self._cut else self._unended())]
         if self._is_old or _BEFORE_2_7.match(version):
             # Its records are of another form: what was counted of them would be wrong.
-            events = [EvidenceLost(self._t, 0, OLD_TORCH, WRITTEN_BY_OLD_TORCH)]
+            events = [wire.EvidenceLost(self._t, 0, wire.OLD_TORCH, WRITTEN_BY_OLD_TORCH)]
         lost = dict(NOT_IN_A_TRACE)
         if not version or version.startswith("2.7."):
             lost |= OLD_SKIPS
@@ -275,10 +258,10 @@ class TraceProcess:
         if self._started_unix is not None:
             with suppress(OverflowError, ValueError, OSError):
                 stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started_unix))
-        started = ProcessStarted(
-            0.0, WIRE_VERSION, self._pid, 0, self.rank, None, (), "", "", stamp, self._python
+        started = wire.ProcessStarted(
+            0.0, wire.WIRE_VERSION, self._pid, 0, self.rank, None, (), "", "", stamp, self._python
         )
-        opening = (started, TorchSeen(0.0, version, None, dict(HOOKS), lost))
+        opening = (started, wire.TorchSeen(0.0, version, None, dict(HOOKS), lost))
         events.sort(key=lambda event: event.t)
         return ProcessJournal(name, (*opening, *events))
 
@@ -291,7 +274,8 @@ class TraceProcess:
         self._begun.add(compile_id)
         key = (self._epoch, compile_id)
         calls = calls_of_stack(start.stack)
-        self._open[key] = calls[-1] if calls else None
+        name = text_of(calls[-1].function) or "" if calls else ""
+        self._open[key] = (calls[-1].file, calls[-1].line, name) if calls else None
         files = [self._strings.get(call.file, "") for call in calls]
         if any(file.endswith(EXPORTING) for file in files):
             self._exports.add(key)
@@ -300,7 +284,7 @@ class TraceProcess:
     def _reset(self) -> None:
         self._epoch += 1
         self._begun.clear()
-        self._events.append(DynamoReset(self._t, 0, self._epoch))
+        self._events.append(wire.DynamoReset(self._t, 0, self._epoch))
 
     def _row(self, metrics: Metrics, line: bytes) -> None:
         self._row_count += 1
@@ -343,18 +327,18 @@ class TraceProcess:
             )
         )
 
-    def _sized(self, compile_id: str) -> list[Event]:
+    def _sized(self, compile_id: str) -> list[wire.Event]:
         guards, left_out = self._sizes.of(compile_id)
         at = (self._t, 0, compile_id, self._epoch)
-        return [SizesGuarded(*at, guards, left_out)] if guards else []
+        return [wire.SizesGuarded(*at, guards, left_out)] if guards else []
 
     def _artifact(self, name: str, payload: bytes, metadata: Metadata) -> None:
         compile_id = compile_id_of(metadata)
         if name == "recompile_reasons":
             self._reasons[self._epoch, compile_id] = (self._t, _reasons_in(payload))
         elif name == "dynamo_graph_break_reason":
-            text = short_text(payload.decode("utf-8", "replace"), TEXT_LIMIT)
-            self._events.append(GraphBroke(self._t, 0, compile_id, self._epoch, text))
+            text = short_text(payload.decode("utf-8", "replace"), wire.TEXT_LIMIT)
+            self._events.append(wire.GraphBroke(self._t, 0, compile_id, self._epoch, text))
         elif name == "torch_version":
             value = parse_json(payload)
             if (fields := parse_object(payload)) is not None:
@@ -364,20 +348,22 @@ class TraceProcess:
         elif name == "inductor_collective_schedule":
             found = parse_list(payload) or []
             operations = tuple(short_text(item, 512) for item in found[:OPERATIONS_KEPT])
-            self._events.append(CollectivesPlanned(self._t, 0, compile_id, self._epoch, operations))
+            self._events.append(
+                wire.CollectivesPlanned(self._t, 0, compile_id, self._epoch, operations)
+            )
         else:
             self._caches.take(name, payload, (self._t, compile_id, self._epoch), self._events)
 
-    def _recompiled(self, key: Key, frame: Location) -> Recompiled:
+    def _recompiled(self, key: Key, frame: wire.Location) -> wire.Recompiled:
         t, reasons = self._reasons[key]
         if not frame.file:
             frame = self._frames.get(_frame_key(key), _UNKNOWN)
             if (start := self._open.get(key)) is not None:
-                name = text_of(start.function) or ""
-                frame = Location(self._strings.get(start.file, ""), start.line, name)
-        return Recompiled(t, 0, key[1], key[0], frame, reasons, (), 0.0)
+                file, line, name = start
+                frame = wire.Location(self._strings.get(file, ""), line, name)
+        return wire.Recompiled(t, 0, key[1], key[0], frame, reasons, (), 0.0)
 
-    def _unended(self) -> Iterator[Event]:
+    def _unended(self) -> Iterator[wire.Event]:
         """Compiles that began and have no further record: the process ended in them, or the trace
         is cut."""
         for key in self._reasons:
@@ -388,7 +374,7 @@ class TraceProcess:
             ids = ", ".join(compile_id for _, compile_id in list(self._open)[:3])
             compiles = "compile" if len(self._open) == 1 else "compiles"
             reason = f"{len(self._open)} {compiles} began and did not end in the trace ({ids})"
-            yield EvidenceLost(self._t, 0, "torch_trace", reason)
+            yield wire.EvidenceLost(self._t, 0, "torch_trace", reason)
 
     def _string(self, items: list[object]) -> str | None:
         """A string of the file's table, with its index."""
@@ -398,7 +384,7 @@ class TraceProcess:
         if len(self._strings) < STRINGS_KEPT:
             self._strings[index] = short_text(items[0])
         if items[0].endswith(EXPORTING):
-            self._events.append(EnvironmentRead(self._t, {"exported": True}))
+            self._events.append(wire.EnvironmentRead(self._t, {"exported": True}))
         return None
 
 
@@ -423,7 +409,7 @@ def _reasons_in(payload: bytes) -> tuple[str, ...]:
     )
 
 
-def entered(calls: Sequence[tuple[str, StackEntry]]) -> tuple[UserCall | None, str]:
+def entered(calls: Sequence[tuple[str, StackEntry]]) -> tuple[wire.UserCall | None, str]:
     """The innermost call of the program's own among `calls`, each with the name of its file and the
     outermost first, that is seen to enter compiled code; or the thread, where there is none."""
     # The program's file where `python -m` ran it.
@@ -435,7 +421,9 @@ def entered(calls: Sequence[tuple[str, StackEntry]]) -> tuple[UserCall | None, s
         if below and file and (file == main or _is_own(file)):
             function = short_text(call.function)
             text = (text_of(call.text, _CALL_CHARS) or "").strip()
-            return UserCall(file, call.line, resumed_function(function) or function, text), ""
+            return wire.UserCall(
+                file, call.line, wire.resumed_function(function) or function, text
+            ), ""
     for file, call in calls if below else ():
         if not file.endswith("/threading.py"):
             name = "/".join(file.split("/")[-2:])

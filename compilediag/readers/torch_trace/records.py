@@ -30,21 +30,7 @@ from compilediag.readers.torch_trace.scan import (
     text_of,
 )
 from compilediag.timeline.ownership import ownership_of
-from compilediag_harness.wire import (
-    AOT_AUTOGRAD,
-    BYPASS,
-    FX_GRAPH,
-    HIT,
-    MISS,
-    CacheLookedUp,
-    CacheSettingsRead,
-    CacheWritten,
-    Event,
-    Location,
-    SizeGuard,
-    lookup_of,
-    plain_text,
-)
+from compilediag_harness import wire
 from compilediag_harness.wire.compiles import PhaseStack, TimedPhases
 
 LOOKUPS_WITH_COMPONENTS = 200
@@ -53,22 +39,25 @@ LOOKUPS_WITH_COMPONENTS = 200
 UNSAVED = "aotautograd_cache_pickle_failure"
 
 _NAMES: dict[str, tuple[str, str]] = {
-    **{f"fx_graph_cache_{outcome}": (FX_GRAPH, outcome) for outcome in (HIT, MISS, BYPASS)},
-    **{f"aotautograd_cache_{outcome}": (AOT_AUTOGRAD, outcome) for outcome in (HIT, MISS, BYPASS)},
-    "fx_graph_bundled_cache_hit": (FX_GRAPH, HIT),
-    "get_local_code_state": ("pgo_local", HIT),
-    "get_remote_code_state": ("pgo_remote", HIT),
+    **{
+        f"fx_graph_cache_{outcome}": (wire.FX_GRAPH, outcome)
+        for outcome in (wire.HIT, wire.MISS, wire.BYPASS)
+    },
+    **{
+        f"aotautograd_cache_{outcome}": (wire.AOT_AUTOGRAD, outcome)
+        for outcome in (wire.HIT, wire.MISS, wire.BYPASS)
+    },
+    "fx_graph_bundled_cache_hit": (wire.FX_GRAPH, wire.HIT),
+    "get_local_code_state": ("pgo_local", wire.HIT),
+    "get_remote_code_state": ("pgo_remote", wire.HIT),
 }
 """Cache and outcome by torch's name of the artifact. A profile of sizes that is not there has
 none."""
 
 ARTIFACTS = (
-    b"recompile_reasons",
-    b"dynamo_graph_break_reason",
-    b"torch_version",
-    b"inductor_collective_schedule",
-    *(name.encode() for name in (*_NAMES, UNSAVED)),
-)
+    b"recompile_reasons", b"dynamo_graph_break_reason", b"torch_version",
+    b"inductor_collective_schedule", *(name.encode() for name in (*_NAMES, UNSAVED)),
+)  # fmt: skip
 
 _KEY = re.compile(rb'"key": ?"(\w{1,200})"')
 _STATUS = re.compile(rb'"cache_status_detailed": ?"(\w{1,40})"')
@@ -87,38 +76,40 @@ class CacheRecords:
         """Lookups of graphs since AOTAutograd's last one: their compile, and their place among the
         process's events."""
 
-    def take(self, name: str, payload: bytes, at: At, events: list[Event]) -> None:
+    def take(self, name: str, payload: bytes, at: At, events: list[wire.Event]) -> None:
         """Appends what an artifact tells."""
         t, compile_id, epoch = at
         if name == UNSAVED:
             said = _info(payload)
-            field = plain_text(said.get("field"), 100)
-            problem = plain_text(said.get("error"), 400) + (f" (field {field})" if field else "")
-            events.append(CacheWritten(t, 0, AOT_AUTOGRAD, compile_id, epoch, problem))
+            field = wire.plain_text(said.get("field"), 100)
+            problem = wire.plain_text(said.get("error"), 400) + (
+                f" (field {field})" if field else ""
+            )
+            events.append(wire.CacheWritten(t, 0, wire.AOT_AUTOGRAD, compile_id, epoch, problem))
             return
         cache, outcome = _NAMES[name]
-        read = lookup_of({} if cache.startswith("pgo") else _info(payload))
+        read = wire.lookup_of({} if cache.startswith("pgo") else _info(payload))
         if read.digest and read.digest not in self._settings:
             self._settings.add(read.digest)
-            events.append(CacheSettingsRead(t, read.digest, read.settings))
+            events.append(wire.CacheSettingsRead(t, read.digest, read.settings))
         self._with_components += bool(read.components)
         components, left_out = read.components, read.components_left_out
         if self._with_components > LOOKUPS_WITH_COMPONENTS:
             components, left_out = (), left_out + len(components)
-        if cache == FX_GRAPH:
+        if cache == wire.FX_GRAPH:
             self._graphs.append(((epoch, compile_id), len(events)))
-        elif cache == AOT_AUTOGRAD:
+        elif cache == wire.AOT_AUTOGRAD:
             # An entry of AOTAutograd refers to a graph for the forward and, where it trains, one
             # for the backward, which are looked up just before.
-            found = outcome == HIT or (outcome == MISS and read.status == HIT)
+            found = outcome == wire.HIT or (outcome == wire.MISS and read.status == wire.HIT)
             for owner, index in self._graphs[-2:] if found else ():
                 graph = events[index]
-                if owner == (epoch, compile_id) and isinstance(graph, CacheLookedUp):
-                    events[index] = replace(graph, within=AOT_AUTOGRAD)
+                if owner == (epoch, compile_id) and isinstance(graph, wire.CacheLookedUp):
+                    events[index] = replace(graph, within=wire.AOT_AUTOGRAD)
             self._graphs.clear()
         known = (t, 0, cache, outcome, compile_id, epoch)
         said = (read.key, read.status, read.reason, read.saved_s)
-        events.append(CacheLookedUp(*known, *said, "", components, left_out, read.digest))
+        events.append(wire.CacheLookedUp(*known, *said, "", components, left_out, read.digest))
 
 
 def _info(payload: bytes) -> Mapping[str, Any]:
@@ -152,7 +143,7 @@ class _Attempt:
     number: int
     sources: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Sizes by symbol."""
-    guards: list[SizeGuard] = field(default_factory=list[SizeGuard])
+    guards: list[wire.SizeGuard] = field(default_factory=list[wire.SizeGuard])
     left_out: int = 0
     recent: bool = False
     """The condition added last is in `guards`."""
@@ -171,7 +162,7 @@ class SizeGuardRecords:
         """Compile ids with conditions; "" are the exports."""
         return tuple(key for key, attempt in self._attempts.items() if attempt.guards)
 
-    def of(self, compile_id: str) -> tuple[tuple[SizeGuard, ...], int]:
+    def of(self, compile_id: str) -> tuple[tuple[wire.SizeGuard, ...], int]:
         """The conditions of a compile that ended, and how many more there were."""
         found = self._attempts.pop(compile_id, None)
         return (tuple(found.guards), found.left_out) if found is not None else ((), 0)
@@ -220,7 +211,7 @@ class SizeGuardRecords:
             traced = [line for line in calls if ownership_of(self._file(line)) != "torch"]
         traced = traced[-_STACK:]
         attempt.guards.append(
-            SizeGuard(
+            wire.SizeGuard(
                 expression=expression,
                 sizes=tuple(
                     (symbol, source)
@@ -229,7 +220,7 @@ class SizeGuardRecords:
                 ),
                 fixed=(),
                 torch_calls=self._calls(calls),
-                stack=tuple(Location(self._file(at), at.line, _name(at)) for at in traced),
+                stack=tuple(wire.Location(self._file(at), at.line, _name(at)) for at in traced),
                 texts=tuple(text_of(at.text, 200) or "" for at in traced),
             )
         )

@@ -310,16 +310,10 @@ class Metadata(msgspec.Struct):
 
 
 WANTED = (
-    b"compilation_metrics",
-    b"bwd_compilation_metrics",
-    b"aot_autograd_backward_compilation_metrics",
-    b"dynamo_start",
-    b"create_symbol",
-    b"guard_added_fast",
-    b"symbolic_shape_specialization",
-    b"str",
-    b"chromium_event",
-)
+    b"compilation_metrics", b"bwd_compilation_metrics",
+    b"aot_autograd_backward_compilation_metrics", b"dynamo_start", b"create_symbol",
+    b"guard_added_fast", b"symbolic_shape_specialization", b"str", b"chromium_event",
+)  # fmt: skip
 """Kinds that are decoded, beside artifacts; rows of what happens at run time are no attempts."""
 
 _DECODER = msgspec.json.Decoder(Metadata)

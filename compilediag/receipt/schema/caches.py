@@ -1,8 +1,6 @@
 """What torch's compile caches answered, and of what their keys are made."""
 
-from msgspec import field
-
-from compilediag.receipt.schema.record import FrameName, Record
+from compilediag.receipt.schema.record import EMPTY, FrameName, Record
 
 
 class CacheUsed(Record, frozen=True, kw_only=True):
@@ -26,7 +24,7 @@ class CacheUsed(Record, frozen=True, kw_only=True):
     not_written: int | None  #: Entries that could not be written; null where that was not seen.
     #: What all its keys share, by name: torch's digest of the value in short, and the value in
     #: short. Equal digests are equal values.
-    components: dict[str, str] = field(default_factory=dict[str, str])
+    components: dict[str, str] = EMPTY
 
 
 class CacheRefusal(Record, frozen=True, kw_only=True):
@@ -54,8 +52,7 @@ class CacheLookupRecord(Record, frozen=True, kw_only=True):
     status: str
     saved_s: float | None  #: What compiling its entry took; null where torch did not tell.
     within: str = ""  #: The cache whose entry referred to this one; empty where none did.
-    #: Of what its key is made beside what all keys of the cache share; empty: torch did not tell.
-    components: dict[str, str] = field(default_factory=dict[str, str])
+    components: dict[str, str] = EMPTY  #: Of what its key is made beside those all share, if told.
     components_left_out: int = 0  #: Components beyond those listed.
 
 
@@ -73,8 +70,7 @@ class CacheSection(Record, frozen=True, kw_only=True):
     """Lookups of torch's compile caches."""
 
     caches: tuple[CacheUsed, ...]  #: Each cache that was looked into, by its first lookup.
-    #: Why torch did not cache something or could not write it: each reason once, the most frequent
-    #: first, at most 50.
+    #: Why torch did not cache or write something, each reason once, the most frequent 50.
     refusals: tuple[CacheRefusal, ...] = ()
     lookups: tuple[CacheLookupRecord, ...] = ()  #: Lookups in time order by process, at most 300.
     lookups_left_out: int = 0  #: Lookups that are counted and not listed.

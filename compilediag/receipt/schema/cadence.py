@@ -1,9 +1,7 @@
 """What a cadence probe found: its variants, and what each group of periodic work costs."""
 
-from msgspec import field
-
 from compilediag.receipt.schema.compiles import VariantCounts
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import EMPTY, Record
 from compilediag.receipt.schema.running import ByPhase
 
 
@@ -39,16 +37,14 @@ class VariantRecord(Record, frozen=True, kw_only=True):
     name: str  #: configured, control, collision, or the name of the group that fires alone.
     kind: str  #: configured (as coded), control (no group), alone, collision (all in one step).
     groups_on: tuple[str, ...] = ()  #: The groups that fire.
-    #: What set the periods: variable or group to value.
-    settings: dict[str, str] = field(default_factory=dict[str, str])
+    settings: dict[str, str] = EMPTY  #: What set the periods: variable or group to value.
     receipt: str | None = None  #: Path of its receipt from this one's folder; null: there is none.
     status: str | None = None  #: How it ended, as in its receipt.
     exit_code: int | None = None  #: Its exit code.
     wall_s: float | None = None  #: Its wall time.
     steps: VariantSteps | None = None  #: Its step times; null when no step was seen.
     counts: VariantCounts | None = None  #: The counts of its own receipt.
-    #: Group to the steps in which it fired, as far as that is known.
-    fires: dict[str, tuple[int, ...]] = field(default_factory=dict[str, "tuple[int, ...]"])
+    fires: dict[str, tuple[int, ...]] = EMPTY  #: Group to its steps, as far as they are known.
     picture: Picture | None = None  #: Its step times after warm-up, to be drawn.
     problem: str | None = None  #: What went wrong with it; null when nothing did.
 
@@ -90,15 +86,13 @@ class Attribution(Record, frozen=True, kw_only=True):
     #: Seconds of the work itself, over all firings after warm-up: neither compiling nor, where that
     #: is measured, synchronising.
     metric_s: float | None
-    #: Seconds of these firings in reads of tensors that make the host wait; null: not measured.
-    sync_s: float | None
+    sync_s: float | None  #: Seconds of these in reads of tensors that the host waits for, or null.
     #: Extra seconds of these firings by phase, with compiling; null: not measured or noise.
     by_phase: ExtraByPhase = ExtraByPhase()
     first_hit: CostSplit | None = None  #: The first firing, taken apart.
     recurring: CostSplit | None = None  #: Each later firing apart: medians; of compiles the mean.
     between_s: float | None = None  #: Extra seconds of steps that do not fire; null within noise.
-    #: Median of its variant's steps without firing and compiling: what firings are compared with.
-    quiet_s: float | None = None
+    quiet_s: float | None = None  #: Median of its steps without firing and compiling, to compare.
     recompiles: int | None = None  #: Recompiles that the control did not make.
     #: Reads of tensors that a later firing makes beyond a quiet step; null: not counted or varying.
     extra_reads: int | None = None
@@ -119,8 +113,7 @@ class CollisionRecord(Record, frozen=True, kw_only=True):
     fires: int  #: Steps after warm-up in which they fired.
     first_hit: CostSplit | None = None  #: The first collision, taken apart.
     recurring: CostSplit | None = None  #: Each later one, taken apart.
-    #: Seconds of the first collision beyond the sum of the groups alone; negative: cheaper; null
-    #: within the noise.
+    #: Seconds of the first beyond those of each group alone; negative: cheaper; null: noise.
     extra_first_hit_s: float | None = None
     extra_recurring_s: float | None = None  #: The same for each later one.
     extra_recompiles: int | None = None  #: Recompiles beyond those of each group alone.

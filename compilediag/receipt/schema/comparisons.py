@@ -1,11 +1,9 @@
-"""A program compared with itself: with its eager run, and with its second start."""
+"""A program compared with itself: with its eager run, with its second start, and its ranks."""
 
 from typing import Literal
 
-from msgspec import field
-
 from compilediag.receipt.schema.compiles import Place
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import EMPTY, Record
 
 NumbersLayer = Literal["backend", "decompositions", "aot_autograd", "dynamo"]
 """`backend`: graph passes and code generation of inductor, or a backend of the program's own.
@@ -34,9 +32,7 @@ class NumberDifference(Record, frozen=True, kw_only=True):
 class NarrowedRecord(Record, frozen=True, kw_only=True):
     """Frame and layer of the first difference."""
 
-    #: backend (graph passes and code generation), decompositions, aot_autograd, dynamo; null where
-    #: it was not found.
-    layer: NumbersLayer | None
+    layer: NumbersLayer | None  #: backend, decompositions, aot_autograd or dynamo, or null.
     frames: tuple[str, ...] = ()  #: Ids of the frames to compile otherwise; empty: not known.
     #: Value of TORCH_COMPILE_OVERRIDE_BACKENDS with which it vanished; null where none did.
     override: str | None = None
@@ -50,13 +46,12 @@ class NumbersSection(Record, frozen=True, kw_only=True):
     same: bool | None  #: False: some differ by more than eager's rounding; null: not known.
     problem: str | None = None  #: Why it is not known; null otherwise.
     calls: int = 0  #: Sampled compiled calls that were made eager beside them, on copies.
-    #: Their values that were compared: results, tensors given, buffers of the module.
-    values: int = 0
+    values: int = 0  #: Their values that were compared: results, tensors given, module buffers.
     unstable: int = 0  #: Values that differ between two eager calls on the same input: left out.
     undetermined: int = 0  #: Differences that may be rounding or cannot be judged: left out.
     #: The first call of each callable that differs, in the order in which they came; at most 20.
     differences: tuple[NumberDifference, ...] = ()
-    #: Where the first one is from (`--bisect-numerics`); null: not searched.
+    #: Where the first is from (`--bisect-numerics`) or null.
     narrowed: NarrowedRecord | None = None
     notes: tuple[str, ...] = ()  #: What limits the comparison.
 
@@ -72,8 +67,7 @@ class EagerRatio(Record, frozen=True, kw_only=True):
     """Eager time over compiled time, with its interval: 2.0 is twice as fast compiled."""
 
     middle: float  #: Median over stretches of steps of all pairs.
-    #: Lower bound of the 98 % interval: that of all stretches or of the pairs, if lower.
-    low: float
+    low: float  #: Lower bound of the 98 % interval: of all stretches or, if lower, of the pairs.
     high: float  #: Upper bound of the same.
 
 
@@ -118,20 +112,17 @@ class AgainstEagerSection(Record, frozen=True, kw_only=True):
     compiled_step_s: float | None = None  #: Seconds of a usual steady step, compiled.
     eager_step_s: float | None = None  #: Seconds of a usual steady step, eager.
     compile_s: float | None = None  #: Of a usual compiled run; null where it was not measured.
-    #: When the compile seconds are earned back; null: never, or not known.
-    break_even: BreakEvenSteps | None = None
+    break_even: BreakEvenSteps | None = None  #: When they are earned back; null: never, or unknown.
     pairs: int = 0  #: Pairs of runs that were compared.
     steps: int = 0  #: Steady steps that were compared, of all pairs.
     finished: int = 0  #: Steps of one compiled run.
     #: fresh: each run had empty compile caches; kept: those of the environment.
     caches: Literal["fresh", "kept"] = "fresh"
-    #: Compiled callables that were timed in both arms, those with the most time first; at most 20.
-    #: Empty where a CUDA device was in use.
+    #: Callables that were timed in both arms, most time first, at most 20; none on CUDA.
     callables: tuple[CallableAgainstEager, ...] = ()
     runs: tuple[ArmRecord, ...] = ()  #: The runs, in the order in which they were made.
     notes: tuple[str, ...] = ()  #: What limits the comparison.
-    #: Whether compiled calls give eager's numbers; null: not looked at.
-    numbers: NumbersSection | None = None
+    numbers: NumbersSection | None = None  #: Whether compiled calls give eager's numbers, or null.
 
 
 WhyCompiledAgain = Literal[
@@ -151,9 +142,7 @@ class CompiledAgainRecord(Record, frozen=True, kw_only=True):
     seconds: float | None  #: What the compile took; null where that was not measured.
     #: Components of the key that differ, each with its value in both starts, in short; empty where
     #: the key is the same, or torch does not record of what it is made.
-    changes: dict[str, tuple[str | None, str | None]] = field(
-        default_factory=dict[str, tuple[str | None, str | None]]
-    )
+    changes: dict[str, tuple[str | None, str | None]] = EMPTY
 
 
 class ColdAndWarmSection(Record, frozen=True, kw_only=True):
@@ -164,10 +153,79 @@ class ColdAndWarmSection(Record, frozen=True, kw_only=True):
     problem: str | None = None  #: Why nothing is concluded; null otherwise.
     cold_s: float | None = None  #: Compile seconds of the first start; null: phases not seen.
     warm_s: float | None = None  #: Those of the second, whose receipt this is; null likewise.
-    #: Those of the first start by phase, as `compile.seconds.by_phase` has them of the second.
-    cold_by_phase: dict[str, float] = field(default_factory=dict[str, float])
-    #: By cache the hits, misses, bypasses, disabled and failed of the first start.
-    cold_answers: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    cold_by_phase: dict[str, float] = EMPTY  #: Those of the first, as `compile.seconds.by_phase`.
+    cold_answers: dict[str, dict[str, int]] = EMPTY  #: Of the first start, answers by cache.
     compiles: int = 0  #: Compiles of the second start that looked into a cache of graphs.
     again: tuple[CompiledAgainRecord, ...] = ()  #: Those of them that no cache had; at most 100.
     notes: tuple[str, ...] = ()  #: What the first start could not write.
+
+
+class RankRow(Record, frozen=True, kw_only=True):
+    """One rank."""
+
+    rank: int  #: The rank.
+    processes: int  #: Processes that had it.
+    frames: int  #: As compile.frames, of this rank.
+    compiles: int  #: As compile.compiles.
+    recompiles: int  #: As compile.recompiles.
+    graph_breaks: int  #: As compile.graph_breaks.
+    eager_fallbacks: int  #: As compile.eager_fallbacks.
+    compile_s: float | None  #: Seconds of all attempts; null where the record has no seconds.
+    cache_hits: int | None = None  #: Of inductor's and AOTAutograd's caches; null: not counted.
+    cache_misses: int | None = None  #: Misses of them.
+    steps: int = 0  #: Steps seen.
+    step_median_s: float | None = None  #: Median wall seconds of steps without the first two.
+
+
+class RankDivergence(Record, frozen=True, kw_only=True):
+    """Ranks that differ from most of the others in one respect."""
+
+    #: `compile_ids`, `recompile_causes`, `graph_breaks`, `collectives` (the order of collectives in
+    #: compiled graphs, which only traces tell), `cache_hits` (what compile caches answered) or
+    #: `cache_keys` (of what their keys are made, without the index of a rank's device).
+    aspect: str
+    ranks: tuple[int, ...]  #: Ranks that differ, all in the same way; at most 64.
+    like_rank: int  #: The lowest of the ranks they are compared with, which are the most.
+    only_here: tuple[str, ...] = ()  #: What only they have, at most five; of collectives the first.
+    only_there: tuple[str, ...] = ()  #: What they lack; at most five.
+    more: int = 0  #: Differences that are not named.
+    count: int | None = None  #: Ranks that differ in this way; `ranks` names at most 64 of them.
+
+
+class RankStraggler(Record, frozen=True, kw_only=True):
+    """A rank that is slower than the median of the ranks."""
+
+    rank: int  #: The rank.
+    what: str  #: `step` (its median) or, without steps, `compile` (seconds of all compiles).
+    seconds: float  #: Its seconds.
+    ratio: float  #: To the median of the ranks.
+
+
+class RankTotals(Record, frozen=True, kw_only=True):
+    """All ranks, those without a row included."""
+
+    ranks: int  #: Ranks of which something arrived.
+    frames: int  #: As compile.frames.
+    compiles: int  #: As compile.compiles.
+    recompiles: int  #: As compile.recompiles.
+    eager_fallbacks: int  #: As compile.eager_fallbacks.
+    compile_s: float | None  #: Seconds of all attempts; null where the record has no seconds.
+
+
+class RanksSection(Record, frozen=True, kw_only=True):
+    """What the ranks of a run did, and where they did not do the same."""
+
+    expected: int | None  #: World size, reported or by the highest rank; null: unknown.
+    missing: tuple[int, ...] = ()  #: Expected, and nothing arrived; at most 100,000.
+    rows: tuple[RankRow, ...] = ()  #: One row a rank, ascending.
+    divergences: tuple[RankDivergence, ...] = ()  #: Ranks that do not do what most of them do.
+    #: Ranks slower than the median, slowest first; at most 16; how much is too much is not said.
+    stragglers: tuple[RankStraggler, ...] = ()
+    #: Sums over all ranks, with those that have no row or that no other section tells of.
+    totals: RankTotals | None = None
+    #: Ranks that the other sections are of, where they are not of all: at most 256, one for each
+    #: behaviour and then the lowest. Null where they are of all.
+    told: int | None = None
+    differing: int | None = None  #: Ranks that differ from most in any respect.
+    divergences_left_out: int = 0  #: Groups of ranks that differ and are not listed.
+    missing_count: int | None = None  #: Ranks that are missing, those included that are not listed.

@@ -2,25 +2,20 @@
 
 from typing import Any, Literal
 
-from msgspec import field
-
-from compilediag.receipt.schema.record import FrameName, Record
+from compilediag.receipt.schema.record import EMPTY, FrameName, Record
 
 
 class FrameGuards(Record, frozen=True, kw_only=True):
     """The guards of one frame, by the compile of it whose guards take least."""
 
     frame: FrameName  #: The frame.
-    #: Guards torch evaluates before a call, fewer than it counts; null: unread.
-    evaluated: int | None
+    evaluated: int | None  #: Guards evaluated before a call, fewer than torch counts, or null.
     in_python: int | None  #: Of them those that call a Python function each time.
-    #: Median microseconds of one evaluation that follows others, measured when the guards were
-    #: built; null where it could not be.
+    #: Median microseconds of an evaluation after others, right after building; null: not measured.
     eval_us: float | None
     runs_per_step: float | None  #: Runs of its graph a step, by the warm calls looked at, or null.
     us_per_step: float | None  #: Both multiplied; null where one is.
-    #: What is evaluated by torch's names of it, the most frequent.
-    kinds: dict[str, int] = field(default_factory=dict[str, int])
+    kinds: dict[str, int] = EMPTY  #: What is evaluated by torch's names of it, the most frequent.
 
 
 class WarmRuns(Record, frozen=True, kw_only=True):
@@ -88,8 +83,7 @@ class Writer(Record, frozen=True, kw_only=True):
     function: str  #: Name of the function.
     file: str  #: Its file.
     line: int  #: Its line.
-    #: `witnessed` (seen) or `source` (its source says so); null: not known.
-    evidence: str | None = None
+    evidence: str | None = None  #: witnessed (seen) or source (its source says so); null: unknown.
 
 
 class Place(Record, frozen=True, kw_only=True):
@@ -128,8 +122,7 @@ class EnteredAt(Record, frozen=True, kw_only=True):
     file: str  #: Its file.
     line: int  #: Its line.
     function: str = ""  #: The function it is in.
-    #: Its source on one line; the whole line where the call is not known, or nothing.
-    text: str = ""
+    text: str = ""  #: Its source on one line; the whole line if the call is not known, or nothing.
     #: What it passes for parameters of what was compiled; only where that is certain, and no text
     #: for a parameter with a name like a secret's.
     arguments: tuple[PassedArgument, ...] = ()
@@ -163,8 +156,7 @@ class MissedGuard(Record, frozen=True, kw_only=True):
     rule: str  #: Code of the family, such as CD103.
     expected: str | None  #: What the guard wanted.
     actual: str | None  #: What it met.
-    #: true: no cache entry of the frame accepts the value; false: one does, so that it was compiled
-    #: for before; null where that is not known.
+    #: false: an entry accepts the value, which was compiled for before; null: that is not known.
     novel: bool | None
 
 
@@ -189,8 +181,7 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     seconds: float | None  #: Wall seconds.
     graph_ops: int | None  #: Operations in the graph.
     guards: int | None  #: Guards of the cache entry.
-    #: Every guard of the nearest cache entry that was false, the primary one first.
-    causes: tuple[EventCause, ...] = ()
+    causes: tuple[EventCause, ...] = ()  #: Every false guard of the nearest entry, primary first.
     process: int = 0  #: Index of the process; 0 for the first.
     #: The innermost call of the program's own above it, if there is one and it was recorded.
     entered_at: EnteredAt | None = None
@@ -215,7 +206,7 @@ class FrameSeconds(Record, frozen=True, kw_only=True):
     frame: FrameName  #: The frame.
     attempts: int  #: Attempts to compile it, backward compiles among them.
     total: float  #: Their seconds.
-    by_phase: dict[str, float] = field(default_factory=dict[str, float])  #: Their seconds by phase.
+    by_phase: dict[str, float] = EMPTY  #: Their seconds by phase.
 
 
 class CompileSeconds(Record, frozen=True, kw_only=True):
@@ -228,7 +219,7 @@ class CompileSeconds(Record, frozen=True, kw_only=True):
     #: guards, backend, aot_autograd, graph_passes, lowering, code_generation, kernel_builds,
     #: autotuning, caches, garbage_collection; other is what torch does not time or has no known
     #: name.
-    by_phase: dict[str, float] = field(default_factory=dict[str, float])
+    by_phase: dict[str, float] = EMPTY
     frames: tuple[FrameSeconds, ...] = ()  #: The same by frame, the most expensive 200.
 
 
@@ -281,8 +272,7 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     seconds: CompileSeconds | None = None
     guards: GuardsSection | None = None  #: Guards' cost in the process with steps; null: unseen.
     memory: CompileMemorySection | None = None  #: Host memory around its compiles; null: not read.
-    #: Recompiles by the family of their primary cause.
-    recompiles_by_family: dict[str, int] = field(default_factory=dict[str, int])
+    recompiles_by_family: dict[str, int] = EMPTY  #: Recompiles by family of their primary cause.
     events: tuple[CompileEvent, ...] = ()  #: Every compile with guarded code, in time order.
     breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.
     frames_detail: tuple[FrameDetail, ...] = ()  #: Every frame that was attempted.
@@ -324,8 +314,7 @@ class ProofRecord(Record, frozen=True, kw_only=True):
     runs: int  #: Runs with the change.
     points: tuple[ProofPoint, ...] = ()  #: The points of the certificate, in their order.
     torch: str | None = None  #: The torch of the runs of the proof; null: not known.
-    #: Digest of `provenance.source_sha256` in the runs of the proof; null: not known.
-    sources: str | None = None
+    sources: str | None = None  #: Digest of `provenance.source_sha256` in these runs, or null.
 
 
 class RefusedChange(Record, frozen=True, kw_only=True):
@@ -360,14 +349,16 @@ class PartRecord(Record, frozen=True, kw_only=True):
     recompiles: int  #: In how many recompiles it had a part.
 
 
-class ActRecord(Record, frozen=True, kw_only=True):
+class QuotedLine(Place, frozen=True, kw_only=True):
+    """A line with its source."""
+
+    text: str  #: Its source text, of the call where that is known; empty where it is not.
+
+
+class ActRecord(QuotedLine, frozen=True):
     """The line of the program that changed all values of a finding."""
 
     evidence: str  #: witnessed: seen; probable: it calls by name functions that write the values.
-    file: str  #: Its file.
-    line: int  #: The line.
-    function: str  #: The function it is in.
-    text: str  #: Its source text, of the call where that is known; empty where it is not.
 
 
 class FindingRecord(Record, frozen=True, kw_only=True):
@@ -390,14 +381,12 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     title: str | None = None  #: What happened, in one short line.
     also: tuple[str, ...] = ()  #: Codes of symptoms of it, without findings of their own.
     parts: tuple[PartRecord, ...] = ()  #: What else the act changed; its recompiles count once.
-    #: The line that changed several values; null: one value, or unknown.
-    act: ActRecord | None = None
+    act: ActRecord | None = None  #: The line that changed several values; null: one, or unknown.
     #: The innermost call of the program's own above it, if there is one and it was recorded.
     entered_at: EnteredAt | None = None
     entered_from: str | None = None  #: Without one: the thread, and the outermost call in it.
     changed_at: ChangedAt | None = None  #: How the value changed (`run --witness`), if seen.
-    #: The command that leads on from here: `compilediag fix N` tries changes for it, `compilediag
-    #: explain N` tells all of it, where no program is known that could be run again.
+    #: `compilediag fix N`, or `explain N` where no program is known that could be run again.
     next: str | None = None
 
 

@@ -3,16 +3,14 @@
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import field
 
 from compilediag.receipt.schema.compiles import Writer
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import EMPTY, Record
 
 Shape = TypeVar("Shape", bound="AnyEvidence")
 
 
 def _fits(kind: type[Record], name: str, value: Any) -> bool:
-    """Whether a value has the type of the field of its name."""
     try:
         msgspec.convert({name: value}, kind)
     except msgspec.ValidationError:
@@ -68,7 +66,7 @@ class BreakEvidence(AnyEvidence, frozen=True, kw_only=True):
     consequence_only: bool = False
     nothing_else: bool = False
     options: dict[str, str] | None = None
-    callee: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    callee: dict[str, str | None] = EMPTY
     recompiles_behind: tuple[str, ...] = ()
 
 

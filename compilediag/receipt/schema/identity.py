@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from msgspec import field
-
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import EMPTY, Record
 
 
 class Sources(Record, frozen=True, kw_only=True):
@@ -29,7 +27,7 @@ class Completeness(Record, frozen=True, kw_only=True):
     #: The counts that were compared, by source; as entries_left_out and text_lines_left_out what
     #: was counted instead of recorded; as train_log_* those of the lines of a trainer's output, the
     #: ones that could not be used included.
-    numbers: dict[str, Any] = field(default_factory=dict[str, Any])
+    numbers: dict[str, Any] = EMPTY
     reasons: tuple[str, ...] = ()  #: What could not be observed, and why.
 
 
@@ -51,11 +49,10 @@ class Provenance(Record, frozen=True, kw_only=True):
     #: SHA-256 of each source file of the run, by path: of the files of the repository that it
     #: imported or was given as arguments, and of tracked files with changes. Empty where the file
     #: did not exist, `changed` where it was written while the run went on.
-    source_sha256: dict[str, str] = field(default_factory=dict[str, str])
+    source_sha256: dict[str, str] = EMPTY
     #: Whether `source_sha256` has every file of the repository that the run imported, or null.
     imports_complete: bool | None = None
-    #: Working directory of the run below the repository's root; null outside one.
-    folder: str | None = None
+    folder: str | None = None  #: Working directory of the run below the repository's root, or null.
 
 
 class NumericsFlags(Record, frozen=True, kw_only=True):
@@ -102,8 +99,7 @@ class Run(Record, frozen=True, kw_only=True):
     rank: int | None = None  #: Rank whose step times and wall time the receipt has.
     world_size: int | None = None  #: Number of ranks; 1 without a launcher.
     argv_redacted: tuple[str, ...] = ()  #: The command line, secrets replaced.
-    #: Environment variables from a fixed list, secrets replaced.
-    env_allowlisted: dict[str, str] = field(default_factory=dict[str, str])
+    env_allowlisted: dict[str, str] = EMPTY  #: Variables from a fixed list, secrets replaced.
     redactions: Redactions = Redactions()  #: Secrets that were replaced anywhere in this receipt.
     exit_code: int | None = None  #: The target's, 128 + signal when killed; null in process.
 
@@ -137,5 +133,4 @@ class Environment(Record, frozen=True, kw_only=True):
     load_avg_1m: float | None = None  #: Load average over one minute when the run began.
     hooks_available: dict[str, bool] | None = None  #: Hooks into torch, and whether it has them.
     num_threads: int | None = None  #: Threads torch computes with.
-    #: Of torch.compile's configuration, such as recompile_limit; null until Dynamo is loaded.
-    compile_flags: dict[str, Any] = field(default_factory=dict[str, Any])
+    compile_flags: dict[str, Any] = EMPTY  #: Such as recompile_limit; null until Dynamo is loaded.

@@ -37,16 +37,13 @@ class Invocation(Record, frozen=True, kw_only=True):
     file: str | None = None  #: Its file.
     line: int | None = None  #: Its line.
     calls: int  #: Calls from outside compiled code, as far as they were recorded.
-    #: All calls were recorded; false: only the ends of most steps (short ones).
-    complete: bool = True
+    complete: bool = True  #: All calls were recorded; false: only the ends of most brief steps.
     per_step: PerStep | None = None  #: Calls in a step; null when no step was seen.
-    #: Shapes of the tensors of a call, the most frequent first; at most 16 combinations.
-    shapes: tuple[ShapesRecord, ...] = ()
+    shapes: tuple[ShapesRecord, ...] = ()  #: Shapes of a call's tensors: the most frequent 16.
     other_shapes: int = 0  #: Calls with other shapes.
     samples: int | None = None  #: Leading sizes of the first tensors, added up, if all are known.
     elements: int | None = None  #: Elements of those tensors, added up.
-    #: Sizes that change from call to call, of which `compilediag plan` chooses buckets, or null.
-    varying: VaryingSizesRecord | None = None
+    varying: VaryingSizesRecord | None = None  #: Sizes that vary, for `compilediag plan`, or null.
     #: Calls by a `FixedShape` and its warm-ups; `shapes.fixed[].asked` has the sizes that came.
     padded_calls: int = 0
 
@@ -60,10 +57,8 @@ class Throughput(Record, frozen=True, kw_only=True):
     #: Samples of the calls in steps, by the wall seconds of those steps; of a trainer's output as
     #: it printed them or its batch size, after warm-up, or of the whole run.
     samples_per_s: float | None = None
-    #: What the work is measured by: the first called of those called often.
-    callable: str | None = None
-    #: The sample budget: leading sizes of the first tensors of its calls, added up; runs with
-    #: different budgets are not compared.
+    callable: str | None = None  #: What work is measured by: the first of the often called.
+    #: The sample budget: leading sizes of its calls' first tensors; only equal ones are compared.
     samples: int | None = None
     elements: int | None = None  #: Elements of these: the token budget, if they hold token ids.
     #: Watched steps, each given the same, from which both are concluded; null: all were watched.
@@ -106,8 +101,7 @@ class PaddingOutput(Record, frozen=True, kw_only=True):
 class PaddingRecord(Record, frozen=True, kw_only=True):
     """The last check of padding."""
 
-    #: Nothing was found to depend on finite padding, on these probes, and nothing was left out that
-    #: could: `verdict` is `safe`.
+    #: Nothing depends on finite padding on these probes, nothing was left out: `verdict` is `safe`.
     safe: bool
     #: `safe`, `unsafe` or `unknown`: random numbers, runs that differ without a reason, state that
     #: could not be looked into (`unseen`), no padding but that in use that could be tried. Null in
@@ -176,8 +170,7 @@ class FixedShapeRecord(Record, frozen=True, kw_only=True):
     asked: VaryingSizesRecord | None = None
     cudagraph_calls: int | None = None  #: Calls with a CUDA graph, without those of warm-ups.
     cudagraph_padding_fraction: float | None = None  #: Share of padding of their elements, or null.
-    #: As the program had it measured last (`FixedShape.knee`), or null.
-    knee: KneeRecord | None = None
+    knee: KneeRecord | None = None  #: As the program last had it measured (`FixedShape.knee`).
 
 
 class ShapesSection(Record, frozen=True, kw_only=True):

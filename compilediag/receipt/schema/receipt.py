@@ -3,23 +3,21 @@
 The keys are fixed; what stands after "#:" is their meaning, of which docs/reference/receipt.md is
 made; it keeps the id of each.
 Units are in the names. None is null in JSON and means "not measured", never zero.
-
-History
-    1.0  the first version
 """
 
 from typing import Any, Literal
 
-from msgspec import field
-
 from compilediag.receipt.schema.caches import CacheSection, PrecompiledRecord
 from compilediag.receipt.schema.cadence import CadenceSection
-from compilediag.receipt.schema.comparisons import AgainstEagerSection, ColdAndWarmSection
+from compilediag.receipt.schema.comparisons import (
+    AgainstEagerSection,
+    ColdAndWarmSection,
+    RanksSection,
+)
 from compilediag.receipt.schema.compiles import CompileSection, FindingRecord, WitnessSection
 from compilediag.receipt.schema.identity import Completeness, Environment, Header
 from compilediag.receipt.schema.invocations import Invocation, ShapesSection, Throughput
-from compilediag.receipt.schema.ranks import RanksSection
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import EMPTY, Record
 from compilediag.receipt.schema.running import (
     CudagraphSection,
     GoodputSection,
@@ -51,8 +49,7 @@ class Checks(Record, frozen=True, kw_only=True):
     exit_code_zero: bool | None = None  #: The target ended with code 0; null in process.
     steps_present: bool | None = None  #: At least one step was seen.
     losses_finite: bool | None = None  #: Every loss was finite; null when no loss was observed.
-    #: Memory did not end the run; null when another or an unknown reason did.
-    no_oom: bool | None = None
+    no_oom: bool | None = None  #: Memory did not end the run; null: another or unknown reason did.
     #: Nothing was torn, lost, dropped or silent, no hook missing, every process ended in order.
     evidence_complete: bool | None = None
     all_ranks_reported: bool | None = None  #: Every expected rank is present.
@@ -84,8 +81,7 @@ class Receipt(Record, frozen=True, kw_only=True):
     schema_version: str
     min_reader_version: str = MIN_READER_VERSION  #: Oldest version a reader must know.
     receipt_id: str  #: ULID: 26 characters that sort by the time they were made.
-    #: How the run ended: complete, failed (a code other than 0), killed (by a signal), interrupted
-    #: (Ctrl-C), partial (part of it is missing).
+    #: complete, failed (a code not 0), killed (signal), interrupted (Ctrl-C), partial (incomplete).
     status: Status
     #: clean (seen, and nothing found), findings, or blind (nothing was compiled, evidence was lost,
     #: or sources disagree).
@@ -98,16 +94,13 @@ class Receipt(Record, frozen=True, kw_only=True):
     steps: StepsSection | None = None  #: Step times of one rank in seconds, with warm-up, or null.
     #: Spans, disabled functions and hooks on compiled modules by phase; one rank, longest first.
     timings: tuple[Timing, ...] = ()
-    #: Where the host waits for tensor data outside compiled code, by sampled steps, or null.
-    syncs: SyncsSection | None = None
+    syncs: SyncsSection | None = None  #: Where the host waits for tensor data, in sampled steps.
     cadence: CadenceSection | None = None  #: Periodic groups and their cost; null without a probe.
     caches: CacheSection | None = None  #: What torch's compile caches answered; null: no lookup.
     #: Whether compiling pays: compiled and eager runs that took turns (`--against-eager`), or null.
     against_eager: AgainstEagerSection | None = None
-    #: Functions that were loaded with code which another process compiled.
-    precompiled: tuple[PrecompiledRecord, ...] = ()
-    #: What this start still compiles after another one with the same caches, which were empty
-    #: before (`run --cold-and-warm`); null where that was not run.
+    precompiled: tuple[PrecompiledRecord, ...] = ()  #: Functions loaded with others' compiled code.
+    #: What a start with filled caches still compiles (`run --cold-and-warm`), or null.
     cold_and_warm: ColdAndWarmSection | None = None
     goodput: GoodputSection | None = None  #: Wall time of one rank: goodput plus all badput.
     memory: MemorySection | None = None  #: Peaks of memory.
@@ -124,11 +117,9 @@ class Receipt(Record, frozen=True, kw_only=True):
     tracked: tuple[TrackedRecord, ...] = ()
     ablations: tuple[AblationRecord, ...] = ()  #: Reports of ablations; their files are artifacts.
     cost: CostSection | None = None  #: What it cost by the given price table (`--prices`), or null.
-    #: How lines were followed for who changes what is guarded (`run --witness`), or null.
-    witness: WitnessSection | None = None
+    witness: WitnessSection | None = None  #: How lines were followed (`run --witness`), or null.
     checks: Checks  #: Yes or no; null where nothing was observed. No threshold on speed, ever.
     failure: Failure | None = None  #: Why the run did not end well; null when it did.
     overhead: Overhead | None = None  #: What measuring cost.
     artifacts: tuple[Artifact, ...] = ()  #: Files beside the receipt: linked, never inlined.
-    #: Anything else; every reader keeps it untouched.
-    extensions: dict[str, Any] = field(default_factory=dict[str, Any])
+    extensions: dict[str, Any] = EMPTY  #: Anything else; every reader keeps it untouched.

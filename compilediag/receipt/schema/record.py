@@ -16,6 +16,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 Kind = TypeVar("Kind", bound=Record)
 
+EMPTY: Any = msgspec.field(default_factory=dict[Any, Any])  #: Default of a field that is a mapping.
+
 
 def record_from(kind: type[Kind], source: object, /, **fields: Any) -> Kind:
     """A record with `fields`, and for every other field the attribute of that name, where `source`

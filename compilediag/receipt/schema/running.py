@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from msgspec import field
-
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import EMPTY, Record
 
 
 class SyncLineRecord(Record, frozen=True, kw_only=True):
@@ -31,8 +29,7 @@ class SyncsSection(Record, frozen=True, kw_only=True):
     #: are those that would wait if its tensors were on one.
     on_device: bool
     complete: bool  #: No sampled step held more than were counted.
-    #: Reads of one kind on one line, the most frequent first, at most 256.
-    lines: tuple[SyncLineRecord, ...] = ()
+    lines: tuple[SyncLineRecord, ...] = ()  #: Reads of a kind on a line; the most frequent 256.
     #: Seconds in all reads of sampled steps; null: one was not timed or counted to its end.
     seconds: float | None = None
 
@@ -49,8 +46,7 @@ class ByPhase(Record, frozen=True, kw_only=True):
     """Seconds by phase of a step."""
 
     data_wait: float | None = None  #: Waiting for data.
-    #: Outermost calls of compiled callables, and spans of that name, or null.
-    forward: float | None = None
+    forward: float | None = None  #: Outermost calls of compiled callables, and such spans, or null.
     backward: float | None = None  #: Runs of the autograd engine; null where not distinguished.
     optimizer: float | None = None  #: Optimizer.
     spans: float | None = None  #: Named spans.
@@ -60,12 +56,10 @@ class ByPhase(Record, frozen=True, kw_only=True):
 class Phases(ByPhase, frozen=True, kw_only=True):
     """Summed over the steps; `compile_s` is the compiling in each of them."""
 
-    #: Seconds of compiles inside a phase, by phase: a part of it.
-    compile_s: dict[str, float] = field(default_factory=dict[str, float])
+    compile_s: dict[str, float] = EMPTY  #: Seconds of compiles inside a phase: a part of it.
     #: Steps that these are of, if not all: of most brief steps only the ends are noted.
     steps: int | None = None
-    #: Phases that were measured in part, each with what is missing.
-    partial: dict[str, str] = field(default_factory=dict[str, str])
+    partial: dict[str, str] = EMPTY  #: Phases measured in part, and what is missing.
 
 
 class DeviceTiming(Record, frozen=True, kw_only=True):
@@ -157,9 +151,9 @@ class CudagraphSection(Record, frozen=True, kw_only=True):
     replays: int | None = None  #: Replays.
     #: Recordings by reason: `first`, `size`, `static_address`, `graph_output_address`,
     #: `outputs_alive`, `order`, `thread`, `unknown`.
-    recordings_by_reason: dict[str, int] = field(default_factory=dict[str, int])
+    recordings_by_reason: dict[str, int] = EMPTY
     #: Warnings of torch that a graph was left out, by reason; it warns of most once, of some never.
-    skips_by_reason: dict[str, int] = field(default_factory=dict[str, int])
+    skips_by_reason: dict[str, int] = EMPTY
     #: Distinct sizes of the inputs that were recorded, of those that each replay copies: not of
     #: parameters, nor of tensors marked static, as those of a `FixedShape` are.
     distinct_shapes: int | None = None
@@ -223,8 +217,7 @@ class DeviceRecord(Record, frozen=True, kw_only=True):
     num_device_alloc: int | None = None  #: Calls of cudaMalloc.
     num_device_free: int | None = None  #: Calls of cudaFree.
     num_sync_all_streams: int | None = None  #: Times the allocator waited for all streams.
-    #: The counter and pool that grew most in steady state; null: none grew.
-    largest_growing_bucket: GrowingBucket | None = None
+    largest_growing_bucket: GrowingBucket | None = None  #: What grew most in steady state.
     hint: str | None = None  #: What to look at on this device.
 
 
@@ -232,7 +225,6 @@ class MemorySection(Record, frozen=True, kw_only=True):
     """Peaks of memory."""
 
     host_peak_bytes: int | None = None  #: Largest resident size of any process.
-    #: Per CUDA device that the lead process used; empty without one, null when not read.
-    devices: tuple[DeviceRecord, ...] | None = None
+    devices: tuple[DeviceRecord, ...] | None = None  #: Those the lead used; null when unread.
     allocator: Allocator = Allocator()  #: The counters of the device that was fullest.
     hint: str | None = None  #: What to look at.

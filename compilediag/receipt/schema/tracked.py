@@ -3,9 +3,7 @@ producer-consumer loops, windows of torch.profiler; and what the run cost."""
 
 from typing import Any
 
-from msgspec import field
-
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import EMPTY, Record
 
 
 class MetricRecord(Record, frozen=True, kw_only=True):
@@ -26,8 +24,7 @@ class TrackedRecord(Record, frozen=True, kw_only=True):
     """One run of an evaluation lane: `name` and `config` are the lane."""
 
     name: str  #: Name of the lane.
-    #: Its configuration, as the program gave it, redacted.
-    config: dict[str, Any] = field(default_factory=dict[str, Any])
+    config: dict[str, Any] = EMPTY  #: Its configuration, as the program gave it, redacted.
     state: str  #: finished, failed (an exception ended it), or running (the process ended first).
     steps: int  #: Steps that were recorded.
     first_step: int | None = None  #: Number of the first.
@@ -38,10 +35,8 @@ class TrackedRecord(Record, frozen=True, kw_only=True):
     peak_bytes: int | None = None  #: Most host memory of the process by the end of the run.
     peak_at_start_bytes: int | None = None  #: The same at its start; equal: not raised by it.
     peak_source: str | None = None  #: Where it is from: VmHWM (of /proc) or getrusage.
-    #: Sums of what the program counted, such as tokens.
-    totals: dict[str, float | None] = field(default_factory=dict[str, float | None])
-    #: The same by second of `steps_s`, without those of the warm-up.
-    per_s: dict[str, float | None] = field(default_factory=dict[str, float | None])
+    totals: dict[str, float | None] = EMPTY  #: Sums of what the program counted, such as tokens.
+    per_s: dict[str, float | None] = EMPTY  #: The same by second of `steps_s`, without warm-up.
     metrics: tuple[MetricRecord, ...] = ()  #: What steps gave; `step_s`: from one to the next.
     left_out: int = 0  #: Names of metrics and counts beyond the 256 that are kept.
 
@@ -86,8 +81,7 @@ class PipelineRecord(Record, frozen=True, kw_only=True):
     #: Waiting after the first training step, as a share of that waiting and training.
     wait_share: float | None = None
     pool: PoolSizes | None = None  #: Sizes of the pool of samples; null when none was reported.
-    #: `inference`, `training`, `dispatch` (samples are late though inference is fast enough),
-    #: `balanced`; null when it could not be determined.
+    #: `inference`, `training`, `dispatch` (samples late, inference fast), `balanced`, or null.
     bottleneck: str | None = None
 
 

@@ -387,7 +387,8 @@ def logging_changes(case: Case) -> Iterator[Change]:
 
 def _functions(option: str, dotted: str, shown: str, risk: str) -> Change:
     line = f"{DYNAMO}.{option} = {{{shown}}}"
-    return Change("configuration", line, risk, settings=(SettingChange(DYNAMO, option, (dotted,)),))
+    settings, silences = (SettingChange(DYNAMO, option, (dotted,)),), option == IGNORED_LOGGERS
+    return Change("configuration", line, risk, settings=settings, silences=silences)
 
 
 def message_writer(finding: FindingRecord) -> str | None:

@@ -19,6 +19,7 @@ from packaging.version import InvalidVersion, Version
 
 from compilediag.readers.journal import ProcessJournal, read_run
 from compilediag.readers.lines import unix_s
+from compilediag.readers.storage import names_in
 from compilediag.readers.torch_logs import read_text_log
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.identity import Provenance
@@ -29,7 +30,6 @@ from compilediag.runs.run_directory import (
     MAX_TEXT_LOG_BYTES,
     attach_faults,
     bytes_written,
-    dropped_markers,
     joined_logs,
     run_artifacts,
     tail,
@@ -39,16 +39,8 @@ from compilediag.runs.supervised.child import ExitInfo, SupervisedRun, Telemetry
 from compilediag.runs.supervised.target import Target
 from compilediag.runs.tools.tlparse import clean_traces, link_reports, traces_in
 from compilediag.timeline.timeline import TextLog, Timeline, fold
+from compilediag_harness import wire
 from compilediag_harness.collectors.logs import FAULT
-from compilediag_harness.wire import (
-    ATTACH,
-    Event,
-    EvidenceLost,
-    FaultOccurred,
-    ProcessEnded,
-    ProcessStarted,
-    TorchSeen,
-)
 
 ENVIRONMENT_PREFIXES = (
     "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_", "CUDA_", "NCCL_", "OMP_",
@@ -73,18 +65,18 @@ def assemble(
     journals = read_run(run.run_dir)
     logs = text_logs(run.run_dir)
     seen = [event for journal in journals for event in journal.events]
-    versions = [event.torch for event in seen if isinstance(event, TorchSeen)]
+    versions = [event.torch for event in seen if isinstance(event, wire.TorchSeen)]
     notes = notes_on_attachment(run.target, journals, versions, attach_faults(run.run_dir))
     # Processes that take the secrets out of torch's trace themselves, if none failed to.
-    ends = (ProcessStarted, ProcessEnded)  # all that a process without torch writes
+    ends = (wire.ProcessStarted, wire.ProcessEnded)  # all that a process without torch writes
     redacting = sum(any(not isinstance(item, ends) for item in one.events) for one in journals)
-    if any(isinstance(event, FaultOccurred) and event.where == FAULT for event in seen):
+    if any(isinstance(event, wire.FaultOccurred) and event.where == FAULT for event in seen):
         redacting = 0
     notes += clean_traces(run.run_dir, redacting, run.secrets)
-    events: list[Sequence[Event]] = [journal.events for journal in journals]
+    events: list[Sequence[wire.Event]] = [journal.events for journal in journals]
     if not journals:
         # No process was attached: an event, so that every view shows why the verdict is blind.
-        events = [(EvidenceLost(0.0, 0, ATTACH, notes[-1]),)]
+        events = [(wire.EvidenceLost(0.0, 0, wire.ATTACH, notes[-1]),)]
 
     stage("putting the events in order")
     roots = [run.folder]
@@ -118,7 +110,8 @@ def _metadata(
     run: SupervisedRun, ended: ExitInfo, journals: Sequence[ProcessJournal], logs: Sequence[str]
 ) -> RunMetadata:
     journal = journal_facts(journals)
-    dropped = dropped_markers(run.run_dir)
+    # A marker for each process that dropped records.
+    dropped = sum(name.endswith(".dropped") for name in names_in(run.run_dir))
     if dropped and "gap" not in journal.records_lost:
         journal = replace(journal, records_lost={**journal.records_lost, "dropped": dropped})
     status = exit_status_of(
@@ -237,7 +230,7 @@ def _first_failure(
     failures: list[tuple[bool, float, str]] = []
     for journal in journals:
         started, last = journal.started, journal.events[-1] if journal.events else None
-        if isinstance(last, ProcessEnded) and last.failure and started:
+        if isinstance(last, wire.ProcessEnded) and last.failure and started:
             of_other = target.kind == "program" or started.pid != ended.pid
             # A fork continues its parent's clock: its journal does not begin at 0.
             began_at = unix_s(started.started_utc) or float("inf")

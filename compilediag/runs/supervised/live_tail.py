@@ -28,7 +28,6 @@ from compilediag_harness.wire import Event, StepEvent
 NAMED = frozenset({"CD152", "CD190"})
 """Their titles say what they are."""
 
-
 PERIOD_S = 0.25
 STOP_TIMEOUT_S = 1.0
 MAX_FILES = 64

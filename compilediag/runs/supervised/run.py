@@ -38,9 +38,8 @@ from compilediag.runs.supervised.child import (
 from compilediag.runs.supervised.depyf import decompile
 from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, drawn
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.repeat import limited
 from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
-from compilediag.runs.supervised.target import parse_target
+from compilediag.runs.supervised.target import limited, parse_target
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan
 
@@ -353,7 +352,8 @@ def _only_cold(program: Program, cold: Outcome) -> Outcome:
 def _compared(
     program: Program, cold: Outcome, warm: Outcome, cache_folder: str, *, emptied: bool
 ) -> Outcome:
-    from compilediag.compare.cold_and_warm import conclude, not_concluded, with_starts
+    from compilediag.compare.cold_and_warm import changing_keys, conclude, not_concluded
+    from compilediag.receipt.assemble import amended
 
     if warm.receipt is None or warm.timeline is None or cold.timeline is None:
         return warm
@@ -372,7 +372,13 @@ def _compared(
         found = found._replace(section=msgspec.structs.replace(found.section, notes=notes))
     code = warm.exit_code or (EXIT_USAGE if found.section.verdict == "not_concluded" else EXIT_OK)
     try:
-        receipt = with_starts(warm.receipt, warm.timeline, found, program.secrets)
+        receipt = amended(
+            warm.receipt,
+            warm.timeline,
+            changing_keys(warm.timeline, found),
+            program.secrets,
+            cold_and_warm=found.section,
+        )
     except Exception as error:
         return replace(warm, exit_code=code or EXIT_INTERNAL, notes=(fault_note(error),))
     latest = program.options.output is None and not warm.moved

@@ -43,17 +43,15 @@ def measure(
     Raises:
         UsageError: a command failed; the message has its exit code and the end of its output.
     """
-    left: list[CommandRun] = []
-    right: list[CommandRun] = []
+    pairs: list[tuple[CommandRun, CommandRun]] = []
     for index in range(rounds + 1):
         samples = (partial(_sample, name, line, index) for name, line in (("A", a), ("B", b)))
-        first, second = in_turns(index, *samples)
+        pair = in_turns(index, *samples)
         if index:
-            left.append(first)
-            right.append(second)
+            pairs.append(pair)
             if progress is not None:
-                progress(index, first, second)
-    return left, right
+                progress(index, *pair)
+    return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 def _sample(name: str, line: str, index: int) -> CommandRun:

@@ -107,10 +107,6 @@ class Campaign(Trials):
             if all(x.passed for x in certificate.points if x.name in ("applied", "answers"))
         ]
 
-    def keep(self, finding: str, change: Change, found: Certificate, last: Trial) -> None:
-        """Writes down what a change did for a finding."""
-        self.tried.setdefault(finding, {})[change] = found, last.output
-
     def edited_files(self, changes: Iterable[Change]) -> tuple[SourceChange, ...]:
         """The files of the program as the changes edit them.
 
@@ -260,7 +256,7 @@ def _run(campaign: Campaign, given: Trial | None) -> None:
         changes = [located(change, functions) for change in candidates[finding.id].possible]
         if campaign.edits_first:
             # But for other sizes, which come when nothing makes those of the program do.
-            changes.sort(key=lambda change: (change.pads is not None, not change.edits))
+            changes.sort(key=lambda change: (bool(change.pads), not change.edits))
         try_each(campaign, finding.id, changes)
     try_on_top(campaign)
     confirm(campaign)
@@ -350,7 +346,7 @@ def _prove(campaign: Campaign, runs: Sequence[Trial], changes: Sequence[Change])
     for finding, (certificate, last) in found.items():
         if holds or not every:
             change = campaign.chosen[finding][0]
-            campaign.keep(finding, change, certificate, last)
+            campaign.tried.setdefault(finding, {})[change] = certificate, last.output
             if certificate.holds and certificate.runs > 1:
                 campaign.proved[finding] = change
     return holds
@@ -408,11 +404,8 @@ def _judge_open(campaign: Campaign, changes: tuple[Change, ...]) -> bool:
         return False
     if campaign.refusal([trial], changes) is not None:
         return False
-    held: dict[str, Certificate] = {}
-    for finding in campaign.open_findings():
-        certificate = campaign.judged(finding, [trial], changes)
-        if certificate.holds:
-            held[finding] = certificate
+    judged = {x: campaign.judged(x, [trial], changes) for x in campaign.open_findings()}
+    held = {finding: found for finding, found in judged.items() if found.holds}
     own = {
         each: [item for item in added if item in campaign.worth_another_run(each)] for each in held
     }
@@ -422,7 +415,7 @@ def _judge_open(campaign: Campaign, changes: tuple[Change, ...]) -> bool:
     for finding, certificate in held.items():
         change = (*own[finding], *added, *changes)[0]
         campaign.chosen[finding] = (change, *(each for each in changes if each != change))
-        campaign.keep(finding, change, certificate, trial)
+        campaign.tried.setdefault(finding, {})[change] = certificate, trial.output
     return bool(held)
 
 
@@ -446,7 +439,7 @@ def try_each(campaign: Campaign, finding: str, candidates: Sequence[Change]) -> 
             trial = campaign.trial_of(change.line, (change,))
             certificate = campaign.judged(finding, [trial], (change,))
         if tried in candidates or certificate.holds:
-            campaign.keep(finding, change, certificate, trial)
+            campaign.tried.setdefault(finding, {})[change] = certificate, trial.output
         if certificate.holds:
             campaign.chosen[finding] = (change,)
             return

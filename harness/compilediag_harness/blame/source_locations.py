@@ -12,7 +12,8 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from compilediag_harness.wire import Location, clip, is_generated, resumed_function
+from compilediag_harness.base.generated_files import is_generated
+from compilediag_harness.wire import Location, clip, resumed_function
 
 # Behind shape conditions without a line of the user's the place stands in brackets.
 _COMMENT = re.compile(

@@ -8,7 +8,6 @@ none is open, nothing is logged. What goes wrong is counted in a file of our own
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 from compilediag_harness.base import atomic_write
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.redaction import in_process
+from compilediag_harness.torch_internals.torch_names import call_beside
 
 METRICS_FILE = "telemetry.json"
 MAX_BYTES = 65_536
@@ -56,8 +56,11 @@ class Experiments:
         self._imports.on_import(WRITER, self._writer_imported)
 
     def _writer_imported(self, module: Any) -> None:
-        _remember_instances(module.SummaryWriter, self._writers)
+        call_beside(module.SummaryWriter, "__init__", after=self._writer_made)
         self._begin("tensorboard", self._log_tensorboard)
+
+    def _writer_made(self, _made: None, writer: Any, *_args: Any, **_kwargs: Any) -> None:
+        self._writers.append(weakref.ref(writer))
 
     def _begin(self, name: str, log: Log) -> None:
         self._logs[name] = log
@@ -81,13 +84,17 @@ class Experiments:
         """Logs what is new, unless the last logging is younger than the period."""
         if self._logged_at is not None and now - self._logged_at < self._period_s:
             return
-        found = self._read()
-        if found is None:
+        try:
+            with open(os.path.join(self._run_dir, METRICS_FILE), "rb") as file:
+                record = json.loads(file.read(MAX_BYTES))
+        except (OSError, ValueError):
             return
-        metrics, step = found
+        if record["at_unix"] <= self._newest:
+            return
+        self._newest = record["at_unix"]
         for name, log in list(self._logs.items()):
             try:
-                self._counts_of(name)["told"] += log(metrics, step)
+                self._counts_of(name)["told"] += log(record["figures"], record["step"])
             except Exception as error:
                 self._failed(name, error)
         self._logged_at = now
@@ -100,18 +107,6 @@ class Experiments:
         counts = self._counts_of(name)
         counts["failed"] += 1
         counts["problem"] = in_process.text(f"{type(error).__name__}: {error}")[:300]
-
-    def _read(self) -> tuple[Metrics, int | None] | None:
-        """The metrics and their step, where they are newer than the last."""
-        try:
-            with open(os.path.join(self._run_dir, METRICS_FILE), "rb") as file:
-                record = json.loads(file.read(MAX_BYTES))
-        except (OSError, ValueError):
-            return None
-        if record["at_unix"] <= self._newest:
-            return None
-        self._newest = record["at_unix"]
-        return record["figures"], record["step"]
 
     def _write_counts(self) -> None:
         path = os.path.join(self._run_dir, f"experiments-{os.getpid()}.json")
@@ -128,18 +123,6 @@ class Experiments:
                     file_writer.add_summary(summary.scalar(name, value), step)
                 return True
         return False
-
-
-def _remember_instances(cls: Any, known: list[weakref.ref[Any]]) -> None:
-    """Adds each instance that is made from now on."""
-    made = cls.__init__
-
-    @functools.wraps(made)
-    def remember(self: Any, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
-        known.append(weakref.ref(self))
-
-    cls.__init__ = remember
 
 
 def _log_wandb(metrics: Metrics, step: int | None) -> bool:

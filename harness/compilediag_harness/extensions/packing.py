@@ -48,7 +48,10 @@ def packing_at(code: types.CodeType, line: int) -> Packing | None:
     target, value = store
     name = dotted(target.value)
     filled = _last_filling(code, name, line) if name is not None else None
-    if name is None or filled is None or _adds_up(code, name):
+    # `name[...] += value` needs what it was filled with.
+    added_to = [node.target for node in statements(code) if isinstance(node, ast.AugAssign)]
+    subscripts = [target for target in added_to if isinstance(target, ast.Subscript)]
+    if name is None or filled is None or name in [dotted(each.value) for each in subscripts]:
         return None
     fill, fill_line = filled
     if code.co_name == "<module>" and loop_around(code, fill_line) is None:
@@ -73,7 +76,10 @@ def _store_at(code: types.CodeType, line: int) -> tuple[ast.Subscript, str | Non
 def _last_filling(code: types.CodeType, name: str, before: int) -> tuple[str, int] | None:
     """How and where the buffer is filled, when that is the last thing that happens to its name."""
     found: tuple[str, int] | None = None
-    conditional = _conditional_lines(code, before)
+    tree, conditional = tree_of(code), set[int]()  # lines of branches that the store is not in
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, _BRANCHES) and not node.lineno <= before <= (node.end_lineno or 0):
+            conditional.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     for node in statements(code):
         if not isinstance(node, ast.stmt) or node.lineno >= before:
             continue
@@ -105,26 +111,6 @@ def _filling_call(value: ast.expr | None) -> str:
             return str(word)
         value = called.value if isinstance(called, ast.Attribute) and word in _MOVING else None
     return ""
-
-
-def _adds_up(code: types.CodeType, name: str) -> bool:
-    """`name[...] += value`: it needs what it was filled with."""
-    return any(
-        isinstance(node, ast.AugAssign)
-        and isinstance(node.target, ast.Subscript)
-        and dotted(node.target.value) == name
-        for node in statements(code)
-    )
-
-
-def _conditional_lines(code: types.CodeType, store: int) -> frozenset[int]:
-    """Lines of branches that the store is not in itself."""
-    tree = tree_of(code)
-    lines: set[int] = set()
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, _BRANCHES) and not node.lineno <= store <= (node.end_lineno or 0):
-            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return frozenset(lines)
 
 
 # --- how much is written -------------------------------------------------------------------------
@@ -250,7 +236,6 @@ class PackingSample:
         return buffer
 
     def ended(self, buffer: BufferFill, seconds: float | None) -> None:
-        """The write has ended."""
         known = buffer.seconds is not None and seconds is not None
         buffer.seconds = (buffer.seconds or 0.0) + (seconds or 0.0) if known else None
 

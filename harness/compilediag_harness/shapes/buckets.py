@@ -259,22 +259,19 @@ def _split(counts: Mapping[int, int], top: int) -> dict[int, int]:
     return seen
 
 
-def _price(cost: Cost | None, size: int) -> float:
-    if cost is None:
-        return size
-    price = cost(size) if callable(cost) else cost.get(size, math.nan)
-    if not price >= 0.0 or math.isinf(price):
-        raise BucketsImpossible(f"the cost of size {size} is {price}: it must be a number >= 0")
-    return price
-
-
 def _cheapest_not_smaller(candidates: Sequence[int], cost: Cost | None) -> list[tuple[float, int]]:
     """For each candidate the least cost of one that is not smaller, with that one: the smallest
     of those that cost the same."""
     cheapest: list[tuple[float, int]] = []
     best = (math.inf, 0)
     for size in reversed(candidates):
-        best = min(best, (_price(cost, size), size))
+        if cost is None:
+            price: float = size
+        else:
+            price = cost(size) if callable(cost) else cost.get(size, math.nan)
+        if not price >= 0.0 or math.isinf(price):
+            raise BucketsImpossible(f"the cost of size {size} is {price}: it must be a number >= 0")
+        best = min(best, (price, size))
         cheapest.append(best)
     return cheapest[::-1]
 

@@ -98,7 +98,6 @@ class _Rows:
         self.count = count
 
     def whole(self) -> list[Any]:
-        """The leaves of all rows."""
         if self._all is None:
             return self.leaves
         self._store()
@@ -147,8 +146,13 @@ def run_until_done(
             finished = _flags(calls.torch, done(now), rows.count)
         sizes.append(_computed(calls, call, rows.count))
         active.append(count.bound)
-        before = rows.leaves
-        rows.leaves = _stepped(calls, now, state)
+        after: list[Any] = []
+        if flatten(calls.run((now,), {}), after) != flatten(state, []):
+            raise ShapeUnusable(
+                "the callable gives back another structure than it takes: a step takes the state "
+                "as its one argument and returns the next state, with the same members"
+            )
+        before, rows.leaves = rows.leaves, after
         rows.hold(before, finished)
     whole = rebuilt(state, iter(rows.whole()))
     calls.emit(
@@ -174,13 +178,3 @@ def _flags(torch: Any, done: Any, rows: int) -> Any:
         return done
     result = f"{done.dtype} {list(done.shape)}" if is_tensor else repr(done)
     raise ShapeUnusable(f"done must give one bool a row, [{rows}], not {result}")
-
-
-def _stepped(calls: PaddedCalls, now: Any, like: Any) -> list[Any]:
-    leaves: list[Any] = []
-    if flatten(calls.run((now,), {}), leaves) != flatten(like, []):
-        raise ShapeUnusable(
-            "the callable gives back another structure than it takes: a step takes the state as "
-            "its one argument and returns the next state, with the same members"
-        )
-    return leaves

@@ -54,6 +54,29 @@ def row_dim_of(dims: AxisDims) -> int | None:
     return next((dim for axis, dim in dims if axis == 0), None)
 
 
+def cut(tensor: Any, dims: AxisDims, sizes: Sizes) -> Any:
+    """The part of a tensor that has these sizes, from the beginning."""
+    for axis, dim in dims:
+        tensor = tensor.narrow(dim, 0, sizes[axis])
+    return tensor
+
+
+def shape_at(tensor: Any, dims: AxisDims, sizes: Sizes) -> tuple[int, ...]:
+    """The shape that a tensor has at these sizes."""
+    shape = list(tensor.shape)
+    for axis, dim in dims:
+        shape[dim] = sizes[axis]
+    return tuple(shape)
+
+
+def again(torch: Any, rows: Any, lengths: Mapping[int, int]) -> Any:
+    """Rows again and again up to a length by dimension: valid where made-up ones may not be."""
+    for dim, length in lengths.items():
+        order = torch.arange(length, device=rows.device) % rows.shape[dim]
+        rows = rows.index_select(dim, order)
+    return rows
+
+
 def closest(paths: Iterable[str], path: str) -> str | None:
     """The longest of `paths` that `path` is, or is below."""
     fitting = [item for item in paths if path == item or path.startswith(f"{item}.")]
@@ -65,19 +88,16 @@ def read_dims(given: Any, what: str = "dims") -> Dims:
     how = f'{what}={{"obs": 0}} or {what}={{"tokens": {{"B": 0, "T": 1}}}}'
     if not isinstance(given, Mapping) or not given:
         raise ShapeUnusable(f"{what} must name at least one argument and its dimension: {how}")
-    items = cast(Mapping[Any, Any], given).items()
-    paths = {str(path): _named(str(path), dims, how) for path, dims in items}
+    paths: dict[str, dict[str, int]] = {}
+    for path, dims in cast(Mapping[Any, Any], given).items():
+        named = cast(Mapping[Any, Any], dims if isinstance(dims, Mapping) else {ROWS: dims})
+        numbers = [isinstance(dim, int) and not isinstance(dim, bool) for dim in named.values()]
+        if not numbers or not all(numbers):
+            raise ShapeUnusable(
+                f"the dimension of {str(path)!r} must be given as in {how}, not as {dims!r}"
+            )
+        paths[str(path)] = {str(axis): int(dim) for axis, dim in named.items()}
     return Dims(tuple(dict.fromkeys(axis for dims in paths.values() for axis in dims)), paths)
-
-
-def _named(path: str, dims: Any, how: str) -> dict[str, int]:
-    if isinstance(dims, int) and not isinstance(dims, bool):
-        return {ROWS: dims}
-    if isinstance(dims, Mapping) and dims:
-        named = cast(Mapping[Any, Any], dims)
-        if all(isinstance(item, int) and not isinstance(item, bool) for item in named.values()):
-            return {str(axis): int(dim) for axis, dim in named.items()}
-    raise ShapeUnusable(f"the dimension of {path!r} must be given as in {how}, not as {dims!r}")
 
 
 def dims_of_leaves(

@@ -21,18 +21,15 @@ from compilediag_harness.shapes.padding import REPEAT, Pad, read_pad
 from compilediag_harness.shapes.padding_check import check_padding
 from compilediag_harness.shapes.padding_report import PaddingReport
 from compilediag_harness.shapes.settings import FixedShapeSettings, read_buckets
-from compilediag_harness.shapes.shape_log import DeclaredFixedShape
 from compilediag_harness.shapes.warming import Knee, knee_of, warm
 from compilediag_harness.torch_internals import dynamo_skip, torch_api
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import FixedShapeUsed, Location
 
 _numbers = itertools.count()
 
-_FLUENT = frozenset(
-    (
-        *("apply", "bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "requires_grad_"),
-        *("share_memory", "to", "to_empty", "train", "type", "xpu"),
-    )
+_FLUENT = (
+    *("apply", "bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "requires_grad_"),
+    *("share_memory", "to", "to_empty", "train", "type", "xpu"),
 )
 """Methods of modules that return the module: here they return the FixedShape."""
 
@@ -83,14 +80,13 @@ class FixedShape:
         clone: bool | None = None,
         seed_per_chunk: int | None = None,
     ) -> None:
-
         if not callable(fn):
             raise ShapeUnusable(f"FixedShape wraps a callable, not a {type(fn).__name__}")
         if overflow not in ("chunk", "error"):
             raise ShapeUnusable(f'overflow must be "chunk" or "error", not {overflow!r}')
         named = read_dims(dims)
         sizes = read_buckets(buckets, named.axes)
-        settings = FixedShapeSettings(
+        self._settings = FixedShapeSettings(
             function=fn,
             dims=named,
             out_dims=None if out_dims is None else read_dims(out_dims, "out_dims"),
@@ -104,7 +100,6 @@ class FixedShape:
         )
         dynamo_skip.bind_if_imported()
         self._max_graphs = max_graphs
-        self._settings = settings
         self._counts: Counter[int] = Counter()
         self._report: PaddingReport | None = None
         self._calls: PaddedCalls | None = None
@@ -235,15 +230,17 @@ class FixedShape:
             )
         import torch
 
-        of = DeclaredFixedShape(
+        settings = replace(self._settings, buckets=sizes)
+        of = FixedShapeUsed(
+            0.0,
             next(_numbers),
-            _location(torch, self._settings.function),
-            self._settings.dims.axes,
-            sizes,
-            priced or self._settings.cost is not None,
-            self._settings.dims.by_axis(),
+            _location(torch, settings.function),
+            settings.dims.axes,
+            *(sizes, (), (), ()),
+            priced=priced or settings.cost is not None,
+            dims=settings.dims.by_axis(),
         )
-        self._calls = PaddedCalls(torch, replace(self._settings, buckets=sizes), of)
+        self._calls = PaddedCalls(torch, settings, of)
 
     def _ready(self) -> PaddedCalls:
         if self._calls is None:

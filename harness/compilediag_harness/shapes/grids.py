@@ -7,7 +7,7 @@ is no proof of the best grid, so several starts are tried. Pure, standard librar
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compilediag_harness.shapes.buckets import BucketsImpossible, plan_buckets
@@ -54,10 +54,10 @@ def plan_grid(counts: Mapping[Pair, int], k: int, *, multiples: Pair = (1, 1)) -
         raise BucketsImpossible(
             "a grid needs at least one cell and one pair of sizes that was seen"
         )
+    # Numbers of buckets of the two axes; where one may have more, fewer are not tried.
+    shapes = [(one, k // one) for one in range(1, k + 1) if k // (k // one) == one]
     plans = [
-        _settled(seen, shape, multiples, begin_with)
-        for shape in _shapes(k)
-        for begin_with in (0, 1)
+        _settled(seen, shape, multiples, begin_with) for shape in shapes for begin_with in (0, 1)
     ]
     return min(plans, key=lambda item: (item.run_elements, item.graphs))
 
@@ -80,14 +80,6 @@ def evaluate_grid(
         elements += one * other * count
         run_elements += cell[0] * cell[1] * count
     return GridPlan(tuple(first), tuple(second), len(cells), elements, run_elements)
-
-
-def _shapes(k: int) -> Iterator[Pair]:
-    """Numbers of buckets of the two axes; where one axis may have more, fewer are not tried."""
-    for one in range(1, k + 1):
-        other = k // one
-        if k // other == one:
-            yield one, other
 
 
 def _settled(seen: Mapping[Pair, int], shape: Pair, multiples: Pair, begin_with: int) -> GridPlan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +20,8 @@ from compilediag_harness.shapes.dims import (
     dims_of_leaves,
     row_dim_of,
 )
-from compilediag_harness.shapes.trees import Structure, is_plain, paths_of
+from compilediag_harness.shapes.padding import Pad, pad_of_leaf
+from compilediag_harness.shapes.trees import Structure, class_of, is_plain, paths_of
 from compilediag_harness.torch_internals import torch_api
 
 MAX_SHAPES = 4096
@@ -39,6 +40,7 @@ class PaddedLeaf:
     dims: AxisDims
     row_dim: int | None
     """Along which a large batch is split; None for a leaf without rows."""
+    pad: Pad
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ def parameters_of(function: Callable[..., Any], module: type) -> tuple[str, ...]
 
 def layout_of(
     dims: Dims,
+    pads: Mapping[str, Pad],
     structure: tuple[Structure, Structure],
     leaves: Sequence[Any],
     parameters: Sequence[str],
@@ -100,7 +103,7 @@ def layout_of(
         paths.extend(paths_of(child, name))
     paths.extend(paths_of(kwargs))
     padded = tuple(
-        PaddedLeaf(index, paths[index], its, row_dim_of(its))
+        PaddedLeaf(index, paths[index], its, row_dim_of(its), pad_of_leaf(pads, paths[index]))
         for index, its in enumerate(dims_of_leaves(dims, paths, leaves, tensor))
         if its
     )
@@ -139,9 +142,19 @@ class _TensorFact(NamedTuple):
     dtype: Any
     device: Any
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         shape = ", ".join("*" if size == -1 else str(size) for size in self.shape)
         return f"a tensor [{shape}] of {self.dtype} on {self.device}"
+
+
+_OTHER_SHAPE = (
+    "torch compiles that again; name a dimension that varies in dims, convert the rest before the "
+    "call"
+)
+_OTHER_VALUE = (
+    "torch compiles every value again; pass a tensor, or wrap the callable once for each value "
+    "(functools.partial)"
+)
 
 
 def check_facts(first: dict[str, Any], layout: Layout, leaves: Sequence[Any], tensor: type) -> None:
@@ -161,35 +174,19 @@ def check_facts(first: dict[str, Any], layout: Layout, leaves: Sequence[Any], te
         if seen in matched:
             continue  # the usual case: nothing is built to be compared
         padded = {dim for each in layout.padded if each.index == index for _, dim in each.dims}
-        now = _fact(leaf, tensor, padded)
+        if is_tensor:
+            shape = tuple(-1 if dim in padded else int(n) for dim, n in enumerate(leaf.shape))
+            now: Any = _TensorFact(shape, leaf.dtype, leaf.device)
+        else:
+            now = leaf if isinstance(leaf, _CONSTANTS) else class_of(leaf)
         before = first.setdefault(layout.paths[index], now)
         # True == 1, but torch compiles for one of them; and NaN is as it was.
         same = before == now or (before != before and now != now)  # noqa: PLR0124
         if not same or type(before) is not type(now):
-            raise _changed(layout.paths[index], before, now)
+            is_shape = isinstance(before, _TensorFact) and isinstance(now, _TensorFact)
+            raise ShapeUnusable(
+                f"argument {layout.paths[index]!r} was {before!r} and is now {now!r}: "
+                + (_OTHER_SHAPE if is_shape else _OTHER_VALUE)
+            )
         if is_tensor and len(matched) < MAX_SHAPES:
             matched.add(seen)
-
-
-def _fact(leaf: Any, tensor: type, padded: set[int]) -> Any:
-    if isinstance(leaf, tensor):
-        value: Any = leaf
-        shape = tuple(-1 if dim in padded else int(size) for dim, size in enumerate(value.shape))
-        return _TensorFact(shape, value.dtype, value.device)
-    kind: Any = type(leaf)  # pyright: ignore[reportUnknownVariableType]
-    return leaf if isinstance(leaf, _CONSTANTS) else kind
-
-
-def _changed(path: str, before: Any, now: Any) -> ShapeUnusable:
-    first, second = (str(it) if isinstance(it, _TensorFact) else repr(it) for it in (before, now))
-    if isinstance(before, _TensorFact) and isinstance(now, _TensorFact):
-        advice = (
-            "torch compiles that again; name a dimension that varies in dims, convert the rest "
-            "before the call"
-        )
-    else:
-        advice = (
-            "torch compiles every value again; pass a tensor, or wrap the callable once for each "
-            "value (functools.partial)"
-        )
-    return ShapeUnusable(f"argument {path!r} was {first} and is now {second}: {advice}")

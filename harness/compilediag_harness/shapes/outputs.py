@@ -18,7 +18,9 @@ from compilediag_harness.shapes.dims import (
     ShapeUnusable,
     Sizes,
     closest,
+    cut,
     row_dim_of,
+    shape_at,
 )
 from compilediag_harness.shapes.reachable import tensors_in
 from compilediag_harness.shapes.trees import (
@@ -60,7 +62,7 @@ class Outputs:
         if shapes is None:
             # Of each leaf at these sizes; None for one that is no tensor.
             shapes = [
-                None if empty is None else _shape(empty, dims, bucket)
+                None if empty is None else shape_at(empty, dims, bucket)
                 for empty, dims in zip(self.empty, self.dims, strict=True)
             ]
             if len(self._shapes) < MAX_BUCKETS:
@@ -78,10 +80,7 @@ class Outputs:
                     f"{list(shape)} as at other sizes or with other values: padding cannot be cut "
                     "off; return one entry a row"
                 )
-            kept = leaf
-            for axis, dim in self.dims[index]:
-                if sizes[axis] != bucket[axis]:
-                    kept = kept.narrow(dim, 0, sizes[axis])
+            kept = leaf if sizes == bucket else cut(leaf, self.dims[index], sizes)
             leaves[index] = kept.clone() if must_copy(leaf) else kept
         return leaves
 
@@ -114,16 +113,9 @@ class Outputs:
                     f"{_name(self.paths[index])} has no rows, so an empty batch has no value for "
                     "it: skip empty batches"
                 )
-            empty = leaf.new_empty(_shape(leaf, dims, sizes))
+            empty = leaf.new_empty(shape_at(leaf, dims, sizes))
             leaves[index] = empty.requires_grad_() if grad and leaf.requires_grad else empty
         return rebuilt(self.template, iter(leaves))
-
-
-def _shape(leaf: Any, dims: AxisDims, sizes: Sizes) -> tuple[int, ...]:
-    shape = list(leaf.shape)
-    for axis, dim in dims:
-        shape[dim] = sizes[axis]
-    return tuple(shape)
 
 
 def infer_outputs(

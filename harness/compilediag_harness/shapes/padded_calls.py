@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from compilediag_harness.shapes import shape_log
-from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable, Sizes
+from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable, Sizes, cut
 from compilediag_harness.shapes.layouts import (
     FlatCall,
     Layout,
@@ -19,12 +19,12 @@ from compilediag_harness.shapes.layouts import (
     sizes_of,
 )
 from compilediag_harness.shapes.outputs import Outputs, given_outputs, infer_outputs
-from compilediag_harness.shapes.padding import Buffer, pad_of_leaf, padded
+from compilediag_harness.shapes.padding import Buffer, padded
 from compilediag_harness.shapes.settings import FixedShapeSettings, Part, Planner
 from compilediag_harness.shapes.side_effects import restored_eager, restored_states
 from compilediag_harness.shapes.trees import Structure, flatten, rebuilt
 from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_cudagraphs
-from compilediag_harness.wire import Event, FixedShapeCompiled
+from compilediag_harness.wire import Event, FixedShapeCompiled, FixedShapeUsed
 
 _begun: dict[int, list[str]] = {}
 """What began, by thread, in order."""
@@ -51,9 +51,7 @@ class _Buffers(threading.local):
 class PaddedCalls:
     """Calls of one callable."""
 
-    def __init__(
-        self, torch: Any, settings: FixedShapeSettings, declared: shape_log.DeclaredFixedShape
-    ) -> None:
+    def __init__(self, torch: Any, settings: FixedShapeSettings, declared: FixedShapeUsed) -> None:
         self.torch, self.settings, self.declared = torch, settings, declared
         self.frozen: Literal["finding", "error"] | None = None
         """After the warm-up: what a compile is."""
@@ -70,7 +68,6 @@ class PaddedCalls:
         self._buffers = _Buffers()
 
     def emit(self, kind: Callable[..., Event], **fields: Any) -> None:
-        """Emits an event of this callable to every session."""
         number, function = self.declared.number, self.declared.function
         shape_log.sinks.emit(
             lambda t, step: kind(t=t, step=step, number=number, function=function, **fields)
@@ -87,21 +84,18 @@ class PaddedCalls:
         """
         if not counted:
             with shape_log.inside.uncounted():
-                return self.run_batch(args, kwargs, counted=False)
-        if not call_listeners:
-            return self.run_batch(args, kwargs, counted=True)
+                return self._batch(args, kwargs, counted=False)
         listening = [begins(self, args, kwargs) for begins in tuple(call_listeners)]
         result, returned = None, False
         try:
-            result = self.run_batch(args, kwargs, counted=True)
+            result = self._batch(args, kwargs, counted=True)
             returned = True
         finally:
             for ended in listening:
                 ended(result, returned)
         return result
 
-    def run_batch(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool) -> Any:
-        """`run`, without a word to its listeners."""
+    def _batch(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool) -> Any:
         torch, seed = self.torch, self.settings.seed_per_chunk
         call = self.read(args, kwargs)
         outputs = self.outputs_of(call)
@@ -126,8 +120,8 @@ class PaddedCalls:
         structure = flatten(args, leaves), flatten(kwargs, leaves)
         layout = self._layouts.get(structure)
         if layout is None:
-            dims = self.settings.dims
-            layout = layout_of(dims, structure, leaves, self._parameters, self._tensor)
+            dims, pads = self.settings.dims, self.settings.pad
+            layout = layout_of(dims, pads, structure, leaves, self._parameters, self._tensor)
         check_facts(self._first, layout, leaves, self._tensor)
         sizes = sizes_of(layout, leaves, self.settings.dims.axes)
         self._layouts.setdefault(structure, layout)
@@ -181,7 +175,6 @@ class PaddedCalls:
     def with_leaves(
         self, call: FlatCall, leaves: list[Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The user's arguments of a call, with other leaves."""
         taken = iter(leaves)
         args = rebuilt(call.args, taken)
         return args, rebuilt(call.kwargs, taken) if call.kwargs else {}
@@ -206,14 +199,12 @@ class PaddedCalls:
             if leaf.row_dim is not None and sizes[0] != call.sizes[0]:
                 rows = rows.narrow(leaf.row_dim, start, sizes[0])
             if fresh:
-                pad = pad_of_leaf(self.settings.pad, leaf.path)
-                tensor = padded(self.torch, rows, leaf.dims, sizes, bucket, pad)
+                tensor = padded(self.torch, rows, leaf.dims, sizes, bucket, leaf.pad)
             else:
                 key = leaf.path, tuple([bucket[axis] for axis, _ in leaf.dims])
                 buffer = self._buffers.by_leaf.get(key)
                 if buffer is None:
-                    pad = pad_of_leaf(self.settings.pad, leaf.path)
-                    buffer = Buffer(self.torch, rows, leaf.dims, bucket, pad)
+                    buffer = Buffer(self.torch, rows, leaf.dims, bucket, leaf.pad)
                     self._buffers.by_leaf[key] = buffer
                     self._buffers.storages.add(buffer.tensor.untyped_storage().data_ptr())
                 buffers.append(buffer)
@@ -274,8 +265,7 @@ class PaddedCalls:
             sizes = tuple(map(min, call.sizes, bucket))
 
             def pad(leaf: PaddedLeaf, rows: Any) -> Any:
-                how = pad_of_leaf(self.settings.pad, leaf.path)
-                return padded(self.torch, rows, leaf.dims, sizes, bucket, how)
+                return padded(self.torch, rows, leaf.dims, sizes, bucket, leaf.pad)
 
             try:
                 return self.run_eagerly(call, cut_leaves(call, sizes, pad), sizes, bucket)
@@ -307,29 +297,25 @@ def cut_leaves(call: FlatCall, sizes: Sizes, pad: Callable[[PaddedLeaf, Any], An
     """The leaves of a call, those that are padded cut to `sizes` and then padded by `pad`."""
     leaves = list(call.leaves)
     for leaf in call.layout.padded:
-        rows = leaves[leaf.index]
-        for axis, dim in leaf.dims:
-            rows = rows.narrow(dim, 0, sizes[axis])
-        leaves[leaf.index] = pad(leaf, rows)
+        leaves[leaf.index] = pad(leaf, cut(leaves[leaf.index], leaf.dims, sizes))
     return leaves
 
 
 def _two_sizes(sizes: tuple[int, ...]) -> tuple[int, int]:
-    """Two sizes of an axis, small ones."""
     first, *others = sizes
     if others:
         return first, others[0]
     return first, first - 1 if first > 2 else first + 1
 
 
-def _started(trigger: str, compile_id: str) -> None:
-    _begun.setdefault(threading.get_ident(), []).append(f"{trigger} {compile_id}".strip())
-
-
 def listen() -> bool:
     """Starts counting. False where Dynamo is not imported, or does not say when it compiles."""
     global _listening
-    _listening = _listening or torch_compiles.on_compile_start(_started) is not None
+
+    def started(trigger: str, compile_id: str) -> None:
+        _begun.setdefault(threading.get_ident(), []).append(f"{trigger} {compile_id}".strip())
+
+    _listening = _listening or torch_compiles.on_compile_start(started) is not None
     return _listening
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.shapes.dims import AxisDims, ShapeUnusable, Sizes, closest
+from compilediag_harness.shapes.dims import AxisDims, ShapeUnusable, Sizes, closest, cut, shape_at
 from compilediag_harness.torch_internals import torch_api
 
 REPEAT = "repeat"
@@ -41,8 +41,6 @@ def pad_of_leaf(pad: Mapping[str, Pad], path: str) -> Pad:
 
 
 class _Views(NamedTuple):
-    """Views of a padded tensor."""
-
     real: Any
     tail: Any
     """The rest; None where there is none, or where it takes several views."""
@@ -56,9 +54,7 @@ class Buffer:
     __slots__ = ("_bucket", "_dims", "_filled", "_marked", "_pad", "_version", "_views", "tensor")
 
     def __init__(self, torch: Any, like: Any, dims: AxisDims, bucket: Sizes, pad: Pad) -> None:
-        shape = list(like.shape)
-        for axis, dim in dims:
-            shape[dim] = bucket[axis]
+        shape = shape_at(like, dims, bucket)
         # A tensor of inference mode could not be written outside it.
         with torch.inference_mode(mode=False):
             self.tensor = torch.zeros(shape, dtype=like.dtype, device=like.device)
@@ -94,17 +90,14 @@ class Buffer:
 
     def _views_of(self, sizes: Sizes) -> _Views:
         """The views that are written to; kept, because making them costs more than copying."""
-        real, tail, last = self.tensor, None, None
-        for axis, dim in self._dims:
-            if sizes[axis] != self._bucket[axis]:
-                real = real.narrow(dim, 0, sizes[axis])
+        tail = last = None
         axis, dim = self._dims[0]
         size, end = sizes[axis], self._bucket[axis]
         if len(self._dims) == 1 and size < end:
             tail = self.tensor.narrow(dim, size, end - size)
             if self._pad == REPEAT and size:
                 last = self.tensor.narrow(dim, size - 1, 1)
-        views = _Views(real, tail, last)
+        views = _Views(cut(self.tensor, self._dims, sizes), tail, last)
         if len(self._views) < MAX_VIEWS:
             self._views[sizes] = views
         return views

@@ -7,27 +7,69 @@ Every run begins in the same state, everything runs eagerly, and afterwards all 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from compilediag_harness.shapes import padding_report
-from compilediag_harness.shapes.dims import ShapeUnusable, Sizes
+from compilediag_harness.shapes.dims import ShapeUnusable, Sizes, cut, row_dim_of
 from compilediag_harness.shapes.layouts import FlatCall, PaddedLeaf
+from compilediag_harness.shapes.outputs import Outputs
 from compilediag_harness.shapes.padded_calls import PaddedCalls, cut_leaves
-from compilediag_harness.shapes.padding import REPEAT, pad_of_leaf, padded
-from compilediag_harness.shapes.padding_report import HARMFUL, PaddingReport
+from compilediag_harness.shapes.padding import REPEAT, padded
+from compilediag_harness.shapes.padding_report import HARMFUL, PaddingReport, Verdict
 from compilediag_harness.shapes.side_effects import SavedState, equal, restored_eager
-from compilediag_harness.shapes.verdicts import (
-    AGAIN,
-    ONE_LESS,
-    UNPADDED,
-    CheckedRun,
-    RunPair,
-    Runs,
-    verdicts_of,
-)
+from compilediag_harness.shapes.trees import class_of
 from compilediag_harness.shapes.warming import gradients_of
 from compilediag_harness.wire import PaddingChecked
+
+UNPADDED = "unpadded"
+ONE_LESS = "one row less"
+AGAIN = "padding in use, again"
+
+COARSE = 1e-4
+"""Precisions above this are coarse (16 bit): a few roundings are already much of a value."""
+
+_ROUNDINGS = {False: 32.0, True: 4.0}
+"""How many roundings of a value are always noise; up to 8 times as many where two sizes show it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRun:
+    """One run and what it left behind."""
+
+    leaves: list[Any]
+    """Real rows only."""
+    changed: dict[str, Any]
+    """What it can reach and is not as before, by path."""
+    arguments: tuple[str, ...]
+    """Padded arguments that it wrote to."""
+    rng_consumed: bool
+    gradients: dict[str, Any]
+
+
+RunPair = tuple[CheckedRun, CheckedRun]
+"""Of one batch, unpadded and padded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """All runs of a check."""
+
+    by_name: Mapping[str, CheckedRun]
+    """Of the example, unpadded and with each kind of padding."""
+    problems: Mapping[str, str]
+    """Kinds of padding at which the outputs were not of the usual shape."""
+    batches: tuple[RunPair, ...]
+    """Of other batches, with the padding in use."""
+    repeated: tuple[RunPair, ...] = ()
+    """Of batches that end with rows of all kinds, the last of which is repeated."""
+
+    @property
+    def draws(self) -> bool:
+        return any(self.by_name[name].rng_consumed for name in (UNPADDED, padding_report.PAD))
+
 
 MAX_UNSEEN = 32
 """Things that could not be looked into, in a report: the first."""
@@ -53,7 +95,10 @@ def check_padding(
     """Runs the callable with the example padded in different ways."""
     torch = calls.torch
     call = calls.read_example(args, kwargs, "check")
-    size, bucket = _sizes(calls, call)
+    # Real sizes, and larger ones to pad to.
+    pairs = zip(call.sizes, calls.settings.buckets, strict=True)
+    bucket = tuple(next((its for its in sizes if its > real), sizes[-1]) for real, sizes in pairs)
+    size = tuple(min(n, to - max(1, to // 4)) for n, to in zip(call.sizes, bucket, strict=True))
     outputs = calls.outputs_of(call)
     with restored_eager(torch, calls.settings.function, call.others) as state:
         trials = _Trials(calls, call, state, gradients and torch.is_grad_enabled())
@@ -74,19 +119,21 @@ def check_padding(
         runs.draws,
         state.unseen[:MAX_UNSEEN],
     )
-    _emit(calls, report)
+    calls.emit(
+        PaddingChecked,
+        size=size,
+        run=bucket,
+        probes=tried,
+        seeds=report.seeds,
+        rng_consumed=report.rng_consumed,
+        outputs=tuple(verdicts),
+        kinds=tuple(item.kind for item in verdicts.values()),
+        notes=tuple(item.note for item in verdicts.values()),
+        max_abs=tuple(item.max_abs for item in verdicts.values()),
+        bitwise=tuple(item.bitwise for item in verdicts.values()),
+        unseen=report.unseen,
+    )
     return report
-
-
-def _sizes(calls: PaddedCalls, call: FlatCall) -> tuple[Sizes, Sizes]:
-    """Real sizes, and larger ones to pad to."""
-    size: list[int] = []
-    bucket: list[int] = []
-    for real, sizes in zip(call.sizes, calls.settings.buckets, strict=True):
-        to = next((its for its in sizes if its > real), sizes[-1])
-        size.append(min(real, to - max(1, to // 4)))
-        bucket.append(to)
-    return tuple(size), tuple(bucket)
 
 
 class _Trials:
@@ -95,8 +142,7 @@ class _Trials:
     def __init__(self, calls: PaddedCalls, call: FlatCall, state: SavedState, grad: bool) -> None:
         self._calls, self._call, self._state, self._grad = calls, call, state, grad
         self._torch, self._outputs = calls.torch, calls.outputs_of(call)
-        pads = {pad_of_leaf(calls.settings.pad, leaf.path) for leaf in call.layout.padded}
-        self.repeats = pads == {REPEAT}
+        self.repeats = all(leaf.pad == REPEAT for leaf in call.layout.padded)
         flags = {leaf.path for leaf in call.layout.padded if self._is_flag(leaf)}
         self._kept = flags if len(flags) < len(call.layout.padded) else set[str]()
         """Arguments whose padding is what it is in use, whatever that of the others holds: a mask
@@ -104,11 +150,10 @@ class _Trials:
 
     def _is_flag(self, leaf: PaddedLeaf) -> bool:
         """All of it is 0 or 1, and so is its padding."""
-        torch, given = self._torch, self._call.leaves[leaf.index]
-        pad = pad_of_leaf(self._calls.settings.pad, leaf.path)
-        if pad not in (0, 1) or given.is_floating_point() or given.is_complex():
+        given = self._call.leaves[leaf.index]
+        if leaf.pad not in (0, 1) or given.is_floating_point() or given.is_complex():
             return False
-        return given.dtype is torch.bool or bool(((given == 0) | (given == 1)).all())
+        return given.dtype is self._torch.bool or bool(((given == 0) | (given == 1)).all())
 
     def runs(self, size: Sizes, bucket: Sizes) -> Runs:
         """Those that every function is judged by."""
@@ -175,24 +220,23 @@ class _Trials:
         before = _copies(torch, leaves)
         with torch.set_grad_enabled(self._grad):
             result = self._calls.run_eagerly(call, leaves, trial.real, trial.run_at)
-            cut = self._outputs.taken(result, trial.real, trial.run_at, lambda _: False)
+            real = self._outputs.taken(result, trial.real, trial.run_at, lambda _: False)
             gradients: dict[str, Any] = {}
             if self._grad and trial.gradients:
                 named = {leaf.path: leaves[leaf.index] for leaf in call.layout.padded}
                 inputs = {path: leaf for path, leaf in named.items() if leaf.requires_grad}
-                gradients = gradients_of(torch, cut, state.modules, inputs)
+                gradients = gradients_of(torch, real, state.modules, inputs)
                 for leaf in call.layout.padded:
                     if leaf.path in gradients and leaf.path in inputs:
-                        for axis, dim in leaf.dims:
-                            found = gradients[leaf.path]
-                            gradients[leaf.path] = found.narrow(dim, 0, trial.real[axis])
+                        found = gradients[leaf.path]
+                        gradients[leaf.path] = cut(found, leaf.dims, trial.real)
         written = tuple(
             leaf.path
             for leaf in call.layout.padded
             if not equal(torch, before[leaf.index], leaves[leaf.index].detach())
         )
         return CheckedRun(
-            _copies(torch, cut), state.changed(), written, state.random_used(), gradients
+            _copies(torch, real), state.changed(), written, state.random_used(), gradients
         )
 
     def _padded(self, trial: _Trial, leaf: PaddedLeaf, rows: Any) -> Any:
@@ -204,8 +248,7 @@ class _Trials:
             kept = tuple(-(-size // 2) for size in trial.real)
             given = given.clone()
             padding_report.fill(torch, given, leaf.dims, kept, trial.last_rows)
-        how = pad_of_leaf(self._calls.settings.pad, leaf.path)
-        tensor = padded(torch, given, leaf.dims, trial.real, trial.run_at, how)
+        tensor = padded(torch, given, leaf.dims, trial.real, trial.run_at, leaf.pad)
         if trial.padding != padding_report.PAD and leaf.path not in self._kept:
             padding_report.fill(torch, tensor, leaf.dims, trial.real, trial.padding)
         return tensor.requires_grad_(bool(rows.requires_grad))
@@ -215,19 +258,224 @@ def _copies(torch: Any, leaves: list[Any]) -> list[Any]:
     return [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
 
-def _emit(calls: PaddedCalls, report: PaddingReport) -> None:
-    verdicts = report.outputs.values()
-    calls.emit(
-        PaddingChecked,
-        size=report.size,
-        run=report.run,
-        probes=report.probes,
-        seeds=report.seeds,
-        rng_consumed=report.rng_consumed,
-        outputs=tuple(report.outputs),
-        kinds=tuple(item.kind for item in verdicts),
-        notes=tuple(item.note for item in verdicts),
-        max_abs=tuple(item.max_abs for item in verdicts),
-        bitwise=tuple(item.bitwise for item in verdicts),
-        unseen=report.unseen,
+# --- from runs to verdicts ------------------------------------------------------------------------
+
+Pick = Callable[[CheckedRun], Any]
+"""One value of a run; None where it has none."""
+
+
+def verdicts_of(torch: Any, outputs: Outputs, runs: Runs, state: SavedState) -> dict[str, Verdict]:
+    """One for each output that is a tensor; for all else only where it depends on padding."""
+    found: dict[str, Verdict] = {}
+    for probe, problem in runs.problems.items():
+        note = f"with {probe} as padding {problem}"
+        found.setdefault("", Verdict("contaminated", note, 0.0, bitwise=False))
+    less = runs.by_name.get(ONE_LESS)
+    for index, path in enumerate(outputs.paths):
+        row_dim, has_rows = row_dim_of(outputs.dims[index]), bool(outputs.dims[index])
+        whole = runs.by_name[UNPADDED].leaves[index]
+        noise = noise_of(whole, less and less.leaves[index], row_dim)
+        verdict = _judged(
+            torch, runs, lambda run, at=index: run.leaves[at], noise, row_dim, has_rows=has_rows
+        )
+        if path not in found and (outputs.empty[index] is not None or verdict.kind != "safe"):
+            found[path] = verdict
+    found.update(_of_state(torch, runs, state))
+    found.update(_of_gradients(torch, runs))
+    return found
+
+
+def _judged(
+    torch: Any, runs: Runs, pick: Pick, noise: float, row_dim: int | None, *, has_rows: bool
+) -> Verdict:
+    def against(one: CheckedRun, other: CheckedRun, noise: float) -> ValueComparison:
+        return compared(torch, pick(one), pick(other), noise, row_dim)
+
+    named = runs.by_name
+    base = named[padding_report.PAD]
+    others = {
+        name: against(base, named[name], noise)
+        for name in padding_report.FINITE[1:]
+        if name in named
+    }
+    parity = against(named[UNPADDED], base, noise)
+    bitwise = all(item.bitwise for item in others.values())
+    verdict = Verdict("safe", "", parity.max_abs, bitwise)
+    if against(base, named[AGAIN], 0.0).apart:
+        note = "two runs with the same padding differ: no comparison says anything"
+        return replace(verdict, kind="unknown", note=note)
+    # Large values overflow where usual ones do not: only a finite change is contamination.
+    content = [
+        (name, item)
+        for name, item in others.items()
+        if item.differs or (item.nonfinite and name in _USUAL)
+    ]
+    repeats = [against(*pair, 0.0) for pair in runs.repeated]
+    harmed = "contaminated" if has_rows else "reduced"
+    harmless_twice = bool(repeats) and not any(item.apart for item in repeats)
+    if content and not harmless_twice:
+        probe, item = content[0]
+        what = f"changes by {item.what}"
+        if item.rows is not None:
+            what = f"{item.bad_rows} of {item.rows} real rows change"
+        note = f"{what} when only the padding changes, to {probe}"
+        return replace(verdict, kind=harmed, note=note)
+    if runs.draws:
+        note = "it draws random numbers, and how many depends on the padded size"
+        return replace(verdict, kind="rng", note=note)
+    if parity.apart:
+        note = f"padded and unpadded differ by {parity.what} whatever the padding holds"
+        return replace(verdict, kind="parity", note=note)
+    for pair in runs.batches:
+        item = against(*pair, math.inf)
+        if item.apart:
+            note = f"padded and unpadded differ by {item.what}, for a batch with other values"
+            return replace(verdict, kind=harmed, note=note)
+    if content:
+        return replace(verdict, note="the last row again changes nothing, as with a maximum")
+    if any(item.nonfinite for item in others.values()):
+        return replace(verdict, kind="nan_leak", note="padding that overflows reaches it")
+    if padding_report.NAN in named and against(base, named[padding_report.NAN], noise).apart:
+        return replace(verdict, kind="nan_leak", note="only NaN in the padding reaches it")
+    return verdict
+
+
+_USUAL = (padding_report.REAL_ROWS, padding_report.LOWEST, padding_report.HIGHEST)
+"""Padding of values that are in the batch."""
+
+
+def _of_state(torch: Any, runs: Runs, state: SavedState) -> Iterator[tuple[str, Verdict]]:
+    every = list(runs.by_name.values())
+    for path in dict.fromkeys(path for run in every for path in run.changed):
+
+        def pick(run: CheckedRun, path: str = path) -> Any:
+            return run.changed.get(path, state.before(path))
+
+        verdict = _judged(torch, runs, pick, 0.0, None, has_rows=False)
+        if verdict.kind in HARMFUL:
+            note = verdict.note or "it is updated with padding"
+            yield path, replace(verdict, kind="state", note=note)
+        elif verdict.kind == "unknown" or (
+            verdict.kind == "rng"
+            and not equal(
+                torch, pick(runs.by_name[UNPADDED]), pick(runs.by_name[padding_report.PAD])
+            )
+        ):
+            yield path, verdict
+    for path in dict.fromkeys(path for run in every for path in run.arguments):
+        note = "it is changed in place, which the caller would not see"
+        yield f"argument {path}", Verdict("state", note, 0.0, bitwise=False)
+
+
+def _of_gradients(torch: Any, runs: Runs) -> Iterator[tuple[str, Verdict]]:
+    for name in runs.by_name[UNPADDED].gradients:
+
+        def pick(run: CheckedRun, name: str = name) -> Any:
+            return run.gradients.get(name)
+
+        # Sums over rows: what changes with the padding is not a row but the whole.
+        with_gradients = replace(
+            runs,
+            by_name={key: run for key, run in runs.by_name.items() if pick(run) is not None},
+            batches=(),
+        )
+        if padding_report.PAD in with_gradients.by_name:
+            verdict = _judged(torch, with_gradients, pick, math.inf, None, has_rows=True)
+            if verdict.kind != "rng":
+                yield f"gradient {name}", verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ValueComparison:
+    """How far two values are apart."""
+
+    differs: bool
+    """By more than noise, where both are finite; or they are of different shapes or types."""
+    nonfinite: bool
+    """One is NaN or infinite where the other is not."""
+    bitwise: bool
+    max_abs: float
+    rows: int | None
+    """None where the value has no rows."""
+    bad_rows: int
+    what: str
+    """The difference, for people."""
+
+    @property
+    def apart(self) -> bool:
+        return self.differs or self.nonfinite
+
+
+def compared(
+    torch: Any, one: Any, other: Any, noise: float, row_dim: int | None
+) -> ValueComparison:
+    """`noise`: difference between two sizes that was measured, from `noise_of`."""
+    one, other = _as_tensor(torch, one), _as_tensor(torch, other)
+    tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+    if not tensors or one.shape != other.shape or one.dtype != other.dtype:
+        same = equal(torch, one, other)
+        what = f"{_short(torch, one)} and {_short(torch, other)}"
+        return ValueComparison(not same, False, same, 0.0, None, 0, what)
+    rows = None if row_dim is None else int(one.shape[row_dim])
+    if bool(torch.equal(one, other)):
+        return ValueComparison(False, False, True, 0.0, rows, 0, "0")
+    if one.is_complex():
+        one, other = torch.view_as_real(one), torch.view_as_real(other)
+    first, second = one.double(), other.double()
+    same = (first == second) | (first.isnan() & second.isnan())
+    finite = first.isfinite() & second.isfinite()
+    apart = torch.where(finite, (first - second).abs(), torch.zeros_like(first))
+    tolerance = 0.0
+    if one.is_floating_point():
+        eps = float(torch.finfo(one.dtype).eps)
+        magnitudes = first[first.isfinite()].abs()
+        scale = float(magnitudes.max()) if magnitudes.numel() else 0.0
+        lowest = _ROUNDINGS[eps > COARSE] * eps * scale
+        # Bounded: the difference of two sizes may be the very dependence to be found.
+        tolerance = min(max(lowest, 4.0 * noise), 8.0 * lowest)
+    bad = apart > tolerance
+    max_abs = float(apart.max()) if apart.numel() else 0.0
+    bad_rows = 0
+    if row_dim is not None:
+        bad_rows = int(bad.movedim(row_dim, 0).reshape(rows, -1).any(1).sum())
+    nonfinite = bool((~same & ~finite).any())
+    return ValueComparison(
+        differs=bool(bad.any()),
+        nonfinite=nonfinite,
+        bitwise=bool(same.all()),
+        max_abs=max_abs,
+        rows=rows,
+        bad_rows=bad_rows,
+        what="values that are not finite" if nonfinite else f"{max_abs:.2g}",
     )
+
+
+def _as_tensor(torch: Any, value: Any) -> Any:
+    """Numbers that a tensor was turned into differ by roundings as its own do."""
+    kind = class_of(value)
+    if kind is float or (kind is list and value and set(map(type, value)) == {float}):
+        return torch.tensor(value, dtype=torch.float32)
+    if kind.__name__ == "ndarray":
+        try:
+            return torch.from_numpy(value.copy())
+        except TypeError:  # of objects or texts
+            return value
+    return value
+
+
+def _short(torch: Any, value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor {list(value.shape)} of {value.dtype}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def noise_of(all_rows: Any, one_less: Any, row_dim: int | None) -> float:
+    """Largest difference of the rows that both results have; 0 where they cannot be compared."""
+    if one_less is None or row_dim is None or not all_rows.is_floating_point():
+        return 0.0
+    common = all_rows.narrow(row_dim, 0, one_less.shape[row_dim])
+    if common.shape != one_less.shape or not common.numel():
+        return 0.0
+    apart = (common.double() - one_less.double()).abs()
+    return float(apart.nan_to_num(0.0, 0.0).max())

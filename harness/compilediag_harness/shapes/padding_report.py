@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from compilediag_harness.shapes.dims import AxisDims, PaddingContaminates, Sizes
+from compilediag_harness.shapes.dims import AxisDims, PaddingContaminates, Sizes, again, cut
 
 PAD, ZEROS, REAL_ROWS = "padding in use", "zeros", "real rows"
 LOWEST, HIGHEST, LARGE, LARGER, NAN = "lowest", "highest", "large", "larger", "nan"
@@ -30,42 +30,27 @@ LAST_ROWS = (ZEROS, REAL_ROWS, LOWEST, HIGHEST, LARGE, LARGER, POSITIVE, NEGATIV
 def fill(torch: Any, tensor: Any, dims: AxisDims, sizes: Sizes, probe: str) -> None:
     """Overwrites everything outside the real sizes. Integers and flags get only values that are
     there, and zero: others may be no valid index."""
-    real = tensor
-    for axis, dim in dims:
-        real = real.narrow(dim, 0, sizes[axis])
+    real = cut(tensor, dims, sizes)
     kept = real.clone()
-    tensor.copy_(_filling(torch, tensor, kept, dims, sizes, probe))
+    tensor.copy_(_filling(torch, tensor, kept, dims, probe))
     real.copy_(kept)
 
 
 def batch(torch: Any, rows: Any, dims: AxisDims, probe: str) -> Any:
     """As many rows with other contents."""
-    along = [dim for _, dim in dims]
     if probe == ROLLED or (probe == MIXED and not rows.is_floating_point()):
-        return rows.roll([1] * len(along), along)
-    sizes = {axis: int(rows.shape[dim]) for axis, dim in dims}
-    return _filling(torch, rows, rows.clone(), dims, sizes, probe)
+        return rows.roll([1] * len(dims), [dim for _, dim in dims])
+    return _filling(torch, rows, rows.clone(), dims, probe)
 
 
-def _filling(
-    torch: Any,
-    like: Any,
-    real: Any,
-    dims: AxisDims,
-    sizes: Sizes | Mapping[int, int],
-    probe: str,
-) -> Any:
+def _filling(torch: Any, like: Any, real: Any, dims: AxisDims, probe: str) -> Any:
     if probe == ZEROS or not real.numel():
         return torch.zeros_like(like)
     if probe in (LOWEST, HIGHEST):
         return _extreme(torch, like, real, [dim for _, dim in dims], probe == HIGHEST)
     if probe == REAL_ROWS or not like.is_floating_point():
         # Rotated, so that the first rows of the padding are not the last real ones again.
-        rows = real
-        for axis, dim in dims:
-            order = torch.arange(like.shape[dim], device=like.device) % sizes[axis]
-            rows = rows.index_select(dim, order)
-        return rows
+        return again(torch, real, {dim: like.shape[dim] for _, dim in dims})
     if probe == NAN:
         return torch.full_like(like, float("nan"))
     generator = torch.Generator(device="cpu").manual_seed(SEEDS[probe])

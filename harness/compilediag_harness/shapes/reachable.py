@@ -76,11 +76,9 @@ class Path(NamedTuple):
         return f"{self.label} {self.dotted}".rstrip()
 
     def member(self, name: str) -> Path:
-        """An attribute of the value."""
         return Path(self.label, f"{self.dotted}.{name}" if self.dotted else name)
 
     def item(self, key: object) -> Path:
-        """An item of the value."""
         return Path(self.label, f"{self.dotted}[{key!r}]")
 
 
@@ -106,8 +104,7 @@ def read(torch: Any, roots: Iterable[tuple[Path, Any]]) -> Reading:
 
 def tensors_in(value: Any, tensor: type) -> Iterator[tuple[str, Any]]:
     """The tensors that can be reached from a value, with their paths."""
-    reading = _Reader(sys.modules["torch"]).read([(Path("", ""), value)])
-    for path, item in reading.values.items():
+    for path, item in read(sys.modules["torch"], [(Path("", ""), value)]).values.items():
         if is_a(item, tensor):
             yield path.strip(), item
 
@@ -150,10 +147,7 @@ class _Reader:
         reader(self, path, value)
 
     def read_plain(self, path: Path, value: Any) -> None:
-        """A value with nothing in it."""
         self.read_value(path, value)
-
-    # --- values ------------------------------------------------------------------------------
 
     def read_value(self, path: Path, value: Any) -> None:
         key, number = str(path), 1
@@ -177,7 +171,7 @@ class _Reader:
         kind = class_of(value)
         if hasattr(kind, "__get__"):  # a way to read attributes, with none of its own
             return
-        self._found.unseen.setdefault(str(path), f"{kind.__module__}.{kind.__qualname__}")
+        self._found.unseen.setdefault(str(path), kind_name(value))
 
     # --- containers --------------------------------------------------------------------------
 
@@ -270,14 +264,10 @@ class _Reader:
             for name, item in list(dict_of(owner).items()):
                 dunder = name.startswith("__") and name.endswith("__")
                 if not dunder and not is_a(item, _OF_CLASSES):
-                    self._hold_named(owner, name, item)
+                    give = functools.partial(type.__setattr__, owner, name)
+                    self._hold(give, functools.partial(dict_of(owner).get, name), item)
                 if not dunder or is_a(item, types.FunctionType):
                     self._waiting.append((Path("class", f"{owner.__qualname__}.{name}"), item))
-
-    def _hold_named(self, owner: Any, name: str, item: Any) -> None:
-        self._hold(
-            lambda its: type.__setattr__(owner, name, its), lambda: dict_of(owner).get(name), item
-        )
 
     # --- functions ---------------------------------------------------------------------------
 

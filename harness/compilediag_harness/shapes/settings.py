@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from bisect import bisect_left
@@ -55,14 +56,25 @@ class Part(NamedTuple):
 
 
 class Planner:
-    """Which calls a batch takes."""
+    """Which calls a batch takes. A large one is split into the cheapest sizes that together hold
+    it: 520 rows on 8, 64 and 512 are 512 and 8.
+
+    Of equal cost, fewer calls. Of a batch of many times the largest size whole calls of the size
+    that is cheapest a row are taken out first; the rest is exact.
+    """
 
     def __init__(self, settings: FixedShapeSettings) -> None:
         self._settings, self._axes = settings, settings.dims.axes
-        self._splitter: Splitter | None = None
+        # By rows held: the least cost, its number of calls, and one of its sizes.
+        self._least: list[tuple[float, int]] = [(0.0, 0)]
+        self._choice = [0]
 
     def plan(self, sizes: Sizes) -> list[Part]:
-        """The calls of a batch."""
+        """The calls of a batch.
+
+        Raises:
+            ShapeUnusable: no size holds it, or one of the sizes to split it has no known cost.
+        """
         rows, *rest = sizes
         row_sizes, *other_sizes = self._settings.buckets
         others: list[int] = []
@@ -81,15 +93,51 @@ class Planner:
                 f"the batch has {rows} in {self._axes[0]!r}, the largest size is {row_sizes[-1]}: "
                 'add a larger bucket, or set overflow="chunk" to split it'
             )
-        if self._splitter is None:
-            self._splitter = Splitter(row_sizes, self._settings.cost)
         parts: list[Part] = []
         start = 0
-        for bucket in self._splitter.split(rows):
+        for bucket in self._split(rows):
             real = min(bucket, rows - start)
             parts.append(Part(start, (real, *rest), (bucket, *others)))
             start += real
         return parts
+
+    def _split(self, rows: int) -> list[int]:
+        """The sizes of the calls, the largest first."""
+        prices = self._prices
+        largest, cheapest = max(prices), min(prices, key=lambda size: (prices[size] / size, -size))
+        whole = max(0, -(-(rows - EXACT_CALLS * largest) // cheapest))
+        chosen = [cheapest] * whole
+        rest = rows - whole * cheapest
+        least, choice = self._least, self._choice
+        for held in range(len(least), rest + 1):  # an unbounded knapsack, kept between calls
+            best, taken = (math.inf, 0), 0
+            for size, price in prices.items():
+                before = least[max(held - size, 0)]
+                after = (before[0] + price, before[1] + 1)
+                if after < best or (after == best and size > taken):
+                    best, taken = after, size
+            least.append(best)
+            choice.append(taken)
+        while rest > 0:
+            chosen.append(choice[rest])
+            rest -= choice[rest]
+        return sorted(chosen, reverse=True)
+
+    @functools.cached_property
+    def _prices(self) -> dict[int, float]:
+        sizes, given = self._settings.buckets[0], self._settings.cost
+        cost: Any = given
+        if given is None:
+            return {size: size + sizes[-1] / CALL_SHARE for size in sizes}
+        prices: dict[int, float] = {}
+        for size in sizes:
+            price: Any = cost.get(size) if isinstance(given, Mapping) else cost(size)
+            if price is None or not 0.0 < price < math.inf:
+                raise ShapeUnusable(
+                    f"the cost of size {size} is {price}: it must be a number above 0"
+                )
+            prices[size] = float(price)
+        return prices
 
 
 def read_buckets(given: Any, axes: Sequence[str]) -> tuple[tuple[int, ...], ...] | None:
@@ -140,51 +188,3 @@ def holding(size: int, sizes: Sequence[int]) -> int | None:
     """The smallest of `sizes` that holds `size`; None when none does."""
     index = bisect_left(sizes, size)
     return sizes[index] if index < len(sizes) else None
-
-
-class Splitter:
-    """The cheapest sizes that together hold a batch: 520 rows on 8, 64 and 512 are 512 and 8.
-
-    Of equal cost, fewer calls. Of a batch of many times the largest size whole calls of the size
-    that is cheapest a row are taken out first; the rest is exact.
-    """
-
-    def __init__(self, sizes: Sequence[int], cost: Cost | None = None) -> None:
-        """Raises ShapeUnusable when a size has no known cost."""
-        prices = {size: _price(size, sizes[-1], cost) for size in sizes}
-        self._options = tuple(prices.items())
-        self._best = min(sizes, key=lambda size: (prices[size] / size, -size))
-        self._max_exact = EXACT_CALLS * sizes[-1]
-        # By rows held: the least cost, its number of calls, and one of its sizes.
-        self._least: list[tuple[float, int]] = [(0.0, 0)]
-        self._choice = [0]
-
-    def split(self, rows: int) -> list[int]:
-        """The sizes of the calls, the largest first."""
-        whole = max(0, -(-(rows - self._max_exact) // self._best))
-        chosen = [self._best] * whole
-        rest = rows - whole * self._best
-        least, choice = self._least, self._choice
-        for held in range(len(least), rest + 1):  # an unbounded knapsack, kept between calls
-            best, taken = (math.inf, 0), 0
-            for size, price in self._options:
-                before = least[max(held - size, 0)]
-                after = (before[0] + price, before[1] + 1)
-                if after < best or (after == best and size > taken):
-                    best, taken = after, size
-            least.append(best)
-            choice.append(taken)
-        while rest > 0:
-            chosen.append(choice[rest])
-            rest -= choice[rest]
-        return sorted(chosen, reverse=True)
-
-
-def _price(size: int, largest: int, cost: Cost | None) -> float:
-    if cost is None:
-        return size + largest / CALL_SHARE
-    given: Any = cost
-    price: float | None = given.get(size) if isinstance(cost, Mapping) else given(size)
-    if price is None or not 0.0 < price < float("inf"):
-        raise ShapeUnusable(f"the cost of size {size} is {price}: it must be a number above 0")
-    return float(price)

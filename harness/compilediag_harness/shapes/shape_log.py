@@ -6,24 +6,11 @@ import contextlib
 import threading
 import time
 from collections.abc import Generator
-from typing import NamedTuple
+from dataclasses import replace
 
 from compilediag_harness.base.session import SessionSink, SessionSinks
 from compilediag_harness.shapes.dims import Sizes
-from compilediag_harness.wire import FixedShapeUsed, Location
-
-
-class DeclaredFixedShape(NamedTuple):
-    """A `FixedShape`, as it was made."""
-
-    number: int
-    function: Location
-    axes: tuple[str, ...]
-    buckets: tuple[Sizes, ...]
-    priced: bool = False
-    """The sizes were chosen, or large batches are split, by a cost that the program gave."""
-    dims: tuple[tuple[str, ...], ...] = ()
-    """Of each axis, the dimensions of arguments: "obs:0"."""
+from compilediag_harness.wire import FixedShapeUsed
 
 
 class _Inside(threading.local):
@@ -52,15 +39,16 @@ _Counts = dict[tuple[Sizes, Sizes, Sizes], list[int]]
 
 
 class _Calls(SessionSink):
-    """The calls that one session has not received yet."""
+    """The calls that one session has not received yet, by the number of the `FixedShape`, which is
+    an event without calls."""
 
     def discard(self) -> None:
         super().discard()
-        self._shapes: dict[int, tuple[DeclaredFixedShape, _Counts]] = {}
+        self._shapes: dict[int, tuple[FixedShapeUsed, _Counts]] = {}
         self._rows = 0
 
     def add(
-        self, of: DeclaredFixedShape, sizes: Sizes, run: Sizes, asked: Sizes, in_graphs: bool
+        self, of: FixedShapeUsed, sizes: Sizes, run: Sizes, asked: Sizes, in_graphs: bool
     ) -> None:
         with self.lock:
             _, counts = self._shapes.setdefault(of.number, (of, {}))
@@ -83,19 +71,14 @@ class _Calls(SessionSink):
             sizes, run, asked = zip(*counts, strict=True)
             calls, in_graphs = zip(*counts.values(), strict=True)
             self.session.emit(
-                FixedShapeUsed(
-                    self.session.at(at),
-                    of.number,
-                    of.function,
-                    of.axes,
-                    of.buckets,
+                replace(
+                    of,
+                    t=self.session.at(at),
                     sizes=sizes,
                     run=run,
                     counts=calls,
-                    priced=of.priced,
                     asked=asked,
                     in_graphs=in_graphs,
-                    dims=of.dims,
                 )
             )
 
@@ -103,9 +86,7 @@ class _Calls(SessionSink):
 sinks = SessionSinks(_Calls)
 
 
-def called(
-    of: DeclaredFixedShape, sizes: Sizes, run: Sizes, asked: Sizes, *, in_graphs: bool
-) -> None:
+def called(of: FixedShapeUsed, sizes: Sizes, run: Sizes, asked: Sizes, *, in_graphs: bool) -> None:
     """A call with `sizes` rows ran at `run`, the first of a batch of `asked`, or () for the later
     ones; `in_graphs`: in a CUDA graph."""
     for sink in sinks.all:

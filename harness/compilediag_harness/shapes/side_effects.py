@@ -36,7 +36,7 @@ def roots_of(function: Any, arguments: Mapping[str, Any] | None = None) -> Roots
 
 
 class SavedState:
-    """What a callable can reach, and the random states, as they are.
+    """What a callable can reach, and the random states, as they are: put back after a block.
 
     With `only_modules` the buffers and parameters of modules alone: what a program sets up in its
     first call, as a cache, then stays.
@@ -67,16 +67,30 @@ class SavedState:
         """What could not be looked into, with its type."""
         return tuple(f"{path} ({kind})" for path, kind in self._unseen.items())
 
+    def __enter__(self) -> SavedState:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.put_back()
+
     def put_back(self) -> None:
-        """Makes everything as it was."""
         put_back(self._holders)
         for path, value in self._changeable.items():
-            if not self._same(self._before[path], value):
-                self._write(path, value)
+            before = self._before[path]
+            if self._same(before, value):
+                continue
+            if is_generator(class_of(value)):
+                set_state(value, before)
+            elif isinstance(value, self._torch.Tensor):
+                with self._torch.no_grad(), self._torch.inference_mode(mode=value.is_inference()):
+                    if value.shape != before.shape:
+                        value.resize_(before.shape)
+                    value.copy_(before)
+            else:
+                value[...] = before
         self._random.put_back(self._torch)
 
     def random_used(self) -> bool:
-        """Random numbers were drawn since."""
         return not RandomStates.now(self._torch).same(self._random)
 
     def changed(self) -> dict[str, Any]:
@@ -115,18 +129,6 @@ class SavedState:
                 else:
                     copies[path] = value.copy()
         return copies
-
-    def _write(self, path: str, value: Any) -> None:
-        before = self._before[path]
-        if is_generator(class_of(value)):
-            set_state(value, before)
-        elif isinstance(value, self._torch.Tensor):
-            with self._torch.no_grad(), self._torch.inference_mode(mode=value.is_inference()):
-                if value.shape != before.shape:
-                    value.resize_(before.shape)
-                value.copy_(before)
-        elif hasattr(value, "nbytes"):
-            value[...] = before
 
     def _same(self, before: Any, value: Any) -> bool:
         if isinstance(before, _TooLarge):
@@ -169,15 +171,10 @@ def equal(torch: Any, one: Any, other: Any) -> bool:
         return False
 
 
-@contextmanager
-def restored(torch: Any, function: Any) -> Generator[SavedState]:
+def restored(torch: Any, function: Any) -> SavedState:
     """A block whose calls of `function` leave the tensors of modules and the random states as they
     were. What they write elsewhere (attributes, files) stays."""
-    state = SavedState(torch, roots_of(function), only_modules=True)
-    try:
-        yield state
-    finally:
-        state.put_back()
+    return SavedState(torch, roots_of(function), only_modules=True)
 
 
 @contextmanager
@@ -188,11 +185,8 @@ def restored_eager(
     from `arguments`, and in which compiled callables run as they were written."""
     state = SavedState(torch, roots_of(function, arguments))
     eager = torch_names.loaded(torch_names.EVAL_FRAME) is not None
-    try:
-        with _everything_eager(torch) if eager else nullcontext():
-            yield state
-    finally:
-        state.put_back()
+    with state, _everything_eager(torch) if eager else nullcontext():
+        yield state
 
 
 _lock = threading.Lock()
@@ -254,7 +248,6 @@ class RandomStates(NamedTuple):
 
     @property
     def digests(self) -> tuple[tuple[str, str], ...]:
-        """A digest of each state."""
         texts = {name: repr(comparable(state)).encode() for name, state in self.by_name.items()}
         return tuple((n, hashlib.blake2b(t, digest_size=16).hexdigest()) for n, t in texts.items())
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import copy
 import enum
+import functools
 import numbers
 import types
 from collections.abc import Callable, Iterator, MutableMapping
@@ -26,9 +27,6 @@ is_kind: Callable[[Any, Any], bool] = issubclass
 Structure = tuple[Any, Any, tuple[Any, ...]] | None
 
 _TENSOR, _PLAIN, _UNKNOWN, _SEQUENCE, _MAPPING, _REGISTERED, _WITH_ATTRIBUTES = range(7)
-_MAX_TYPES = 512
-
-_kinds: dict[Any, int] = {}
 
 _PLAIN_TYPES = (type(None), str, bytes, numbers.Number, enum.Enum, range, slice, type, type(...))
 _PLAIN_OF_TORCH = frozenset(("Size", "dtype", "device", "layout", "memory_format"))
@@ -39,6 +37,9 @@ class _Member(NamedTuple):
 
     is_item: bool
     name: Any
+
+    def __str__(self) -> str:
+        return str(self.name)
 
 
 class _Context:
@@ -111,8 +112,20 @@ def _parts(value: Any, known: int) -> tuple[Any, Any]:
     if known == _REGISTERED:
         names, items, context = torch_api.members_of(value)
         return _Context(names, context), items
-    members = _members_of(value)
-    return tuple(members), members.values()
+    items: Any = ()
+    if is_a(value, (tuple, list)):
+        items = zip(getattr(value, "_fields", range(len(value))), value, strict=False)
+    elif is_a(value, MutableMapping):
+        items = ((name, value[name]) for name in tuple(value))
+    found = {_Member(True, name): item for name, item in items}
+    inside = getattr(value, "__dict__", {})
+    fields = getattr(class_of(value), "__dataclass_fields__", {})
+    for name in dict.fromkeys((*fields, *inside)):
+        # The dict below a UserDict is what its items are in.
+        below = name == "data" and is_a(value, collections.UserDict)
+        if not below and (name in inside or hasattr(value, name)):
+            found[_Member(False, name)] = inside[name] if name in inside else getattr(value, name)
+    return tuple(found), found.values()
 
 
 def paths_of(structure: Structure, prefix: str = "") -> list[str]:
@@ -127,7 +140,7 @@ def paths_of(structure: Structure, prefix: str = "") -> list[str]:
     return [
         path
         for name, child in zip(names, children, strict=True)
-        for path in paths_of(child, _joined(prefix, name))
+        for path in paths_of(child, f"{prefix}.{name}" if prefix else str(name))
     ]
 
 
@@ -135,8 +148,7 @@ def is_plain(leaf: Any) -> bool:
     """Whether a leaf is a value without anything in it: a number, a text, a dtype..."""
     if is_a(leaf, (set, frozenset)):
         return all(map(is_plain, leaf))
-    kind = class_of(leaf)
-    return is_plain_type(kind)
+    return is_plain_type(class_of(leaf))
 
 
 def is_plain_type(kind: type) -> bool:
@@ -153,23 +165,17 @@ def is_rebuilt_by_others(structure: Structure) -> bool:
     return by_others or any(map(is_rebuilt_by_others, children))
 
 
-def _joined(prefix: str, name: Any) -> str:
-    text = str(name.name if is_a(name, _Member) else name)
-    return f"{prefix}.{text}" if prefix else text
-
-
 def _kind_of(kind: Any) -> int:
-    known = _kinds.get(kind)
+    known = _found_kind(kind)
     # What was unknown may have been registered since.
-    if known is None or (known == _UNKNOWN and torch_api.is_registered(kind)):
-        if len(_kinds) >= _MAX_TYPES:
-            _kinds.clear()  # a program that makes classes in a loop must not fill our memory
-        known = _kinds[kind] = _found_kind(kind)
-    return known
+    return _REGISTERED if known == _UNKNOWN and torch_api.is_registered(kind) else known
 
 
+@functools.lru_cache(512)
 def _found_kind(kind: Any) -> int:
-    if kind in (tuple, list) or _is_named_tuple(kind):
+    # A named tuple has no attributes besides its fields.
+    is_named_tuple = is_kind(kind, tuple) and hasattr(kind, "_make") and not kind.__dictoffset__
+    if kind in (tuple, list) or is_named_tuple:
         return _SEQUENCE
     if kind in (dict, collections.OrderedDict, collections.defaultdict):
         return _MAPPING
@@ -184,26 +190,3 @@ def _found_kind(kind: Any) -> int:
     if composed or hasattr(kind, "__dataclass_fields__"):
         return _WITH_ATTRIBUTES
     return _TENSOR if hasattr(kind, "untyped_storage") else _UNKNOWN
-
-
-def _is_named_tuple(kind: Any) -> bool:
-    """One without attributes besides its fields."""
-    return is_kind(kind, tuple) and hasattr(kind, "_make") and not kind.__dictoffset__
-
-
-def _members_of(value: Any) -> dict[_Member, Any]:
-    """The items and attributes of a container that is none of Python's own."""
-    items: Any = ()
-    if is_a(value, (tuple, list)):
-        items = zip(getattr(value, "_fields", range(len(value))), value, strict=False)
-    elif is_a(value, MutableMapping):
-        items = ((name, value[name]) for name in tuple(value))
-    found = {_Member(True, name): item for name, item in items}
-    inside = getattr(value, "__dict__", {})
-    fields = getattr(class_of(value), "__dataclass_fields__", {})
-    for name in dict.fromkeys((*fields, *inside)):
-        # The dict below a UserDict is what its items are in.
-        below = name == "data" and is_a(value, collections.UserDict)
-        if not below and (name in inside or hasattr(value, name)):
-            found[_Member(False, name)] = inside[name] if name in inside else getattr(value, name)
-    return found

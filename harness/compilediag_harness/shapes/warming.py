@@ -12,6 +12,7 @@ call, the cut, and the backward pass where gradients are enabled.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import time
@@ -22,7 +23,7 @@ from typing import Any
 
 from compilediag_harness.shapes import padded_calls, shape_log
 from compilediag_harness.shapes.buckets import BucketsImpossible
-from compilediag_harness.shapes.dims import ShapeUnusable, Sizes
+from compilediag_harness.shapes.dims import ShapeUnusable, Sizes, again
 from compilediag_harness.shapes.layouts import FlatCall
 from compilediag_harness.shapes.padded_calls import PaddedCalls
 from compilediag_harness.shapes.side_effects import modules_of, restored
@@ -103,11 +104,7 @@ def repeated(
     for leaf in call.layout.padded:
         given = leaves[leaf.index]
         rows = given.detach().requires_grad_(given.requires_grad)  # none reaches the example
-        for axis, dim in leaf.dims:
-            # Real rows again and again: they are valid where made-up ones may not be.
-            again = torch.arange(bucket[axis], device=rows.device) % call.sizes[axis]
-            rows = rows.index_select(dim, again)
-        leaves[leaf.index] = rows
+        leaves[leaf.index] = again(torch, rows, {dim: bucket[axis] for axis, dim in leaf.dims})
     return calls.with_leaves(call, leaves)
 
 
@@ -259,7 +256,17 @@ def find_knee(
     measured = [SizeMeasured(size, tuple(seconds)) for size, seconds in sorted(tried.items())]
     if not measured:
         return Knee(None, tuple(stopped), None, None, "not one size could be measured")
-    return _decided(measured, stopped, within)
+    best = max(item.rows_per_s for item in measured)
+    index = next(i for i, item in enumerate(measured) if item.rows_per_s >= (1.0 - within) * best)
+    knee, below = measured[index], measured[index - 1] if index else None
+    gain = None if below is None else knee.rows_per_s / below.rows_per_s - 1.0
+    fastest = max(measured, key=lambda item: item.rows_per_s)
+    noise = max(item.spread for item in (knee, below or knee, fastest))
+    # Of the smallest size it is only claimed that no other gains more than `within`.
+    if noise > (within if gain is None else gain):
+        reason = f"calls differ by {noise:.0%} at one size: more than what a size gains"
+        return Knee(None, (*measured, *stopped), gain, noise, reason)
+    return Knee(knee.size, (*measured, *stopped), gain, noise)
 
 
 def _climb(
@@ -297,24 +304,6 @@ def _seconds(measure: Callable[[int], float], size: int) -> float:
     return seconds
 
 
-def _decided(
-    measured: Sequence[SizeMeasured], stopped: Sequence[SizeMeasured], within: float
-) -> Knee:
-    best = max(item.rows_per_s for item in measured)
-    index = next(i for i, item in enumerate(measured) if item.rows_per_s >= (1.0 - within) * best)
-    knee = measured[index]
-    below = measured[index - 1] if index else None
-    gain = None if below is None else knee.rows_per_s / below.rows_per_s - 1.0
-    fastest = max(measured, key=lambda item: item.rows_per_s)
-    noise = max(item.spread for item in (knee, below or knee, fastest))
-    tried = (*measured, *stopped)
-    # Of the smallest size it is only claimed that no other gains more than `within`.
-    if noise > (within if gain is None else gain):
-        reason = f"calls differ by {noise:.0%} at one size: more than what a size gains"
-        return Knee(None, tried, gain, noise, reason)
-    return Knee(knee.size, tried, gain, noise)
-
-
 def _quartiles(seconds: Sequence[float]) -> tuple[float, float]:
     if len(seconds) == 1:
         return seconds[0], seconds[0]
@@ -340,21 +329,17 @@ def knee_of(
         raise ShapeUnusable("knee measures the sizes of one axis: measure others by hand")
     call = calls.read_example(args, kwargs, "knee", ": its rows are repeated")
     frozen, calls.frozen = calls.frozen, None
-    timers: dict[int, Callable[[], float]] = {}
 
-    def seconds(size: int) -> float:
-        if size not in timers:
-            timers[size] = _timer(
-                calls, *repeated(calls, call, (size,)), calls_to_warm(torch, call)
-            )
-        return timers[size]()
+    @functools.cache
+    def timer(size: int) -> Callable[[], float]:
+        return _timer(calls, *repeated(calls, call, (size,)), calls_to_warm(torch, call))
 
-    def fits(size: int) -> bool:
-        return cap is None or size <= cap
-
+    most = math.inf if cap is None else cap
     try:
         with restored(torch, settings.function):
-            knee = find_knee(seconds, sizes, fits=fits, rounds=rounds)
+            knee = find_knee(
+                lambda size: timer(size)(), sizes, fits=lambda size: size <= most, rounds=rounds
+            )
     finally:
         calls.frozen = frozen
     called = [item if item.seconds else None for item in knee.measured]

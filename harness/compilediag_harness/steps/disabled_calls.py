@@ -53,7 +53,6 @@ class DisabledCalls(SessionSink):
         self._sums: dict[tuple[Any, str], list[float]] = {}
 
     def ended(self, function: Any, began: float, ended: float) -> None:
-        """A call has ended; times are `time.monotonic()` readings."""
         code = own_code_of(function)
         if code is None:
             return

@@ -76,12 +76,10 @@ class PhasesInProgress:
         self._open.clear()
 
     def open(self, phase: int, at: float) -> None:
-        """A phase begins."""
         self._open.append((phase, at))
 
     @property
     def nested(self) -> bool:
-        """Whether a phase is open now."""
         return bool(self._open)
 
     def close(self, phase: int, at: float) -> None:
@@ -212,8 +210,6 @@ has passed it, which waits for nothing, and take the `elapsed_time` to a later o
 
 
 class _DeviceStep:
-    """The events of one step."""
-
     def __init__(self, began: Mark) -> None:
         self.began = began
         self.ended: Mark = None
@@ -243,7 +239,6 @@ class DeviceClock:
             self._current.phases.append((phase, self._mark(), None))
 
     def leave(self, phase: int) -> None:
-        """A phase ends."""
         step = self._current
         if step is None or not step.phases or not self._usable():
             return
@@ -252,7 +247,6 @@ class DeviceClock:
             step.phases[-1] = (phase, began, self._mark())
 
     def step_ended(self, step: int, _compiled: bool) -> None:
-        """A step ends, and with it the next one begins."""
         if not self._usable():
             self._current = None
             return
@@ -277,7 +271,6 @@ class DeviceClock:
         self.write()
 
     def write(self) -> None:
-        """Writes the steps whose times are known."""
         if not self._rows and not self.dropped:
             return
         columns = zip(*self._rows, strict=True) if self._rows else ((),) * 4

@@ -79,7 +79,6 @@ class StepClock:
             self.phases.restart(at)
 
     def enter(self, phase: int, at: float) -> None:
-        """A phase of the step begins."""
         if self.began is None:
             self.begin(at)
         self.phases.open(phase, at)
@@ -87,13 +86,11 @@ class StepClock:
             self.device.enter(phase)
 
     def leave(self, phase: int, at: float) -> None:
-        """A phase of the step ends."""
         self.phases.close(phase, at)
         if self.device is not None:
             self.device.leave(phase)
 
     def optimized(self, began: float, ended: float) -> None:
-        """An optimizer stepped."""
         self.begin(began)
         self.phases.add(OPTIMIZER, began, ended)
 
@@ -334,7 +331,6 @@ class StepSampling:
                 self._sample_again(self._clock.began or 0.0)
 
     def forked(self) -> None:
-        """This process is a fork."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self.stop()
 

@@ -2,89 +2,79 @@
 loaders, compiled calls and the autograd engine, and `step()` for programs that do.
 
 The hooks are the same for every session and stay in torch once they are there, without effect when
-no session is left. Dynamo traces none of them, and is guarded on none.
+no session is left. They must not raise; Dynamo traces none of them, and is guarded on none.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from compilediag_harness.base import process_options
 from compilediag_harness.base.session import Session, in_forks
-from compilediag_harness.steps import disabled_calls, phases, step_hooks
-from compilediag_harness.steps.step_hooks import clock_of, step
+from compilediag_harness.steps import disabled_calls, phases
+from compilediag_harness.steps.step_clock import StepClock, StepSampling
+from compilediag_harness.steps.step_detection import (
+    CALL,
+    EVERY_MARK,
+    CompiledCallables,
+    OptimizerRegistry,
+    StepSource,
+)
 from compilediag_harness.torch_internals import (
     dynamo_skip,
     torch_api,
     torch_calls,
+    torch_compiles,
+    torch_open_calls,
 )
 from compilediag_harness.user_api import cadence, spans
-from compilediag_harness.user_api.spans import BACKWARD, DATA_WAIT
+from compilediag_harness.user_api.spans import BACKWARD, DATA_WAIT, SpanRow
 
-__all__ = ["clock_of", "finish", "install", "step", "uninstall"]
+step_limit: int | None = None
+"""Steps of the first session after which the program stops."""
 
+_active: tuple[StepSource, ...] = ()
+"""One per session, in order of installation."""
+
+_marks = 0
+"""Calls of `step()` by the program."""
+
+_unsampled: StepSampling | None = None
+"""Set while steps are not sampled: there is one session then."""
+
+_callables: CompiledCallables | None = None
+_updated_after = 0
+"""Runs of the autograd engine before the newest step of an optimizer that torch does not record."""
+_monotonic = time.monotonic
 _hooked = False
-_forget_calls: Callable[[], None] | None = None
-_forget_disabling: Callable[[], None] | None = None
+_forget: list[Callable[[], None]] = []
+"""What ends the listening to calls, and to functions that are disabled."""
 
 
-def install(session: Session, torch_module: Any) -> None:
-    """Starts counting steps and spans for `session`; call it when torch is imported."""
-    global _hooked, _forget_calls, _forget_disabling
-    dynamo_skip.bind(torch_module)
-    source = step_hooks.add(session, torch_module)
-    source.clock.phases.before_flattening = step_hooks.attribute_ended_spans
-    source.clock.device = phases.watch(session, torch_module)
-    disabled_calls.install(session, functools.partial(step_hooks.phase_at, source))
-    spans.install(session, torch_module, step_hooks.attribute_spans)
-    cadence.install(session, torch_module)
-    if _forget_calls is None:
-        _forget_calls = torch_calls.on_outermost_call(step_hooks.call_begins, step_hooks.call_ends)
-        # Each call of a function that is disabled while steps are unsampled is to be timed, too.
-        _forget_disabling = torch_calls.on_function_disabled(step_hooks.sample_again)
-    if not _hooked:
-        _hooked = True
-        in_forks.append(_forked)
-        begins, ends = step_hooks.phase_begins, step_hooks.phase_ends
-        backward_ends = functools.partial(ends, BACKWARD)
-        torch_api.around_backward(torch_module, step_hooks.backward_begins, backward_ends)
-        torch_api.around_recorded(
-            torch_module,
-            (step_hooks.optimizer_begins, step_hooks.optimizer_ends),
-            (functools.partial(begins, DATA_WAIT), functools.partial(ends, DATA_WAIT)),
-        )
+def step() -> None:
+    """Ends the step in progress. Only for loops that neither an optimizer step nor a compiled call
+    marks; the first call makes `step()` the only mark. Inside of compiled code it does nothing.
 
-
-def finish(session: Session) -> None:
-    """Writes the steps and spans that are not written yet."""
-    spans.finish(session)
-    cadence.sinks.finish(session)
-    step_hooks.finish(session)
-    disabled_calls.sinks.finish(session)
-
-
-def uninstall(session: Session) -> None:
-    """Stops counting for `session`; call `finish` before."""
-    global _forget_calls, _forget_disabling
-    step_hooks.sample_again()
-    spans.uninstall(session)
-    cadence.sinks.uninstall(session)
-    was_the_last = step_hooks.remove(session)
-    disabled_calls.uninstall(session)
-    session.step_listeners.clear()
-    if was_the_last:
-        if _forget_calls is not None:
-            _forget_calls()
-        if _forget_disabling is not None:
-            _forget_disabling()
-        _forget_calls = _forget_disabling = None
-
-
-def _forked() -> None:
-    spans.forked()
-    step_hooks.forked()
+    Raises:
+        SystemExit: after the last step that `compilediag run --steps N` allows.
+    """
+    global _marks
+    # Asked first: compiled code is then not guarded on whether a session is there.
+    if dynamo_skip.is_compiling() or not _active:
+        return
+    _marks += 1
+    attribute_ended_spans()
+    at = _monotonic()
+    if _unsampled is None or not _unsampled.record(EVERY_MARK, at):
+        sample_again()
+        for source in _active:
+            source.explicit(at)
+            _ended(source, at)
+    _stop_if_done()
 
 
 def drive(train: Callable[[int], object], steps: int = 60) -> int:
@@ -96,13 +86,321 @@ def drive(train: Callable[[int], object], steps: int = 60) -> int:
     Raises:
         ValueError: `steps` is negative.
     """
+    global step_limit
     if steps < 0:
         raise ValueError(f"drive: steps must be 0 or more, not {steps}")
-    step_hooks.own_the_loop()
+    step_limit = None  # the loop keeps to the number by itself
     steps = process_options.read().steps or steps
     for index in range(steps):
-        before = step_hooks.marks()
+        before = _marks
         train(index)
-        if step_hooks.marks() == before:
-            step_hooks.step()
+        if _marks == before:
+            step()
     return steps
+
+
+def install(session: Session, torch_module: Any) -> None:
+    """Starts counting steps and spans for `session`; call it when torch is imported."""
+    global _active, _callables, step_limit, _hooked
+    dynamo_skip.bind(torch_module)
+    if not _active:
+        step_limit = session.options.steps
+    sample_again()
+    source = StepSource(session, OptimizerRegistry(torch_module), _monotonic(), _pause, _resume)
+    source.clock.phases.before_flattening = attribute_ended_spans
+    _active = (*_active, source)
+    _callables = _callables or CompiledCallables(torch_module)
+    source.clock.device = phases.watch(session, torch_module)
+    disabled_calls.install(session, functools.partial(phase_at, source))
+    spans.install(session, torch_module, attribute_spans)
+    cadence.install(session, torch_module)
+    if not _forget:
+        _forget.append(torch_calls.on_outermost_call(call_begins, call_ends))
+        # Each call of a function that is disabled while steps are unsampled is to be timed, too.
+        _forget.append(torch_calls.on_function_disabled(sample_again))
+    if not _hooked:
+        _hooked = True
+        in_forks.append(_forked)
+        backward_ends = functools.partial(phase_ends, BACKWARD)
+        torch_api.around_backward(torch_module, backward_begins, backward_ends)
+        torch_api.around_recorded(
+            torch_module,
+            (optimizer_begins, optimizer_ends),
+            (functools.partial(phase_begins, DATA_WAIT), functools.partial(phase_ends, DATA_WAIT)),
+        )
+
+
+def finish(session: Session) -> None:
+    """Writes the steps and spans that are not written yet."""
+    spans.finish(session)
+    cadence.sinks.finish(session)
+    sample_again()
+    at = _monotonic()
+    for source in _active:
+        if source.clock.session is session:
+            source.sampling.fold()  # another thread may have recorded an end a moment too late
+            source.finish(at)
+            if source.clock.device is not None:
+                source.clock.device.finish()
+    disabled_calls.sinks.finish(session)
+
+
+def uninstall(session: Session) -> None:
+    """Stops counting for `session`; call `finish` before."""
+    global _active, _callables
+    sample_again()
+    spans.uninstall(session)
+    cadence.sinks.uninstall(session)
+    _active = tuple(source for source in _active if source.clock.session is not session)
+    disabled_calls.uninstall(session)
+    session.step_listeners.clear()
+    if not _active:
+        _callables = None  # its keys are addresses, which other objects get meanwhile
+        while _forget:
+            _forget.pop(0)()
+
+
+def _forked() -> None:
+    spans.forked()
+    torch_api.forked()
+    for source in _active:
+        source.forked()
+
+
+def clock_of(session: Session) -> StepClock | None:
+    """The clock of a session's steps; None when none is installed."""
+    return next((one.clock for one in _active if one.clock.session is session), None)
+
+
+def attribute_ended_spans() -> None:
+    """Before a step may end: spans belong to the one they ended in."""
+    if spans.ended_rows:
+        spans.catch_up()
+
+
+def _ended(source: StepSource, at: float, *, by_calls: bool = False) -> None:
+    """A sampled step has ended, or a call in it: the next ones may go unsampled."""
+    if len(_active) == 1:
+        source.sampling.ended(source.steady, source.source or "", at, by_calls=by_calls)
+
+
+def _pause(source: StepSource, by_calls: bool) -> bool:
+    """Calls are not reported any more, unless they mark the steps."""
+    global _unsampled
+    # The calls of the program's own disabled functions are counted, each of them.
+    if disabled_calls.watching() or not torch_calls.pause_calls(
+        _unsampled_call if by_calls else None
+    ):
+        return False
+    _unsampled = source.sampling
+    return True
+
+
+def _resume() -> None:
+    global _unsampled
+    _unsampled = None
+    torch_calls.resume_calls()
+
+
+def sample_again() -> None:
+    """Something is to be reported that is not while steps are unsampled: sampling begins again."""
+    if _unsampled is not None:
+        attribute_ended_spans()
+        _unsampled.stop()
+
+
+def optimizer_begins(optimizer: Any) -> tuple[int, float]:
+    """An optimizer's step begins. What tells it apart, and when."""
+    at, key = _monotonic(), id(optimizer)
+    if _unsampled is None or _unsampled.key not in (key, EVERY_MARK):
+        sample_again()
+        for source in _active:
+            source.optimizer_began(at)
+    return key, at
+
+
+def optimizer_ends(begun: tuple[int, float], raised: bool) -> None:
+    """With what `optimizer_begins` returned; a step that `raised` was none."""
+    key, began = begun
+    attribute_ended_spans()
+    at = _monotonic()
+    if _unsampled is None or not (
+        raised or _unsampled.key == EVERY_MARK or _unsampled.record(key, at)
+    ):
+        for source in _active:
+            try:
+                source.optimizer_ended(0 if raised else key, began, at)
+                _ended(source, at)
+            except Exception as error:
+                source.clock.session.fault("optimizer step", error)
+    if not raised:
+        _stop_if_done()
+
+
+def call_begins(key: int = 0) -> None:
+    """An outermost call of a compiled callable begins; `key` distinguishes callables."""
+    if spans.ended_rows and any(source.ended_by_calls for source in _active):
+        spans.catch_up()
+    mark = _mark_of(key)
+    at = _monotonic()
+    for source in _active:
+        try:
+            if mark:
+                source.call_began(mark, at)
+            if _callables is not None and source.clock.here:
+                source.clock.enter(_callables.phase_of(key, source.clock), at)
+        except Exception as error:
+            source.clock.session.fault("compiled call", error)
+    _stop_if_done()
+
+
+def call_ends(key: int = 0) -> None:
+    """That call has ended."""
+    attribute_ended_spans()
+    at = _monotonic()
+    for source in _active:
+        try:
+            here = _callables is not None and source.clock.here
+            if _callables is not None and here:
+                source.clock.leave(_callables.phase_of(key, source.clock), at)
+            source.call_ended(at)
+            if here and source.source is CALL:
+                _ended(source, at, by_calls=True)
+        except Exception as error:
+            source.clock.session.fault("end of a compiled call", error)
+
+
+def _mark_of(key: int) -> int:
+    """What a compiled call that begins marks in place of the callable: the optimizer in whose step
+    it is made, once for each time that gradients were computed. Nothing, 0, if that optimizer is
+    one that torch records, if the autograd engine makes the call to compute activations again, and
+    inside of another."""
+    global _updated_after
+    if (
+        torch_api.in_optimizer_step()
+        or torch_api.in_backward()
+        or torch_open_calls.inside_another()
+    ):
+        return 0
+    if not any(source.ended_by_calls for source in _active):
+        return key  # an update, or nothing
+    optimizer = torch_open_calls.stepping_optimizer()
+    if optimizer is None:
+        return key
+    before, _updated_after = _updated_after, torch_api.engine_runs()
+    return 0 if _updated_after == before else id(optimizer)
+
+
+def _unsampled_call(key: int) -> None:
+    """A call begins that ends an unsampled step; or another one."""
+    if _unsampled is None or key != _unsampled.key or torch_api.in_backward():
+        key = _mark_of(key)
+        if not key:
+            return
+    attribute_ended_spans()
+    at = _monotonic()
+    if _unsampled is not None and _unsampled.record(key, at):
+        _stop_if_done()
+        return
+    sample_again()
+    for source in _active:
+        try:
+            source.call_began(key, at)
+        except Exception as error:
+            source.clock.session.fault("compiled call", error)
+
+
+def backward_begins() -> list[StepClock]:
+    """The autograd engine begins; the clocks that were called."""
+    if _unsampled is not None:
+        return []
+    for source in _active:
+        # A compile runs the engine too, to trace it; only inside a forward or a backward.
+        if source.clock.phases.nested and torch_compiles.compiling():
+            return []
+    return phase_begins(BACKWARD)
+
+
+def phase_begins(phase: int) -> list[StepClock]:
+    """A phase begins in this thread; the clocks that were called."""
+    if _unsampled is not None:
+        attribute_ended_spans()
+        _unsampled.fold()
+    at = _monotonic()
+    thread = threading.get_ident()
+    clocks = [source.clock for source in _active if source.clock.thread == thread]
+    for clock in clocks:
+        clock.enter(phase, at)
+    return clocks
+
+
+def phase_ends(phase: int, clocks: list[StepClock]) -> None:
+    """With what `phase_begins` returned."""
+    at = _monotonic()
+    for clock in clocks:
+        clock.leave(phase, at)
+
+
+def _stop_if_done() -> None:
+    """Ends the program from the main thread when the first session has done its steps.
+
+    The exception passes through the training loop: `finally` blocks, context managers and
+    `atexit` run, and a bare `except Exception` does not swallow it.
+
+    Raises:
+        SystemExit: so many steps have ended, and no more are allowed.
+    """
+    if (
+        step_limit is not None
+        and _active
+        and _active[0].clock.session.step >= step_limit
+        and threading.current_thread() is threading.main_thread()
+    ):
+        raise SystemExit(0)
+
+
+def attribute_spans(rows: Sequence[SpanRow], ending: bool) -> Sequence[str | None]:
+    """Adds spans that have ended to the step in progress of every session, as
+    `spans.Attribution`. Returns the phases they began in, None for those of a thread whose steps
+    this one may not touch unless a session is `ending`."""
+    here = threading.get_ident()
+    own_steps = len(_active) == 1 and _active[0].clock.thread == here
+    if own_steps and all(row[4] == here for row in rows):
+        return _add(_active[0], rows)  # the usual case, in the user's step
+    closed = set[int]() if ending else {source.clock.thread for source in _active} - {here}
+    names: list[str | None] = [None if row[4] in closed else "" for row in rows]
+    for source in _active:
+        thread = source.clock.thread
+        indices = [index for index, row in enumerate(rows) if row[4] == thread]
+        if indices and thread not in closed:
+            added = _add(source, [rows[index] for index in indices])
+            for index, name in zip(indices, added, strict=True):
+                names[index] = name
+    return names
+
+
+def _add(source: StepSource, rows: Sequence[SpanRow]) -> Sequence[str]:
+    """Adds spans of the thread that ends the steps; the phases they began in."""
+    if _unsampled is not None:
+        _unsampled.fold()
+    measured = source.clock.phases
+    spans = [(row[2].phase, row[0] / 1e9, row[1] / 1e9) for row in rows]
+    if measured.nested or source.optimizing_since is not None or measured.some_ended:
+        names: Sequence[str] = [
+            measured.holding(began, ended) or phase_at(source, began) for _, began, ended in spans
+        ]
+    else:  # no phase but spans since the step began: all began in the same
+        names = (phase_at(source, 0.0),) * len(spans)
+    measured.add_spans(spans)
+    return names
+
+
+def phase_at(source: StepSource, began: float) -> str:
+    """The name of the phase that something which began at `began` is in."""
+    clock, optimizing_since = source.clock, source.optimizing_since
+    name = clock.phases.name_at(began)
+    if name == spans.REST and not clock.sampling:
+        name = spans.UNMEASURED
+    in_optimizer = optimizing_since is not None and optimizing_since <= began
+    no_other = name in (spans.REST, spans.UNMEASURED)
+    return spans.NAMES[spans.OPTIMIZER] if no_other and in_optimizer else name

@@ -217,7 +217,6 @@ class States:
         self._known: dict[int, weakref.ref[Any]] = {}
 
     def follow(self, owner: Any, code: Any, call: CalledWith) -> None:
-        """Remembers the objects that a call reaches."""
         values: Iterable[Any] = (owner,)
         if owner is None:
             inside = () if code is None else reached(call.function, code)
@@ -252,7 +251,8 @@ class States:
         for path, held in self._held(value):
             if len(found) == MAX_ANSWERS:
                 return tuple(found), False
-            size = _tensor_bytes(held)
+            tensor = hasattr(held, "numel") and hasattr(held, "element_size")
+            size = int(held.numel()) * int(held.element_size()) if tensor else 0
             if size > budget:
                 complete = False
                 continue
@@ -314,10 +314,3 @@ def _is_plain(value: Any) -> bool:
     if kind is list or kind is tuple:
         return len(value) <= MAX_ITEMS and all(class_of(item) in _PLAIN for item in value)
     return False
-
-
-def _tensor_bytes(value: Any) -> int:
-    try:
-        return int(value.numel()) * int(value.element_size())
-    except AttributeError:
-        return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable
@@ -31,9 +32,6 @@ _FORMATS = {
 """Memory formats by action."""
 
 _ROOT = re.compile(r"[A-Za-z_]\w*")
-
-_VARIADIC, _KEYWORDS = 0x04, 0x08
-"""Flags of code with `*args` and with `**kwargs` (`inspect.CO_VARARGS`, `CO_VARKEYWORDS`)."""
 
 
 class _ThisCall(threading.local):
@@ -77,7 +75,8 @@ class Arguments:
         """Why it was not done; None when it was."""
         torch: Any = torch_names.loaded("torch")
         argument, action = change.argument, change.action
-        value = _value_of(argument, arguments_of(code, owner, call))
+        arguments, places = bound(code, owner, call)
+        value = _value_of(argument, arguments)
         if value is object_graph.MISSING:
             return f"{argument} cannot be found among the arguments"
         if action in _NUMBERS:
@@ -101,10 +100,9 @@ class Arguments:
             return None
         else:
             self._watch(change.label, torch, other)
-        where = places_in(code, owner, call).get(argument)
-        if where is None:
+        if argument not in places:
             return f"{argument} is no argument of its own in this call"
-        pass_instead(where, other)
+        pass_instead(places[argument], other)
         return None
 
     def _watch(self, label: str, torch: Any, value: Any) -> None:
@@ -130,44 +128,35 @@ def _other(torch: Any, action: str, value: Any) -> Any:
     return value.to(wanted)
 
 
-def arguments_of(code: Any, owner: Any, call: CalledWith) -> dict[str, Any]:
-    """The arguments of a call by the names that the function's parameters have."""
+def bound(code: Any, owner: Any, call: CalledWith) -> tuple[dict[str, Any], dict[str, int | str]]:
+    """The arguments of a call by the names that the function's parameters have; and where each is
+    passed itself, by the name that guards have for it ("x", "args[0]", "rest['scale']"): the
+    position, or the keyword."""
     if code is None:
-        return dict(call.kwargs)
+        return dict(call.kwargs), {name: name for name in call.kwargs}
     given = call.args if owner is None else (owner, *call.args)
-    names, flags = code.co_varnames, code.co_flags
-    found: dict[str, Any] = dict(zip(names[: code.co_argcount], given, strict=False))
-    named = code.co_argcount + code.co_kwonlyargcount
-    rest = names[named:]
-    found.update({name: value for name, value in call.kwargs.items() if name in names[:named]})
-    if flags & _VARIADIC:
-        found[rest[0]] = given[code.co_argcount :]
-        rest = rest[1:]
-    if flags & _KEYWORDS:
-        found[rest[0]] = {k: v for k, v in call.kwargs.items() if k not in names[:named]}
-    return found
-
-
-def places_in(code: Any, owner: Any, call: CalledWith) -> dict[str, int | str]:
-    """Where a call passes each argument itself, by the name that guards have for it ("x",
-    "args[0]", "rest['scale']"): the position, or the keyword."""
-    if code is None:
-        return {name: name for name in call.kwargs}
-    names, flags = code.co_varnames, code.co_flags
-    named = code.co_argcount + code.co_kwonlyargcount
-    found: dict[str, int | str] = {}
-    for position in range(len(call.args)):
-        at = position + (owner is not None)
-        if at < code.co_argcount:
-            found[names[at]] = position
-        elif flags & _VARIADIC:
-            found[f"{names[named]}[{at - code.co_argcount}]"] = position
-    for name in call.kwargs:
+    names, count, owned = code.co_varnames, code.co_argcount, len(given) - len(call.args)
+    named = count + code.co_kwonlyargcount
+    variadic = bool(code.co_flags & inspect.CO_VARARGS)
+    keywords = names[named + variadic] if code.co_flags & inspect.CO_VARKEYWORDS else None
+    found: dict[str, Any] = dict(zip(names[:count], given, strict=False))
+    places: dict[str, int | str] = {}
+    for at in range(owned, len(given)):
+        if at < count:
+            places[names[at]] = at - owned
+        elif variadic:
+            places[f"{names[named]}[{at - count}]"] = at - owned
+    if variadic:
+        found[names[named]] = given[count:]
+    if keywords is not None:
+        found[keywords] = {k: v for k, v in call.kwargs.items() if k not in names[:named]}
+    for name, value in call.kwargs.items():
         if name in names[:named]:
-            found.setdefault(name, name)
-        elif flags & _KEYWORDS:
-            found[f"{names[named + bool(flags & _VARIADIC)]}['{name}']"] = name
-    return found
+            found[name] = value
+            places.setdefault(name, name)
+        elif keywords is not None:
+            places[f"{keywords}['{name}']"] = name
+    return found, places
 
 
 def _value_of(argument: str, arguments: dict[str, Any]) -> Any:

@@ -1,4 +1,5 @@
-"""The answers of outermost compiled calls: what sampled calls return, and what is held after them.
+"""The answers of outermost compiled calls, what sampled calls return and what is held after them;
+and how long calls take.
 
 Which calls are sampled depends on their number alone, so that every run of a program samples the
 same ones. A call of a `FixedShape` is one call, and may be checked for harm by padding.
@@ -31,6 +32,7 @@ from compilediag_harness.trials.shadow import Shadow
 from compilediag_harness.wire import (
     Answer,
     CallShadowed,
+    CallsTimed,
     Location,
     OutputsSampled,
     StateRead,
@@ -73,22 +75,20 @@ class CompiledFunction:
         """After the last sampled call."""
 
 
-class _Batch:
-    """A call of a `FixedShape`, which makes one compiled call or several."""
-
-    function: CompiledFunction | None = None
-    """That of its compiled calls."""
+_Beside = tuple[tuple[Answer, ...], Shadow | None]
+"""The answers of a call in float64, and its shadow, where the plan wants them."""
 
 
 class _InThread(threading.local):
     """What is in progress in a thread."""
 
-    call: tuple[CompiledFunction, int, Returning, tuple[Answer, ...]] | None = None
+    call: tuple[CompiledFunction, int, Returning, _Beside] | None = None
     """The sampled call."""
-    shadow: Shadow | None = None
-    """Of the sampled call."""
-    batch: _Batch | None = None
-    """The outermost call of a `FixedShape`: what it gives is the answer, not what is padded."""
+    in_batch = False
+    """A call of a `FixedShape`, which makes one compiled call or several: what the outermost gives
+    is the answer, not what is padded."""
+    function: CompiledFunction | None = None
+    """That of the compiled calls of the batch."""
     aside: int = 0
     """Calls are none of the program's."""
 
@@ -128,7 +128,7 @@ class OutputWatcher:
 
     def _begins(self, _key: int) -> None:
         if is_outermost():
-            self._sampled.call = self._sampled.shadow = None
+            self._sampled.call = None
         with self.ours("trial: a compiled call begins"):
             call = torch_open_calls.called_with()
             if call is not None and is_outermost() and not self._sampled.aside:
@@ -138,7 +138,7 @@ class OutputWatcher:
         self._settings.compiled_call_begins()
         self._objects.compiled_call_begins()
         owner = getattr(call.function, "__self__", None)
-        batch, warming = self._sampled.batch, shape_log.inside.not_counted > 0
+        local, warming = self._sampled, shape_log.inside.not_counted > 0
         functions = wrapped_functions(self._torch, call.function)
         code = getattr(functions[-1], "__code__", None)
         key: Any = class_of(functions[0]) if code is None else code
@@ -151,25 +151,21 @@ class OutputWatcher:
                 states = States(places[-1][0], self._torch, self._reader)
                 function = self._functions[key] = CompiledFunction(places, states)
             number = function.calls
-            function.calls += batch is None and not warming
+            function.calls += not local.in_batch and not warming
         self._arguments.change(function.chain, owner, call)
-        if batch is not None:
-            batch.function = batch.function or function
-            function.states.follow(owner, function.code, call)
-        elif self._plan.outputs and not warming:
-            function.states.follow(owner, function.code, call)
-            if is_sampled(number):
-                self._sampled.call = function, number, Returning(), self._beside(call)
-
-    def _beside(self, call: torch_open_calls.CalledWith) -> tuple[Answer, ...]:
-        """The answers in float64 where the plan wants them; and the shadow, where it wants that."""
-        exact: tuple[Answer, ...] = ()
-        if self._plan.reference and self._plan.stance == "force_eager":
-            exact = shadow.in_float64(self._torch, self._reader, call)
-        if self._plan.shadow:
-            with self.aside():
-                self._sampled.shadow = shadow.made_for(self._torch, self._reader, call)
-        return exact
+        if local.in_batch:
+            local.function = local.function or function
+        elif warming or not self._plan.outputs:
+            return
+        function.states.follow(owner, function.code, call)
+        if is_sampled(number) and not local.in_batch:
+            exact, beside = (), None
+            if self._plan.reference and self._plan.stance == "force_eager":
+                exact = shadow.in_float64(self._torch, self._reader, call)
+            if self._plan.shadow:
+                with self.aside():
+                    beside = shadow.made_for(self._torch, self._reader, call)
+            local.call = function, number, Returning(), (exact, beside)
 
     @contextlib.contextmanager
     def aside(self) -> Generator[None]:
@@ -183,13 +179,13 @@ class OutputWatcher:
     def batch_begins(self, number: int) -> Callable[[Any, bool], None]:
         """A call of the `FixedShape` of this number begins; what is returned gets its result."""
         local = self._sampled
-        if local.batch is not None:
+        if local.in_batch:
             return lambda _result, _returned: None
-        batch = local.batch = _Batch()
-        batch.function = self._of_shapes.get(number)  # a batch without rows calls nothing
+        local.in_batch = True
+        local.function = self._of_shapes.get(number)  # a batch without rows calls nothing
 
         def ended(result: Any, returned: bool) -> None:
-            local.batch, function = None, batch.function
+            local.in_batch, function = False, local.function
             if function is None:
                 return
             self._of_shapes[number] = function
@@ -198,39 +194,34 @@ class OutputWatcher:
                 function.calls += 1
             if returned and self._plan.outputs and is_sampled(call):
                 with self.ours("trial: an output"):
-                    self._sample(function, call, result, ())
+                    self._sample(function, call, result, ((), None))
 
         return ended
 
     def _ended(self, _key: int) -> None:
-        try:
+        with self._session.shielded("trial: an argument after the call"):
             self._arguments.ended()
-        except Exception as error:
-            self._session.fault("trial: an argument after the call", error)
         sampled = self._sampled.call
         if sampled is None:
             return
-        function, number, returning, exact = sampled
+        function, number, returning, beside = sampled
 
         def returned(value: Any) -> None:
             self._sampled.call = None
             with self.ours("trial: an output"):
-                self._sample(function, number, value, exact)
+                self._sample(function, number, value, beside)
 
-        try:
+        with self._session.shielded("trial: a compiled call ends"):
             returning.read(returned)
-        except Exception as error:
-            self._session.fault("trial: a compiled call ends", error)
 
     def _sample(
-        self, function: CompiledFunction, number: int, value: Any, exact: tuple[Answer, ...]
+        self, function: CompiledFunction, number: int, value: Any, with_it: _Beside
     ) -> None:
-        session, place = self._session, function.place
+        session, place, (exact, beside) = self._session, function.place, with_it
         answers, complete = self._reader.read(value)
         session.emit(
             OutputsSampled(session.now(), session.step, place, number, answers, complete, exact)
         )
-        beside, self._sampled.shadow = self._sampled.shadow, None
         if beside is not None:
             drawn = RandomStates.now(self._torch).digests
             count, differing, complete = 0, (), True
@@ -270,7 +261,9 @@ class FixedShapeCalls:
 
     def _begins(self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ended:
         if self._check:
-            with self._outputs.aside():
+            # What cannot be padded the call itself raises.
+            suppressed = contextlib.suppress(ShapeUnusable)
+            with self._outputs.aside(), self._outputs.ours("trial: a check of padding"), suppressed:
                 self._check_once(calls, args, kwargs)
         return self._outputs.batch_begins(calls.declared.number)
 
@@ -278,16 +271,123 @@ class FixedShapeCalls:
         self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Padding may harm in one mode and not in another: batch norm does in training."""
-        with self._outputs.ours("trial: a check of padding"), contextlib.suppress(ShapeUnusable):
-            # What cannot be padded the call itself raises.
-            modules = modules_of(calls.torch, calls.settings.function)
-            training = tuple(bool(module.training) for module in modules)
-            mode = (calls.declared.number, calls.torch.is_grad_enabled(), training)
-            with self._lock:
-                if mode in self._checked:
+        modules = modules_of(calls.torch, calls.settings.function)
+        training = tuple(bool(module.training) for module in modules)
+        mode = (calls.declared.number, calls.torch.is_grad_enabled(), training)
+        with self._lock:
+            if mode in self._checked:
+                return
+        if 0 in calls.read(args, kwargs).sizes:
+            return  # nothing to pad: the next call shows
+        with self._lock:
+            self._checked.add(mode)
+        check_padding(calls, args, kwargs, gradients=True)
+
+
+# --- how long calls take --------------------------------------------------------------------------
+
+MAX_ROWS = 50_000
+"""Rows of one process: callable and step, with the calls in it."""
+
+MAX_CALLABLES = 256
+"""Of which the code is kept."""
+
+WRITE_ROWS = 2048
+WRITE_S = 1.0
+"""Rows are written at the end of a step when so many wait, or they were last written so long ago: a
+run that is ended loses no more."""
+
+
+class _Timed(threading.local):
+    began = 0.0
+    """When the outermost call in progress began; 0 where there is none."""
+    place: Location | None = None
+    """What it calls."""
+
+
+class CallSeconds:
+    """How long each outermost call of a compiled callable takes, by callable and step.
+
+    It takes the same two readings of the clock in a compiled run and in one under "force_eager",
+    so that both can be compared. In unsampled steps no call is reported, and none is timed.
+    """
+
+    def __init__(self, session: Session, torch: Any) -> None:
+        self._session, self._torch = session, torch
+        self._places: dict[Any, Location] = {}
+        self._rows: dict[tuple[Location, int], list[float]] = {}
+        self._left = MAX_ROWS
+        self._written = session.now()
+        self._calls = _Timed()
+        self._lock = threading.Lock()
+        self.uninstall = torch_calls.on_outermost_call(self._begins, self._ended)
+        session.step_listeners.append(self._step_ended)
+
+    def _begins(self, _key: int) -> None:
+        if not is_outermost():  # a part of the call in progress
+            return
+        calls = self._calls
+        calls.place = None
+        with self._session.shielded("trial: a compiled call is timed"):
+            calls.place = self._place()
+        calls.began = time.perf_counter()
+
+    def _ended(self, _key: int) -> None:
+        ended, began, place = time.perf_counter(), self._calls.began, self._calls.place
+        # The wrappers of calls inside it have ended before it does: this is the last of them.
+        if not began or torch_open_calls.in_compiled_call():
+            return
+        self._calls.began = 0.0
+        if place is None:
+            return
+        with self._lock:
+            row = self._rows.get((place, self._session.step))
+            if row is None:
+                if not self._left:
                     return
-            if 0 in calls.read(args, kwargs).sizes:
-                return  # nothing to pad: the next call shows
-            with self._lock:
-                self._checked.add(mode)
-            check_padding(calls, args, kwargs, gradients=True)
+                self._left -= 1
+                row = self._rows[place, self._session.step] = [0, 0.0]
+            row[0] += 1
+            row[1] += ended - began
+
+    def _place(self) -> Location | None:
+        """The code that is called; None where it has none, or there are too many."""
+        function: Any = torch_open_calls.this_thread.open[-1].function
+        module: type = self._torch.nn.Module
+        # A module of a library is called by a function of torch's, one code for all of them.
+        inner = getattr(function, "__wrapped__", None)
+        function = inner if isinstance(inner, module) else function
+        owner = getattr(function, "__self__", function)
+        # The code or the class itself, not its address, which another one may get.
+        code: Any = getattr(function, "__code__", None)
+        if isinstance(owner, module):
+            code = type(owner)  # pyright: ignore[reportUnknownVariableType]
+        if code is None:
+            return None
+        if code not in self._places and len(self._places) < MAX_CALLABLES:
+            self._places[code] = places_of(wrapped_functions(self._torch, function))[-1][0]
+        return self._places.get(code)
+
+    def _step_ended(self, _step: int, _compiled: bool) -> None:
+        if self._session.now() - self._written >= WRITE_S or len(self._rows) >= WRITE_ROWS:
+            self.finish()
+
+    def finish(self) -> None:
+        with self._lock:
+            rows, self._rows = self._rows, {}
+        self._written = self._session.now()
+        if not rows:
+            return
+        cuda = getattr(self._torch, "cuda", None)
+        places = list(dict.fromkeys(place for place, _ in rows))
+        self._session.emit(
+            CallsTimed(
+                t=self._session.now(),
+                functions=tuple(places),
+                callables=tuple(places.index(place) for place, _ in rows),
+                steps=tuple(step for _, step in rows),
+                counts=tuple(int(count) for count, _ in rows.values()),
+                seconds=tuple(seconds for _, seconds in rows.values()),
+                on_device=bool(cuda is not None and cuda.is_initialized()),
+            )
+        )

@@ -100,11 +100,7 @@ def _decoded(kind: Any, value: Any, where: str) -> Any:
     raise ValueError(f"{where} is {type(value).__name__}, not {getattr(kind, '__name__', kind)}")
 
 
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
+_hints = functools.cache(typing.get_type_hints)
 MAX_WRAPPERS = 16
 
 

@@ -10,7 +10,6 @@ import functools
 import inspect
 import os
 import sys
-import types
 import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -20,7 +19,7 @@ from compilediag_harness.shapes.dims import ShapeUnusable
 from compilediag_harness.shapes.fixed import FixedShape
 from compilediag_harness.shapes.padding import REPEAT
 from compilediag_harness.steps.disabled_calls import code_of
-from compilediag_harness.torch_internals.torch_names import Remover, replace_with
+from compilediag_harness.torch_internals.torch_names import Remover, call_beside, replace_with
 from compilediag_harness.trials.plan import Notes, is_place_of, places_of, wrapped_functions
 from compilediag_harness.wire import (
     CompileOption,
@@ -31,9 +30,8 @@ from compilediag_harness.wire import (
 )
 
 PASSED = "the program passes it itself"
-
-
 OVERRIDDEN = "the program sets it itself"
+IS_METHOD = "it is compiled as a method, which nothing can stand in for but another method"
 
 
 class PlannedSettings:
@@ -110,16 +108,23 @@ def _named(dotted: str) -> Any:
     return None
 
 
-def install(torch: Any, options: Iterable[CompileOption], notes: Notes) -> Remover | None:
-    """Wraps `torch.compile`, by which `torch.nn.Module.compile` and its use as a decorator go too.
-    Returns what undoes it; None where this torch knows none of the options."""
+def change_compile(
+    torch: Any,
+    options: Iterable[CompileOption],
+    padded: Collection[PaddedFunction],
+    changed_files: Collection[str],
+    notes: Notes,
+) -> Remover | None:
+    """Wraps `torch.compile`, by which `torch.nn.Module.compile` and its use as a decorator go too:
+    it gets the options, and gives `FixedShape`s for the padded functions, as a program does that
+    wraps what it gave. Returns what undoes it; None where there is nothing to change."""
     original = torch.compile
     parameters = inspect.signature(original).parameters
     known = [option for option in options if option.name in parameters]
     for option in options:
         if option not in known:
             notes.note(option.label, "torch.compile has no such argument in this torch")
-    if not known:
+    if not known and not padded:
         return None
 
     @functools.wraps(original)
@@ -130,31 +135,12 @@ def install(torch: Any, options: Iterable[CompileOption], notes: Notes) -> Remov
             if given is None:
                 kwargs[option.name] = option.value
             notes.note(option.label, None if given in (None, option.value) else PASSED)
-        return original(*args, **kwargs)
-
-    return replace_with(torch, "compile", compile)
-
-
-IS_METHOD = "it is compiled as a method, which nothing can stand in for but another method"
-
-
-def wrap_in_fixed_shapes(
-    torch: Any, changes: Iterable[PaddedFunction], changed_files: Collection[str], notes: Notes
-) -> Remover | None:
-    """Makes `torch.compile` give `FixedShape`s for the functions of a plan, as a program does that
-    wraps what it gave. Returns what undoes it; None where there is nothing to wrap."""
-    wanted, original = tuple(changes), torch.compile
-    if not wanted:
-        return None
-
-    @functools.wraps(original)
-    def compile(*args: Any, **kwargs: Any) -> Any:  # noqa: A001 - as torch calls it
         compiled = original(*args, **kwargs)
         function = args[0] if args else kwargs.get("model")
-        if function is None:  # as a decorator: it comes here again with the function
+        if function is None or not padded:
             return compiled
         places = [place for place, _ in places_of(wrapped_functions(torch, function))]
-        for change in wanted:
+        for change in padded:
             if any(is_place_of(change.function, place, changed_files) for place in places):
                 return _fixed(torch, change, function, compiled, notes)
         return compiled
@@ -187,16 +173,12 @@ def _fixed(torch: Any, change: PaddedFunction, function: Any, compiled: Any, not
 def seed_when_imported(seed: int, notes: Notes, imports: PostImport) -> None:
     """Seeds the generators that do not need torch, each when its module was imported. A program
     that seeds them itself does so later."""
-    imports.on_import("random", lambda module: _seed(module.seed, seed, notes))
-    imports.on_import("numpy.random", lambda module: _seed(module.seed, seed, notes, 2**32))
+    imports.on_import("random", lambda module: seeded(module.seed, seed, notes))
+    imports.on_import("numpy.random", lambda module: seeded(module.seed, seed, notes, 2**32))
 
 
-def seed_torch(seed: int, notes: Notes, torch: Any) -> None:
-    """Seeds torch's generators; CUDA's only when the program begins to use it."""
-    _seed(torch.manual_seed, seed, notes)
-
-
-def _seed(act: Callable[[int], object], seed: int, notes: Notes, most: int | None = None) -> None:
+def seeded(act: Callable[[int], object], seed: int, notes: Notes, most: int | None = None) -> None:
+    """Seeds generators by what their module has for it."""
     with notes.applying(seed_label(seed)):
         act(seed if most is None else seed % most)
         notes.note(seed_label(seed))
@@ -225,13 +207,12 @@ class Objects:
             if each not in self._hooks and each not in self._numbers:
                 notes.note(each.label, f"{each.action} is not known")
         if self._numbers:
-            self._watch_optimizers()
-        if self._hooks:
-            for name in _REGISTERING:
-                self._watch_registering(name)
+            remover = call_beside(torch.optim.Optimizer, "__init__", after=self._was_made)
+            self._undo += [] if remover is None else [remover]
+        for name in _REGISTERING if self._hooks else ():
+            self._watch_registering(name)
 
     def uninstall(self) -> None:
-        """Changes no further object."""
         while self._undo:
             self._undo.pop()()
 
@@ -250,24 +231,14 @@ class Objects:
                     if held:
                         self._notes.note(change.label)
 
-    def _watch_optimizers(self) -> None:
-        base: Any = self._torch.optim.Optimizer
-        original = base.__init__
-        made = self._made
-
-        @functools.wraps(original)
-        def build(self: Any, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
-            made.append(weakref.ref(self))
-
-        self._undo.append(replace_with(base, "__init__", build))
+    def _was_made(self, _made: None, optimizer: Any, *_args: Any, **_kwargs: Any) -> None:
+        self._made.append(weakref.ref(optimizer))
 
     def _watch_registering(self, name: str) -> None:
-        module: Any = self._torch.nn.Module
+        module, disabled = self._torch.nn.Module, self._disabled
         original = getattr(module, name, None)
         if original is None:
             return
-        disabled = self._disabled
 
         @functools.wraps(original)
         def register(self: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
@@ -277,20 +248,16 @@ class Objects:
 
     def _disabled(self, hook: Any) -> Any:
         code, found = code_of(hook), hook
+        if code is None:
+            return hook
+        file, first = os.path.abspath(code.co_filename), code.co_firstlineno
+        last = max((line for _, _, line in code.co_lines() if line is not None), default=first)
         for change in self._hooks:
-            if code is not None and _is_of(change, code):
+            place = change.function
+            if place is None or code.co_name != change.name or not first <= place.line <= last:
+                continue
+            if file.endswith(f"/{place.file.lstrip('/')}"):
                 with self._notes.applying(change.label):
                     found = self._torch.compiler.disable(hook)
                     self._notes.note(change.label)
         return found
-
-
-def _is_of(change: ObjectChange, code: types.CodeType) -> bool:
-    """Whether the line of the change is one of this function's."""
-    place = change.function
-    if place is None or code.co_name != change.name:
-        return False
-    lines = [line for _, _, line in code.co_lines() if line is not None]
-    file = os.path.abspath(code.co_filename)
-    within = code.co_firstlineno <= place.line <= max(lines, default=code.co_firstlineno)
-    return within and file.endswith(f"/{place.file.lstrip('/')}")

@@ -14,7 +14,7 @@ import contextlib
 import copy
 import types
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from compilediag_harness.base.object_graph import class_of, parts_of
 from compilediag_harness.shapes.side_effects import RandomStates, restored_states
@@ -116,9 +116,13 @@ class Copier:
         if id(function) in self._memo:
             return self._memo[id(function)]
         names = dict(function.__globals__)
-        cells = tuple(self._cell(cell, depth) for cell in function.__closure__ or ())
+        cells: list[types.CellType] = []
+        for cell in function.__closure__ or ():
+            cells.append(types.CellType())
+            with contextlib.suppress(ValueError):  # it is not filled yet
+                cells[-1].cell_contents = self._named(cell.cell_contents, depth)
         made = types.FunctionType(
-            function.__code__, names, function.__name__, function.__defaults__, cells
+            function.__code__, names, function.__name__, function.__defaults__, tuple(cells)
         )
         made.__kwdefaults__ = function.__kwdefaults__
         made.__dict__.update(function.__dict__)
@@ -127,12 +131,6 @@ class Copier:
             if name in names:
                 names[name] = self._named(names[name], depth)
         return made
-
-    def _cell(self, cell: Any, depth: int) -> Any:
-        try:
-            return types.CellType(self._named(cell.cell_contents, depth))
-        except ValueError:  # not filled yet
-            return types.CellType()
 
     def _named(self, value: Any, depth: int) -> Any:
         if class_of(value) is types.FunctionType and depth < MAX_DEPTH:
@@ -163,23 +161,17 @@ class Shadow:
     """Why there is nothing to compare with."""
 
 
-class _Eager(NamedTuple):
-    """What a call gave eager, on copies."""
-
-    answers: _Answers
-    complete: bool
-    floating: bool
-    random_after: object
-
-
-def _eager(torch: Any, reader: AnswerReader, call: CalledWith, *, double: bool = False) -> _Eager:
+def _eager(torch: Any, reader: AnswerReader, call: CalledWith, *, double: bool = False) -> Shadow:
     """Makes a call on copies; nothing is compiled, and the generators are put back."""
     copier = Copier(torch, double=double)
     with restored_states(torch), torch.no_grad(), torch.compiler.set_stance("force_eager"):
         copied = copier.call(call)
         value = copied.function(*copied.args, **copied.kwargs)
         answers, complete = _read(reader, value, copied)
-        return _Eager(answers, complete, copier.floating, RandomStates.now(torch).digests)
+        drawn = RandomStates.now(torch).digests
+        return Shadow(
+            call, answers, complete=complete, floating=copier.floating, random_after=drawn
+        )
 
 
 def made_for(torch: Any, reader: AnswerReader, call: CalledWith) -> Shadow:
@@ -193,15 +185,15 @@ def made_for(torch: Any, reader: AnswerReader, call: CalledWith) -> Shadow:
         text = str(error).partition("\n")[0]
         problem = clip(f"eager, on copies: {type(error).__name__}: {text}", MAX_REASON)
         return Shadow(call, problem=problem)
-    complete, floating = first.complete and again.complete, first.floating
-    exact: _Answers = {}
-    if floating and first.random_after == before:
+    first.again = again.eager
+    first.complete &= again.complete
+    if first.floating and first.random_after == before:
         # Random numbers of another type are others.
         with contextlib.suppress(Exception):
             double = _eager(torch, reader, call, double=True)
-            complete &= double.complete
-            exact = double.answers if double.random_after == before else {}
-    return Shadow(call, first.answers, again.answers, exact, complete, floating, first.random_after)
+            first.complete &= double.complete
+            first.exact = double.eager if double.random_after == before else {}
+    return first
 
 
 def compared(
@@ -282,5 +274,5 @@ def in_float64(torch: Any, reader: AnswerReader, call: CalledWith) -> tuple[Answ
         before = RandomStates.now(torch).digests
         made = _eager(torch, reader, call, double=True)
         if made.complete and made.random_after == before:
-            return tuple(each for path, each in made.answers.items() if path == each.path)
+            return tuple(each for path, each in made.eager.items() if path == each.path)
     return ()

@@ -68,14 +68,14 @@ class ReplacedSources:
         """The text of a file becomes code of the program."""
         self._notes.note(self._changes[_real(path)].label)
 
-    def _main_script(self, path: str) -> _MainFinder:
+    def _main_script(self, path: str) -> _MainScript:
         """Python looks for an importer of the script's path before it opens the file itself: what
         has one, as a folder with `__main__.py` does, is run by it."""
         # Called by Python's own start, below no other function. Who looks for importers later
         # opens the file by `io.open_code`.
         if sys._getframe().f_back is not None or self.text_of(path) is None:  # pyright: ignore[reportPrivateUsage]
             raise ImportError(path)
-        return _MainFinder(path)
+        return _MainScript("__main__", path)
 
 
 @functools.lru_cache(maxsize=16_384)
@@ -170,49 +170,42 @@ def _replace_in_last_traceback(sources: ReplacedSources) -> None:
 # --- the main script -----------------------------------------------------------------------------
 
 
-class _MainFinder:
-    """Finds nothing but `__main__`, which is the script."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
+class _MainScript(SourceFileLoader):
+    """Finds and loads nothing but `__main__`, which is the script."""
 
     def find_spec(self, fullname: str, target: object = None) -> ModuleSpec | None:
         """The script, as `runpy` finds the `__main__` of a folder."""
         if fullname != "__main__":
             return None
-        loader = _MainLoader("__main__", self._path)
-        return importlib.util.spec_from_file_location("__main__", self._path, loader=loader)
+        return importlib.util.spec_from_file_location("__main__", self.path, loader=self)
 
-
-class _MainLoader(SourceFileLoader):
     def get_code(self, fullname: str) -> Any:
-        """The script's code; called by `runpy` right before it runs it."""
-        _run_as_script(self.path)
+        """The script's code; called by `runpy` right before it runs it.
+
+        Leaves the names of `__main__` and `sys.path` as Python sets them for a script: with a spec
+        of `__main__`, children of `multiprocessing` would not import it.
+        """
+        path = self.path
+        if sys.path and sys.path[0] == path:
+            folder = os.path.dirname(os.path.realpath(path))
+            sys.path[:1] = [] if getattr(sys.flags, "safe_path", False) else [folder]
+        sys.path_importer_cache[path] = None
+        runpy: Any = sys.modules["runpy"]
+        run_code = runpy._run_code  # of Python 3.10 to 3.13
+
+        def run(code: Any, run_globals: dict[str, Any], *_: object) -> dict[str, Any]:
+            runpy._run_code = run_code
+            run_globals.update(
+                __name__="__main__",
+                __file__=path,
+                __cached__=None,
+                __doc__=None,
+                __loader__=SourceFileLoader("__main__", path),
+                __package__=None,
+                __spec__=None,
+            )
+            exec(code, run_globals)  # noqa: S102 - the user's own program
+            return run_globals
+
+        runpy._run_code = run
         return super().get_code(fullname)
-
-
-def _run_as_script(path: str) -> None:
-    """Leaves the names of `__main__` and `sys.path` as Python sets them for a script: with a spec
-    of `__main__`, children of `multiprocessing` would not import it."""
-    if sys.path and sys.path[0] == path:
-        folder = os.path.dirname(os.path.realpath(path))
-        sys.path[:1] = [] if getattr(sys.flags, "safe_path", False) else [folder]
-    sys.path_importer_cache[path] = None
-    runpy: Any = sys.modules["runpy"]
-    run_code = runpy._run_code  # of Python 3.10 to 3.13
-
-    def run(code: Any, run_globals: dict[str, Any], *_: object) -> dict[str, Any]:
-        runpy._run_code = run_code
-        run_globals.update(
-            __name__="__main__",
-            __file__=path,
-            __cached__=None,
-            __doc__=None,
-            __loader__=SourceFileLoader("__main__", path),
-            __package__=None,
-            __spec__=None,
-        )
-        exec(code, run_globals)  # noqa: S102 - the user's own program
-        return run_globals
-
-    runpy._run_code = run

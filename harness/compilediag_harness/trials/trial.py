@@ -11,10 +11,9 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.shapes.side_effects import RandomStates
 from compilediag_harness.torch_internals import torch_calls, torch_names
 from compilediag_harness.torch_internals.torch_names import Remover
-from compilediag_harness.trials import plan, settings
+from compilediag_harness.trials import settings
 from compilediag_harness.trials.arguments import Arguments
-from compilediag_harness.trials.call_seconds import CallSeconds
-from compilediag_harness.trials.outputs import FixedShapeCalls, OutputWatcher
+from compilediag_harness.trials.outputs import CallSeconds, FixedShapeCalls, OutputWatcher
 from compilediag_harness.trials.plan import Notes
 from compilediag_harness.trials.settings import OVERRIDDEN, Objects, PlannedSettings
 from compilediag_harness.trials.sources import ReplacedSources
@@ -22,7 +21,8 @@ from compilediag_harness.wire import RandomStateRead, TrialPlan, stance_label
 
 
 class ActiveTrial:
-    """The trial that this process is part of."""
+    """The trial that this process is part of; made, and what needs no torch put in place, when the
+    process starts, before the program does."""
 
     def __init__(self, chosen: TrialPlan) -> None:
         self._plan = chosen
@@ -35,9 +35,6 @@ class ActiveTrial:
         self._torch: Any = None
         self._outputs: OutputWatcher | None = None
         self._call_seconds: CallSeconds | None = None
-
-    def begin(self) -> None:
-        """What needs no torch; when the process starts, before the program does."""
         ReplacedSources(self._plan.sources, self._notes).install()
         if self._plan.seed is not None:
             settings.seed_when_imported(self._plan.seed, self._notes, self._imports)
@@ -51,30 +48,21 @@ class ActiveTrial:
         self._session, self._torch = session, torch
         notes.attach(session)
         if chosen.seed is not None:
-            settings.seed_torch(chosen.seed, notes, torch)
-        remover = settings.install(torch, chosen.compile_options, notes)
-        if remover is not None:
-            self._undo.append(remover)
-        if not chosen.looks_at_calls:  # else no step would go unsampled
-            self._install_timing(session)
-            return
+            settings.seeded(torch.manual_seed, chosen.seed, notes)  # CUDA's once it is in use
         files = {change.file for change in chosen.sources}
-        remover = settings.wrap_in_fixed_shapes(torch, chosen.padded, files, notes)
+        options, padded = chosen.compile_options, chosen.padded
+        remover = settings.change_compile(torch, options, padded, files, notes)
         if remover is not None:
             self._undo.append(remover)
-        arguments = Arguments(chosen.arguments, files, notes)
-        objects = Objects(chosen.objects, torch, notes)
-        self._undo.append(objects.uninstall)
-        self._outputs = OutputWatcher(session, torch, chosen, arguments, self._settings, objects)
-        self._undo.append(self._outputs.uninstall)
-        shapes = FixedShapeCalls(self._outputs, check=chosen.check_padding)
-        self._undo.append(shapes.uninstall)
-        self._install_timing(session)
-
-    def _install_timing(self, session: Session) -> None:
-        """Last of all: nothing else of ours is then in the time of a call."""
-        if self._plan.call_seconds:
-            self._call_seconds = CallSeconds(session, self._torch)
+        if chosen.looks_at_calls:  # else no step would go unsampled
+            arguments = Arguments(chosen.arguments, files, notes)
+            objects = Objects(chosen.objects, torch, notes)
+            watcher = OutputWatcher(session, torch, chosen, arguments, self._settings, objects)
+            shapes = FixedShapeCalls(watcher, check=chosen.check_padding)
+            self._outputs = watcher
+            self._undo += [objects.uninstall, watcher.uninstall, shapes.uninstall]
+        if chosen.call_seconds:  # last of all: nothing else of ours is then in the time of a call
+            self._call_seconds = CallSeconds(session, torch)
             self._undo.append(self._call_seconds.uninstall)
 
     def _set_stance(self) -> None:
@@ -104,15 +92,3 @@ class ActiveTrial:
         self._imports.withdraw()
         while self._undo:
             self._undo.pop()()
-
-
-def begin(path: str) -> ActiveTrial:
-    """The trial whose plan is in a file, begun in this process.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is no plan. Nothing is changed then.
-    """
-    trial = ActiveTrial(plan.read(path))
-    trial.begin()
-    return trial

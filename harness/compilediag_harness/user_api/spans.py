@@ -135,12 +135,8 @@ class _Nesting(threading.local):
         self.open: list[tuple[span, int]] = []
 
 
-def _unknown(rows: Sequence[SpanRow], _ending: bool) -> Sequence[str]:
-    return ("",) * len(rows)
-
-
 _nesting = _Nesting()
-_attribute: Attribution = _unknown
+_attribute: Attribution = lambda rows, _ending: ("",) * len(rows)
 _main_ident = threading.main_thread().ident
 sinks = SessionSinks(SpanBatches)
 _ever = False

@@ -24,10 +24,6 @@ LOG_OVER_LIMIT = "    … the log of this process is over its limit"
 """The last line of a process in torch_logs.txt that had more to write."""
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_\d+", re.DOTALL)
-_GENERATED = re.compile(
-    r"(?:^|[/\\])(?:(?:[^\W\d]\w*\.){2,}\w+_[a-z0-9_]{8}\.py$"
-    r"|(?:transformers|diffusers)_modules[/\\])"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +151,6 @@ def resumed_function(name: str) -> str | None:
     it is no such frame."""
     found = _RESUMED.fullmatch(name)
     return None if found is None else found["function"]
-
-
-def is_generated(file: str) -> bool:
-    """Whether a package wrote the file while the program ran: a module that torch_geometric names
-    after one of its own and puts into the temporary folder, or the code of a model that a hub sent
-    (transformers)."""
-    return _GENERATED.search(file) is not None
 
 
 def clip(text: str, limit: int = TEXT_LIMIT) -> str:

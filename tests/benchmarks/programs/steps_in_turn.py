@@ -12,7 +12,8 @@ from collections.abc import Callable
 import torch
 from in_turn import measure
 
-from compilediag_harness.steps import step_clock, step_hooks
+from compilediag_harness.steps import step_clock
+from compilediag_harness.steps import steps as hooks
 
 FIRST_STEPS = 24
 WINDOW = step_clock.SAMPLED_STEPS + 2
@@ -52,18 +53,18 @@ def training(layers: int, steps: int) -> Callable[[], float]:
     def block() -> float:
         for _ in range(FIRST_STEPS):  # more is looked at in the first steps than in all others
             step()
-        observed = bool(step_hooks._active)
+        observed = bool(hooks._active)
         for _ in range(10 * FIRST_STEPS):  # a compile in the first block is followed by more
-            if not observed or step_hooks._unsampled is not None:
+            if not observed or hooks._unsampled is not None:
                 break
             step()
         else:
             raise RuntimeError("what would be measured are not noted steps")
         if observed:
-            step_hooks._unsampled._until = float("inf")
+            hooks._unsampled._until = float("inf")
         noted = timed(steps) / steps
         if observed:
-            step_hooks._unsampled._until = 0.0  # the stretch ends with the next step
+            hooks._unsampled._until = 0.0  # the stretch ends with the next step
         around = timed(WINDOW)
         period = step_clock.UNSAMPLED_S / noted + step_clock.SAMPLED_STEPS
         return noted + (around - WINDOW * noted) / period

@@ -78,28 +78,25 @@ class _Batches(SessionSink):
         by_loop: dict[LoopDeclaration, list[StageRow | Size]] = {}
         for loop, row in rows:
             by_loop.setdefault(loop, []).append(row)
-        for loop, its_rows in by_loop.items():
-            self._emit(at, loop, its_rows)
-
-    def _emit(self, at: float, loop: LoopDeclaration, rows: list[StageRow | Size]) -> None:
         session = self.session
-        work = [row for row in rows if isinstance(row, StageRow)]
-        sizes = [row for row in rows if isinstance(row, Size)]
-        session.emit(
-            PipelineWorked(
-                t=session.at(at),
-                name=loop.name,
-                slots=loop.slots,
-                stages=tuple(row.stage for row in work),
-                starts=tuple(session.at(row.began) for row in work),
-                walls=tuple(row.ended - row.began for row in work),
-                samples=tuple(row.samples for row in work),
-                threads=tuple(row.thread for row in work),
-                infer_slots=tuple(row.slot for row in work),
-                pool_at=tuple(session.at(size.at) for size in sizes),
-                pool_sizes=tuple(size.size for size in sizes),
+        for loop, its_rows in by_loop.items():
+            work = [row for row in its_rows if isinstance(row, StageRow)]
+            sizes = [row for row in its_rows if isinstance(row, Size)]
+            session.emit(
+                PipelineWorked(
+                    t=session.at(at),
+                    name=loop.name,
+                    slots=loop.slots,
+                    stages=tuple(row.stage for row in work),
+                    starts=tuple(session.at(row.began) for row in work),
+                    walls=tuple(row.ended - row.began for row in work),
+                    samples=tuple(row.samples for row in work),
+                    threads=tuple(row.thread for row in work),
+                    infer_slots=tuple(row.slot for row in work),
+                    pool_at=tuple(session.at(size.at) for size in sizes),
+                    pool_sizes=tuple(size.size for size in sizes),
+                )
             )
-        )
 
 
 sinks = SessionSinks(_Batches)
@@ -222,7 +219,10 @@ class Pipeline:
         hash(slot)
         if not sinks.all:
             return _UNMEASURED
-        return Measured(self, INFER, samples, self._slot_index(slot))
+        index = NO_SLOT  # else in the order they were first used
+        if slot is not None and (slot in self._slots or len(self._slots) < _MAX_SLOTS):
+            index = self._slots.setdefault(slot, len(self._slots))
+        return Measured(self, INFER, samples, index)
 
     def dispatch_wait(self) -> Unmeasured:
         """`with loop.dispatch_wait(): ...` where training waits for the pool to hold enough. It is
@@ -243,7 +243,8 @@ class Pipeline:
         _to_count(size)
         if sinks.all:
             at, self._size = _monotonic(), int(size)
-            add(self.declared, Size(at, self._size), at)
+            for sink in sinks.all:
+                sink.add(self.declared, Size(at, self._size), at)
 
     def line(self) -> str:
         """The last ten seconds as text for a progress bar, `thru=8.2, I=8.5, T=15.3, wait=2.1s,
@@ -253,7 +254,10 @@ class Pipeline:
         if dynamo_skip.is_compiling() or not sinks.all:
             return ""
         now = _monotonic()
-        trained, inferred, waits = (self._window(stage, now) for stage in (TRAIN, INFER, WAIT))
+        trained, inferred, waits = (
+            [row for row in tuple(self._recent[stage]) if row.ended >= now - WINDOW_S]
+            for stage in (TRAIN, INFER, WAIT)
+        )
         began = min((row.began for row in (*trained, *inferred, *waits)), default=now)
         calls = [(row.began, row.ended) for row in inferred]
         slots = slots_of(self.declared.slots, len(self._slots), calls)
@@ -270,18 +274,9 @@ class Pipeline:
         return ", ".join(parts)
 
     def ended(self, row: StageRow) -> None:
-        """A block has ended."""
         self._recent[row.stage].append(row)
-        add(self.declared, row, row.ended)
-
-    def _slot_index(self, slot: Hashable) -> int:
-        """The index of a slot, in the order they were first used."""
-        if slot is None or (slot not in self._slots and len(self._slots) >= _MAX_SLOTS):
-            return NO_SLOT
-        return self._slots.setdefault(slot, len(self._slots))
-
-    def _window(self, stage: str, now: float) -> list[StageRow]:
-        return [row for row in tuple(self._recent[stage]) if row.ended >= now - WINDOW_S]
+        for sink in sinks.all:
+            sink.add(self.declared, row, row.ended)
 
 
 def _to_count(count: Any) -> int:
@@ -312,9 +307,3 @@ def pipeline(name: str = "pipeline", slots: int | None = None) -> Pipeline:
         raise ValueError(f"pipeline {name!r}: slots must be 1 or more, not {slots}")
     dynamo_skip.bind_if_imported()
     return Pipeline(to_name(name), slots)
-
-
-def add(loop: LoopDeclaration, row: StageRow | Size, at: float) -> None:
-    """Gives every session a finished row, or a size of the pool."""
-    for sink in sinks.all:
-        sink.add(loop, row, at)

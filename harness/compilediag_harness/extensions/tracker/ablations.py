@@ -87,7 +87,6 @@ class Ablation:
         check.refuse()
 
     def document(self) -> dict[str, Any]:
-        """The report as the file has it."""
         own = {name: getattr(self, name) for name in FIELDS}
         head = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION}
         return {**head, **own, **self.unknown}
@@ -105,7 +104,22 @@ class Ablation:
         document = checked.document()
         document["config"] = in_process.value(document["config"])
         content = tracked_run.write_json(path, document)
-        _emit(checked, Path(os.path.abspath(path)).as_uri(), content)
+        uri, digest = Path(os.path.abspath(path)).as_uri(), hashlib.sha256(content).hexdigest()
+        tracked_run.sinks.emit(
+            lambda t, _: AblationWritten(
+                t=t,
+                name=checked.name,
+                architecture=checked.architecture,
+                depth=checked.depth,
+                steps=len(checked.steps),
+                curves=len(checked.curves),
+                layers=len(checked.layers),
+                baseline=checked.baseline,
+                uri=uri,
+                bytes=len(content),
+                sha256=digest,
+            )
+        )
         return os.fspath(path)
 
     def __repr__(self) -> str:
@@ -198,24 +212,15 @@ class _Checks:
     def layers(
         self, value: Any, depth: int, length: int
     ) -> dict[str, dict[str, list[float | None]]]:
+        """The curves by layer; every layer of a model of this depth is there once."""
         if value is None:
             return {}
         if not isinstance(value, Mapping):
             self._problems.append("layers must map each layer to its curves")
             return {}
         layers = cast("Mapping[Any, Any]", value)
-        self._check_keys([str(key) for key in layers], depth)
-        return {
-            to_name(key): self.curves(item, f"layers[{str(key)!r}]", length)
-            for key, item in layers.items()
-        }
-
-    def _check_keys(self, keys: Sequence[str], depth: int) -> None:
-        """Every layer of a model of this depth is there once."""
-        if depth == 0:
-            return
         found: set[int] = set()
-        for key in keys:
+        for key in map(str, layers if depth else ()):
             parts = [int(part) for part in key.split(".") if _INDEX.match(part) and len(part) <= 9]
             if len(parts) != 1:
                 self._problems.append(f"layer key {key[:80]!r} must hold exactly one number")
@@ -231,6 +236,10 @@ class _Checks:
             self._problems.append(
                 f"depth is {depth}, and there is no layer {', '.join(missing[:8])}{more}"
             )
+        return {
+            to_name(key): self.curves(item, f"layers[{str(key)!r}]", length)
+            for key, item in layers.items()
+        }
 
     def curves(self, value: Any, where: str, length: int) -> dict[str, list[float | None]]:
         """The curves of one layer or of the model, each as long as the steps."""
@@ -256,22 +265,3 @@ class _Checks:
             return value
         self.not_finite += 1
         return None
-
-
-def _emit(report: Ablation, uri: str, content: bytes) -> None:
-    digest = hashlib.sha256(content).hexdigest()
-    tracked_run.sinks.emit(
-        lambda t, _: AblationWritten(
-            t=t,
-            name=report.name,
-            architecture=report.architecture,
-            depth=report.depth,
-            steps=len(report.steps),
-            curves=len(report.curves),
-            layers=len(report.layers),
-            baseline=report.baseline,
-            uri=uri,
-            bytes=len(content),
-            sha256=digest,
-        )
-    )

@@ -51,7 +51,6 @@ class MetricSeries:
         """Index in the series of the next number that goes into a full sample."""
 
     def add(self, value: float) -> None:
-        """Takes one number."""
         waiting = self._waiting
         waiting.append(value)
         if len(waiting) >= CHUNK:
@@ -63,24 +62,21 @@ class MetricSeries:
         if self._count == 0:
             return TrackedMetric(name, 0, not_finite=self._not_finite)
         mean = self._total / self._count
+        middle = statistics.median(self._sample) if median else None
+        if middle is not None and not math.isfinite(middle):  # the sum of two is beyond floats
+            middle = 2.0 * statistics.median([value / 2.0 for value in self._sample])
         return TrackedMetric(
             name,
             self._count,
             # The mean is null where the sum is beyond the largest float.
             mean=min(max(mean, self._min), self._max) if math.isfinite(mean) else None,
-            median=self._median() if median else None,
+            median=middle,
             min=self._min,
             max=self._max,
             last=self._last,
             median_of=len(self._sample),
             not_finite=self._not_finite,
         )
-
-    def _median(self) -> float:
-        median = statistics.median(self._sample)
-        if math.isfinite(median):
-            return median
-        return 2.0 * statistics.median([value / 2.0 for value in self._sample])
 
     def _add_up(self) -> None:
         waiting = self._waiting
@@ -196,6 +192,12 @@ class TrackedRun:
         peak, source = memory.peak()
         series = {STEP_S: self._step_s, **dict(self._metrics)}
         steps_s = self._last - self._warm if self._steps >= self.warmup else 0.0
+        totals, before, rates = dict(self._totals), self._of_warmup, dict[str, float]()
+        if steps_s > 0.0:
+            rates = {
+                name: min((total - before.get(name, 0.0)) / steps_s, LARGEST)
+                for name, total in totals.items()
+            }
         return RunTracked(
             t=at,
             number=self.number,
@@ -211,20 +213,11 @@ class TrackedRun:
             peak_bytes=peak,
             peak_at_start_bytes=self._peak_at_start_bytes,
             peak_source=source,
-            totals=dict(self._totals),
-            per_s=self._rates(steps_s),
+            totals=totals,
+            per_s=rates,
             metrics=tuple(item.summary(name, median=median) for name, item in series.items()),
             left_out=len(self._left_out),
         )
-
-    def _rates(self, steps_s: float) -> dict[str, float]:
-        if steps_s <= 0.0:
-            return {}
-        before = self._of_warmup
-        return {
-            name: min((total - before.get(name, 0.0)) / steps_s, LARGEST)
-            for name, total in dict(self._totals).items()
-        }
 
 
 PERIOD_S = 10.0
@@ -259,10 +252,8 @@ class _Reported(SessionSink):
     def report_running(self, run: TrackedRun, *, median: bool) -> None:
         """A run in progress, as it is now."""
         started = time.monotonic()
-        try:
+        with self.session.shielded("tracker"):
             self.report(run.snapshot(started, "running", median=median), started)
-        except Exception as error:
-            self.session.fault("tracker", error)
         self.session.charge(time.monotonic() - started)
 
     def finish(self) -> None:
@@ -296,10 +287,8 @@ def ended(run: RunTracked, at: float) -> None:
     """A run has ended at a reading of `time.monotonic()`."""
     _running.pop(run.number, None)
     for sink in sinks.all:
-        try:
+        with sink.session.shielded("tracker"):
             sink.report(run, at)
-        except Exception as error:
-            sink.session.fault("tracker", error)
 
 
 MAX_BYTES = 64 << 20

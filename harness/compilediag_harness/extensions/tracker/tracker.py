@@ -145,7 +145,11 @@ class Tracker:
         Raises:
             OSError: the file cannot be written; an older one is left as it was.
         """
-        runs = [_to_json(item) for item in tuple(self.runs)]
+        runs = [dataclasses.asdict(item) for item in tuple(self.runs)]
+        for run in runs:
+            del run["t"], run["number"]  # which only sessions need
+            run["config"] = in_process.value(run["config"])
+            run["metrics"] = {metric.pop("name"): metric for metric in run["metrics"]}
         tracked_run.write_json(
             path, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "runs": runs}
         )
@@ -178,15 +182,6 @@ def _counts_of(counts: Mapping[str, Any]) -> dict[str, float]:
             raise ValueError(f"{name} must be 0 or more and finite, not {number}")
         found[to_name(name)] = number
     return found
-
-
-def _to_json(run: RunTracked) -> dict[str, Any]:
-    """A run as the file has it: metrics by name, without what only sessions need."""
-    fields = dataclasses.asdict(run)
-    del fields["t"], fields["number"]
-    fields["config"] = in_process.value(fields["config"])
-    fields["metrics"] = {metric.pop("name"): metric for metric in fields["metrics"]}
-    return fields
 
 
 def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
