@@ -1,7 +1,5 @@
 """What every benchmark needs: where its programs run, how often, and a row of the table."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """What a call through a FixedShape costs, and what a stream of many sizes compiles with one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Without a program around it what remains of the noise is that of a CPU.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import random

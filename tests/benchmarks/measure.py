@@ -1,7 +1,5 @@
 """Interleaved comparisons: pairs of CPU seconds, their median ratio and its bootstrap interval."""
 
-from __future__ import annotations
-
 import math
 import os
 import random

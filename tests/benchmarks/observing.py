@@ -1,7 +1,5 @@
 """What a program pays for being observed: in its steps, in its compiles, and for the live view."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

@@ -4,8 +4,6 @@ The lines are those of each trainer, and the noise between them. The worst case 
 every search begin again and again; twice as much of it must take about twice as long.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

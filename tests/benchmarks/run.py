@@ -5,8 +5,6 @@ process where they can, in fresh processes where not. A result is "not resolved"
 wider than the goal. Each module of benchmarks lists its own in BENCHMARKS.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform
@@ -16,22 +14,18 @@ from pathlib import Path
 import fixing
 import in_process
 import observing
-import probing
 import reading_logs
-import reading_traces
-import starting
 import trending
+import whole_commands
 from bench import Bench, Benchmark
 
 BENCHMARKS: dict[str, Benchmark] = {
     **observing.BENCHMARKS,
     **in_process.BENCHMARKS,
-    **starting.BENCHMARKS,
-    **probing.BENCHMARKS,
+    **whole_commands.BENCHMARKS,
     **fixing.BENCHMARKS,
     **trending.BENCHMARKS,
     **reading_logs.BENCHMARKS,
-    **reading_traces.BENCHMARKS,
 }
 
 

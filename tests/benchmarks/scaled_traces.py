@@ -1,7 +1,5 @@
 """A recorded trace as that of each rank of many: every record tells its rank, as torch's own do."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

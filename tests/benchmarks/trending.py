@@ -1,7 +1,5 @@
 """Many receipts: a lane asked of the index, a look at every file, trends, and what trends find."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """A receipt built from events made by hand, as many tests need one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs the command line in a child process."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Only the expressions that action.yml uses are known; any other one fails the test that meets it.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ interpreted, and a replay interprets it again. Whether memory of a graph was ove
 in C++ that wheels for CPUs do not have: nothing can be said of it here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,8 +1,6 @@
 """torch's own CUDA-graph trees with the CUDA parts replaced: which graph is replayed, recorded
 again or given up is decided by torch's code, on a CPU."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator

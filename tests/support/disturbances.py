@@ -4,8 +4,6 @@ It is done to a program of `plain_programs.py` before that begins; a comparison 
 difference then compares nothing. torch is imported where something is done, not where it is named.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import logging

@@ -1,7 +1,5 @@
 """A program's text, run in this process: what torch compiles of it."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 import types

@@ -1,7 +1,5 @@
 """How a supervised run ended, built by hand: what the child left, and its exit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from compilediag.readers.journal import ProcessJournal

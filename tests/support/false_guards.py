@@ -1,7 +1,5 @@
 """Guards that were false, as torch 2.13 tells them: a captured flag, and a buffer that grew."""
 
-from __future__ import annotations
-
 from compilediag_harness.wire import FalseGuard, GuardFacts, Location
 
 FRAME = Location("/home/u/model.py", 10, "forward")

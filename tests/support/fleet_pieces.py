@@ -1,7 +1,5 @@
 """Folders of receipts, for the tests of the index."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path
@@ -33,8 +31,7 @@ def truth(folder: Path) -> Fleet:
     """What the files say, read without any index."""
     bare = folder.parent / f"bare-{random.random()}"
     shutil.copytree(folder, bare, ignore=shutil.ignore_patterns(INDEX_NAME))
-    found = fleet_of(str(bare))
-    return found._replace(root=str(folder))
+    return fleet_of(str(bare))._replace(root=str(folder))
 
 
 def same(found: Fleet, folder: Path) -> bool:

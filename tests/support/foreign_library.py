@@ -1,7 +1,5 @@
 """A package that lies where packages are installed, for tests of what is a library's line."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator

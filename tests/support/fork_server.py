@@ -11,8 +11,6 @@ interpreter has imported: those start Python itself, and so does the client wher
 differ (options of Python, variables that torch reads when it is imported).
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc
@@ -55,7 +53,6 @@ class ForkServer:
                 if not name.startswith(("TORCH", "COMPILEDIAG")) or name.endswith("VEC_ISA_OK")
             },
         )
-        assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"ready\n"
         self.python = folder / "python"
         head = f"#!{sys.executable} -IS\nADDRESS = {str(address)!r}\nPYTHON = {sys.executable!r}\n"

@@ -1,7 +1,5 @@
 """Lanes for the tests of the gate's lock."""
 
-from __future__ import annotations
-
 from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
 from compilediag.compare.run_baseline import (
     KnownBreak,

@@ -1,7 +1,5 @@
 """Receipts for the tests of the gate, built from Timelines made by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

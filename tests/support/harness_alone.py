@@ -1,7 +1,5 @@
 """Python with the inside alone: the package that a target can import."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

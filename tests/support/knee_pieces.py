@@ -1,7 +1,5 @@
 """Sizes with measured times, for the tests of CD408."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from compilediag.diagnosis.findings import Finding

@@ -1,7 +1,5 @@
 """Folders of receipts for the tests of `stats` and `trend`: all made from the golden one, valid."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import hashlib

@@ -8,8 +8,6 @@ with arguments that it cannot work with and without the names that it needs: it 
 Dynamo's own frame evaluation has decided by then.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import inspect

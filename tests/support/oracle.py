@@ -23,8 +23,6 @@ is told by `ir_count`, which torch fills only when it reached the end of the fra
 resume at: without it and without a graph, there is no guarded code.
 """
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.machinery
 import json

@@ -8,8 +8,6 @@ construction; a callable is what its worst piece is. Later pieces never hide wha
 rows only ever get something added. What is judged safe is also called, with other batches.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import dataclasses

@@ -1,7 +1,5 @@
 """A session that receives pipelines, and what it has received of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Runs pytest with the plugin on a test file, in a process of its own, as a user does."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Programs that exist only in tests: what a supervised run of them would give, without running."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence

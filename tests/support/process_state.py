@@ -5,8 +5,6 @@ frames and functions Dynamo is offered, and reads of tensors. What differs betwe
 the same program is left out by rule: times, addresses and other long numbers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import hashlib

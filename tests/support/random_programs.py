@@ -9,8 +9,6 @@ which are known alone and new together. torch's own count of recompiles must be 
 the program is no witness; the causes and findings of compilediag must be the model's too.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses
@@ -492,8 +490,6 @@ def run(program: Program, folder: Path) -> tuple[WatchResult, list[str]]:
     path = folder / f"program_{program.number}.py"
     path.write_text(source_of(program))
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     torch._dynamo.reset()
     utils.clear_compilation_metrics()

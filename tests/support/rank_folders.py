@@ -1,7 +1,5 @@
 """A folder of the traces of four ranks, and every receipt that is made of one, as bytes."""
 
-from __future__ import annotations
-
 import gzip
 from concurrent.futures import Executor
 from pathlib import Path

@@ -7,8 +7,6 @@
 stored value. What is stored is what was counted, by name, so that a failure says what is new.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json

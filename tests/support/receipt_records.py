@@ -1,7 +1,5 @@
 """Records of a receipt made by hand; what few tests ask about is empty."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The JSON Schema of receipts, as it is published."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

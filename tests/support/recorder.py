@@ -83,8 +83,7 @@ def record(
             raise LookupError(f"{case.id}: no receipt\n{said}")
         receipt = json.loads((home / "run" / "receipt.json").read_text(encoding="utf-8"))
         neutral = _Neutral(home, python, caches)
-        recording = _recording(case, torch, ended.returncode, receipt, home, neutral)
-        return recording, receipt
+        return _recording(case, torch, ended.returncode, receipt, home, neutral), receipt
 
 
 def _recording(

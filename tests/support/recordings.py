@@ -5,8 +5,6 @@ its directory, how it ended, and the counts that torch's own trace of that same 
 `oracle.py`. `tools/record_journals.py` writes them. Nothing here imports torch or starts a process.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import asdict, dataclass

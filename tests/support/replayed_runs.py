@@ -1,7 +1,5 @@
 """Receipts of recorded runs: what `compilediag run` makes of the files that a run has left."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Programs with a known cause each, whose reproductions are tested."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 The format is described in `scenarios/README.md`. Nothing here imports torch.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Views as a terminal shows them, of receipts that are stored."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path

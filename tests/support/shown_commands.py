@@ -4,8 +4,6 @@ A fenced block `python NAME` is a file. In a block `console` a line `$ COMMAND` 
 and the lines below it are what it prints; `...` stands for lines that are left out.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

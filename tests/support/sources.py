@@ -1,7 +1,5 @@
 """The product's modules as text, and what each imports: nothing of them is executed."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections import deque

@@ -1,7 +1,5 @@
 """Sessions that count steps: those of this process, and those of a program without optimizers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Timelines built by hand, for the tests of everything that stands on one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from compilediag.timeline.frames import frames_of

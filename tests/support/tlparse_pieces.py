@@ -1,7 +1,5 @@
 """What the tests of tlparse share: traces of one record, and a stand-in for the program."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

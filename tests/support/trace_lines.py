@@ -1,7 +1,5 @@
 """Records of a TORCH_TRACE file as torch writes them."""
 
-from __future__ import annotations
-
 import hashlib
 
 HEAD = b"V1121 14:17:00.227000 1679 torch/_dynamo/utils.py:2350] "

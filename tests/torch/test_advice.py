@@ -4,32 +4,28 @@ A case is a program, the sentence that its finding must have, and the same progr
 sentence taken. The pages of the rules have more: `test_rule_pages.py` runs their code.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
 import pytest
+import torch
+from advice import containers as _containers
+from advice import modes as _modes
+from advice import packages, tensors, values
+from advice.case import CASES, Case, X, compiled, rows
+from torch._dynamo import utils
 
-torch = pytest.importorskip("torch")
-
-from advice import containers as _containers  # noqa: E402
-from advice import modes as _modes  # noqa: E402
-from advice import packages, tensors, values  # noqa: E402
-from advice.case import CASES, Case, X, compiled, rows  # noqa: E402
-from torch._dynamo import utils  # noqa: E402
-
-import compilediag  # noqa: E402
-from compilediag.diagnosis.findings import Finding  # noqa: E402
-from compilediag.rules import modes  # noqa: E402
-from compilediag.rules import objects as containers  # noqa: E402
-from compilediag.rules import tensors as tensor_rules  # noqa: E402
-from compilediag.rules import values as value_rules  # noqa: E402
-from compilediag.rules.make_finding import Advice  # noqa: E402
-from compilediag.rules.recompiles import WAYS  # noqa: E402
-from compilediag.rules.sizes import advice as sizes  # noqa: E402
-from compilediag.rules.sizes import lines as size_lines  # noqa: E402
-from compilediag.rules.sizes.advice import PAD  # noqa: E402
+import compilediag
+from compilediag.diagnosis.findings import Finding
+from compilediag.rules import modes
+from compilediag.rules import objects as containers
+from compilediag.rules import tensors as tensor_rules
+from compilediag.rules import values as value_rules
+from compilediag.rules.make_finding import Advice
+from compilediag.rules.recompiles import WAYS
+from compilediag.rules.sizes import advice as sizes
+from compilediag.rules.sizes import lines as size_lines
+from compilediag.rules.sizes.advice import PAD
 
 _ = _containers, _modes, packages, tensors, values
 FAMILIES = (containers, modes, size_lines, sizes, tensor_rules, value_rules)
@@ -229,7 +225,6 @@ def test_a_value_that_no_program_can_name_belongs_to_its_break() -> None:
     assert recompiles()
     (found,) = [item for item in seen.findings if item.rule.startswith(("CD107", "CD2"))]
     assert (found.rule, found.also) == ("CD202", ("CD107",))
-    assert found.location is not None
     assert found.location.line == jumped.__code__.co_firstlineno + 1
     assert found.title.endswith("behind it")
     torch._dynamo.reset()
@@ -272,7 +267,6 @@ def test_the_limit_that_is_enough() -> None:
             call(X, activation, norm)
     (found,) = [item for item in seen.findings if item.rule == "CD151"]
     named = re.match(r"torch\._dynamo\.config\.recompile_limit = (\d+) ", found.fix.caveat or "")
-    assert named is not None
     torch._dynamo.reset()
 
     def run_all(limit: int) -> None:

@@ -1,11 +1,15 @@
 """Batches past the knee: measured by `FixedShape.knee`, told, and found where they were used."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
+import torch
 from knee_pieces import MS
+
+from compilediag.runs.watch import watch
+from compilediag_harness.shapes import warming as module
+from compilediag_harness.shapes.dims import ShapeUnusable
+from compilediag_harness.shapes.fixed import FixedShape
 
 # --- measuring ---
 
@@ -13,9 +17,6 @@ from knee_pieces import MS
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that only moves when a call says how long it took."""
-    pytest.importorskip("torch")
-    from compilediag_harness.shapes import warming as module
-
     now = [0.0]
     monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
     return now
@@ -27,10 +28,6 @@ COST_MS = {64: 4.0, 256: 6.0, 512: 10.0, 1024: 32.0}
 def test_a_fixed_shape_measures_itself(clock: list[float]) -> None:
     """Every size is measured warm and in turn; the module, random states and counts are as before;
     what is found is told to the session, and a call at 1024 is the finding."""
-    import torch
-
-    from compilediag.runs.watch import watch
-    from compilediag_harness.shapes.fixed import FixedShape
 
     class Model(torch.nn.Module):
         def __init__(self) -> None:
@@ -56,7 +53,6 @@ def test_a_fixed_shape_measures_itself(clock: list[float]) -> None:
     assert [item.call_s for item in knee.measured] == pytest.approx(
         [cost * MS for cost in COST_MS.values()]
     )
-    assert seen.receipt.shapes is not None
     (record,) = seen.receipt.shapes.fixed
     assert [(item.run, item.calls) for item in record.sizes] == [((1024,), 1)]
     (finding,) = (item for item in seen.findings if item.rule == "CD409")
@@ -65,11 +61,6 @@ def test_a_fixed_shape_measures_itself(clock: list[float]) -> None:
 
 def test_sizes_above_the_cap_are_not_tried(clock: list[float]) -> None:
     """With `cap=512` nothing runs at 1024; several axes and an empty example are refused."""
-    import torch
-
-    from compilediag_harness.shapes.dims import ShapeUnusable
-    from compilediag_harness.shapes.fixed import FixedShape
-
     met: list[int] = []
 
     def score(x: Any) -> Any:

@@ -1,16 +1,14 @@
 """`due` inside compiled code: it answers, and torch compiles what it compiles without us."""
 
-from __future__ import annotations
+import torch
+
+from compilediag.runs.watch import watch
+from compilediag_harness.user_api.cadence import cadence
+from compilediag_harness.wire import CadenceFired
 
 
 def test_firings_inside_of_compiled_code_are_not_told() -> None:
     """Only what Dynamo does not trace is written down; docs/reference/probe.md says so."""
-    import torch
-
-    from compilediag.runs.watch import watch
-    from compilediag_harness.user_api.cadence import cadence
-    from compilediag_harness.wire import CadenceFired
-
     group = cadence("inside", 2)
 
     @torch.compile(backend="eager")

@@ -1,22 +1,21 @@
 """Checkpoints seen without a word of the program's."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from attached import watched
+from torch._dynamo import utils
 
 from compilediag.timeline.process import unbatch
+from compilediag_harness.user_api import spans
 from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event, SpanEnded
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
-
-torch = pytest.importorskip("torch")
 
 
 @pytest.fixture
@@ -28,8 +27,6 @@ def events() -> Iterator[list[Event]]:
 
 def names(events: list[Event]) -> list[str]:
     """The spans that are written; the first of a quarter of a second is written at once."""
-    from compilediag_harness.user_api import spans
-
     spans._write(0)  # pyright: ignore[reportPrivateUsage]
     return [event.name for event in unbatch(events) if isinstance(event, SpanEnded)]
 
@@ -78,8 +75,6 @@ def test_distributed_checkpoints(events: list[Event], tmp_path: Path) -> None:
 
 def test_a_save_in_compiled_code_breaks_it_as_without_us(events: list[Event]) -> None:
     """Dynamo meets torch's own functions, as in a plain run: no frame of ours is compiled."""
-    from torch._dynamo import utils
-
     utils.clear_compilation_metrics()
 
     def whole(x: Any) -> Any:

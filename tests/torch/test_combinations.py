@@ -1,18 +1,14 @@
 """The advice on combinations of known values is code: it is followed, and torch counts."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+import torch
+from torch._dynamo import utils
 
-torch = pytest.importorskip("torch")
-
-from torch._dynamo import utils  # noqa: E402
-
-import compilediag  # noqa: E402
+import compilediag
 
 X = torch.arange(4.0)
 MET = [(False, False), (True, False), (False, True), (True, True), (False, True)]

@@ -1,7 +1,5 @@
 """Lookups of torch's compile caches, held against torch's own counts, and the advice about them."""
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil
@@ -12,19 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rule_pages import run_code_of
+from torch._dynamo import utils
+from torch._functorch import config as functorch_config
+from torch._inductor import codecache, config, remote_cache
+from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch.compiler import _cache as artifacts
+from torch.utils import checkpoint as checkpoints
 
-torch: Any = pytest.importorskip("torch")
-
-from torch._dynamo import utils  # noqa: E402
-from torch._functorch import config as functorch_config  # noqa: E402
-from torch._inductor import codecache, config, remote_cache  # noqa: E402
-from torch.compiler import _cache as artifacts  # noqa: E402
-from torch.utils import checkpoint as checkpoints  # noqa: E402
-
-from compilediag.runs.watch import watch  # noqa: E402
-from compilediag_harness.torch_internals import torch_caches  # noqa: E402
-from compilediag_harness.wire import CacheLookedUp  # noqa: E402
+from compilediag.runs.watch import watch
+from compilediag_harness.torch_internals import torch_caches
+from compilediag_harness.wire import CacheLookedUp
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 """torch warns of itself while inductor is imported."""
@@ -141,7 +138,6 @@ def test_artifacts_of_another_run(folder: Path) -> None:
     """What the program loads itself; what torch cannot read is a miss with a reason."""
     compile_once()
     saved = torch.compiler.save_cache_artifacts()
-    assert saved is not None
     shutil.rmtree(folder)
     with watch() as watched:
         torch.compiler.load_cache_artifacts(saved[0])
@@ -214,7 +210,6 @@ def test_where_the_caches_lie(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     missing = folder / "not" / "yet"
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(missing))
     found = torch_caches.cache_folder(0.0)
-    assert found is not None
     assert (found.folder, found.configured, found.writable) == (str(missing), True, True)
     assert not missing.exists()
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
@@ -273,8 +268,6 @@ def _with_pass(custom: Any) -> Any:
 
 
 def _hashed_pass() -> Any:
-    from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
-
     class Pass(CustomGraphPass):
         """Changes nothing."""
 

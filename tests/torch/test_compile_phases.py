@@ -1,20 +1,16 @@
 """Phases of real compiles: they add up to torch's own total, and nothing is left behind."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from compilediag.diagnosis.figures.compile_costs import OTHER, compile_seconds, phase_of
 from compilediag.readers.torch_trace.read import read_trace
 from compilediag.runs.watch import watch
 from compilediag_harness.wire import Compiled
-
-torch: Any = pytest.importorskip("torch")
-
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -43,7 +39,6 @@ def test_phases_add_up_to_torchs_total(backend: str) -> None:
     assert len(seen) == 3
     attempts = watched.timeline.compiles
     found = compile_seconds(attempts)
-    assert found is not None
     assert found.attempts == 3
     assert sum(found.by_phase.values()) == pytest.approx(found.total)
     for item in attempts:

@@ -1,18 +1,13 @@
 """Where a size was made a constant twice no mark helps; where it only looks so, one does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
+import torch
+from torch._dynamo import utils
 
-torch = pytest.importorskip("torch")
-
-from torch._dynamo import utils  # noqa: E402
-
-import compilediag  # noqa: E402
-from compilediag.diagnosis.findings import Finding  # noqa: E402
+import compilediag
+from compilediag.diagnosis.findings import Finding
 
 nn = torch.nn
 NO_MARK = "a mark does not help"

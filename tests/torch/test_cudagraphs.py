@@ -1,14 +1,12 @@
 """CUDA graphs, watched where torch's own trees decide, with only CUDA itself replaced."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
-torch: Any = pytest.importorskip("torch")
 trees: Any = pytest.importorskip("torch._inductor.cudagraph_trees")
 
 from cudagraph_stubs import Model, trees_without_cuda  # noqa: E402 - it needs torch

@@ -1,7 +1,5 @@
 """Memory of CUDA devices, with allocators made by hand: there is no GPU where the tests run."""
 
-from __future__ import annotations
-
 import sys
 import types
 from typing import Any
@@ -169,12 +167,10 @@ def test_the_receipt() -> None:
     reads = [read(2, 10, 20, device=1), read(2, 1, 2), read(4, 10, 90, device=1, ooms=1)]
     made = fold([reads])
     section = memory_section(made)
-    assert section.devices is not None
     assert [device.device for device in section.devices] == [0, 1]
     assert section.devices[1].reserved_bytes == 90
     allocator = section.allocator
     assert (allocator.reserved_peak_bytes, allocator.num_ooms) == (90, 1)
-    assert allocator.largest_growing_bucket is not None
     assert allocator.largest_growing_bucket.grown_bytes == 70
     assert section.hint == "out of memory 1 times"
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 from compilediag_harness.base import journal
 from compilediag_harness.torch_internals import dynamo_skip, torch_names
@@ -54,8 +55,6 @@ def test_a_torch_without_the_mark_is_told() -> None:
 @pytest.mark.usefixtures("anew")
 def test_this_torch_has_the_mark() -> None:
     """The contract with torch that the module rests on."""
-    import torch
-
     assert dynamo_skip.keep_out_of_dynamo(torch)
 
 

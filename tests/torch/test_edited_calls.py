@@ -1,15 +1,13 @@
 """Edits of calls, followed literally: counted by a backend of its own."""
 
-from __future__ import annotations
-
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 pytest.importorskip("libcst")
 
-from compilediag.fixes.edits.rewrite import rewrite  # noqa: E402
-from compilediag.rules.changes import Edit  # noqa: E402
-from tests.support.edited_program import run_program  # noqa: E402
+from compilediag.fixes.edits.rewrite import rewrite
+from compilediag.rules.changes import Edit
+from tests.support.edited_program import run_program
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 

@@ -4,8 +4,6 @@ A function of ours below a compiled call is a frame, which Dynamo would count, g
 Nobody has to remember this for a new function: all code of the package is asked.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -13,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch")
 
 PROGRAM = Path(__file__).parents[1] / "support" / "offered_frames.py"
 

@@ -1,7 +1,5 @@
 """The facts of a run: read, never initialised; null where a machine does not tell."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

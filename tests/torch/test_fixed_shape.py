@@ -1,7 +1,5 @@
 """`FixedShape`: batches of any size at a few sizes, with the results of the callable itself."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect
@@ -10,19 +8,20 @@ from collections import Counter, OrderedDict
 from typing import Any, NamedTuple
 
 import pytest
+import torch
+import torch._dynamo
+from torch._dynamo.testing import CompileCounter
 
-torch = pytest.importorskip("torch")
-
-from compilediag.rules.bucket_plan import PlanLimits, bucket_plans  # noqa: E402
-from compilediag.runs.watch import watch  # noqa: E402
-from compilediag.timeline.fixed_shapes import fixed_shapes_of  # noqa: E402
-from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.shapes import shape_log  # noqa: E402
-from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable  # noqa: E402
-from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
-from compilediag_harness.shapes.side_effects import restored_eager  # noqa: E402
-from compilediag_harness.torch_internals import torch_calls  # noqa: E402
-from compilediag_harness.wire import FixedShapeUsed  # noqa: E402
+from compilediag.rules.bucket_plan import PlanLimits, bucket_plans
+from compilediag.runs.watch import watch
+from compilediag.timeline.fixed_shapes import fixed_shapes_of
+from compilediag_harness.base.session import Session
+from compilediag_harness.shapes import shape_log
+from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable
+from compilediag_harness.shapes.fixed import FixedShape
+from compilediag_harness.shapes.side_effects import restored_eager
+from compilediag_harness.torch_internals import torch_calls
+from compilediag_harness.wire import FixedShapeUsed
 
 nn = torch.nn
 WIDTH = 4
@@ -181,8 +180,6 @@ def test_threads_have_buffers_of_their_own() -> None:
 def test_trials_in_two_threads_leave_compiling_as_it_was() -> None:
     """torch has one stance for all threads: trials that overlap once left `force_eager` behind,
     and nothing in the process compiled again."""
-    import torch._dynamo
-
     before = torch_calls.stance()
     first, second = restored_eager(torch, torch.sin), restored_eager(torch, torch.cos)
     first.__enter__()
@@ -306,8 +303,7 @@ def test_seed_per_chunk_repeats_what_a_batch_draws() -> None:
     torch.manual_seed(3)
     first = fixed(rows)
     drawn = torch.rand(3)
-    second = fixed(rows)
-    assert torch.equal(first, second)
+    assert torch.equal(first, fixed(rows))
     assert not torch.equal(first[:4], first[4:])
     torch.manual_seed(3)
     assert torch.equal(drawn, torch.rand(3))
@@ -459,8 +455,7 @@ def test_a_callable_that_needs_certain_sizes_can_say_its_outputs() -> None:
 
     with pytest.raises(ShapeUnusable, match=r"fails at \{'rows': 7\}.* say it with out_dims"):
         FixedShape(fours, {"x": 0}, [8])(torch.ones(5))
-    fixed = FixedShape(fours, {"x": 0}, [8], out_dims={"": 0})
-    assert fixed(torch.ones(5)).shape == (5,)
+    assert FixedShape(fours, {"x": 0}, [8], out_dims={"": 0})(torch.ones(5)).shape == (5,)
 
 
 # --- sizes from what was seen -----------------------------------------------------------------
@@ -523,8 +518,6 @@ def test_sessions_are_told_the_real_sizes_and_whether_calls_have_a_price() -> No
 @pytest.fixture
 def counted() -> Any:
     """A backend that counts what it compiles."""
-    from torch._dynamo.testing import CompileCounter
-
     torch._dynamo.reset()
     yield CompileCounter()
     torch._dynamo.reset()
@@ -557,7 +550,6 @@ def test_a_run_at_fixed_sizes_is_planned_by_what_came(counted: Any) -> None:
     assert (padded.padded_calls, plain.padded_calls) == (padded.calls, 0)
     planned, unpadded = bucket_plans(seen.receipt, PlanLimits(graphs=3))
     assert planned.calls == dict.fromkeys(((size,) for size in sorted(sizes)), 1)
-    assert planned.fixed is not None
     assert planned.fixed.buckets == ((64, 512),)
     assert planned.buckets == (20, 90, 600)
     assert (unpadded.calls, unpadded.fixed) == ({(5,): 1, (6,): 1}, None)

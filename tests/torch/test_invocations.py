@@ -1,16 +1,16 @@
 """Calls of compiled callables: how often in a step, with which shapes, and what work that was."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from built_receipt import built
 from msgspec.structs import replace
 from timelines import timeline
+from torch.overrides import TorchFunctionMode
 
 from compilediag.compare.diff import compare
 from compilediag.diagnosis.figures.invocations import (
@@ -32,10 +32,9 @@ from compilediag_harness.collectors.invocations import (
     samples,
     to_text,
 )
+from compilediag_harness.shapes.side_effects import restored_eager
 from compilediag_harness.torch_internals import torch_calls
 from compilediag_harness.wire import CompiledCallsMade, Location, StepsEnded
-
-torch: Any = pytest.importorskip("torch")
 
 MODEL = Location("/home/user/app.py", 7, "Model.forward")
 LOSS = Location("/home/user/app.py", 30, "loss")
@@ -72,8 +71,7 @@ def test_shapes_are_those_of_tensors() -> None:
 
 def test_shapes_are_bounded() -> None:
     """A call with a thousand tensors costs what one with sixteen does."""
-    text = shapes(*[torch.ones(1)] * 40)
-    assert text == ", ".join(["[1]"] * MAX_TENSORS + ["..."])
+    assert shapes(*[torch.ones(1)] * 40) == ", ".join(["[1]"] * MAX_TENSORS + ["..."])
     assert shapes([torch.ones(1)] * 1000).endswith(", ...")
 
 
@@ -87,8 +85,6 @@ def test_samples_and_elements_are_of_the_first_tensor_with_sizes() -> None:
 
 def test_nobody_s_code_is_asked() -> None:
     """Neither the program's torch-function modes nor its subclasses see that a shape is read."""
-    from torch.overrides import TorchFunctionMode
-
     asked: list[Any] = []
 
     class Mode(TorchFunctionMode):
@@ -147,17 +143,14 @@ def test_one_batched_call_a_step() -> None:
             x.sum().backward()
             optimizer.step()
     model, scores = seen.invocation("Model.forward"), seen.invocation("score")
-    assert model.per_step is not None
     assert (model.calls, model.per_step.steps) == (5, 5)
     assert (model.per_step.min, model.per_step.median, model.per_step.max) == (1, 1, 1)
     assert [(item.shapes, item.count) for item in model.shapes] == [("[8, 4], mask=[8]", 5)]
     assert (model.samples, model.elements) == (40, 160)
     assert str(model.file).endswith("test_invocations.py")
-    assert scores.per_step is not None
     assert (scores.per_step.min, scores.per_step.max) == (5, 5)
     assert {item.shapes: item.count for item in scores.shapes} == {"[2, 4]": 20, "[8, 4]": 5}
     throughput = seen.receipt.throughput
-    assert throughput is not None
     assert (throughput.samples, throughput.elements) == (80, 320), "the loss is called more often"
     with pytest.raises(LookupError, match=r"no callable named 'other'.*Model\.forward"):
         seen.invocation("other")
@@ -183,7 +176,6 @@ def test_a_call_that_begins_a_step_is_in_it() -> None:
             compiled(torch.ones(3))
     assert seen.timeline.steps[-1].source == "call"
     (calls,) = seen.receipt.invocations
-    assert calls.per_step is not None
     assert (calls.calls, calls.per_step.min, calls.per_step.max) == (20, 1, 1)
 
 
@@ -226,13 +218,10 @@ def test_calls_beyond_the_limit_are_added_up(monkeypatch: pytest.MonkeyPatch) ->
             compiled(torch.ones(3))
     (calls,) = seen.receipt.invocations
     assert (calls.calls, calls.samples) == (30, 90)
-    assert calls.per_step is not None
     assert (calls.per_step.steps, calls.per_step.min, calls.per_step.max) == (9, 1, 1)
 
 
-def test_shapes_and_callables_beyond_the_limits_are_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_shapes_and_callables_beyond_the_limits_are_counted(monkeypatch) -> None:
     """Nothing is lost but the detail; what is not known is not added up."""
     # The limit is one of each record.
     monkeypatch.setattr("compilediag_harness.base.session.BATCH_S", math.inf)
@@ -308,13 +297,10 @@ def test_the_callable_that_tells_the_work() -> None:
     )  # fmt: skip
     often = batch(3.0, callables=(0, 1), shape_places=(1, 0), counts=(10, 10), order=(), at=())
     work = work_of(fold([[once, often, steps()]]))
-    assert work is not None
     assert (work.callable, work.samples, work.elements) == ("Model.forward", 20, 20)
     assert work.samples_per_s is None, "no call was told by itself"
     told = batch(3.0, counts=(2, 1))
-    rate = work_of(fold([[told, steps(2)]]))
-    assert rate is not None
-    assert rate.samples_per_s == 8.0
+    assert work_of(fold([[told, steps(2)]])).samples_per_s == 8.0
 
 
 def test_unknown_samples_are_no_budget() -> None:
@@ -376,17 +362,12 @@ def test_the_process_that_tells() -> None:
 def test_the_programs_stance_stays_its_own_beside_a_trial_of_ours() -> None:
     """A trial of `FixedShape` runs eager for itself, and puts back what the program had set: calls
     after it are the program's under its own stance."""
-    from compilediag_harness.collectors import invocations
-    from compilediag_harness.shapes.side_effects import restored_eager
-
     remove = torch_calls.on_stance_set(invocations.stance_set)
     assert remove is not None
     try:
         torch.compiler.set_stance("eager_on_recompile")
         before = invocations.eager_stance()
-        assert before is not None
         assert before[0] == "eager_on_recompile"
-        assert before[1] is not None
         assert before[1].file == __file__
         with restored_eager(torch, torch.sin):
             assert invocations.eager_stance() is None

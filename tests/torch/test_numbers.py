@@ -1,23 +1,20 @@
 """Compiled calls beside the same calls eager: other numbers are found at their callable, correct
 ones are none, and the program computes what it computes without."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 
 import pytest
+import torch
 from attached import watched
 
-torch = pytest.importorskip("torch")
-
-from compilediag.fixes.numbers.first_difference import numbers_of, still_differs  # noqa: E402
-from compilediag.fixes.numbers.record import VARIABLE, narrowing  # noqa: E402
-from compilediag.rules.variables import export_line  # noqa: E402
-from compilediag.timeline.timeline import fold  # noqa: E402
-from compilediag_harness.wire import SettingChange, TrialPlan  # noqa: E402
+from compilediag.fixes.numbers.first_difference import numbers_of, still_differs
+from compilediag.fixes.numbers.record import VARIABLE, narrowing
+from compilediag.rules.variables import export_line
+from compilediag.timeline.timeline import fold
+from compilediag_harness.wire import SettingChange, TrialPlan
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -78,21 +75,6 @@ def test_a_correct_program_has_no_difference():
     numbers = numbers_of(shadowed("eager")[0])
     assert (numbers.same, numbers.section.unstable, numbers.section.undetermined) == (True, 0, 0)
     assert numbers.section.calls == 6
-
-
-def test_another_backend_for_the_frame_removes_the_difference():
-    """As `--bisect-numerics` looks for it; that of another frame does not."""
-    config = pytest.importorskip("torch._dynamo.config")
-    if not hasattr(config, "debug_backend_override"):
-        pytest.skip("this torch has no such option")
-    first = numbers_of(shadowed(wrong)[0]).differences[0]
-    before = config.debug_backend_override
-    try:
-        for value, differs in (("1:aot_eager", False), ("0:aot_eager", True)):
-            change = SettingChange("torch._dynamo.config", "debug_backend_override", value)
-            assert still_differs(first, shadowed(wrong, change)[0]) is differs
-    finally:
-        config.debug_backend_override = before
 
 
 WRONG_PASS = """

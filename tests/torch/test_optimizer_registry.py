@@ -1,6 +1,6 @@
 """Optimizers that exist but have not stepped in our sight."""
 
-from __future__ import annotations
+import torch
 
 from compilediag_harness.steps.step_detection import OptimizerRegistry
 
@@ -14,7 +14,6 @@ class Optimizer:
 
 def test_torch_tells_whether_an_optimizer_was_ever_made() -> None:
     """The short cut for programs that only infer: torch marks the class of every optimizer made."""
-    import torch
 
     class Mine(torch.optim.SGD):
         """A class of our own: no other test makes one."""

@@ -1,7 +1,5 @@
 """What a `FixedShape` takes apart and puts together again, and what it refuses."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools
@@ -10,13 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
+from torch.utils import _pytree
 
-torch = pytest.importorskip("torch")
-
-from torch.utils import _pytree  # noqa: E402
-
-from compilediag_harness.shapes.dims import ShapeUnusable  # noqa: E402
-from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
+from compilediag_harness.shapes.dims import ShapeUnusable
+from compilediag_harness.shapes.fixed import FixedShape
 
 ROWS, WIDTH = 3, 4
 

@@ -1,30 +1,19 @@
 """Buffers that are filled and overwritten: what source and samples tell, when it is a finding."""
 
-from __future__ import annotations
-
 from typing import Any
 
-import pytest
+import torch
 from attached import attached
 
-# --- the source ---
-
-
-# --- the rule ---
-
-
-# --- live ---
+from compilediag.timeline.timeline import fold
+from compilediag_harness.base.session import Session
+from compilediag_harness.collectors import syncs, tensor_reads
+from compilediag_harness.steps import steps
+from compilediag_harness.wire import Event
 
 
 def test_a_sampled_step_tells_what_it_filled_and_wrote() -> None:
     """In bytes, by index and by value; what torch itself and other code writes is not told."""
-    torch = pytest.importorskip("torch")
-    from compilediag.timeline.timeline import fold
-    from compilediag_harness.base.session import Session
-    from compilediag_harness.collectors import syncs, tensor_reads
-    from compilediag_harness.steps import steps
-    from compilediag_harness.wire import Event
-
     rows = [torch.ones(3), torch.ones(4)]
     doubled = torch.ones(2, 4)
     elsewhere = torch.zeros(4)

@@ -1,11 +1,6 @@
 """Callables of known truth, and what the check of padding says of them."""
 
-from __future__ import annotations
-
 import pytest
-
-pytest.importorskip("torch")
-
 from padding_pieces import HARMLESS, NAMES, PIECES, Padding, campaign
 
 CASES, PARTS = 300, 4

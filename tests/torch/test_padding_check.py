@@ -1,8 +1,6 @@
 """`FixedShape.check`: kinds of functions, and what padding does to each of them. What the campaign
 of random callables judges (`test_padding_campaign.py`) is not repeated here."""
 
-from __future__ import annotations
-
 import queue
 import random
 import threading
@@ -10,13 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from compilediag_harness.shapes import reachable, side_effects  # noqa: E402
-from compilediag_harness.shapes.dims import PaddingContaminates, ShapeUnusable  # noqa: E402
-from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
-from compilediag_harness.shapes.padding_check import PaddingReport  # noqa: E402
+from compilediag_harness.shapes import reachable, side_effects
+from compilediag_harness.shapes.dims import PaddingContaminates, ShapeUnusable
+from compilediag_harness.shapes.fixed import FixedShape
+from compilediag_harness.shapes.padding_check import PaddingReport
 
 nn = torch.nn
 ROWS, WIDTH = 11, 8
@@ -49,15 +46,12 @@ def example() -> Any:
     return torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(3))
 
 
-def argument_of(function: Any) -> str:
-    return "input" if isinstance(function, nn.Module) else "x"
-
-
 def report_of(name: str) -> PaddingReport:
     make, mask, _ = KINDS[name]
     torch.manual_seed(0)
     function = make()
-    fixed = FixedShape(function, {argument_of(function): 0}, [16], mask=mask)
+    argument = "input" if isinstance(function, nn.Module) else "x"
+    fixed = FixedShape(function, {argument: 0}, [16], mask=mask)
     return fixed.check(example())
 
 

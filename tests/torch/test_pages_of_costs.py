@@ -1,8 +1,6 @@
 """The code on the pages about what compiling costs: the bad has what the page is about, and the
 good has not. Nothing is timed: a rule that asks for seconds is given the same seconds for both."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,30 +9,24 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from rule_pages import run_code_of
+from torch import distributed
 
-torch: Any = pytest.importorskip("torch")
-
-from torch import distributed  # noqa: E402
-
-from compilediag.diagnosis.findings import Rule  # noqa: E402
-from compilediag.fixes.numbers.first_difference import numbers_of  # noqa: E402
-from compilediag.rules.costs import (  # noqa: E402
+from compilediag.diagnosis.findings import Rule
+from compilediag.fixes.numbers.first_difference import numbers_of
+from compilediag.rules.costs import (
     find_builds_without_cache,
     find_repeated_blocks,
     find_restarts,
 )
-from compilediag.runs.watch import watch  # noqa: E402
-from compilediag.timeline.timeline import (  # noqa: E402
-    Compile,
-    Timeline,
-    fold,
-)
-from compilediag_harness import attach  # noqa: E402
-from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.collectors import compiles as collector  # noqa: E402
-from compilediag_harness.trials.trial import ActiveTrial  # noqa: E402
-from compilediag_harness.wire import Event, TrialPlan  # noqa: E402
+from compilediag.runs.watch import watch
+from compilediag.timeline.timeline import Compile, Timeline, fold
+from compilediag_harness import attach
+from compilediag_harness.base.session import Session
+from compilediag_harness.collectors import compiles as collector
+from compilediag_harness.trials.trial import ActiveTrial
+from compilediag_harness.wire import Event, TrialPlan
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),
@@ -76,9 +68,7 @@ def found_by(rule: Rule, timeline: Timeline, phase: str = "entire_frame_compile"
 @pytest.mark.parametrize(
     ("page", "rule"), [("CD601", find_repeated_blocks), ("CD602", find_restarts)]
 )
-def test_pages_of_long_compiles(
-    load: Load, page: str, rule: Rule, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_of_long_compiles(load: Load, page: str, rule: Rule, monkeypatch) -> None:
     """Twelve blocks are one graph, or a frame is traced once more; and not."""
     monkeypatch.setattr(collector, "WORTH_S", 0.0)
     for heading, expected in (("Bad", [page]), ("Good", [])):
@@ -88,9 +78,7 @@ def test_pages_of_long_compiles(
         assert found_by(rule, seen.timeline) == expected
 
 
-def test_page_of_caches_that_are_off(
-    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_of_caches_that_are_off(load: Load, tmp_path: Path, monkeypatch) -> None:
     """CD604: no cache is looked into."""
     config = pytest.importorskip("torch._inductor.config")
     for heading, expected in (("Bad", ["CD604"]), ("Good", [])):

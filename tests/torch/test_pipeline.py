@@ -1,23 +1,18 @@
 """`cd.pipeline`: blocks, threads, tasks, the progress line, and nothing without a session."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 
 import pytest
-from pipeline_pieces import Listening, listening_to_pipelines
+import torch
+from pipeline_pieces import listening_to_pipelines
 
+from compilediag import watch
 from compilediag_harness.extensions.pipeline import pipeline as module
 from compilediag_harness.extensions.pipeline.pipeline import pipeline
 
 
 def test_compiled_code_holds_nothing_of_it() -> None:
     """Inside of a compiled function a loop breaks no graph, and a session changes no guard."""
-    import torch
-
-    from compilediag import watch
-
     loop = pipeline()
 
     @torch.compile(backend="eager", fullgraph=True)
@@ -37,34 +32,20 @@ def test_compiled_code_holds_nothing_of_it() -> None:
         train(torch.ones(4))
     assert (seen.receipt.compile.compiles, seen.receipt.compile.graph_breaks) == (0, 0)
     assert [len(item.stages) for item in seen.timeline.pipelines] == [1]
-    assert seen.receipt.pipeline is not None
     assert seen.receipt.pipeline.loops[0].trained == 4
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, as the test sets it."""
-    now = [0.0]
-    monkeypatch.setattr(module, "_monotonic", lambda: now[0])
-    return now
-
-
-@pytest.fixture
-def listening(clock: list[float]) -> Iterator[Listening]:
-    with listening_to_pipelines() as listening:
-        yield listening
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_fork_tells_nothing_twice(listening: Listening) -> None:
+def test_a_fork_tells_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the parent has not written yet is not the child's to write."""
-    session, events = listening
-    with pipeline().train():
-        pass
-    assert events == []
-    pid = os.fork()
-    if pid == 0:
-        module.sinks.finish(session)
-        os._exit(len(events))
-    _, status = os.waitpid(pid, 0)
+    monkeypatch.setattr(module, "_monotonic", lambda: 0.0)
+    with listening_to_pipelines() as (session, events):
+        with pipeline().train():
+            pass
+        assert events == []
+        pid = os.fork()
+        if pid == 0:
+            module.sinks.finish(session)
+            os._exit(len(events))
+        _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0

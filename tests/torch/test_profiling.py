@@ -1,7 +1,5 @@
 """Profiles on demand: a window between two signals, bounded, and nothing without being asked."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -92,9 +90,7 @@ def test_a_program_s_own_handler_stays(default_signals: None) -> None:
     assert signal.getsignal(signal.SIGUSR2) == signal.SIG_IGN
 
 
-def test_a_window_is_between_steps(
-    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_window_is_between_steps(window, monkeypatch, tmp_path) -> None:
     """It begins with the step after the signal and ends with the one in which the second came."""
     profiles, events = window
     profiles.step_ended(3, False)
@@ -110,9 +106,7 @@ def test_a_window_is_between_steps(
     ]
 
 
-def test_a_window_ends_by_itself(
-    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_window_ends_by_itself(window: tuple[Profiling, list[Event]], monkeypatch) -> None:
     """After its steps; one signal is one window."""
     profiles, events = window
     ask(monkeypatch, True)
@@ -121,9 +115,7 @@ def test_a_window_ends_by_itself(
     assert told(events) == [(1, MAX_STEPS, True, None)]
 
 
-def test_a_window_ends_with_the_process(
-    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_window_ends_with_the_process(window: tuple[Profiling, list[Event]], monkeypatch) -> None:
     """What was recorded is written; a second end writes nothing."""
     profiles, events = window
     ask(monkeypatch, True)
@@ -133,9 +125,7 @@ def test_a_window_ends_with_the_process(
     assert told(events) == [(1, 2, True, None)]
 
 
-def test_a_large_trace_is_removed(
-    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_large_trace_is_removed(window, monkeypatch, tmp_path) -> None:
     """And said to have been."""
     monkeypatch.setattr(signals, "MAX_BYTES", 9)
     profiles, events = window
@@ -148,9 +138,7 @@ def test_a_large_trace_is_removed(
     assert list(tmp_path.glob("artifacts/*")) == []
 
 
-def test_a_trace_holds_no_secret(
-    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_trace_holds_no_secret(window, monkeypatch, tmp_path) -> None:
     """Names of blocks are the program's; nothing else lies beside the trace."""
     event = '{"name": "load hf_ABCDEFGHIJ0123456789", "ph": "X"},\n'
     monkeypatch.setattr(FakeProfiler, "content", event.encode() * 50_000)
@@ -164,9 +152,7 @@ def test_a_trace_holds_no_secret(
     assert "ABCDEFGHIJ" not in text
 
 
-def test_windows_are_counted(
-    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_are_counted(window: tuple[Profiling, list[Event]], monkeypatch) -> None:
     """A program that is sent signals for ever does not fill the disk."""
     monkeypatch.setattr(signals, "MAX_WINDOWS", 2)
     profiles, events = window
@@ -178,9 +164,7 @@ def test_windows_are_counted(
     assert signals._requested is False
 
 
-def test_the_program_s_own_profiler_is_left_alone(
-    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_program_s_own_profiler_is_left_alone(window, monkeypatch) -> None:
     """Two at once would fail in the program; a profiler that does not start is told, too."""
     profiles, events = window
     monkeypatch.setattr(torch_api, "profiler_enabled", lambda: True)
@@ -196,9 +180,7 @@ def test_the_program_s_own_profiler_is_left_alone(
     ]
 
 
-def test_a_fork_has_no_window(
-    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fork_has_no_window(window: tuple[Profiling, list[Event]], monkeypatch) -> None:
     """It is the parent's to end."""
     profiles, events = window
     ask(monkeypatch, True)

@@ -3,14 +3,9 @@
 `make programs` runs many more.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-
 from random_programs import HOSTS, VALUES, judged, program_of, shown
 
 PROGRAMS = range(18)

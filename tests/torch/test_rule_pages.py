@@ -1,20 +1,16 @@
 """The code on the pages of recompiles and graph breaks is run: the bad has the fault, the good has
 none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rule_pages import PAGES, run_code_of
+from torch._dynamo import utils
 
-torch = pytest.importorskip("torch")
-
-from torch._dynamo import utils  # noqa: E402
-
-import compilediag  # noqa: E402
+import compilediag
 
 RECOMPILES = sorted(path.stem for path in PAGES.glob("CD1[01]?.md") if path.stem != "CD119")
 BREAKS = sorted(path.stem for path in PAGES.glob("CD2*.md"))

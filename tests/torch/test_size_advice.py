@@ -1,19 +1,15 @@
 """Sizes that were declared dynamic (CD154), and lines that need their number: each is named, and
 the advice, followed, compiles once."""
 
-from __future__ import annotations
-
 import linecache
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
+from torch._dynamo import utils
 
-torch = pytest.importorskip("torch")
-
-from torch._dynamo import utils  # noqa: E402
-
-import compilediag  # noqa: E402
+import compilediag
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -112,9 +108,7 @@ mark = torch._dynamo.mark_dynamic
         (even, "% 2", in_range, 1),
     ],
 )
-def test_the_line_that_breaks_a_promise(
-    function: Callable[..., Any], text: str, mark: Callable[..., None], count: int
-) -> None:
+def test_the_line_that_breaks_a_promise(function, text, mark, count) -> None:
     """Of the arguments the first one is marked."""
     broken = [torch.arange(16.0).reshape(4, 4) for _ in range(count)]
     mark(broken[0], 0)
@@ -122,7 +116,6 @@ def test_the_line_that_breaks_a_promise(
         compiled(function)(*broken)
     (finding,) = seen.findings
     assert (finding.rule, seen.diagnosis.verdict) == ("CD154", "findings")
-    assert finding.location is not None
     assert text in linecache.getline(finding.location.file, finding.location.line)
     assert finding.fix.summary == (
         "change this line so that it works for every size, or use torch._dynamo.maybe_mark_dynamic"
@@ -138,9 +131,7 @@ def test_the_line_that_breaks_a_promise(
         (checked, torch._dynamo.maybe_mark_dynamic, (4, 4)),
     ],
 )
-def test_a_promise_kept_as_advised(
-    fixed: Callable[..., Any], mark: Callable[..., None], sizes: tuple[int, ...]
-) -> None:
+def test_a_promise_kept_as_advised(fixed, mark, sizes) -> None:
     """torch compiles once."""
     call = compiled(fixed)
     for size in sizes:
@@ -160,16 +151,13 @@ def test_a_promise_kept_as_advised(
         (four_apart, "== 4", "each side of the branch"),
     ],
 )
-def test_a_size_that_stays_a_number(
-    function: Callable[..., Any], text: str, advice: str, dynamic: bool | None
-) -> None:
+def test_a_size_that_stays_a_number(function, text, advice, dynamic) -> None:
     """Automatic dynamic and dynamic=True try, and the line that undoes it is named, not a mark."""
     with compilediag.watch() as seen:
         call = torch.compile(function, backend="eager", dynamic=dynamic)
         for size in (4, 5, 7):
             call(torch.ones(size, 3 + (function is looped)))
     (finding,) = (each for each in seen.findings if each.rule == "CD105")
-    assert finding.location is not None
     assert text in linecache.getline(finding.location.file, finding.location.line)
     assert advice in finding.fix.summary
     assert "mark_dynamic" not in finding.fix.summary

@@ -3,15 +3,13 @@
 What is counted is what torch hands to a backend, and its own count of graph breaks.
 """
 
-from __future__ import annotations
-
 import pytest
+import torch
 
 from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.rules.changes import Edit
 from tests.support.edited_program import run_program
 
-torch = pytest.importorskip("torch")
 pytest.importorskip("libcst")
 
 

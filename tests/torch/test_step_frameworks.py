@@ -4,21 +4,18 @@ No figure depends on the machine: what is asked is that every phase was seen in 
 the phases are the whole of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from attached import Events, watched
 
 from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness import attach
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
-
-torch = pytest.importorskip("torch")
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 Each part of a program says how long it takes: the figures are exact, on any machine.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from compilediag.timeline.timeline import Step, Timeline, fold
 from compilediag_harness.base.session import Session
@@ -20,8 +19,6 @@ from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
-
-torch = pytest.importorskip("torch")
 
 
 class Program:

@@ -1,20 +1,18 @@
 """Steps found in real programs, and our hooks unseen by Dynamo."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from step_sources import counting_steps
+from torch._dynamo import utils as dynamo_utils
 
 from compilediag.timeline.process import unbatch
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import steps
 from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event, SpanEnded, StepsEnded
-
-torch = pytest.importorskip("torch")
 
 
 @pytest.fixture
@@ -72,8 +70,6 @@ def test_nothing_is_counted_after_uninstall() -> None:
 def test_our_functions_are_never_compiled_frames(session: tuple[Session, list[Event]]) -> None:
     """Below a compiled call Dynamo is offered every frame: it must not compile ours, and our marks
     must be made all the same."""
-    from torch._dynamo import utils as dynamo_utils
-
     handle = span("inside")
     dynamo_utils.clear_compilation_metrics()
 
@@ -94,27 +90,3 @@ def test_our_functions_are_never_compiled_frames(session: tuple[Session, list[Ev
     assert [batch.source for batch in told(session)] == ["step()"] * len(told(session))
     assert session[0].step == 3
     assert len(ended(session)) == 3
-
-
-def test_marks_in_compiled_code_break_no_graph(session: tuple[Session, list[Event]]) -> None:
-    """Traced, they are nothing: one graph, no step, no span, and no recompile when sessions go."""
-    from torch._dynamo import utils as dynamo_utils
-
-    dynamo_utils.clear_compilation_metrics()
-
-    @span("decorated")
-    def decorated(x: Any) -> Any:
-        return x + 1
-
-    @torch.compile(backend="eager", fullgraph=True)
-    def whole(x: Any) -> Any:
-        with span("inside"):
-            y = decorated(x)
-        steps.step()
-        return y * 2
-
-    for _ in range(3):
-        whole(torch.ones(2))
-    assert len(dynamo_utils.get_compilation_metrics()) == 1
-    assert ended(session) == []
-    assert not any(batch.source == "step()" for batch in told(session))

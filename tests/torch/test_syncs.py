@@ -1,7 +1,5 @@
 """Synchronisations against live torch: what is counted, and that nothing of torch notices."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
@@ -14,19 +12,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from attached import attached
 
-torch = pytest.importorskip("torch")
-
-from compilediag.timeline.timeline import fold  # noqa: E402
-from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.blame.writes_in_source import loop_around  # noqa: E402
-from compilediag_harness.collectors import syncs, tensor_reads  # noqa: E402
-from compilediag_harness.steps import steps  # noqa: E402
-from compilediag_harness.torch_internals import torch_calls, torch_guards  # noqa: E402
-from compilediag_harness.trials.answers import AnswerReader  # noqa: E402
-from compilediag_harness.user_api import spans  # noqa: E402
-from compilediag_harness.wire import Event, FaultOccurred, SyncsSampled  # noqa: E402
+from compilediag.timeline.timeline import fold
+from compilediag_harness.base.session import Session
+from compilediag_harness.blame.writes_in_source import loop_around
+from compilediag_harness.collectors import syncs, tensor_reads
+from compilediag_harness.steps import steps
+from compilediag_harness.torch_internals import torch_calls, torch_guards
+from compilediag_harness.trials.answers import AnswerReader
+from compilediag_harness.user_api import spans
+from compilediag_harness.wire import Event, FaultOccurred, SyncsSampled
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 

@@ -1,7 +1,5 @@
 """TORCH_LOGS text made into events: recompiles and breaks, of every version of torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

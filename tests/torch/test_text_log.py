@@ -1,16 +1,10 @@
 """torch_logs.txt: what is left out of a long message, and of a long log, is counted in it."""
 
-from __future__ import annotations
-
 import logging
 
-import pytest
-
-torch = pytest.importorskip("torch")
-
-from compilediag.readers.torch_logs import read_text_log  # noqa: E402
-from compilediag_harness.collectors.logs import TextLogFile  # noqa: E402
-from compilediag_harness.torch_internals import torch_logs  # noqa: E402
+from compilediag.readers.torch_logs import read_text_log
+from compilediag_harness.collectors.logs import TextLogFile
+from compilediag_harness.torch_internals import torch_logs
 
 RECOMPILES = "torch._dynamo.guards.__recompiles"
 

@@ -4,15 +4,15 @@ Each test uses torch itself as the witness: what a hook tells is compared with t
 its counters or its own printed text.
 """
 
-from __future__ import annotations
+from contextlib import contextmanager
 
 import pytest
+import torch
+import torch._dynamo.utils as dynamo_utils
+import torch.export._trace
+from torch.utils import _pytree
 
-torch = pytest.importorskip("torch")
-
-import torch._dynamo.utils as dynamo_utils  # noqa: E402
-
-from compilediag_harness.torch_internals import (  # noqa: E402
+from compilediag_harness.torch_internals import (
     torch_api,
     torch_calls,
     torch_compiles,
@@ -26,6 +26,16 @@ pytestmark = [
     # 2.7 warns about its own use of a deprecated name on the first compile.
     pytest.mark.filterwarnings("ignore"),
 ]
+
+
+@contextmanager
+def listening(remove):
+    """Until the block ends; None says that this torch has nothing to listen to."""
+    assert remove is not None
+    try:
+        yield
+    finally:
+        remove()
 
 
 def compiled(function, **options):
@@ -92,17 +102,14 @@ def test_the_question_why_is_heard_once_per_recompile_with_torchs_reasons():
             (len(entries), frame.f_code.co_name, dict(frame.f_locals), reasons)
         )
     )
-    assert remove is not None
 
     def scale(x, n):
         return x * n
 
     function = compiled(scale, dynamic=False)
-    try:
+    with listening(remove):
         for n in (2, 3, 4):
             function(torch.ones(2), n)
-    finally:
-        remove()
     assert [(count, name) for count, name, _, _ in heard] == [(1, "scale"), (2, "scale")]
     assert heard[0][2]["n"] == 3
     assert "n == 2" in heard[0][3][0]
@@ -149,15 +156,12 @@ def test_guards_built_tells_code_scope_and_user_lines():
     remove = torch_guards.on_guards_built(
         lambda code, compile_id, scope, guards, _: built.append((code, compile_id, scope, guards))
     )
-    assert remove is not None
 
     def scale(x, n):
         return x * n
 
-    try:
+    with listening(remove):
         compiled(scale)(torch.ones(2), 2)
-    finally:
-        remove()
     code, compile_id, scope, guards = built[0]
     assert (code, compile_id) == (scale.__code__, "0/0")
     assert set(scope) == {"x", "n"}
@@ -192,17 +196,6 @@ def test_compile_start_reset_and_calls_are_told():
     assert len(set(calls)) == 1
 
 
-def test_replaced_names_are_restored():
-    """Removing a hook puts torch's own function back."""
-    import torch._dynamo.convert_frame as convert_frame
-
-    before = convert_frame.get_and_maybe_log_recompilation_reasons
-    remove = torch_guards.on_recompile_reasons(lambda *_: None)
-    assert convert_frame.get_and_maybe_log_recompilation_reasons is not before
-    remove()
-    assert convert_frame.get_and_maybe_log_recompilation_reasons is before
-
-
 def test_totals_match_torchs_counters():
     """The totals are torch's own."""
     before = torch_compiles.totals()
@@ -222,15 +215,11 @@ def test_the_recompile_limit_is_read_live():
 def test_the_arguments_of_torch_compile_are_told():
     """Backend, mode and flags as they were asked for; nothing is compiled for it."""
     asked = []
-    remove = torch_compiles.on_compile_request(asked.append)
-    assert remove is not None
-    try:
+    with listening(torch_compiles.on_compile_request(asked.append)):
         torch.compile(lambda x: x, backend="eager", fullgraph=True, dynamic=False)
         torch.compile(lambda x: x)
         torch.compile(lambda x: x, mode="reduce-overhead")
         torch.compile(lambda x: x, mode="max-autotune-no-cudagraphs")
-    finally:
-        remove()
     assert [(r["backend"], r["mode"], r["fullgraph"], r["dynamic"]) for r in asked] == [
         ("eager", None, True, False),
         ("inductor", "default", False, None),
@@ -258,12 +247,10 @@ def test_the_end_of_a_compiled_call_is_told_however_it_ends():
         return x + 1
 
     compiled_function = compiled(function)
-    try:
+    with listening(remove):
         compiled_function(torch.ones(2), False)
         with pytest.raises(KeyError, match="mine"):
             compiled_function(torch.ones(2), True)
-    finally:
-        remove()
     assert told == ["begin", "work", "end"] * 2
 
 
@@ -273,8 +260,6 @@ def test_calls_of_disabled_functions_are_told_with_their_function():
 
     def listen(function, began, ended):
         told.append((function.__name__, ended >= began))
-
-    remove = torch_calls.on_disabled_call(listen)
 
     @torch.compiler.disable
     def inner():
@@ -288,12 +273,10 @@ def test_calls_of_disabled_functions_are_told_with_their_function():
         outer()
         return x + 1
 
-    try:
+    with listening(torch_calls.on_disabled_call(listen)):
         compiled(function)(torch.ones(2))
         from_compiled_code, told = told, []
         outer()
-    finally:
-        remove()
     # 2.15 sets no callback for a function that is called from a disabled one, or from plain code.
     silent = "callback" in torch.compiler.disable(print).__code__.co_varnames
     expected = [("outer", True)] if silent else [("inner", True), ("outer", True)]
@@ -312,11 +295,9 @@ def test_where_a_compiled_call_comes_from():
         def forward(self, x):
             return inner(x)
 
-    try:
+    with listening(remove):
         inner(torch.ones(2))
         Net()(torch.ones(2))
-    finally:
-        remove()
     assert [call.inside for call in found] == [None, "Net"]
 
 
@@ -375,8 +356,6 @@ class Exported(torch.nn.Module):
 @pytest.mark.parametrize("strict", [True, False])
 def test_exports_are_announced_and_their_rows_recognised(strict):
     """A row that torch makes while it exports says so nowhere; what is at work does."""
-    import torch.export._trace
-
     begun: list[None] = []
     exporting: list[bool] = []
 
@@ -402,22 +381,14 @@ def test_exports_are_announced_and_their_rows_recognised(strict):
 
 def test_an_export_that_fails_has_no_frame_of_ours_in_its_traceback():
     """What the user reads is what torch alone would print."""
-    import torch.export._trace
-
-    remove = torch_compiles.on_export(lambda: None)
-    assert remove is not None
-    try:
+    with listening(torch_compiles.on_export(lambda: None)):
         with pytest.raises(Exception) as raised:
             torch.export.export(Exported(), (3,), strict=False)
-    finally:
-        remove()
     assert not [entry for entry in raised.traceback if "compilediag_harness" in str(entry.path)]
 
 
 def test_registered_containers_are_taken_apart_as_torch_does():
     """The same members, and a container of the same class from them."""
-    from torch.utils import _pytree
-
     result = torch.randn(3, 2).sort(0)
     members = torch_api.members_of(result)
     assert members.names == ("0", "1")
@@ -431,7 +402,7 @@ def test_registered_containers_are_taken_apart_as_torch_does():
 def test_conditions_on_sizes_come_with_the_traced_line():
     """torch's own guards are the witness: the size that it makes a constant, at the user's line."""
     seen: list[tuple[str, object]] = []
-    removers = torch_compiles.on_conditions(
+    added, fixed = torch_compiles.on_conditions(
         lambda env, condition: seen.append(("added", condition)),
         lambda env, sources: seen.append(("fixed", sources)),
     )
@@ -446,12 +417,8 @@ def test_conditions_on_sizes_come_with_the_traced_line():
 
     x = torch.ones(4, 4)
     torch._dynamo.maybe_mark_dynamic(x, 0)
-    try:
+    with listening(added), listening(fixed):
         compiled(function)(x)
-    finally:
-        for remove in removers:
-            assert remove is not None
-            remove()
     (_, below), (_, fixing), (_, sources) = seen
     assert [kind for kind, _ in seen] == ["added", "added", "fixed"]
     assert sources == ("L['x'].size()[0]",)

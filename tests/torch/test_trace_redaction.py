@@ -1,7 +1,5 @@
 """torch's own trace without secrets, where the run switched it on; elsewhere as torch writes it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -83,9 +81,7 @@ def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> internal.LazyTra
     return made
 
 
-def test_a_handler_that_is_not_found_is_a_fault(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_handler_that_is_not_found_is_a_fault(monkeypatch, tmp_path: Path) -> None:
     """Where the run switched the trace on and this torch writes it in another way."""
     events: list[Event] = []
     session = Session(events.append)
@@ -101,9 +97,7 @@ def test_a_handler_that_is_not_found_is_a_fault(
     assert fault.where == logs.FAULT
 
 
-def test_only_the_trace_of_the_run_is_wrapped(
-    handler: internal.LazyTraceHandler, tmp_path: Path
-) -> None:
+def test_only_the_trace_of_the_run_is_wrapped(handler: internal.LazyTraceHandler, tmp_path) -> None:
     """One that the user switched on goes elsewhere; wrapped once, and put back."""
     formatter = handler.formatter
     session = Session(lambda event: None)

@@ -1,35 +1,31 @@
 """Compiled functions behind a `FixedShape` from outside: the same answers at few sizes, and a check
 of their padding that finds harm where there is some."""
 
-from __future__ import annotations
-
 import runpy
 
 import pytest
+import torch
+import torch._dynamo.utils as dynamo_utils
 
-torch = pytest.importorskip("torch")
-
-import torch._dynamo.utils as dynamo_utils  # noqa: E402
-
-import compilediag as cd  # noqa: E402
-from compilediag.fixes.answers import compare  # noqa: E402
-from compilediag.fixes.certificate import judge  # noqa: E402
-from compilediag.fixes.edits.rewrite import rewrite  # noqa: E402
-from compilediag.fixes.nothing_worse import padding_points  # noqa: E402
-from compilediag.fixes.observed import Observed, Subject, Without  # noqa: E402
-from compilediag.rules.changes import Edit  # noqa: E402
-from compilediag.timeline.timeline import fold  # noqa: E402
-from compilediag_harness.blame.source_locations import definition_of  # noqa: E402
-from compilediag_harness.trials.settings import IS_METHOD  # noqa: E402
-from compilediag_harness.wire import (  # noqa: E402
+import compilediag as cd
+from compilediag.fixes.answers import compare
+from compilediag.fixes.certificate import judge
+from compilediag.fixes.edits.rewrite import rewrite
+from compilediag.fixes.nothing_worse import padding_points
+from compilediag.fixes.observed import Observed, Subject, Without
+from compilediag.rules.changes import Edit
+from compilediag.timeline.timeline import fold
+from compilediag_harness.blame.source_locations import definition_of
+from compilediag_harness.trials.settings import IS_METHOD
+from compilediag_harness.wire import (
     PaddedAxis,
     PaddedDimension,
     PaddedFunction,
     PaddingChecked,
     TrialPlan,
 )
-from tests.support.built_receipt import built  # noqa: E402
-from tests.torch.test_trials import applied_in, outputs_in, trying  # noqa: E402
+from tests.support.built_receipt import built
+from tests.torch.test_trials import applied_in, outputs_in, trying
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 

@@ -1,17 +1,14 @@
 """What a trial does to optimizers and hooks is what the line says that a user would write."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from compilediag_harness.trials.plan import Notes  # noqa: E402
-from compilediag_harness.trials.settings import Objects  # noqa: E402
-from compilediag_harness.wire import Location, ObjectChange, Recompiled, StateRead, TrialPlan  # noqa: E402
-from tests.torch.test_trials import applied_in, compiled, trying  # noqa: E402
+from compilediag_harness.trials.plan import Notes
+from compilediag_harness.trials.settings import Objects
+from compilediag_harness.wire import Location, ObjectChange, Recompiled, StateRead, TrialPlan
+from tests.torch.test_trials import applied_in, compiled, trying
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 

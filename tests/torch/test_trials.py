@@ -1,8 +1,6 @@
 """What a trial changes in this process, the answers it records, and that a plan without changes
 changes nothing."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import enum
@@ -15,19 +13,19 @@ import weakref
 from contextlib import contextmanager, suppress
 
 import pytest
+import torch
+import torch._dynamo.utils as dynamo_utils
 from attached import watched
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-torch = pytest.importorskip("torch")
-
-import torch._dynamo.utils as dynamo_utils  # noqa: E402
-
-from compilediag.fixes.answers import compare, exact_answers  # noqa: E402
-from compilediag.timeline.timeline import fold  # noqa: E402
-from compilediag_harness import wire  # noqa: E402
-from compilediag_harness.blame.source_locations import definition_of  # noqa: E402
-from compilediag_harness.torch_internals import torch_calls, torch_open_calls  # noqa: E402
-from compilediag_harness.torch_internals.torch_open_calls import CalledWith  # noqa: E402
-from compilediag_harness.trials import answers, arguments, outputs  # noqa: E402
+from compilediag.fixes.answers import compare, exact_answers
+from compilediag.timeline.timeline import fold
+from compilediag_harness import wire
+from compilediag_harness.blame.source_locations import definition_of
+from compilediag_harness.torch_internals import torch_calls, torch_open_calls
+from compilediag_harness.torch_internals.torch_open_calls import CalledWith
+from compilediag_harness.trials import answers, arguments, outputs
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -566,8 +564,6 @@ def test_every_kind_of_tensor_is_read_and_left_alone(value):
 def test_what_cannot_be_read_is_not():
     """Neither a tensor of a tracer's nor one whose class has a say in each operation, nor any
     while a mode of the program's is active."""
-    from torch._subclasses import FakeTensorMode
-    from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):

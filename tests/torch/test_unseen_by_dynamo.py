@@ -3,22 +3,18 @@
 That all else is as in a plain run is shown by `tests/end_to_end/test_plain_run.py`.
 """
 
-from __future__ import annotations
-
 import pytest
+import torch
 from attached import attached
+from torch._dynamo import utils
 
 from compilediag_harness.base.session import Session
-
-torch = pytest.importorskip("torch")
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("fresh_dynamo")
 def test_a_compiled_step_is_not_compiled_again() -> None:
     """Where we come when it has been compiled already, and when we have gone."""
-    from torch._dynamo import utils
-
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.Adam(model.parameters())
     update = torch.compile(optimizer.step, backend="eager")

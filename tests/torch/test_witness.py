@@ -1,8 +1,6 @@
 """Who changes a guarded value, as it is seen in this process: the line, its callers, and nothing
 else disturbed."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import sys
@@ -11,17 +9,15 @@ import weakref
 from contextlib import contextmanager
 
 import pytest
+import torch
+import torch._dynamo.utils as dynamo_utils
 from attached import watched
 
-torch = pytest.importorskip("torch")
-
-import torch._dynamo.utils as dynamo_utils  # noqa: E402
-
-from compilediag_harness import attach  # noqa: E402
-from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan  # noqa: E402
-from compilediag_harness.blame import line_events  # noqa: E402
-from compilediag_harness.blame import witness as witness_module  # noqa: E402
-from compilediag_harness.wire import Recompiled, Witnessed  # noqa: E402
+from compilediag_harness import attach
+from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan
+from compilediag_harness.blame import line_events
+from compilediag_harness.blame import witness as witness_module
+from compilediag_harness.wire import Recompiled, Witnessed
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 

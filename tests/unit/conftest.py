@@ -3,8 +3,6 @@
 The hooks below refuse both, so that `make check` stays the loop that a contributor can live in.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from typing import Any

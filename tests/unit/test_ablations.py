@@ -1,7 +1,5 @@
 """Reports of ablations: validated before they are written, read again, refused with reasons."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

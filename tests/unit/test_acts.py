@@ -1,7 +1,5 @@
 """Causes of one act are one finding with parts; causes that only coincide stay apart."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -231,7 +229,6 @@ def test_one_probable_line_changes_a_name_and_its_flags() -> None:
         ("CD104", "self.scale"),
         ("CD106", "up.weight"),
     ]
-    assert found.act is not None
     assert (found.act.evidence, found.act.line) == ("probable", 40)
     assert "probably changed 3 guarded values" in found.title
     assert f"run {SWITCH.text} ({FILE}:40) before" in found.fix.summary
@@ -278,7 +275,6 @@ def test_a_consequence_may_have_other_lines_too() -> None:
     other = UserCall(FILE, 31, "main", "freeze(model)")
     name, flag = value("a", changed_by=(SWITCH,)), parameter(changed_by=(other, SWITCH))
     (found,) = findings(recompile(3, flag, name))
-    assert found.act is not None
     assert (found.act.line, len(found.parts)) == (SWITCH.line, 1)
     elsewhere = value("a", changed_by=(SWITCH, UserCall(FILE, 33, "main")))
     assert apart(recompile(3, flag, elsewhere))
@@ -296,12 +292,10 @@ def test_witnessed_lines() -> None:
     one, two = at(20, "set_adapter", MODEL), at(21, "set_adapter", MODEL)
     guards = value("a", changed=changed(one, *loop)), value("b", changed=changed(two, *loop))
     (found,) = findings(recompile(3, *guards))
-    assert found.act is not None
     assert (found.act.evidence, found.act.line) == ("witnessed", 40)
     assert "probably" not in found.title
     same = value("a", changed=changed(one, *loop)), value("b", changed=changed(one, *loop))
     (found,) = findings(recompile(3, *same))
-    assert found.act is not None
     assert (found.act.line, found.act.function) == (20, "set_adapter")
 
 

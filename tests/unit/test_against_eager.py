@@ -1,7 +1,5 @@
 """Does compiling pay: what of a run is steady, what pairs of runs show, how it is said."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +23,7 @@ from compilediag.compare.diff import compare
 from compilediag.diagnosis.findings import place_of
 from compilediag.receipt.assemble import amended
 from compilediag.receipt.contradictions import contradictions
-from compilediag.receipt.schema.comparisons import AgainstEagerSection, ArmRecord, EagerRatio
+from compilediag.receipt.schema.comparisons import AgainstEagerSection, ArmRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Timeline, fold
 from compilediag.views.measured import against_eager_sentence
@@ -119,11 +117,6 @@ def test_compile_seconds_that_were_not_measured_are_none() -> None:
 # --- what pairs show ---
 
 
-def ratio(found: AgainstEagerSection) -> EagerRatio:
-    assert found.ratio is not None
-    return found.ratio
-
-
 @pytest.mark.parametrize(
     ("made", "verdict"),
     [
@@ -162,8 +155,8 @@ def test_equal_programs_seldom_seem_to_pay() -> None:
 def test_the_interval_holds_what_each_pair_shows() -> None:
     """Stretches of one process have more in common than two processes."""
     found = conclude([*pairs(0.1, 0.2, count=2, noise=0.001), ArmPair(arm(0.1), eager(0.12))])
-    assert ratio(found).low <= 1.2 + 1e-9
-    assert ratio(found).high >= 2.0 - 0.01
+    assert found.ratio.low <= 1.2 + 1e-9
+    assert found.ratio.high >= 2.0 - 0.01
 
 
 def test_one_pair_shows_a_great_effect_only() -> None:
@@ -178,7 +171,7 @@ def test_one_slow_step_changes_nothing() -> None:
     made = pairs(0.1, 0.2)
     steps = {**made[0].compiled.steps, 30: Work(60.0)}
     found = conclude([made[0]._replace(compiled=replace(made[0].compiled, steps=steps)), *made[1:]])
-    assert ratio(found).middle == pytest.approx(2.0, rel=0.02)
+    assert found.ratio.middle == pytest.approx(2.0, rel=0.02)
 
 
 def test_steps_that_were_not_looked_into_come_first() -> None:
@@ -334,12 +327,7 @@ def test_cd631_is_about_the_steps_where_no_callable_is_why() -> None:
 
 
 def sentence(payoff: AgainstEagerSection) -> str:
-    return against_eager_sentence(section_of(receipt_with(payoff)))
-
-
-def section_of(made: Receipt) -> AgainstEagerSection:
-    assert made.against_eager is not None
-    return made.against_eager
+    return against_eager_sentence(receipt_with(payoff).against_eager)
 
 
 def receipt_with(payoff: AgainstEagerSection) -> Receipt:
@@ -354,7 +342,7 @@ def receipt_with(payoff: AgainstEagerSection) -> Receipt:
 def test_the_receipt_has_the_section_and_the_findings() -> None:
     """Paths are those of the receipt, ids go on, nothing contradicts itself."""
     made = receipt_with(conclude(with_calls(0.004, 0.001)))
-    section = section_of(made)
+    section = made.against_eager
     assert section.callables[0].function.file == "model.py"
     assert section.runs[1].problem == "killed by SIGKILL"
     assert made.findings[-1].rule == "CD631"
@@ -368,7 +356,7 @@ def test_a_secret_in_a_problem_is_redacted() -> None:
     secret = "hunter2-hunter2-hunter2"
     payoff = not_concluded(f"the eager run failed: KeyError: {secret}")
     made = amended(built(), fold([[started()]]), (), (secret,), against_eager=payoff)
-    assert secret not in str(section_of(made).problem)
+    assert secret not in str(made.against_eager.problem)
 
 
 @pytest.mark.parametrize(
@@ -388,9 +376,8 @@ def test_a_secret_in_a_problem_is_redacted() -> None:
 def test_the_verdict_is_one_line(payoff: AgainstEagerSection, words: str) -> None:
     """On the screen and in Markdown."""
     made = receipt_with(payoff)
-    assert words in against_eager_sentence(section_of(made))
-    screen = " ".join(render(made).split())
-    assert words in screen
+    assert words in against_eager_sentence(made.against_eager)
+    assert words in " ".join(render(made).split())
     assert "**Against eager:**" in render_markdown(made)
 
 

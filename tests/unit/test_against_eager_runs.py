@@ -1,7 +1,5 @@
 """Which runs `run --against-eager` makes, what ends them, and what of its input cannot be used."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -100,9 +98,7 @@ def payoff_of(campaign: Pairs) -> AgainstEagerSection:
 
 
 def section_in(receipt: Path) -> AgainstEagerSection:
-    section = read_receipt(str(receipt)).against_eager
-    assert section is not None
-    return section
+    return read_receipt(str(receipt)).against_eager
 
 
 def test_both_arms_have_the_same_collectors(made: Runs) -> None:
@@ -158,9 +154,7 @@ def test_a_run_that_fails_is_one_sentence(made: Runs, number: int) -> None:
         assert "1 of 3 pairs: the compiled run failed again: OutOfMemoryError" in payoff.notes[0]
 
 
-def test_no_more_runs_than_the_budget_has_room_for(
-    made: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_runs_than_the_budget_has_room_for(made: Runs, monkeypatch) -> None:
     """A run takes ten seconds of the clock."""
     clock = iter(range(0, 10_000, 10))
     monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=lambda: next(clock)))
@@ -208,17 +202,13 @@ def test_one_sentence_for_what_cannot_be_used(typed: str, sentence: str, capsys:
 
 
 @pytest.mark.parametrize("flag", ["--budget 9m", "--rounds 2", "--yes", "--keep-caches"])
-def test_options_of_several_runs_belong_to_them(
-    flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_of_several_runs_belong_to_them(flag: str, capsys) -> None:
     """A plain run has no use for them."""
     assert main(["run", *flag.split(), "train.py"]) == 2
     assert "--against-eager" in " ".join(capsys.readouterr().err.split())
 
 
-def test_scipy_is_missed_before_anything_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scipy_is_missed_before_anything_runs(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 
@@ -272,9 +262,7 @@ def test_the_command_says_whether_it_pays(first_runs: FirstRuns, capsys: Any) ->
         (trial("eager", 0.1), 2, "the program compiled nothing"),
     ],
 )
-def test_what_the_first_run_may_already_show(
-    first: Trial, code: int, words: str, first_runs: FirstRuns, made: Runs, capsys: Any
-) -> None:
+def test_what_the_first_run_may_already_show(first, code, words, first_runs, made, capsys) -> None:
     """No other run is made; the exit code is the program's, or 2."""
     receipt = first_runs(first)
     assert main(["run", "--against-eager", "--yes", "train.py"]) == code

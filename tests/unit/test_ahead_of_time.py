@@ -1,7 +1,5 @@
 """Rows of torch's metrics that belong to no frame: exports and AOTInductor are in no count."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

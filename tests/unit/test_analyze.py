@@ -1,7 +1,5 @@
 """`compilediag analyze` as a user types it: receipts of traces, logs and folders of them."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 from pathlib import Path
@@ -52,9 +50,7 @@ def test_a_text_log_beside_a_trace_is_a_second_opinion(tmp_path: Path) -> None:
     assert "CD903" in {item["rule"] for item in receipt["findings"]}
 
 
-def test_without_an_output_folder_it_is_the_latest_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_an_output_folder_it_is_the_latest_run(tmp_path: Path, monkeypatch, capsys) -> None:
     """`show` and `explain` go on from there."""
     monkeypatch.chdir(tmp_path)
     assert cli.main(["analyze", str(TRACES / "breaks_inflated.log.gz")]) == 0
@@ -66,9 +62,7 @@ def test_without_an_output_folder_it_is_the_latest_run(
     ("content", "said"),
     [(None, "there is no file or folder"), (b"", "it is empty"), (b"\0\1\2", "nothing of torch")],
 )
-def test_what_cannot_be_used_is_refused(
-    content: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_used_is_refused(content: bytes | None, said: str, tmp_path, capsys) -> None:
     """With exit code 2, a sentence, and nothing written."""
     path = tmp_path / "input"
     if content is not None:

@@ -1,7 +1,5 @@
 """`compilediag analyze train.log`: the receipt and the screen of a run that never heard of us."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil
@@ -95,8 +93,7 @@ def test_a_given_warmup(tmp_path: Path) -> None:
     """In steps, as the trainer counts them."""
     path = written(tmp_path / "train.log", log(120, 130, *[100.0] * 10))
     assert analyze(tmp_path / "a", path, "--warmup", 30)["steps"]["warmup"] == 30
-    told = analyze(tmp_path / "b", path, "--warmup", 0)
-    assert told["steps"]["warmup"] == 0
+    assert analyze(tmp_path / "b", path, "--warmup", 0)["steps"]["warmup"] == 0
 
 
 def test_patterns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

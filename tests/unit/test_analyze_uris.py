@@ -1,7 +1,5 @@
 """`compilediag analyze` at URIs: what a folder of this machine gives, and every loss counted."""
 
-from __future__ import annotations
-
 import binascii
 import gzip
 import io
@@ -207,9 +205,7 @@ def test_a_damaged_packed_file_in_a_folder_is_counted(tmp_path: Path) -> None:
     assert receipt["verdict"] == "blind"
 
 
-def test_files_beyond_the_limit_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_beyond_the_limit_are_counted(tmp_path: Path, monkeypatch) -> None:
     """They are not looked at, and the verdict is blind."""
     for name in ("a", "b", "c"):
         shutil.copy(TRACES / "break_in_loop.log.gz", tmp_path / f"{name}.log.gz")
@@ -229,9 +225,7 @@ def test_files_beyond_the_limit_are_counted(
         ("file:///nothing/here", "there is no file or folder file:///nothing/here"),
     ],
 )
-def test_a_place_that_is_none(
-    uri: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_place_that_is_none(uri: str, said: str, tmp_path: Path, capsys) -> None:
     """One sentence, exit code 2, and nothing written."""
     assert cli.main(["analyze", uri, "-o", str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err

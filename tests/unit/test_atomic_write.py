@@ -1,7 +1,5 @@
 """Files written in one move."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,9 +34,7 @@ def test_what_fails_halfway_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flushed", [True, False])
-def test_the_disk_is_waited_for_where_it_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, flushed: bool
-) -> None:
+def test_the_disk_is_waited_for_where_it_is_asked(tmp_path, monkeypatch, *, flushed: bool) -> None:
     """The file and its folder are flushed, or neither."""
     calls: list[int] = []
     monkeypatch.setattr(os, "fsync", calls.append)

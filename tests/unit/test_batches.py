@@ -1,7 +1,5 @@
 """Batches of spans taken apart: the same spans, and nothing a doctored journal can break."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,9 +50,7 @@ NUMBERS = st.lists(st.integers(-5, 5), max_size=4).map(tuple)
 
 @settings(deadline=None)
 @given(names=st.lists(st.text(), max_size=3).map(tuple), kinds=NUMBERS, starts_ns=NUMBERS)
-def test_a_doctored_batch_gives_what_all_of_it_tells(
-    names: tuple[str, ...], kinds: tuple[int, ...], starts_ns: tuple[int, ...]
-) -> None:
+def test_a_doctored_batch_gives_what_all_of_it_tells(names, kinds, starts_ns) -> None:
     """Tuples of other lengths and kinds that are none: no error, and no span without a name."""
     doctored = batch(names=names, kinds=kinds, starts_ns=starts_ns)
     found = [event for event in unbatch([doctored]) if isinstance(event, wire.SpanEnded)]

@@ -1,7 +1,5 @@
 """Batches past the knee: measured by `FixedShape.knee` and found where they were used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -39,7 +37,6 @@ def test_the_receipt_has_what_was_measured() -> None:
     timeline = fold([(first, event, used((512, 1)))])
     section = shapes_section(timeline)
     knee = section and section.fixed[0].knee
-    assert knee is not None
     assert (knee.size, [item.size for item in knee.measured]) == (512, [512, 1024])
     assert knee.measured[0].rows_per_s == pytest.approx(51_200)
     assert (knee.measured[1].call_s, knee.measured[1].problem) == (None, NO_MEMORY)

@@ -4,8 +4,6 @@ Every check reads source text only, imports at any depth included, so a violatio
 is found as well as one at the top of a module.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -3,8 +3,6 @@
 Work is counted in calls of functions, which no load of the machine changes.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace

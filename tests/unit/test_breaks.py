@@ -1,7 +1,5 @@
 """Graph-break findings: one per place, blamed on the line to change, as severe as what it costs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -52,16 +50,11 @@ def only(run: Timeline) -> Finding:
     return finding
 
 
-def with_eager_frame(run: Timeline) -> Timeline:
-    """The same run in which the frame had no graph at all."""
-    (frame,) = run.frames
-    return replace(run, frames=(replace(frame, graphs=0, ran_eager=True, eager_reason="a break"),))
-
-
 def test_a_frame_that_runs_eager_is_an_error() -> None:
     """In torch's words or by the frame itself no graph is left: an error, not a warning."""
     run = timeline([attempt("0/0")], breaks=(site(item_at()),))
-    assert only(with_eager_frame(run)).severity == "error"
+    frame = replace(run.frames[0], graphs=0, ran_eager=True, eager_reason="a break")
+    assert only(replace(run, frames=(frame,))).severity == "error"
     given_up = site(item_at().replace(GRACEFUL, GIVEN_UP))
     finding = only(timeline([attempt("0/0")], breaks=(given_up,)))
     assert (finding.severity, finding.evidence["ran_eager"]) == ("error", True)
@@ -99,9 +92,7 @@ REARRANGE = Location(PACKAGE_FILE, 7, "rearrange")
         (INNER, replace(INNER, line=1800), INNER, "torch", "info"),
     ],
 )
-def test_whose_a_break_is(
-    broke: Location, frame: Location, blamed: Location, owner: str, severity: str
-) -> None:
+def test_whose_a_break_is(broke, frame, blamed, owner, severity) -> None:
     text = item_at(broke.file, broke.line, broke.function)
     met = site(text, file=broke.file, line=broke.line, function=broke.function)
     finding = only(timeline([attempt("0/0", where=frame)], breaks=(met,)))

@@ -1,7 +1,5 @@
 """`compilediag plan`: from the sizes of a receipt to buckets, a picture and code."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -103,9 +101,7 @@ def test_the_ledger_gives_sizes_counts_and_names() -> None:
         ("y = (", {"obs": "batch"}, None),
     ],
 )
-def test_the_code_names_what_the_program_calls(
-    text: str, arguments: dict[str, str], held_by: str | None
-) -> None:
+def test_the_code_names_what_the_program_calls(text, arguments, held_by) -> None:
     """The name of the compiled code may be torch's, `inner`: the program's call has the variable
     that holds it, where it calls that code itself."""
     given = receipt_with(batches())
@@ -125,7 +121,6 @@ def test_limits_reach_the_planner() -> None:
 
     def chosen(**limits: Any) -> tuple[int, ...]:
         (found,) = bucket_plans(seen, PlanLimits(**limits))
-        assert found.buckets is not None
         return found.buckets
 
     assert chosen(graphs=8) == (5, 7, 8, 30, 32)
@@ -164,7 +159,6 @@ def test_the_receipt_keeps_what_a_plan_needs() -> None:
     """More shapes than are shown are kept as sizes; of more than that, the calls are counted."""
     many = batches(dict.fromkeys(range(1, MAX_SIZES + 4), 2))
     (item,) = receipt_with(many).invocations
-    assert item.varying is not None
     assert len(item.varying.sizes) == MAX_SIZES
     assert item.varying.other_calls == 3 * 2
     assert len(item.shapes) < 20
@@ -244,8 +238,7 @@ def test_calls_from_both_sides_are_said() -> None:
 
 def test_nothing_is_planned_of_a_fixed_shape_that_was_only_warmed_up() -> None:
     """The sizes of its recompiles are its buckets: they are no sizes that anybody needs."""
-    record = replace(fixed_shape({}), asked=None)
-    assert bucket_plans(padding(record), PlanLimits()) == ()
+    assert bucket_plans(padding(replace(fixed_shape({}), asked=None)), PlanLimits()) == ()
 
 
 # --- the finding ---
@@ -396,9 +389,7 @@ def test_the_command_prints_the_plan(saved: str, capsys: pytest.CaptureFixture[s
     assert (plan["buckets"], plan["counts"]) == ([8, 32], [30, 10, 2, 4, 1])
 
 
-def test_limits_that_leave_nothing_are_a_usage_error(
-    saved: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_limits_that_leave_nothing_are_a_usage_error(saved: str, capsys) -> None:
     """A cap below the multiple: exit code 2 and one sentence."""
     assert cli.main(["plan", saved, "--cap", "7", "--multiple", "8"]) == 2
     assert "no plan: no multiple of 8 from 2 to 7 exists" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """Buckets: the choice is the best there is, its limits hold, it wastes less than rules of thumb."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -44,9 +42,7 @@ def brute_force(
 
 @settings(max_examples=200, deadline=None)
 @given(counts=SIZES, k=st.integers(1, 4), costs=COSTS, per_graph=st.integers(0, 20))
-def test_no_choice_is_cheaper(
-    counts: dict[int, int], k: int, costs: list[int], per_graph: int
-) -> None:
+def test_no_choice_is_cheaper(counts, k, costs, per_graph) -> None:
     """For costs that rise and fall, with and without a price per graph, the plan costs as little as
     the best of all choices, and says truly what it costs."""
     table: dict[int, float] = {max(2, size): costs[max(2, size)] for size in counts}
@@ -58,9 +54,7 @@ def test_no_choice_is_cheaper(
 
 @settings(max_examples=100, deadline=None)
 @given(counts=SIZES, k=st.integers(1, 3), measured=st.sets(st.integers(2, 40), max_size=6))
-def test_measured_sizes_are_the_only_buckets(
-    counts: dict[int, int], k: int, measured: set[int]
-) -> None:
+def test_measured_sizes_are_the_only_buckets(counts, k, measured) -> None:
     """Of costs that were measured at some sizes, the best choice among those sizes is found."""
     cost = {size: float((size * 7919) % 31) for size in {*measured, max(2, *counts)}}
     found = plan(counts, k, cost=cost)
@@ -75,9 +69,7 @@ def test_measured_sizes_are_the_only_buckets(
     multiple=st.integers(1, 9),
     cap=st.one_of(st.none(), st.integers(9, 120)),
 )
-def test_limits_hold_after_rounding(
-    counts: dict[int, int], k: int, multiple: int, cap: int | None
-) -> None:
+def test_limits_hold_after_rounding(counts, k, multiple, cap) -> None:
     """No bucket passes the cap, every one is a multiple, and every row has its place."""
     if not any(counts):
         return
@@ -132,9 +124,7 @@ def test_small_sizes_share_the_smallest_bucket() -> None:
         ({4: 1}, {"cost": {4: -1.0}}, "the cost of size 4 is -1.0"),
     ],
 )
-def test_what_cannot_be_planned_is_said(
-    counts: dict[int, int], arguments: dict[str, object], said: str
-) -> None:
+def test_what_cannot_be_planned_is_said(counts, arguments, said) -> None:
     """Each impossible question has an error that names what is wrong."""
     with pytest.raises(BucketsImpossible, match=said):
         plan(counts, **({"k": 2} | arguments))  # pyright: ignore[reportArgumentType]
@@ -195,9 +185,7 @@ def test_the_cap_from_two_peaks() -> None:
         (1, 1, 1, True, 1),
     ],
 )
-def test_rounded_within_the_cap(
-    wanted: int, cap: int, multiple: int, power_of_two: bool, size: int
-) -> None:
+def test_rounded_within_the_cap(wanted, cap, multiple, power_of_two, size) -> None:
     """Up to the next allowed size, and down where that would pass the cap."""
     assert batch_size(wanted, cap=cap, multiple=multiple, power_of_two=power_of_two) == size
 

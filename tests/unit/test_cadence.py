@@ -1,7 +1,5 @@
 """Cadences: the program's own period, and what a probe makes of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from compilediag_harness.user_api.cadence import cadence, read_setting, variable
@@ -28,18 +26,14 @@ def test_the_program_decides_when_nothing_is_set() -> None:
         (" 3 ", [0, 3, 6, 9]),
     ],
 )
-def test_a_probe_moves_it(
-    monkeypatch: pytest.MonkeyPatch, setting: str, expected: list[int]
-) -> None:
+def test_a_probe_moves_it(monkeypatch, setting: str, expected: list[int]) -> None:
     """Off, another period, or another offset, by environment variable."""
     monkeypatch.setenv("COMPILEDIAG_CADENCE_ATTENTION_ENTROPY", setting)
     assert fires() == expected
 
 
 @pytest.mark.parametrize("setting", ["", "0", "-4", "4+", "often", "4.5", "1e3"])
-def test_a_bad_setting_is_said_and_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch, setting: str
-) -> None:
+def test_a_bad_setting_is_said_and_changes_nothing(monkeypatch, setting: str) -> None:
     """The program runs on as written, with one warning that names the variable."""
     monkeypatch.setenv(variable("attention-entropy"), setting)
     with pytest.warns(UserWarning, match="COMPILEDIAG_CADENCE_ATTENTION_ENTROPY"):

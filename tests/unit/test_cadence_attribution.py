@@ -1,7 +1,5 @@
 """Costs attributed from variants built by hand: planted ones are found, noise is none."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +7,7 @@ from dataclasses import replace
 import pytest
 from timelines import attempt, recompile
 
-from compilediag.extensions.cadence.attribution import Cost, CostSplit, attribute
+from compilediag.extensions.cadence.attribution import attribute
 from compilediag.extensions.cadence.conclude import collide, conclude
 from compilediag.extensions.cadence.groups import ProbeGroup
 from compilediag.extensions.cadence.plan import Plan, Variant
@@ -65,28 +63,18 @@ QUIET = variant(None, [FIRST], seed=1)
 """A control."""
 
 
-def first_hit(cost: Cost) -> CostSplit:
-    assert cost.first_hit is not None
-    return cost.first_hit
-
-
-def recurring(cost: Cost) -> CostSplit:
-    assert cost.recurring is not None
-    return cost.recurring
-
-
 def test_a_metrics_cost_is_told_apart_from_its_compile() -> None:
     """The first hit compiles, every firing pays the metric, in the phase where it happens."""
     alone = variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(6)])
     cost = attribute(alone, QUIET, FIRES, 3)
-    assert first_hit(cost).compile_s == pytest.approx(0.5)
-    assert first_hit(cost).metric_s == pytest.approx(5e-3, rel=0.1)
-    assert first_hit(cost).total_s == pytest.approx(0.505, rel=0.01)
-    assert first_hit(cost).by_phase.forward == pytest.approx(0.505, rel=0.01)
-    assert recurring(cost).compile_s == 0.0
-    assert recurring(cost).metric_s == pytest.approx(5e-3, rel=0.1)
-    assert recurring(cost).sync_s is None
-    assert recurring(cost).by_phase.rest is None
+    assert cost.first_hit.compile_s == pytest.approx(0.5)
+    assert cost.first_hit.metric_s == pytest.approx(5e-3, rel=0.1)
+    assert cost.first_hit.total_s == pytest.approx(0.505, rel=0.01)
+    assert cost.first_hit.by_phase.forward == pytest.approx(0.505, rel=0.01)
+    assert cost.recurring.compile_s == 0.0
+    assert cost.recurring.metric_s == pytest.approx(5e-3, rel=0.1)
+    assert cost.recurring.sync_s is None
+    assert cost.recurring.by_phase.rest is None
     assert (cost.compile_s, cost.after_warmup) == (pytest.approx(0.5), len(FIRES))
     assert cost.metric_s == pytest.approx(len(FIRES) * 5e-3, rel=0.1)
 
@@ -104,7 +92,7 @@ def synchronising(extra: Mapping[int, float]) -> VariantEvidence:
 def test_synchronising_is_told_apart_from_the_metric() -> None:
     """Half of what a firing takes longer lies inside reads, beyond those of every step."""
     cost = attribute(synchronising(dict.fromkeys(FIRES, 8e-3)), variant(seed=1), FIRES, 3)
-    for split in (first_hit(cost), recurring(cost)):
+    for split in (cost.first_hit, cost.recurring):
         assert split.sync_s == pytest.approx(4e-3, rel=0.05)
         assert split.metric_s == pytest.approx(4e-3, rel=0.1)
         assert split.total_s == pytest.approx(
@@ -122,8 +110,8 @@ def test_synchronising_needs_most_firings_sampled() -> None:
             replace(item, sync_s=None) if item.number in missing else item for item in run.samples
         )
         cost = attribute(replace(run, samples=samples), variant(seed=1), FIRES, 3)
-        assert (recurring(cost).sync_s is not None) is known
-        assert recurring(cost).total_s == pytest.approx(8e-3, rel=0.1)
+        assert (cost.recurring.sync_s is not None) is known
+        assert cost.recurring.total_s == pytest.approx(8e-3, rel=0.1)
 
 
 def test_what_noting_costs_is_nobodys() -> None:
@@ -148,8 +136,8 @@ def test_what_noting_costs_is_nobodys() -> None:
 def test_what_noise_explains_is_no_cost() -> None:
     """A firing that is not longer than the quiet steps vary has none, but a bound."""
     cost = attribute(variant(noise=1e-3), variant(seed=1), FIRES, 3)
-    assert (recurring(cost).total_s, recurring(cost).metric_s, cost.metric_s) == (None, None, None)
-    assert 0 < (recurring(cost).noise_s or 0) < 3e-3
+    assert (cost.recurring.total_s, cost.recurring.metric_s, cost.metric_s) == (None, None, None)
+    assert 0 < (cost.recurring.noise_s or 0) < 3e-3
 
 
 def test_noise_alone_is_seldom_a_cost() -> None:
@@ -164,8 +152,8 @@ def test_a_first_hit_in_warmup_has_no_metric() -> None:
     """No two steps are alike there: only its compiles are reported."""
     fires = (0, 7, 14, 21, 28)
     cost = attribute(variant(dict.fromkeys(fires, 5e-3)), variant(seed=1), fires, 3)
-    assert (first_hit(cost).total_s, first_hit(cost).metric_s) == (None, None)
-    assert recurring(cost).metric_s == pytest.approx(5e-3, rel=0.1)
+    assert (cost.first_hit.total_s, cost.first_hit.metric_s) == (None, None)
+    assert cost.recurring.metric_s == pytest.approx(5e-3, rel=0.1)
     assert cost.after_warmup == 4
 
 
@@ -182,8 +170,8 @@ def test_compiles_of_the_control_are_nobodys() -> None:
 def test_without_a_control_compiles_are_not_told() -> None:
     """Nobody knows whose they are; the metric is still known."""
     cost = attribute(variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(6)]), None, FIRES, 3)
-    assert (cost.compile_s, first_hit(cost).compile_s) == (None, None)
-    assert first_hit(cost).total_s == first_hit(cost).metric_s
+    assert (cost.compile_s, cost.first_hit.compile_s) == (None, None)
+    assert cost.first_hit.total_s == cost.first_hit.metric_s
     assert cost.metric_s == pytest.approx(len(FIRES) * 5e-3, rel=0.1)
 
 
@@ -268,7 +256,6 @@ def test_the_steps_of_a_template_are_found() -> None:
         (variant(None, [FIRST], seed=2), (), None),
     ):
         (found,) = conclude(PLAN, [group], {**at, Variant("alone", (group,)): evidence}).groups
-        assert found.cost is not None
         assert (found.cost.fires, found.fires_from) == (fires, known)
         assert not found.never_fired
     both = {Variant("control"): spiky, Variant("alone", (group,)): spiky}
@@ -309,12 +296,10 @@ def test_an_unknown_collision_is_unknown() -> None:
         Variant("collision", (A, B)): both,
     }
     found = conclude(PLAN, (A, B), runs).collision
-    assert found is not None
     extras = (found.extra_first_hit_s, found.extra_recurring_s, found.extra_recompiles)
     assert extras == (None, None, None)
     runs[Variant("alone", (B,))] = variant(dict.fromkeys(FIRES, 1e-3), [FIRST], fires={"b": FIRES})
     known = conclude(PLAN, (A, B), runs).collision
-    assert known is not None
     assert known.extra_recompiles == 1
     assert known.extra_recurring_s == pytest.approx(3e-3, rel=0.2)
 
@@ -324,10 +309,10 @@ def test_a_first_compile_is_not_averaged_into_the_later_firings() -> None:
     late = attempt("5/0", step=FIRES[2], seconds=0.7)
     steps = variant(dict.fromkeys(FIRES, 5e-3), [FIRST, late])
     cost = attribute(steps, QUIET, FIRES, 3)
-    assert (first_hit(cost).compile_s, recurring(cost).compile_s) == (0.7, 0.0)
+    assert (cost.first_hit.compile_s, cost.recurring.compile_s) == (0.7, 0.0)
     steps = variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(FIRES[2])])
     cost = attribute(steps, QUIET, FIRES, 3)
-    assert recurring(cost).compile_s == pytest.approx(0.5 / (len(FIRES) - 1))
+    assert cost.recurring.compile_s == pytest.approx(0.5 / (len(FIRES) - 1))
 
 
 def test_a_firing_in_two_steps_counts_once_and_costs_both() -> None:
@@ -338,8 +323,8 @@ def test_a_firing_in_two_steps_counts_once_and_costs_both() -> None:
     split = replace(variant(extra), groups=(group,))
     cost = attribute(split, QUIET, FIRES, 3)
     assert cost.after_warmup == len(FIRES)
-    assert recurring(cost).metric_s == pytest.approx(8e-3, rel=0.1)
-    assert recurring(cost).by_phase.forward == pytest.approx(8e-3, rel=0.1)
+    assert cost.recurring.metric_s == pytest.approx(8e-3, rel=0.1)
+    assert cost.recurring.by_phase.forward == pytest.approx(8e-3, rel=0.1)
     assert cost.quiet_s == pytest.approx(10e-3, rel=0.05)
 
 
@@ -362,8 +347,7 @@ def test_counts_that_differ_each_time_attribute_nothing() -> None:
     samples = tuple(
         replace(item, calls=item.number) if item.number in FIRES else item for item in steps.samples
     )
-    cost = attribute(replace(steps, samples=samples), None, FIRES, 3)
-    assert cost.work == {"reads": 0}
+    assert attribute(replace(steps, samples=samples), None, FIRES, 3).work == {"reads": 0}
 
 
 def test_the_steps_of_a_template_are_found_in_its_counts() -> None:
@@ -377,7 +361,6 @@ def test_the_steps_of_a_template_are_found_in_its_counts() -> None:
     }
     (found,) = conclude(PLAN, (template,), runs).groups
     assert found.fires_from == "counts"
-    assert found.cost is not None
     assert found.cost.fires == tuple(places)
     assert found.cost.work["calls"] == 1
     runs[Variant("control")] = counted(variant(seed=1, noise=5e-3), places, calls=1)

@@ -1,7 +1,5 @@
 """Every session receives the groups and the steps in which they fired."""
 
-from __future__ import annotations
-
 import weakref
 from binascii import crc32
 from collections.abc import Iterator
@@ -161,9 +159,7 @@ def test_older_journals_have_no_numbers() -> None:
     assert group.steps == group.fires == (3, 4)
 
 
-def test_what_a_probe_set_stands_beside_the_programs_own(
-    events: list[Event], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_probe_set_stands_beside_the_programs_own(events: list[Event], monkeypatch) -> None:
     """A group that is off has period 0 and still its own."""
     monkeypatch.setenv("COMPILEDIAG_CADENCE_A", "off")
     monkeypatch.setenv("COMPILEDIAG_CADENCE_B", "7+3")

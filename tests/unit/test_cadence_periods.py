@@ -1,7 +1,5 @@
 """Rhythms in step times: planted ones are found, and none is found in noise of any shape."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 
@@ -36,8 +34,7 @@ def steps(seed: int, noise: str, count: int = 60, *rhythms: tuple[int, int, floa
 @pytest.mark.parametrize("noise", NOISES)
 def test_noise_has_no_rhythm(noise: str) -> None:
     """A hundred runs of noise, of which one may be taken for a rhythm; allowed is twice that."""
-    found = sum(bool(find_periods(steps(seed, noise))) for seed in range(100))
-    assert found <= 2
+    assert sum(bool(find_periods(steps(seed, noise))) for seed in range(100)) <= 2
 
 
 @pytest.mark.parametrize("noise", ["normal", "skewed", "outliers"])

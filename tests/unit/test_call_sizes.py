@@ -1,7 +1,5 @@
 """The sizes that change from call to call, out of the shapes that the harness writes."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,6 +60,5 @@ def test_every_call_is_in_one_place(pairs: dict[tuple[int, int], int]) -> None:
     if len(pairs) == 1:
         assert found is None
         return
-    assert found is not None
     assert sum(found.counts) + found.other_calls == sum(pairs.values())
     assert len(set(found.sizes)) == len(found.sizes) == len(pairs)

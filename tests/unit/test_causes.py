@@ -1,7 +1,5 @@
 """Causes of a recompile from facts of the process: families, consequences, the nearest entry."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -326,8 +324,7 @@ class TestCompanions:
 
     def test_unrelated_attribute_stays(self) -> None:
         """An int of the same module that is no size of the buffer is a cause of its own."""
-        other = value("L['self'].k", "2", "3")
-        assert codes(other, self.TABLE) == ["CD103", "CD104"]
+        assert codes(value("L['self'].k", "2", "3"), self.TABLE) == ["CD103", "CD104"]
 
     def test_farther_entry_is_the_witness(self) -> None:
         """Once the size is dynamic the int fails alone; an older entry shows the grown buffer."""

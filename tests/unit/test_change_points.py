@@ -1,7 +1,5 @@
 """Lasting steps: found where there are some, and hardly ever where there are none."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
@@ -133,7 +131,6 @@ def test_too_short_series_have_no_steps() -> None:
     assert found(random.Random(1), [1.0] * half + [2.0] * (needed - half), chance=0.01) != ()
     fewer = [float(number) for number in range(needed - 1)]
     split = noisy_steps.clearest_split(fewer, range(len(fewer)), noisy_steps.SHORTEST)
-    assert split is not None
     assert split.chance > 0.01
 
 
@@ -175,13 +172,10 @@ def test_the_level_of_the_likelihood_ratio_is_right() -> None:
     ],
     ids=str,
 )
-def test_lasting_counts_are_levels(
-    series: list[int], levels: list[tuple[int, int, int]], began: int | None
-) -> None:
+def test_lasting_counts_are_levels(series, levels, began) -> None:
     """A count that stays at another value has changed, be it by one and for three receipts; a
     single receipt changes nothing, and the newest ones are kept apart until there are enough."""
     found = count_levels.levels_of(series)
-    assert found is not None
     assert [tuple(level) for level in found.levels] == levels
     assert found.began == began
 

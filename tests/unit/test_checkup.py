@@ -1,7 +1,5 @@
 """`compilediag doctor`: what makes it fail, what only warns, and how it is shown."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path
@@ -22,9 +20,7 @@ ANSWER = {
 }
 
 
-def child_that(
-    monkeypatch: pytest.MonkeyPatch, stdout: str = "", stderr: str = "", code: int = 0
-) -> None:
+def child_that(monkeypatch, stdout: str = "", stderr: str = "", code: int = 0) -> None:
     """Replaces the child processes of the doctor by one that has answered."""
     done = subprocess.CompletedProcess([], code, stdout, stderr)
     monkeypatch.setattr(doctor, "_child", lambda *_: done)
@@ -34,9 +30,7 @@ def states(found: DoctorDocument) -> dict[str, str]:
     return {check.name: check.state for check in found.checks}
 
 
-def test_missing_hook_is_a_warning_with_what_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_hook_is_a_warning_with_what_is_lost(tmp_path: Path, monkeypatch) -> None:
     """A private name that this torch lacks lowers the evidence and does not forbid the use."""
     child_that(monkeypatch, f"noise\ncompilediag-probe {json.dumps(ANSWER)}\n")
     monkeypatch.setattr(doctor, "_injection", lambda: Check("attaching", "ok", "yes"))
@@ -56,9 +50,7 @@ def test_missing_hook_is_a_warning_with_what_is_lost(
         (f"compilediag-probe {json.dumps({**ANSWER, 'torch': '2.6.0'})}", "", "older than 2.7"),
     ],
 )
-def test_unusable_torch_is_a_failure_with_a_remedy(
-    stdout: str, stderr: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unusable_torch_is_a_failure_with_a_remedy(stdout, stderr, message, tmp_path, monkeypatch):
     """No torch, a broken one or an old one: code 1, with the reason and what to do."""
     child_that(monkeypatch, stdout, stderr, 1)
     found = doctor.examine(tmp_path)
@@ -71,9 +63,7 @@ def test_unusable_torch_is_a_failure_with_a_remedy(
     assert cli.main(["doctor"]) == 1
 
 
-def test_journal_that_does_not_appear_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_journal_that_does_not_appear_is_a_failure(tmp_path: Path, monkeypatch) -> None:
     """A child that runs but writes no journal means that attaching is defeated."""
     child_that(monkeypatch)
     assert states(doctor.examine(tmp_path))["attaching"] == "failed"

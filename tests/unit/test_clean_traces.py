@@ -1,8 +1,6 @@
 """Cleaned copies of torch's traces: for tlparse, and of processes that compilediag was not attached
 to, when the run has ended."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -49,9 +47,7 @@ def test_others_are_replaced(kept_trace: Path, tmp_path: Path) -> None:
     assert [item.name for item in kept_trace.parent.iterdir()] == [kept_trace.name]
 
 
-def test_what_cannot_be_cleaned_goes(
-    kept_trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_cleaned_goes(kept_trace: Path, tmp_path: Path, monkeypatch) -> None:
     """Rather no trace than one with secrets, and a sentence about it."""
 
     def refuse(*_: object) -> None:

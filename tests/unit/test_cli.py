@@ -1,7 +1,5 @@
 """The command line: exit codes, errors in a sentence, help with examples, faults of ours."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +61,7 @@ def test_wrong_use_is_one_sentence(arguments: list[str], said: str, capsys: Any)
     ],
     ids=["torn", "of another lane"],
 )
-def test_a_receipt_that_cannot_be_used_is_one_sentence(
-    text: str, command: tuple[str, ...], said: str, tmp_path: Path, capsys: Any
-) -> None:
+def test_a_receipt_that_cannot_be_used_is_one_sentence(text, command, said, tmp_path, capsys):
     (tmp_path / "bad.json").write_text(text, encoding="utf-8")
     assert cli.main([*command, str(tmp_path / "bad.json")]) == EXIT_USAGE
     err = capsys.readouterr().err
@@ -83,9 +79,7 @@ def test_hostile_arguments_are_escaped(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("name", list(cli.COMMANDS))
-def test_help_of_every_command_has_an_example(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_of_every_command_has_an_example(name: str, capsys) -> None:
     """`--help` ends with an example that can be typed."""
     assert cli.main([name, "--help"]) == 0
     out = capsys.readouterr().out
@@ -98,7 +92,6 @@ def test_the_line_of_a_command_is_the_start_of_its_help() -> None:
     ctx = click.Context(cli.group)
     for name, summary in cli.COMMANDS.items():
         _, command, _ = cli.group.resolve_command(ctx, [name])
-        assert command is not None
         assert (command.help or "").partition("\n")[0] == summary
 
 
@@ -107,7 +100,6 @@ def test_the_short_form_of_output_is_the_same_everywhere() -> None:
     ctx = click.Context(cli.group)
     for name in ("run", "probe", "analyze", "repro"):
         _, command, _ = cli.group.resolve_command(ctx, [name])
-        assert command is not None
         spelled = [set(option.opts) for option in command.params]
         assert {"-o", "--output"} in spelled, name
 
@@ -130,18 +122,14 @@ def test_what_the_group_prints(words: list[str], code: int, out: str, capsys: An
         (SystemExit(None), 0, ""),
     ],
 )
-def test_what_a_command_raises_becomes_its_code(
-    error: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_what_a_command_raises_becomes_its_code(error, code, said, monkeypatch, capsys) -> None:
     """Errors on purpose, Ctrl-C and exits end with their codes and at most one sentence."""
     monkeypatch.setattr(cli.LazyGroup, "resolve_command", lambda *_: ("show", raising(error), []))
     assert cli.main(["show"]) == code
     assert capsys.readouterr().err == said
 
 
-def test_a_fault_of_ours_is_reported_as_ours(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_of_ours_is_reported_as_ours(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """An unexpected exception gives 70, says where it was and where to report it."""
     command = raising(RuntimeError("boom \x1b[2J"))
     monkeypatch.setattr(cli.LazyGroup, "resolve_command", lambda *_: ("show", command, []))

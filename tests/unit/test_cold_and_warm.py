@@ -1,8 +1,6 @@
 """What a second start compiles again, and why; keys of two runs; functions that were loaded
 compiled."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from built_receipt import built, compiled, ended, started, torch_seen

@@ -1,7 +1,5 @@
 """Lookups of compile caches: torch's records read, counted, and judged."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace
@@ -251,9 +249,7 @@ def test_entries_that_were_not_written() -> None:
         (False, "", 10 * LOST_CACHE_S, False),
     ],
 )
-def test_a_folder_that_does_not_last(
-    temporary: bool, filesystem: str, seconds: float, told: bool
-) -> None:
+def test_a_folder_that_does_not_last(temporary, filesystem, seconds, told) -> None:
     """A note, and only where much would be lost: it is where torch puts it for everybody."""
     folder = CacheFolderRead(0.9, "/tmp/torchinductor_me", False, temporary, filesystem)
     found = findings(folder, looked("fx_graph", "miss", key="f1"), seconds=seconds)

@@ -1,7 +1,5 @@
 """Plain, gzip and Zstandard files as pieces of bytes, damaged ones too."""
 
-from __future__ import annotations
-
 import gzip
 import importlib
 import os
@@ -39,9 +37,7 @@ def test_zstandard(tmp_path: Path) -> None:
     assert problem == "its end is missing"
 
 
-def test_zstandard_that_cannot_be_read_names_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zstandard_that_cannot_be_read_names_the_package(tmp_path: Path, monkeypatch) -> None:
     """No package: the file is left, with a sentence."""
     monkeypatch.setitem(sys.modules, "compression.zstd", None)
     monkeypatch.setitem(sys.modules, "zstandard", None)

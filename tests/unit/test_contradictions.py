@@ -1,7 +1,5 @@
 """A receipt that contradicts itself: refused by the gate, named by stats and trend, which go on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The diagnosis: cause and symptom are one finding, the dearest first, and never a false clean."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -32,12 +30,6 @@ def broken_frame(text: str) -> Timeline:
     fine = attempt("1/0", where=Location(FILE, 30, "head"))
     met: BreakSite = site(text)
     return timeline([failed, fine], breaks=(met,), text_log=log(0, 0, [(FILE, 14)]))
-
-
-def made(
-    rule: str, severity: Severity, cost_s: float | None, *, name: str | None = None
-) -> Finding:
-    return built_finding(rule=rule, severity=severity, variable=name, cost_s=cost_s)
 
 
 def verdict_of(*findings: Finding) -> str:
@@ -92,7 +84,8 @@ def test_blind(run: Timeline, rule: str) -> None:
 )
 def test_verdict(severity: Severity, verdict: str) -> None:
     """Information alone leaves a run clean."""
-    assert verdict_of(made("CD204", severity, None)) == verdict
+    found = built_finding(rule="CD204", severity=severity, variable=None, cost_s=None)
+    assert verdict_of(found) == verdict
     assert verdict_of() == "clean"
 
 

@@ -1,7 +1,5 @@
 """The documentation is complete and fresh: commands, rules, errors, links."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """Where the program entered what was compiled: joined to compiles, breaks and findings."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

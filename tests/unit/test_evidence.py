@@ -1,7 +1,5 @@
 """What the record is worth: blind spots are named, and frames that ran eager unseen are found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """`show`, `explain` and `diff` as commands: which view is drawn, from which receipt."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -31,9 +29,7 @@ def out(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_show_takes_the_latest_run_and_its_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_takes_the_latest_run_and_its_folder(tmp_path: Path, capsys) -> None:
     """Without an argument the latest run is shown; with one, the run of that folder."""
     run = tmp_path / ".compilediag" / "20261120-x-1"
     run.mkdir(parents=True)
@@ -50,9 +46,7 @@ def test_explain_a_rule(spelled: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert out(capsys, "explain", spelled).strip() == PAGE
 
 
-def test_explain_draws_the_page_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_draws_the_page_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """With colour the Markdown is drawn: no heading signs are left."""
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("FORCE_COLOR", "1")

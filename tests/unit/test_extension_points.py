@@ -126,9 +126,7 @@ def test_a_missing_extension_is_one_sentence() -> None:
     assert e.value.exit_code == EXIT_USAGE
 
 
-def test_without_any_extension(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_any_extension(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """The help lists the commands that are there; one that is not is a usage error."""
     monkeypatch.setattr(extension_points, "PACKAGE", "compilediag.no_extensions")
     assert cli.main(["--help"]) == 0

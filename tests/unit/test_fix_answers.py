@@ -1,7 +1,5 @@
 """Whether two runs computed the same."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

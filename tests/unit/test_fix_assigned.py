@@ -1,7 +1,5 @@
 """What a call computes is assigned to a variable, where nothing is computed in another order."""
 
-from __future__ import annotations
-
 import pytest
 
 from compilediag.fixes.edits.rewrite import rewrite
@@ -29,9 +27,7 @@ def changed(statement: str, call: str, *texts: str, head: str = HEAD) -> str:
         ("f(a.b, torch.randn(3))", "f(a.b, torch.randn(3))", "torch.randn(3)", "f(a.b, given)"),
     ],
 )
-def test_an_argument_is_assigned_and_passed(
-    statement: str, call: str, text: str, after: str
-) -> None:
+def test_an_argument_is_assigned_and_passed(statement, call, text, after) -> None:
     value = text.replace('"', "'")
     lines = (f"given = {value}", MARK.format("given"), after)
     assert changed(statement, call, text) == "".join(f"        {line}\n" for line in lines)
@@ -63,8 +59,6 @@ def test_a_name_of_the_file_is_not_overwritten() -> None:
         ("y = g(*a, f(x[i]))", "f(x[i])", "x[i]"),
     ],
 )  # fmt: skip
-def test_what_would_be_computed_in_another_order_stays(
-    statement: str, call: str, text: str
-) -> None:
+def test_what_would_be_computed_in_another_order_stays(statement, call, text) -> None:
     with pytest.raises(EditImpossible):
         changed(statement, call, text)

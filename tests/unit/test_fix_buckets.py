@@ -1,8 +1,6 @@
 """A few sizes to pad to as a change: what is proposed, how it is written into a program, and the
 point of the certificate that padding is harmless."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -231,9 +229,7 @@ def test_padding_is_harmless_and_how_much_there_is() -> None:
         ((checked("safe", probes=("padding in use",)),), "no other padding could be tried"),
     ],
 )
-def test_padding_that_harms_or_may_is_refused(
-    checks: tuple[PaddingChecked, ...], reason: str
-) -> None:
+def test_padding_that_harms_or_may_is_refused(checks, reason) -> None:
     """By the check of any mode, first or last, in any run."""
     for runs in ((padded(*checks),), (padded(checked("safe")), padded(*checks))):
         found = judged(*runs, declared=Declared(pads=(WHERE,)))

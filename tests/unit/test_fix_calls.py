@@ -1,7 +1,5 @@
 """What calls of the program may pass, or find set, so that one graph serves all of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -42,9 +40,7 @@ def case(rule: str, calls: list[EnteredAt | None], shapes: list[str], **evidence
     )
     compiled = msgspec.structs.replace(whole.compile, events=events)
     whole = of_files(whole, "train.py", compile=compiled, invocations=(called,))
-    made = case_of(finding(rule, **evidence), whole)
-    assert made is not None
-    return made
+    return case_of(finding(rule, **evidence), whole)
 
 
 def codes(changes: list[Change]) -> list[tuple[str, ...]]:
@@ -102,9 +98,7 @@ def test_a_choice_of_none_is_another_one(given: str, made: str | None) -> None:
         ([WITHOUT, WITH], SHAPES, {"values": [["None", "Cache"]]}),
     ],
 )
-def test_where_it_cannot_be_written_nothing_is_offered(
-    calls: list[EnteredAt | None], shapes: list[str], evidence: dict[str, Any]
-) -> None:
+def test_where_it_cannot_be_written_nothing_is_offered(calls, shapes, evidence) -> None:
     assert not masks(calls, shapes, **evidence)
 
 

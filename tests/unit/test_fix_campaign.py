@@ -1,7 +1,5 @@
 """Which runs a campaign makes, and what is known when it is stopped."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -261,8 +259,7 @@ def test_nothing_is_taken_that_is_not_needed(runs: Runs) -> None:
     """Where one of two findings goes with both changes, neither is proved."""
     runs.follows = ("n", "nm")
     runs.fails_on = {"L['m']": "timed out"}
-    results = run_campaign(campaign())
-    assert proofs(results) == [None, None]
+    assert proofs(run_campaign(campaign())) == [None, None]
 
 
 def test_more_rounds(runs: Runs) -> None:
@@ -271,9 +268,7 @@ def test_more_rounds(runs: Runs) -> None:
     assert [item.proof and item.proof.certificate.runs for item in results] == [5, 5]
 
 
-def test_what_was_tried_is_beside_the_receipt_and_proofs_are_in_it(
-    runs: Runs, tmp_path: Path
-) -> None:
+def test_what_was_tried_is_beside_the_receipt_and_proofs_are_in_it(runs: Runs, tmp_path) -> None:
     path = tmp_path / "receipt.json"
     write_receipt(BEFORE, path)
     made = campaign()
@@ -281,7 +276,6 @@ def test_what_was_tried_is_beside_the_receipt_and_proofs_are_in_it(
     save(made, results, str(path))
     saved = read_receipt(path)
     fix, second = (each.fix for each in saved.findings)
-    assert fix.proof is not None
     assert (fix.verified, fix.proof.change) == (True, line(N))
     assert fix.proof.torch == BEFORE.environment.torch
     refusal = RefusedChange(change=line("L['bad']"), reason="1 of 1 recompiles remain")
@@ -335,16 +329,13 @@ def test_edits_that_need_libcst_are_one_line() -> None:
         (1, 2, "! none of them works: compilediag explain 1 says what to edit"),
     ],
 )
-def test_the_screen_says_what_to_do_where_nothing_is_proved(
-    runs: Runs, tried: int, candidates: int, sentence: str
-) -> None:
+def test_the_screen_says_what_to_do_where_nothing_is_proved(runs, tried, candidates, sentence):
     refused = run_campaign(campaign())[0].tried[0]
     listed = Listed((refused.change,) * candidates, ())
     text = screen(Result(FIRST, (refused,) * tried, listed))
     assert text.startswith("0 of 1 finding has a proved change\n")
     assert f"     {sentence}\n" in text
     words = UNCHANGEABLE[FIRST.rule]
-    assert words is not None
     assert (" ".join(words.split()[:4]) in text) == (not candidates)
 
 
@@ -384,9 +375,7 @@ def test_campaigns_before_stay_as_they_are(tmp_path: Path) -> None:
     assert campaign_folder(str(tmp_path)) == str(tmp_path / "fix-2")
 
 
-def test_float64_costs_a_run_only_where_numbers_alone_differ(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_float64_costs_a_run_only_where_numbers_alone_differ(runs: Runs, monkeypatch) -> None:
     """One run, for all changes after it too; a run that fails excuses nothing."""
     made = run_with_rounding(runs, monkeypatch)
     results = run_campaign(made)
@@ -435,9 +424,7 @@ def test_a_line_that_no_longer_matches_ends_the_runs(runs: Runs, tmp_path: Path)
         made.edited_files([Change("source", "x", "", edits=(edit,))])
 
 
-def test_a_proof_of_a_campaign_before_is_kept_unless_its_change_fails(
-    runs: Runs, tmp_path: Path
-) -> None:
+def test_a_proof_of_a_campaign_before_is_kept_unless_its_change_fails(runs: Runs, tmp_path) -> None:
     """One that is interrupted takes nothing away."""
     path = tmp_path / "receipt.json"
     made = campaign()

@@ -1,7 +1,5 @@
 """What may be tried for a finding: only what exists in its version of torch and may help."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -105,9 +103,7 @@ def passing(expression: str, *others: tuple[str, str, str, str]) -> Change:
         ("torch.randn(n, 4)", "given = torch.randn(n, 4); ", "given"),
     ],
 )
-def test_the_tensor_that_is_marked_is_the_one_that_is_passed(
-    expression: str, before: str, after: str
-) -> None:
+def test_the_tensor_that_is_marked_is_the_one_that_is_passed(expression, before, after) -> None:
     line = f"{before}torch._dynamo.maybe_mark_dynamic({after}, 0)  # before the call, train.py:7"
     assert passing(expression).line == line + ", passing given" * bool(before)
 
@@ -238,9 +234,7 @@ def test_other_rules() -> None:
         ),
     ],
 )
-def test_state_that_code_changes(
-    rule: str, evidence: dict[str, Any], edit: tuple[str, tuple[str, ...]], declared: Declared
-) -> None:
+def test_state_that_code_changes(rule, evidence, edit, declared) -> None:
     """Only in a file of the program's own; with it the certificate takes what it declares."""
     assert all(each.kind == "environment" for each in changes(rule, **evidence))
     change, *others = changes(rule, own=("model.py", "train.py"), **evidence)

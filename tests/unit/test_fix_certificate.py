@@ -1,7 +1,5 @@
 """The six points of a certificate, each of which can fail."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -98,15 +96,11 @@ def output(value: float) -> OutputsSampled:
     return OutputsSampled(0.0, 0, WHERE, 0, (answer,))
 
 
-def state(calls: int) -> StateRead:
-    answer = Answer(".calls", "number", "int", values=(float(calls),), digest=str(calls))
-    return StateRead(0.0, WHERE, "Model", (answer,))
-
-
 def run(value: float = 1.0, calls: int = 6, steps: int = STEPS, **more: Any) -> Timeline:
+    count = Answer(".calls", "number", "int", values=(float(calls),), digest=str(calls))
     facts: dict[str, Any] = {
         "answers": (output(value),),
-        "held_states": (state(calls),),
+        "held_states": (StateRead(0.0, WHERE, "Model", (count,)),),
         "random_states": (RandomStateRead(0.0, (("torch", "a"),)),),
         "invocations": (Calls(0, WHERE, steps, (), (), ()),),
         "steps": tuple(Step(0, n, float(n), 0.01, None, None, None, 0.0) for n in range(steps)),

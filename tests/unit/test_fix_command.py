@@ -1,10 +1,7 @@
 """The command line of `fix`: what it says of input that it cannot use."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +80,7 @@ def campaigns(monkeypatch: pytest.MonkeyPatch) -> CampaignCalls:
     ],
 )
 @pytest.mark.usefixtures("latest")
-def test_one_sentence_for_what_cannot_be_used(
-    typed: str, sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_sentence_for_what_cannot_be_used(typed: str, sentence: str, capsys) -> None:
     assert main(typed.split()) == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
 
@@ -101,9 +96,7 @@ def test_one_sentence_for_what_cannot_be_used(
         ),
     ],
 )
-def test_a_run_that_cannot_be_repeated(
-    change: Callable[[Path], Any], sentence: str, latest: Path, capsys: Any
-) -> None:
+def test_a_run_that_cannot_be_repeated(change, sentence, latest, capsys) -> None:
     change(latest)
     assert main(["fix", "--yes"]) == 2
     assert sentence in capsys.readouterr().err
@@ -117,9 +110,7 @@ def test_the_latest_run_and_one_finding(latest: Path, campaigns: CampaignCalls) 
     assert (begun.budget_s, begun.program.folder.startswith(str(latest))) == (120.0, True)
 
 
-def test_a_file_named_by_a_number_is_a_program(
-    latest: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_named_by_a_number_is_a_program(latest: Path, monkeypatch) -> None:
     (latest / "2").write_text("pass\n")
     seen: list[tuple[str, ...]] = []
 
@@ -133,33 +124,25 @@ def test_a_file_named_by_a_number_is_a_program(
 
 
 @pytest.mark.usefixtures("latest")
-def test_dry_run_lists_and_runs_nothing(
-    campaigns: CampaignCalls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_lists_and_runs_nothing(campaigns: CampaignCalls, capsys) -> None:
     assert main(["fix", "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    assert "export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['bad']\"" in out
+    assert "export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['bad']\"" in capsys.readouterr().out
     assert campaigns == []
 
 
 @pytest.mark.usefixtures("campaigns")
-def test_side_effects_are_said_also_where_nobody_is_asked(
-    latest: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_side_effects_are_said_also_where_nobody_is_asked(latest: Path, capsys) -> None:
     assert main(["fix", "--yes"]) == 0
     assert "what it writes or sends, it writes or sends each time" in capsys.readouterr().err
     assert main(["fix", "--yes", "--quiet"]) == 0
     assert "it writes" not in capsys.readouterr().err
     save(latest, msgspec.structs.replace(of("train.py"), findings=()))
     assert main(["fix"]) == 0
-    found = capsys.readouterr()
-    assert "no finding of at least `warning`: nothing to fix" in found.out
+    assert "no finding of at least `warning`: nothing to fix" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("latest")
-def test_options_of_pyproject(
-    latest: Path, campaigns: CampaignCalls, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_of_pyproject(latest: Path, campaigns: CampaignCalls, capsys) -> None:
     """Of its own table, then of `run`; what is typed comes first; a wrong key is named."""
     settings = latest / "pyproject.toml"
     settings.write_text(
@@ -178,12 +161,7 @@ def test_options_of_pyproject(
     assert "unknown key 'step' in [tool.compilediag.fix]" in capsys.readouterr().err
 
 
-def test_uncommitted_changes_are_said_before_anything_runs(
-    latest: Path,
-    campaigns: CampaignCalls,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_uncommitted_changes_are_said_before_anything_runs(latest, campaigns, monkeypatch, capsys):
     """Without git, too; --force runs."""
     monkeypatch.setattr(command, "editable_files", lambda campaign: [str(latest / "train.py")])
     for status, sentence in ((None, "is in no git repository"), (" M train.py", "not committed")):
@@ -194,9 +172,7 @@ def test_uncommitted_changes_are_said_before_anything_runs(
     assert main(["fix", "--yes", "--apply", "--force"]) == 0
 
 
-def test_the_exit_code_of_a_program_that_fails_as_it_is(
-    latest: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_exit_code_of_a_program_that_fails_as_it_is(latest: Path, monkeypatch) -> None:
     def run_campaign(campaign: Any, baseline: Any) -> tuple[()]:
         campaign.baseline = Trial("", None, "RuntimeError: no GPU", "", 1.0, exit_code=7)
         return ()

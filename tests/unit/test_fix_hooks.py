@@ -1,7 +1,5 @@
 """Hooks that are left to Python, and statements before a call: the text that the edits make."""
 
-from __future__ import annotations
-
 from textwrap import dedent
 
 import pytest

@@ -1,7 +1,5 @@
 """Something else passed for an argument: what is offered, and the edit of the call."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -33,9 +31,7 @@ def case(rule: str, call: EnteredAt, **evidence: Any) -> Case:
     whole = receipt("2.13.0+cpu")
     event = msgspec.structs.replace(whole.compile.events[0], entered_at=call)
     compiled = msgspec.structs.replace(whole.compile, events=(event,))
-    made = case_of(finding(rule, **evidence), of_files(whole, "train.py", compile=compiled))
-    assert made is not None
-    return made
+    return case_of(finding(rule, **evidence), of_files(whole, "train.py", compile=compiled))
 
 
 CHANNELS_LAST = [["stride [192, 1, 24, 3]", "stride [192, 64, 8, 1]"]]

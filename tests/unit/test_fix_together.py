@@ -1,7 +1,5 @@
 """Findings that need each other get the dynamic sources of all in one variable."""
 
-from __future__ import annotations
-
 import msgspec
 
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord

@@ -1,7 +1,5 @@
 """Fixed shapes outside the process: records folded, findings, the receipt, in batches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -91,9 +89,7 @@ def timeline(*events: wire.Event) -> Timeline:
 
 def recorded(run: Timeline) -> FixedShapeRecord:
     """What the receipt has of the first FixedShape."""
-    section = shapes_section(run)
-    assert section is not None
-    return section.fixed[0]
+    return shapes_section(run).fixed[0]
 
 
 def test_calls_are_added_up_by_size() -> None:
@@ -128,9 +124,7 @@ def test_contamination_names_the_output_and_the_fix() -> None:
         (("unknown", "state"), ("global q (queue.Queue)",), ("zeros",), "unsafe"),
     ],
 )
-def test_the_receipt_has_a_verdict_of_three_values(
-    kinds: tuple[str, ...], unseen: tuple[str, ...], probes: tuple[str, ...], verdict: str
-) -> None:
+def test_the_receipt_has_a_verdict_of_three_values(kinds, unseen, probes, verdict) -> None:
     """Safe only where everything was looked into and something was tried; what was not is named."""
     event = replace(
         checked(*((str(index), kind) for index, kind in enumerate(kinds))),
@@ -138,7 +132,6 @@ def test_the_receipt_has_a_verdict_of_three_values(
         probes=probes,
     )
     padding = recorded(timeline(event)).padding
-    assert padding is not None
     assert (padding.verdict, padding.safe) == (verdict, verdict == "safe")
     assert padding.unseen == unseen
 
@@ -157,7 +150,6 @@ def test_planned_sizes_never_pad_more(counts: dict[int, int], buckets: set[int])
     ]
     (item,) = fixed_shapes_of(0, [used(*calls, buckets=chosen)])
     planned = planned_padding(item)
-    assert planned is not None
     (sizes,) = planned.buckets
     assert len(sizes) <= len(chosen)
     assert sizes[-1] >= max(counts)

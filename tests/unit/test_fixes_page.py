@@ -1,7 +1,5 @@
 """docs/fixes.md belongs to the scenarios as they are, and what it sums up follows from its rows."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import sys

@@ -1,7 +1,5 @@
 """`compilediag stats` and `compilediag trend`, as typed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -120,13 +118,7 @@ def test_a_lane_from_the_index(run: Run) -> None:
         (("stats", "--lane", "x"), "there is no .compilediag here"),
     ],
 )
-def test_an_error_is_one_sentence(
-    arguments: tuple[str, ...],
-    message: str,
-    receipts: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_is_one_sentence(arguments, message, receipts, capsys, monkeypatch) -> None:
     """Exit code 2, and what to do instead."""
     monkeypatch.chdir(receipts.parent)
     assert main(list(arguments)) == 2
@@ -204,9 +196,7 @@ def test_what_was_undone_and_what_just_began(tmp_path: Path, run: Run) -> None:
     assert "until 2025-10-11 00:53 r00040.json" in " ".join(full.split())
 
 
-def test_progress_is_shown_on_a_terminal(
-    receipts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_is_shown_on_a_terminal(receipts: Path, monkeypatch, capsys) -> None:
     """While files are read for the first time, and wiped when that is over; nothing in a pipe."""
     monkeypatch.setattr(options, "_EVERY", 20)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)

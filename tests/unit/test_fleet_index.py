@@ -1,7 +1,5 @@
 """The index beside receipts: the files are the truth whatever happens to it, or to them."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
@@ -99,14 +97,11 @@ def test_a_damaged_index_is_made_again(receipts: Path, damage: str) -> None:
     assert fleet_of(str(receipts)).files_read == 0
 
 
-def test_an_index_of_another_version_is_made_again(
-    receipts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_of_another_version_is_made_again(receipts: Path, monkeypatch) -> None:
     """What another version kept is not trusted: it may have kept something else."""
     with monkeypatch.context() as patch:
         patch.setattr(folder, "__version__", "99.0")
-        other = fleet_of(str(receipts))
-        assert other.files_read == NUMBER
+        assert fleet_of(str(receipts)).files_read == NUMBER
         assert fleet_of(str(receipts)).files_read == 0
     assert fleet_of(str(receipts)).files_read == NUMBER
     assert fleet_of(str(receipts)).files_read == 0
@@ -136,9 +131,7 @@ def test_what_is_not_our_index_is_left_alone(receipts: Path, kind: str) -> None:
     assert (path.read_bytes() if path.is_file() else None) == before
 
 
-def test_a_folder_that_takes_no_index_is_read(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_takes_no_index_is_read(made: Path, tmp_path: Path, monkeypatch) -> None:
     """A read-only or full disk costs time, not the answer, and leaves no half of an index."""
 
     def refuse(*arguments: object, **options: object) -> None:
@@ -199,7 +192,6 @@ def test_names_that_are_no_text_are_read_every_time(receipts: Path) -> None:
 def test_the_newest_of_a_lane_come_from_the_index_alone(receipts: Path) -> None:
     """The newest of a lane, in the order of time, with a word that nothing else was looked at."""
     found = newest(str(receipts), "gpt/train", 5)
-    assert found is not None
     assert medians(found) == [50, 52, 54, 56, 58]
     assert "as indexed" in found.notes[0]
     (receipts / "r00056.json").write_bytes(content(56, measured(steps__median=1.0)))

@@ -1,7 +1,5 @@
 """Which files of a folder count, and what the others are: named, counted, never fatal."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -30,7 +28,8 @@ def test_what_is_no_receipt_is_named(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[1, 2]", encoding="utf-8")
     (tmp_path / "notes.json").write_text("no JSON at all", encoding="utf-8")
     (tmp_path / "wrong.json").write_bytes(whole.replace(b'"status": "complete"', b'"status": 7'))
-    os.truncate(_touched(tmp_path / "huge.json"), 65 << 20)
+    (tmp_path / "huge.json").touch()
+    os.truncate(tmp_path / "huge.json", 65 << 20)
     assert kinds(tmp_path) == {
         "newer.json": "newer",
         "torn.json": "damaged",
@@ -104,8 +103,7 @@ def test_what_is_kept_of_a_receipt() -> None:
     blind = entry(3, measured(verdict="blind"))
     assert {"recompiles", "graph_breaks", "compile_s"}.isdisjoint(blind.values)
     assert "step_s" in blind.values
-    unanswered = dict.fromkeys(plain(3)["checks"])
-    assert entry(3, measured(checks=unanswered)).failed is None
+    assert entry(3, measured(checks=dict.fromkeys(plain(3)["checks"]))).failed is None
 
 
 def test_memory_is_that_of_the_fullest_device() -> None:
@@ -130,11 +128,6 @@ def test_no_content_raises() -> None:
 def _write(path: Path, number: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content(number))
-
-
-def _touched(path: Path) -> Path:
-    path.touch()
-    return path
 
 
 def test_receipts_at_a_uri_are_those_of_the_folder(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """What a trend tells of receipts: which measure, which way, since which of them, and why."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

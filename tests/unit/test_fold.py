@@ -1,7 +1,5 @@
 """Events of a run folded into one Timeline; events built by hand, no torch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +13,7 @@ FRAME = Location("model.py", 10, "forward")
 
 def row(compile_id: str, t: float, **changes: Any) -> Compiled:
     """A metrics row of one guarded forward compile."""
-    made = compiled(compile_id, t, 0, 1.0, frame=FRAME, graph_ops=3)
-    return replace(made, **changes)
+    return replace(compiled(compile_id, t, 0, 1.0, frame=FRAME, graph_ops=3), **changes)
 
 
 def question(compile_id: str, t: float) -> Recompiled:

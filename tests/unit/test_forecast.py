@@ -3,8 +3,6 @@
 What a plain finding says, recorded runs show: armed_guard, compiled_autograd.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Numbers in words: durations, shares, counts and steps."""
 
-from __future__ import annotations
-
 import pytest
 
 from compilediag.views.format import count, measured, ordinal, percent, seconds, steps

@@ -1,7 +1,5 @@
 """Timings of two commands: no false alarms in simulated noise, and what would have been found."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path
@@ -53,8 +51,7 @@ def test_what_would_have_been_found_is_found() -> None:
         math.log1p(SLOWER) + float(sorted(row)[len(row) // 2]) - bound + 0.84162 * spread
         for row, bound, spread in zip(ratios, low, error, strict=True)
     )
-    usual = math.expm1(middles[len(middles) // 2])
-    assert 0.65 <= share_called_slower(usual) <= 0.97
+    assert 0.65 <= share_called_slower(math.expm1(middles[len(middles) // 2])) <= 0.97
 
 
 def samples(*seconds: float) -> list[CommandRun]:

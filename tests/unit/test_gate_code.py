@@ -1,7 +1,5 @@
 """Which receipts are of the code that is checked out, and which are of other code."""
 
-from __future__ import annotations
-
 import pytest
 from gate_receipts import receipt
 

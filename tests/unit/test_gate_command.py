@@ -1,7 +1,5 @@
 """`compilediag gate` as a command: what it reads, what it writes, how it ends."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Limits as they are typed: what parses, what each means, and what is wrong with the others."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

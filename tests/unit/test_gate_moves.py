@@ -1,7 +1,5 @@
 """What moved is no new fault: files and functions that have another name, and their old place."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ from compilediag.compare.diff import compare
 from compilediag.compare.gate.judge import judge, recorded
 from compilediag.compare.run_baseline import LaneBaseline, run_baseline
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.timeline.timeline import Compile
 from compilediag.views.style import RenderOptions
 
 OLD, NEW = "/home/user/app.py", "/home/user/models/app.py"
@@ -26,10 +23,6 @@ def run_in(file: str, function: str = "forward", variable: str = "n") -> Receipt
     where = place(function, 10, file)
     made = (attempt("0/0", where=where), again(variable, where=where), eager(file=file))
     return receipt(*made, breaks=[branch(function=function, file=file)])
-
-
-def again_in(file: str, frame: int = 0) -> Compile:
-    return again(where=place("forward", 10, file), frame=frame)
 
 
 def allowed(made: Receipt) -> LaneBaseline:
@@ -58,7 +51,7 @@ def test_a_renamed_function_passes() -> None:
     "now",
     [
         run_in(NEW, variable="m"),
-        receipt(first(), again_in(NEW)),
+        receipt(first(), again(where=place("forward", 10, NEW))),
         run_in(NEW, function="encode", variable="m"),
     ],
 )

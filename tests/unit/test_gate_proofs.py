@@ -1,7 +1,5 @@
 """A gate that demands a proved change for each finding."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -131,8 +129,7 @@ def test_only_own_code_where_that_is_asked() -> None:
 
 
 def test_what_cannot_be_judged_does_not_pass_by_a_proof() -> None:
-    blind = replace(with_proof(FOUND, GOOD), verdict="blind")
-    assert not judged(blind).judged
+    assert not judged(replace(with_proof(FOUND, GOOD), verdict="blind")).judged
 
 
 @pytest.fixture(autouse=True)

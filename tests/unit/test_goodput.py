@@ -1,7 +1,5 @@
 """Wall time taken apart: every nanosecond once, and each in the right place."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +30,6 @@ def span(name: str, start: float, wall_s: float, depth: int = 0, thread: int = 0
 
 def seconds(found: Account | None) -> dict[str, float]:
     """The categories that hold time, in seconds, goodput among them."""
-    assert found is not None
     parts = {name: taken for name, taken in found.badput_ns.items() if taken}
     if found.goodput_ns:
         parts["goodput"] = found.goodput_ns
@@ -140,7 +137,6 @@ def test_the_main_thread_has_the_harness_s_number() -> None:
 def test_no_step_is_not_zero_goodput() -> None:
     """Without a step goodput is unknown; the time that is left is idle."""
     found = account(Timeline(compiles=(compiled(2.0, 1.0),)), 4.0)
-    assert found is not None
     assert (found.goodput_ns, found.fraction) == (None, None)
     assert seconds(found) == {"startup": 1.0 + 2.0, "compile_first": 1.0}
 
@@ -165,13 +161,7 @@ NAMES = st.sampled_from(["eval", "checkpoint", "metrics", "data", "own name", "t
     wall_s=st.none() | st.floats(0.0, 100.0),
     orderly=st.booleans(),
 )
-def test_goodput_plus_badput_is_wall(
-    compiles: list[Compile],
-    steps: list[Step],
-    spans: list[SpanEnded],
-    wall_s: float | None,
-    orderly: bool,
-) -> None:
+def test_goodput_plus_badput_is_wall(compiles, steps, spans, wall_s, orderly) -> None:
     """Exactly, and nothing is negative, however events overlap, nest or contradict."""
     timeline = Timeline(
         compiles=tuple(compiles),

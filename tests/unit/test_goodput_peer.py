@@ -3,8 +3,6 @@
 The run is made up, so that the truth is known. The peer is compared only where it is installed.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import sys
 from collections.abc import Iterator
@@ -53,7 +51,6 @@ def ours(recompiles: range) -> Account:
         processes=(Process(0, None, None, {}, ended),), steps=tuple(steps), compiles=tuple(compiles)
     )
     found = account(timeline, None)
-    assert found is not None
     assert (found.goodput_ns or 0) + sum(part or 0 for part in found.badput_ns.values()) == (
         found.wall_ns
     )

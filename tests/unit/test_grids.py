@@ -1,7 +1,5 @@
 """Grids of buckets: within their cells, each axis the best for the other, better than usual."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """CD621 and what it stands on: guards of a frame, how often it runs in a step, the step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +7,7 @@ import pytest
 from built_receipt import CWD, FRAME, built, compiled, ended, started, torch_seen
 from screens import screen
 
-from compilediag.diagnosis.findings import Finding, place_of
+from compilediag.diagnosis.findings import place_of
 from compilediag.rules.costs import MIN_GUARDS, find_expensive_guards
 from compilediag.timeline.timeline import Timeline, fold
 from compilediag.views.compiles import show_compile_time
@@ -81,13 +79,9 @@ def run(*found: wire.GuardsEvaluated, **more: Any) -> Timeline:
     return fold([events(*found, **more)], user_roots=(CWD,))
 
 
-def rule(timeline: Timeline) -> list[Finding]:
-    return list(find_expensive_guards(timeline))
-
-
 def test_guards_that_take_a_tenth_of_a_step() -> None:
     """At the frame; modules are skipped first, checks dropped last."""
-    (found,) = rule(run(guards()))
+    (found,) = find_expensive_guards(run(guards()))
     assert found.title == "guards take 200 us of each 2.0 ms step (10%): 1,000 of forward"
     assert found.location == place_of(FRAME)
     assert found.count == STEPS
@@ -102,7 +96,7 @@ def test_guards_that_take_a_tenth_of_a_step() -> None:
 
 def test_calls_and_runs_of_a_step_multiply() -> None:
     """Two calls a step, each of which runs the frame twice."""
-    (found,) = rule(run(guards(40.0), calls=2, runs=2))
+    (found,) = find_expensive_guards(run(guards(40.0), calls=2, runs=2))
     assert found.evidence["us_per_step"] == pytest.approx(160.0)
 
 
@@ -118,7 +112,7 @@ def test_calls_and_runs_of_a_step_multiply() -> None:
 )
 def test_silent(timeline: Timeline, why: str) -> None:
     """Where the cost is small, or not known."""
-    assert rule(timeline) == [], why
+    assert list(find_expensive_guards(timeline)) == [], why
 
 
 def test_memory_of_several_compiles() -> None:
@@ -130,7 +124,6 @@ def test_memory_of_several_compiles() -> None:
     ]
     receipt = built(events(guards(), more=memory))
     held = receipt.compile.memory
-    assert held is not None
     assert (held.compiles, held.grown_bytes, held.peak_bytes) == (2, 40 * mib, 590 * mib)
     assert [item.peak_bytes for item in held.events] == [590 * mib, None]
     assert "not above earlier" in screen(show_compile_time, receipt, RenderOptions(width=100))
@@ -141,7 +134,6 @@ def test_what_was_not_measured_is_null() -> None:
     receipt = built([started(), torch_seen(), compiled("0/0", 0.5, 0, 0.4), ended()])
     assert (receipt.compile.guards, receipt.compile.memory) == (None, None)
     receipt = built(events(guards(None), before_us=None))
-    assert receipt.compile.guards is not None
     assert receipt.compile.guards.us_per_step is None
     assert receipt.compile.guards.calls[0].before_graph_us is None
     assert receipt.compile.guards.frames[0].eval_us is None

@@ -1,7 +1,5 @@
 """Guard text: the grammar of reasons, the reading of expressions, names, and the golden strings."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path as File
 
@@ -136,8 +134,7 @@ def test_what_a_wrapper_of_torch_passes_on() -> None:
     first, key = path_of("L['args'][0]"), path_of("L['kwargs']['mask']")
     assert first is not None
     assert key is not None
-    named = GuardFacts(parameter="input")
-    assert display_name(first, named, in_torch=True) == "input"
+    assert display_name(first, GuardFacts(parameter="input"), in_torch=True) == "input"
     assert display_name(first, GuardFacts(), in_torch=True) == "argument 0"
     assert display_name(first, GuardFacts()) == "args[0]"  # in a function of the user's own
     assert display_name(key, GuardFacts(), in_torch=True) == "mask"

@@ -1,7 +1,5 @@
 """A recompile from torch's leaf to the screen: the types that carry it, and no copy beside them."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator
 from itertools import pairwise

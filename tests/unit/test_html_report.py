@@ -1,7 +1,5 @@
 """Pages: whole without a network, small, and inert whatever the target's texts are."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -204,7 +202,6 @@ SOURCE = "one\ntwo\nthree\nkey = 'sk-proj-abcdefghijklmnopqrstuvwxyz0123456789AB
 def with_file(found: Receipt, file: str, digests: dict[str, str]) -> Receipt:
     """The first finding at line 3 of a file, of which the receipt has a digest."""
     finding = found.findings[0]
-    assert finding.location is not None
     place = msgspec.structs.replace(finding.location, file=file, line=3)
     finding = msgspec.structs.replace(finding, location=place, entered_at=None, act=None)
     provenance = Provenance(source_sha256=digests)
@@ -234,9 +231,7 @@ def test_source_is_shown_as_the_run_had_it(tmp_path: Path, monkeypatch: pytest.M
         ("later.py", "it has changed since the run"),
     ],
 )
-def test_other_source_is_not_shown(
-    name: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_source_is_not_shown(name: str, why: str, tmp_path: Path, monkeypatch) -> None:
     """A receipt comes from anywhere: it takes no file of this machine onto a page."""
     folder = tmp_path / "here"
     folder.mkdir()
@@ -258,8 +253,7 @@ def test_numbers_become_shades_bars_and_lines() -> None:
     assert Table(("a", "b"), rows, heat={"b": [None, 3.0]}).shades == [(0, 0), (0, 0)]
     parts = shares([("a", "", 1.0), ("b", "", 3.0)])
     assert [(part.start, part.width) for part in parts] == [(0.0, 25.0), (25.0, 75.0)]
-    drawn = LineChart("t", "c", [1.0, 100.0], 1.0, 100.0)
-    assert drawn.points == "0.0,39.0 240.0,1.0"
+    assert LineChart("t", "c", [1.0, 100.0], 1.0, 100.0).points == "0.0,39.0 240.0,1.0"
 
 
 def show(*words: str) -> int:
@@ -267,9 +261,7 @@ def show(*words: str) -> int:
     return cli.main(["show", *words])
 
 
-def test_the_command_writes_a_file_and_replaces_only_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_a_file_and_replaces_only_its_own(tmp_path: Path, capsys) -> None:
     """What somebody else wrote stays as it is."""
     file = tmp_path / "report.html"
     given = str(VIEWS / "findings.json")
@@ -288,9 +280,7 @@ def test_the_command_writes_a_file_and_replaces_only_its_own(
     assert "--open belongs to --html FILE" in capsys.readouterr().err
 
 
-def test_a_run_refuses_a_page_that_cannot_be_written_before_it_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_refuses_a_page_that_cannot_be_written_before_it_starts(tmp_path, capsys) -> None:
     """What cannot be written costs no run."""
     program = tmp_path / "program.py"
     program.write_text("open('ran', 'w')\n")

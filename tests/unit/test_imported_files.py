@@ -1,7 +1,5 @@
 """Which files of its modules a process records when it ends."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path
@@ -31,8 +29,6 @@ def test_a_lazy_module_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file = tmp_path / "lazy.py"
     file.write_text("raise SystemExit('loaded')\n", encoding="utf-8")
     spec = importlib.util.spec_from_file_location("lazy_of_the_user", file)
-    assert spec is not None
-    assert spec.loader is not None
     spec.loader = importlib.util.LazyLoader(spec.loader)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "lazy_of_the_user", module)

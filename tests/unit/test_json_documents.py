@@ -1,8 +1,6 @@
 """The JSON of every command: valid by its schema, with no field that the schema does not name, and
 none of a released version lost or retyped."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import json
@@ -91,9 +89,7 @@ CASES: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_printed_fits_its_schema(
-    name: str, page: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_printed_fits_its_schema(name: str, page: Any, tmp_path: Path, capsys) -> None:
     """Every field that is printed is declared, and every declared one is printed."""
     made = {"LANE": lane, "SIZE": with_source}
     words = [str(made[word](tmp_path)) if word in made else word for word in CASES[name]]
@@ -179,9 +175,7 @@ def test_every_command_has_json_and_exit_codes() -> None:
         ("plan", "no/such", "--json"),
     ],
 )
-def test_what_cannot_be_done_prints_no_document(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_done_prints_no_document(words: tuple[str, ...], capsys) -> None:
     """One sentence on stderr, and the documented exit code."""
     assert cli.main(list(words)) == 2
     printed = capsys.readouterr()

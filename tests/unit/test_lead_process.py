@@ -1,7 +1,5 @@
 """Which process leads, and which ranks there are."""
 
-from __future__ import annotations
-
 from compilediag.timeline.timeline import Process, Step, Timeline
 from compilediag_harness.wire import ProcessStarted, TorchSeen
 

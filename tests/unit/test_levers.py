@@ -3,8 +3,6 @@
 Those of plain integers, floats, sizes and breaks are in recorded runs (`make frozen`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -22,7 +20,6 @@ OVERRIDES = "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS"
 
 def on(version: str) -> Process:
     seen = process()
-    assert seen.torch is not None
     return replace(seen, torch=replace(seen.torch, torch=version))
 
 

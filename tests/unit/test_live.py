@@ -1,7 +1,5 @@
 """The live line: its text, where it is drawn, and that it touches nothing else."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

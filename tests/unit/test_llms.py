@@ -1,14 +1,12 @@
 """docs/llms.txt: what becomes of a page. That the file is fresh: end_to_end/test_docs.py."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import imported_file
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 llms = imported_file.load(ROOT / "tools" / "llms.py")
 
 

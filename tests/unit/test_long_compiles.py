@@ -1,7 +1,5 @@
 """CD601 to CD604: what makes compiling long."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

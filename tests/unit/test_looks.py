@@ -1,7 +1,5 @@
 """Looks at guards and recompiles disturb neither the collector of garbage nor a device."""
 
-from __future__ import annotations
-
 import gc
 from types import SimpleNamespace
 from typing import Any

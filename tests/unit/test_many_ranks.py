@@ -1,7 +1,5 @@
 """Traces of many ranks, read a few to a task: the receipts of a run that is held as a whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,7 @@ from compilediag.runs.offline.sources import find_sources, rank_named, read_sour
 
 
 @pytest.mark.parametrize(("kept", "read_again"), [(0, [0, 1]), (4096, [1])])
-def test_only_listed_ranks_are_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, read_again: list[int]
-) -> None:
+def test_only_listed_ranks_are_read_again(tmp_path, monkeypatch, kept, read_again) -> None:
     """Each trace once; those of the listed ranks, unless they are few events of a low rank; and for
     what differs, the rank that does and one that it is compared with."""
     for module in (choice, many_ranks):
@@ -45,7 +41,6 @@ def test_only_listed_ranks_are_read_again(
     monkeypatch.setattr(many_ranks, "read_source", counted)
     sources = find_sources([str(folder_of_ranks(tmp_path / "in"))])
     made = receipt_of_many(sources, ReceiptOptions("lane", None, str(tmp_path / "out")))
-    assert made.ranks is not None
     assert made.ranks.told == 2
     assert read[:4] == [0, 1, 3, 4]
     assert sorted(read[4:], key=str) == sorted([0, 1, *read_again])
@@ -59,9 +54,7 @@ def test_the_lowest_ranks_are_kept_by_their_names(monkeypatch: pytest.MonkeyPatc
     assert lowest_ranks([Input(f"in/{name}", TRACE) for name in names[:2]]) == {0, 1}
 
 
-def test_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """What it writes and draws is the same whichever way it goes."""
     folder = folder_of_ranks(tmp_path / "in")
     drawn: list[str] = []
@@ -88,9 +81,7 @@ def test_many_are_more_than_are_always_listed() -> None:
 
 
 @pytest.mark.parametrize(("threads", "method"), [(["7"], "fork"), (["7", "8"], "forkserver")])
-def test_a_process_with_threads_is_not_forked(
-    monkeypatch: pytest.MonkeyPatch, threads: list[str], method: str
-) -> None:
+def test_a_process_with_threads_is_not_forked(monkeypatch, threads: list[str], method: str) -> None:
     """A fork copies locks as they are, held by threads that it does not copy."""
 
     def tasks(folder: str) -> list[str]:

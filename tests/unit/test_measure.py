@@ -1,7 +1,5 @@
 """The arithmetic of the benchmarks: order of rounds, intervals, and what counts as an answer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import imported_file

@@ -1,7 +1,5 @@
 """CD901: what the record says about why nothing was compiled, and no remedy that does not help."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What is new at a recompile: one value, a combination of known ones, or not known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -87,8 +85,7 @@ class TestCombinations:
 
     def test_three_values(self) -> None:
         """No two of them keep all entries off."""
-        c = flag("c", novel=False)
-        assert named((A,), (B,), (c,)) == [("CD120", "a, b, c")]
+        assert named((A,), (B,), (flag("c", novel=False),)) == [("CD120", "a, b, c")]
 
     @pytest.mark.parametrize("novel", [True, None])
     def test_not_where_a_value_is_new_or_may_be(self, novel: bool | None) -> None:

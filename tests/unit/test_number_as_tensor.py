@@ -1,7 +1,5 @@
 """A Python number that code changes as a 0-dim tensor: the exact text, and where it is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from compilediag.fixes.edits.rewrite import rewrite

@@ -1,7 +1,5 @@
 """Which numbers of compiled calls are others than eager's, and the search for frame and layer."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """`analyze --cluster`: what is said before anything is read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

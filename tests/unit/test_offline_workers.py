@@ -1,7 +1,5 @@
 """Many ranks read by many processes: the receipts of one process, whatever becomes of a worker."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import Executor, Future
 from pathlib import Path

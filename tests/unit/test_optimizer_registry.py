@@ -1,7 +1,5 @@
 """Optimizers that exist but have not stepped in our sight."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The oracle counts by torch's definitions: shown with rows as torch writes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from oracle import break_sites, counts

@@ -1,7 +1,5 @@
 """Whose code a file is, for every form of a path that torch and Python print."""
 
-from __future__ import annotations
-
 import pytest
 
 from compilediag.timeline.ownership import ownership_of

@@ -1,7 +1,5 @@
 """Buffers that are filled and overwritten: what source and samples show, when it is a finding."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 from types import CodeType

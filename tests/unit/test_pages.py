@@ -1,7 +1,5 @@
 """The pages of rules are found in a checkout and in an installed wheel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`show --perfetto`: valid Chrome trace JSON, every process and thread apart, slices nested."""
 
-from __future__ import annotations
-
 import binascii
 import json
 import shutil
@@ -353,9 +351,7 @@ def test_command_writes_one_timeline(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "uri", ["../outside.json", "/etc/passwd", "artifacts/link.json", "artifacts/none.json", "a\0b"]
 )
-def test_a_link_leads_nowhere_else(
-    uri: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_link_leads_nowhere_else(uri: str, run: Path, tmp_path: Path, capsys) -> None:
     """A link out of the run, or to nothing, costs only that part, and is reported."""
     (tmp_path / "outside.json").write_text("[]", encoding="utf-8")
     (run / "artifacts" / "link.json").symlink_to(tmp_path / "outside.json")
@@ -381,9 +377,7 @@ def test_a_receipt_alone_holds_no_times(tmp_path: Path, capsys: pytest.CaptureFi
     assert not (tmp_path / "t.json").exists()
 
 
-def test_lost_records_are_said(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lost_records_are_said(run: Path, tmp_path: Path, capsys) -> None:
     """A damaged journal gives what is left of it, with the number of records that are gone."""
     path = run / "journal-11-0a.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)

@@ -1,7 +1,5 @@
 """Phases of a step: every second once, nested or not, and never more than the step took."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,9 +63,7 @@ def played(*intervals: tuple[int, float, float]) -> PhasesInProgress:
         ),
     ],
 )
-def test_every_second_has_one_phase(
-    intervals: tuple[tuple[int, float, float], ...], expected: dict[str, float]
-) -> None:
+def test_every_second_has_one_phase(intervals, expected) -> None:
     phases = played(*intervals)
     assert seconds(phases, 50.0) == expected
     assert seconds(phases, 60.0) == {}

@@ -1,7 +1,5 @@
 """`cd.pipeline`: blocks, threads, tasks, the progress line, and nothing without a session."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Producer-consumer loops: what each side could do, and which of them is the bottleneck."""
 
-from __future__ import annotations
-
 import pytest
 from timelines import process, timeline
 
@@ -79,7 +77,6 @@ def test_a_growing_pool_is_training_too_slow() -> None:
     """Also where inference is measured by nobody."""
     growing = tuple(range(0, 9 * BATCH, BATCH))
     found = figures_of(loop(train_s=1.0, wait_s=0.0, infer_s=None, pool=growing))
-    assert found.pool is not None
     assert (found.pool.early, found.pool.late, found.pool.max) == (8, 56, 64)
     assert (found.infer_capacity, found.slots, found.bottleneck) == (None, 1, "training")
     steady = figures_of(loop(train_s=1.0, wait_s=0.0, infer_s=None, pool=(16, 8, 24) * 3))

@@ -1,7 +1,5 @@
 """Actions after an import: every session has its own, and none imports anything by itself."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

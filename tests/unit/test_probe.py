@@ -1,7 +1,5 @@
 """The probe over programs that only tests know: variants, caches, wrong input, and what is left."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -54,7 +52,6 @@ class Probing:
             lambda number, total, variant: self.announced.append(variant.name),
             {"HOME": "/home/user"},
         )
-        assert outcome.receipt is not None
         assert outcome.receipt.cadence is not None
         return outcome, outcome.receipt.cadence
 
@@ -74,15 +71,12 @@ def test_costs_are_attributed(probing: Probing) -> None:
     _, found = probing(TWO)
     for item in found.attribution:
         assert item.first_hit is not None
-        assert item.recurring is not None
         assert item.compile_s == pytest.approx(0.5)
         assert item.first_hit_s == pytest.approx(0.505, rel=0.02)
         assert item.recurring_s == pytest.approx(5e-3, rel=0.05)
         assert (item.recurring.compile_s, item.sync_s, item.recompiles) == (0.0, None, 1)
         assert item.fires >= 3
         assert (item.problem, item.fires_from) == (None, "told")
-    assert found.collision is not None
-    assert found.collision.recurring is not None
     assert found.collision.recurring.total_s == pytest.approx(10e-3, rel=0.05)
     assert found.collision.extra_recurring_s is None
     assert found.collision.extra_recompiles == 0
@@ -94,7 +88,6 @@ def test_a_program_that_resumes_fires_in_the_same_steps(probing: Probing) -> Non
     alone = next(item for item in found.variants if item.kind == "alone")
     fires = alone.fires["entropy"]
     assert len(fires) == found.attribution[0].fires >= 3
-    assert found.warmup is not None
     assert fires[0] > found.warmup
 
 
@@ -160,8 +153,7 @@ def test_a_variant_that_crashes_leaves_the_others(probing: Probing) -> None:
     problems = {item.name: item.problem for item in found.variants}
     assert problems["entropy"] == "failed with exit code 1 after 20 steps: RuntimeError: planted"
     assert problems["norms"] is None
-    norms = found.attribution[1]
-    assert norms.recurring_s == pytest.approx(5e-3, rel=0.05)
+    assert found.attribution[1].recurring_s == pytest.approx(5e-3, rel=0.05)
     assert outcome.exit_code == 0
 
 
@@ -170,7 +162,6 @@ def test_the_configured_variants_failure_is_the_probes(probing: Probing) -> None
     fails = lambda words, env: "complete" if "COMPILEDIAG_CADENCE_A" in env else "failed"
     outcome, found = probing(Program({"a": 4}, status=fails))
     assert outcome.exit_code == 1
-    assert outcome.receipt is not None
     assert outcome.receipt.status == "failed"
     assert [item.kind for item in found.variants] == ["configured", "control", "alone"]
 
@@ -186,9 +177,7 @@ def test_the_configured_variants_failure_is_the_probes(probing: Probing) -> None
         (Program({"entropy": 4}, asked=False), (), "group 'entropy' never fired: due() was never"),
     ],
 )
-def test_wrong_input_ends_with_2_and_loses_nothing(
-    program: Program, groups: tuple[str, ...], message: str, probing: Probing
-) -> None:
+def test_wrong_input_ends_with_2_and_loses_nothing(program, groups, message, probing) -> None:
     """What did run is in a receipt that can be shown, with the reason in it."""
     outcome, found = probing(program, *groups)
     assert outcome.exit_code == 2
@@ -218,7 +207,6 @@ def test_the_receipt_is_the_configured_variants_with_the_probe_in_it(probing: Pr
     assert read_receipt().cadence == found
     assert raw["header"]["run"]["run_id"] == Path(outcome.run_dir).name
     assert raw["compile"]["recompiles"] == 2
-    assert found.variants[0].counts is not None
     assert found.variants[0].counts.recompiles == 2
 
 

@@ -1,7 +1,5 @@
 """The command line of the probe, its table in pyproject.toml, and its screen."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -116,9 +114,7 @@ def test_a_wrong_table_is_an_error(text: str, message: str, tmp_path: Path) -> N
         (["probe", "-"], "only once"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    typed: list[str], message: str, tmp_path: Path, monkeypatch, capsys
-) -> None:
+def test_mistakes_are_one_sentence(typed, message, tmp_path, monkeypatch, capsys) -> None:
     """Exit code 2, one line on stderr, nothing started, nothing left behind."""
     monkeypatch.chdir(tmp_path)
     Path("x.py").write_text("open('ran', 'w')")
@@ -180,7 +176,6 @@ def test_a_slower_machine_is_reported(probed: None, capsys: pytest.CaptureFixtur
     """A variant whose quiet steps were longer has longer firings as well: said, not hidden."""
     main(["probe", "--quiet", "model.py"])
     receipt = read_receipt()
-    assert receipt.cadence is not None
     first, *others = receipt.cadence.attribution
     slow = msgspec.structs.replace(first, quiet_s=30e-3)
     section = msgspec.structs.replace(receipt.cadence, attribution=(slow, *others))

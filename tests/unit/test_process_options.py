@@ -1,7 +1,5 @@
 """The options of a run that its processes need: one variable, and no bad value disturbs the run."""
 
-from __future__ import annotations
-
 import pytest
 
 from compilediag_harness.base import process_options

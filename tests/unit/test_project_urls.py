@@ -1,7 +1,5 @@
 """Nothing points users at an account whose owner is not known, and one line sets the address."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Which code ran, where there is no repository: ours before a service's, and never mixed."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

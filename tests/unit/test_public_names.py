@@ -1,7 +1,5 @@
 """The public surface of `import compilediag as cd`: what it holds, and what it costs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The judged part of a test: events by hand, none of it needs torch."""
 
-from __future__ import annotations
-
 from built_receipt import compiled
 
 from compilediag.pytest_plugin.judge import events_between, unfinished

@@ -1,7 +1,5 @@
 """More ranks than a receipt has room for: which are listed, and that the others are counted."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -62,9 +60,7 @@ def summary(rank: int, *causes: str, step_median_s: float | None = None) -> Rank
 
 def listed(fingerprints: list[RankFingerprint]) -> set[int]:
     """The places of those that are listed where there is no room for all."""
-    found = select_ranks(fingerprints)
-    assert found is not None
-    return set(found.indexes)
+    return set(select_ranks(fingerprints).indexes)
 
 
 # --- the choice ------------------------------------------------------------------------------
@@ -82,7 +78,6 @@ def test_each_behaviour_is_listed_and_then_the_lowest() -> None:
     """As many as there is room for, so that counts of two runs can be compared."""
     fingerprints = [fingerprint(rank, "odd" if rank == 5000 else "usual") for rank in range(6000)]
     found = select_ranks(fingerprints)
-    assert found is not None
     assert found.indexes == {*range(choice.MAX_RANKS - 1), 5000}
     assert found.unlike == 0
 
@@ -149,15 +144,11 @@ def merged(folder: Path) -> Receipt:
     return merged_receipt(read_record([str(folder)]), "lane", None, str(folder.parent / "out"))
 
 
-def test_ranks_that_are_not_listed_are_counted(
-    little_room: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_ranks_that_are_not_listed_are_counted(little_room: pytest.MonkeyPatch, tmp_path) -> None:
     """Of ranks 0, 1, 3 and 4 two are listed: the lead, and the one that differs. All are in the
     section of ranks, and among those that are present."""
     made = merged(folder_of_ranks(tmp_path / "in"))
     section = made.ranks
-    assert section is not None
-    assert section.totals is not None
     assert (section.told, section.totals.ranks, section.totals.compiles) == (2, 4, 5)
     assert (made.compile.compiles, made.compile.recompiles) == (3, 1)
     assert [row.rank for row in section.rows] == [0, 1, 3, 4]
@@ -169,9 +160,7 @@ def test_ranks_that_are_not_listed_are_counted(
     assert made.completeness.journal_records == sum(len(item.events) for item in records)
 
 
-def test_the_screen_names_the_ranks_it_shows(
-    little_room: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_screen_names_the_ranks_it_shows(little_room: pytest.MonkeyPatch, tmp_path) -> None:
     """Counts of all ranks, and of how many the other screens are."""
     drawn = screen(show_ranks, merged(folder_of_ranks(tmp_path / "in")), RenderOptions(width=100))
     assert "4 of 5 ranks, missing: 2; 1 rank differs from the others" in drawn
@@ -184,7 +173,6 @@ def test_missing_ranks_are_bounded(tmp_path: Path) -> None:
     """Any world size may be given; the receipt can be read back all the same."""
     record = read_record([str(folder_of_ranks(tmp_path / "in"))])
     section = merged_receipt(record, "lane", MAX_MISSING + 10).ranks
-    assert section is not None
     assert (len(section.missing), section.missing_count) == (MAX_MISSING, MAX_MISSING + 6)
 
 
@@ -201,9 +189,7 @@ def test_frames_without_room_are_counted_and_not_judged(monkeypatch: pytest.Monk
     assert "only 3 of 5 frames are listed in the receipt" in inconclusive_reasons(cut)
 
 
-def test_what_no_told_rank_does_makes_the_verdict_blind(
-    little_room: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_no_told_rank_does_makes_the_verdict_blind(little_room, tmp_path) -> None:
     """Nothing is called clean that the receipt does not list."""
     little_room.setattr(choice, "MAX_RANKS", 1)
     folder = folder_of_ranks(tmp_path / "in", every=True)
@@ -213,9 +199,7 @@ def test_what_no_told_rank_does_makes_the_verdict_blind(
     assert said in made.completeness.reasons
 
 
-def test_losses_of_ranks_that_are_not_listed_are_counted(
-    little_room: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_losses_of_ranks_that_are_not_listed_are_counted(little_room, tmp_path) -> None:
     """A cut trace, a damaged record: by their kinds, and in the receipt's words."""
     little_room.setattr(choice, "MAX_RANKS", 1)
     folder = folder_of_ranks(tmp_path / "in", every=True)

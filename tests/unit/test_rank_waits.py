@@ -1,7 +1,5 @@
 """CD641: ranks that wait for others' compiles, by step and of a whole run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Ranks compared: what diverges is named, what is missing too, and who is slow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from built_receipt import started

@@ -1,7 +1,5 @@
 """The reader of journals: nothing it is given makes it raise, and every loss has a number."""
 
-from __future__ import annotations
-
 import binascii
 import os
 from pathlib import Path
@@ -120,8 +118,7 @@ def test_damaged_numbers_do_not_count_twice(tmp_path: Path) -> None:
 @given(st.binary(max_size=400))
 def test_no_bytes_make_the_line_reader_raise(data: bytes) -> None:
     """Any line gives an event or a reason."""
-    result = decode_line(data)
-    assert isinstance(result, BadLine | tuple)
+    assert isinstance(decode_line(data), BadLine | tuple)
 
 
 JSON = st.recursive(

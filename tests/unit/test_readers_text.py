@@ -1,7 +1,5 @@
 """The text log of torch, counted: recorded logs of three versions, and bytes of every kind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The fields of a receipt, their ids and pages: complete, stable, never stale."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from pathlib import Path

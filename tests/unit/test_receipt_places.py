@@ -1,7 +1,5 @@
 """Paths in a receipt: short below the working directory, untouched elsewhere."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

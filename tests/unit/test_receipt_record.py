@@ -1,7 +1,5 @@
 """Typed records: the whole example is read, and what a later version adds does not disturb."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

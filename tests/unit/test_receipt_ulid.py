@@ -1,7 +1,5 @@
 """Receipt ids: known values, and order in time."""
 
-from __future__ import annotations
-
 from compilediag.runs.pipeline import ulid
 
 

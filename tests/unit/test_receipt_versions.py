@@ -1,7 +1,5 @@
 """Older and newer: every released version is read, and a newer major is refused."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path
@@ -79,9 +77,7 @@ def test_a_newer_rename_of_a_needed_key_is_refused_and_said() -> None:
         receipt_of({**raw, "min_reader_version": "1.4"}, "r")
 
 
-def test_commands_name_the_newer_version(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_name_the_newer_version(tmp_path: Path, capsys) -> None:
     """A note on stderr names the version of a file that says more; `show --json` prints it all."""
     path = tmp_path / "receipt.json"
     path.write_text(json.dumps(example(schema_version="1.7", brand_new={"a": 1})))

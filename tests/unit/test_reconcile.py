@@ -1,7 +1,5 @@
 """Sources compared: what torch's known offsets explain is no disagreement, everything else is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

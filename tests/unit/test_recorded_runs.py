@@ -5,8 +5,6 @@ half makes of the journals is what expected.toml says, as it was in that run, an
 those that torch's own trace of the run gives.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Secrets: recognised ones never stay, innocent text always does, and no input is slow."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable

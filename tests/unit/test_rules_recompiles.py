@@ -1,7 +1,5 @@
 """Recompile rules: grouping, cost, place and words; and the register of codes."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -228,9 +226,7 @@ def size(old: int = 8, new: int = 5) -> FalseGuard:
         ((), "x", "the first call"),
     ],
 )
-def test_a_mark_is_for_what_the_program_passes(
-    arguments: tuple[tuple[str, str], ...], mark: str, before: str
-) -> None:
+def test_a_mark_is_for_what_the_program_passes(arguments, mark, before) -> None:
     """At the program's own call, where that names the tensor. A dict may get its key later."""
     entered = UserCall("/home/u/train.py", 36, "main", "model(...)", arguments)
     (finding,) = findings(replace(recompile(1, size()), entered_at=entered))
@@ -270,9 +266,7 @@ def test_ranks_do_not_make_a_size_constant() -> None:
         (("5",), True),
     ],
 )
-def test_a_number_is_a_constant_where_a_graph_demands_its_second_value(
-    second: tuple[str, ...], is_constant: bool
-) -> None:
+def test_a_number_is_a_constant_where_a_graph_demands_its_second_value(second, is_constant) -> None:
     def entry(at: int, value: str, actual: str) -> EntryDiff:
         text = f"L['n'] == {value}"
         return EntryDiff(f"0/{at}", (FalseGuard("L['n']", "EQUALS_MATCH", text, value, actual),))

@@ -1,7 +1,5 @@
 """The traces of many ranks of docs/explanation/scale.md are valid."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

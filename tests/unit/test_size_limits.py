@@ -1,7 +1,5 @@
 """Which line made a dynamic size a number, and how, from what torch recorded of its conditions."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -100,9 +98,7 @@ def test_a_size_that_torch_needed_after_the_tracing() -> None:
         ("Eq(s0", 4, None),
     ],
 )
-def test_conditions_are_read_as_sympy_prints_them(
-    expression: str, value: int, answer: bool | None
-) -> None:
+def test_conditions_are_read_as_sympy_prints_them(expression, value, answer) -> None:
     """What cannot be read is not known, and nothing but arithmetic is evaluated."""
     assert holds(expression, {"s0": value}) is answer
 

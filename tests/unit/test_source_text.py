@@ -1,7 +1,5 @@
 """Edits of source: what is added, and that everything else stays as it is."""
 
-from __future__ import annotations
-
 import pytest
 
 from compilediag.fixes.edits.rewrite import rewrite

@@ -1,7 +1,5 @@
 """Spans: nesting, threads, batches, and nothing without a session."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -65,9 +63,7 @@ def test_nothing_is_kept_without_a_session(clock: list[float]) -> None:
     assert events == []
 
 
-def test_a_handle_can_be_used_again_and_inside_itself(
-    listening: tuple[Session, list[Event]], clock: list[float]
-) -> None:
+def test_a_handle_can_be_used_again_and_inside_itself(listening, clock) -> None:
     """One handle, made once, serves a whole program."""
     session, events = listening
     handle = span("again")
@@ -81,9 +77,7 @@ def test_a_handle_can_be_used_again_and_inside_itself(
     assert [row[1:4] for row in rows(events)] == [(1.0, 1.0, 1), (0.0, 2.0, 0), (2.0, 3.0, 0)]
 
 
-def test_a_decorated_function_is_a_span(
-    listening: tuple[Session, list[Event]], clock: list[float]
-) -> None:
+def test_a_decorated_function_is_a_span(listening, clock) -> None:
     """The function keeps its name, its result and its exceptions; the span ends with both."""
     session, events = listening
 
@@ -115,9 +109,7 @@ def test_threads_are_kept_apart(listening: tuple[Session, list[Event]]) -> None:
     assert found["main"].thread == MAIN_THREAD != found["other"].thread
 
 
-def test_spans_that_end_out_of_order_are_told(
-    listening: tuple[Session, list[Event]], clock: list[float]
-) -> None:
+def test_spans_that_end_out_of_order_are_told(listening, clock) -> None:
     """Generators can close an outer span first."""
     session, events = listening
     first, second = span("first"), span("second")
@@ -149,9 +141,7 @@ def test_memory_is_bounded(listening: tuple[Session, list[Event]], clock: list[f
         ("train_step", HOLDS_PHASES),
     ],
 )
-def test_spans_are_told_to_the_steps(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch, name: str, phase: int
-) -> None:
+def test_spans_are_told_to_the_steps(clock, monkeypatch, name, phase) -> None:
     """A span has the phase of its name, and carries the phase of the step it was in."""
     heard: list[tuple[int, int, int, int]] = []
     events: list[Event] = []
@@ -171,9 +161,7 @@ def test_spans_are_told_to_the_steps(
     assert [one.phase for one in spans_in(events)] == ["backward"]
 
 
-def test_spans_of_a_thread_that_steps_wait_for_it(
-    listening: tuple[Session, list[Event]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spans_of_a_thread_that_steps_wait_for_it(listening, monkeypatch) -> None:
     """Only that thread decides its step; those of others go by. At the end all are written."""
     session, events = listening
     stepping = threading.get_ident()
@@ -198,9 +186,7 @@ def test_spans_of_a_thread_that_steps_wait_for_it(
     ]
 
 
-def test_a_span_belongs_to_the_step_that_is_ended_next(
-    listening: tuple[Session, list[Event]],
-) -> None:
+def test_a_span_belongs_to_the_step_that_is_ended_next(listening) -> None:
     """`catch_up` comes before the end of the step, however late the spans are written."""
     session, events = listening
     for step in range(3):
@@ -213,9 +199,7 @@ def test_a_span_belongs_to_the_step_that_is_ended_next(
     assert [one.step for one in spans_in(events)] == [0, 1, 2]
 
 
-def test_what_spans_have_in_common_is_written_once(
-    listening: tuple[Session, list[Event]], clock: list[float]
-) -> None:
+def test_what_spans_have_in_common_is_written_once(listening, clock) -> None:
     """A thousand spans of one name are one kind of span."""
     session, events = listening
     handle = span("again")
@@ -247,9 +231,7 @@ def test_open_spans_are_known(listening: tuple[Session, list[Event]]) -> None:
     assert spans.open_names() == ()
 
 
-def test_two_sessions_see_the_same_spans(
-    listening: tuple[Session, list[Event]], clock: list[float]
-) -> None:
+def test_two_sessions_see_the_same_spans(listening, clock) -> None:
     """`watch()` inside a run: both receive it."""
     _, events = listening
     inner_events: list[Event] = []
@@ -267,9 +249,7 @@ def test_two_sessions_see_the_same_spans(
     assert [row[0] for row in rows(events)] == ["both", "one"]
 
 
-def test_nested_spans_know_their_depth(
-    listening: tuple[Session, list[Event]], clock: list[float]
-) -> None:
+def test_nested_spans_know_their_depth(listening, clock) -> None:
     """The inner one ends first; both have the step in which they end."""
     session, events = listening
     session.step = 7

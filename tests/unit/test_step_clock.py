@@ -1,7 +1,5 @@
 """Times of steps: cut, joined, taken back and written in batches."""
 
-from __future__ import annotations
-
 import threading
 
 from compilediag_harness.base.session import Session

@@ -1,7 +1,5 @@
 """What ends a step, decided from marks alone: no torch, no clock."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest
@@ -284,18 +282,14 @@ def test_marks_of_the_function_are_not_doubled(source: tuple[StepSource, list[Ev
     assert one.clock.session.step == 4
 
 
-def test_a_limit_does_not_cut_what_follows(
-    monkeypatch: pytest.MonkeyPatch, source: tuple[StepSource, list[Event]]
-) -> None:
+def test_a_limit_does_not_cut_what_follows(monkeypatch, source) -> None:
     """With `--steps N` the loop ends by itself, and the lines after it run."""
     monkeypatch.setenv(VARIABLE, '{"steps": 2}')
     monkeypatch.setattr(steps, "step_limit", 2)
     assert drive(lambda _: None) == 2
 
 
-def test_a_limit_stops_a_plain_loop(
-    monkeypatch: pytest.MonkeyPatch, source: tuple[StepSource, list[Event]]
-) -> None:
+def test_a_limit_stops_a_plain_loop(monkeypatch, source: tuple[StepSource, list[Event]]) -> None:
     """Like `sys.exit(0)` after the last step allowed: `except Exception` lets it pass."""
     monkeypatch.setattr(steps, "step_limit", 3)
     done: list[int] = []

@@ -1,7 +1,5 @@
 """Labels of events against the times of steps."""
 
-from __future__ import annotations
-
 import pytest
 
 from compilediag.timeline.process import assign_steps

@@ -1,7 +1,5 @@
 """CD301 to CD307 over timelines built by hand: what they say, and where they must stay silent."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -71,7 +69,6 @@ def test_the_receipt_adds_up_by_line_and_kind() -> None:
     """Null without a sample; with empty ones no line, and the number of steps."""
     run = timeline(syncs=(sample(3, read(2), read(3, spans=("a",))), sample(4, read(1)), sample(7)))
     section = syncs_section(run)
-    assert section is not None
     (line,) = section.lines
     assert (section.sampled_steps, section.on_device, section.complete) == (3, True, True)
     assert (line.file, line.line, line.loop_line) == ("/home/user/app.py", 20, 18)
@@ -287,5 +284,4 @@ def test_seconds_of_reads_add_up_or_are_not_known() -> None:
     ):
         run = timeline(syncs=tuple(kept))
         section = syncs_section(run)
-        assert section is not None
         assert ([line.seconds for line in section.lines], section.seconds) == (lines, whole)

@@ -1,7 +1,5 @@
 """Brief steps: unsampled and sampled in turn, each reported once, in order. No torch, no clock."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Step times: exact figures, the sketch's error, spikes, warm-up."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

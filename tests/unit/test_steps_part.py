@@ -1,7 +1,5 @@
 """The steps section of a receipt, its timings, and the view of both."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -57,9 +55,7 @@ def compiled(t: float, seconds: float, *, forward: bool = True) -> Compile:
 
 
 def section(timeline: Timeline, findings: tuple[Finding, ...] = ()) -> StepsSection:
-    made = steps_section(timeline, findings, 0)
-    assert made is not None
-    return made
+    return steps_section(timeline, findings, 0)
 
 
 def why(
@@ -70,7 +66,6 @@ def why(
     timeline = Timeline(steps=(*steps[:5], replace(long, number=5), *steps[5:]), spans=spans)
     (spike,) = section(timeline, findings).spikes
     assert spike.step == 5
-    assert spike.why is not None
     return spike.why
 
 

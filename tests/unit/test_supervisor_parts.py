@@ -1,7 +1,5 @@
 """The parts of the supervisor that need no child: target, timetable, environment, ending."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal
@@ -12,14 +10,13 @@ import pytest
 from ended_runs import ended, journal
 
 from compilediag.errors import UsageError
-from compilediag.readers.journal import ProcessJournal
 from compilediag.runs.run_directory import make_run_dir
 from compilediag.runs.supervised.assemble import (
     exit_status_of,
     notes_on_attachment,
     recorded_variables,
 )
-from compilediag.runs.supervised.child import BOOTSTRAP, ExitInfo, child_environment
+from compilediag.runs.supervised.child import BOOTSTRAP, child_environment
 from compilediag.runs.supervised.signals import KillSchedule, SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
 from compilediag_harness.base.process_options import ProcessOptions
@@ -277,9 +274,7 @@ def test_a_fork_goes_on_with_the_clock_of_its_parent() -> None:
         ),
     ],
 )
-def test_endings_of_a_script(
-    how: ExitInfo, journals: list[ProcessJournal], status: str, reason: str | None
-) -> None:
+def test_endings_of_a_script(how, journals, status, reason) -> None:
     """Signals by name; a shell's spelling of one is explained. An exception was handled where the
     exit code is 0, and the script's own comes before that of a helper that failed earlier."""
     ending = exit_status_of(how, SCRIPT, journals)
@@ -304,7 +299,6 @@ def test_a_torch_logs_word_is_explained() -> None:
         "qualified module names\n\ntrace"
     )
     ending = exit_status_of(ended(1), SCRIPT, [journal(10, raised)])
-    assert ending.reason is not None
     assert ending.reason.startswith("torch refused TORCH_LOGS because of 'recompile'")
 
 

@@ -1,7 +1,5 @@
 """A run that goes on: at every moment the figures of all events so far, or none."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -111,7 +109,6 @@ def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None
     run.add({"journal-1": events})
     last = run.snapshot(100.0, end=RunEnd(0, 9.5, complete=True))
     whole = all_at_once(events, 9.5, orderly=True)
-    assert whole is not None
     assert last.goodput_s == (whole.goodput_ns or 0) / 1e9
     assert sum(last.badput_s.values()) + last.goodput_s == pytest.approx(9.5, abs=1e-9)
 
@@ -154,7 +151,6 @@ def test_settling_refuses_to_part_a_span() -> None:
     assert settle(timeline, 2_000_000_000) is None
     whole = fold([[started(), steps(0, [1.0, 2.0], 1.0), span("eval", 1.5, 0.25)]])
     done = settle(whole, 2_000_000_000)
-    assert done is not None
     assert (done.goodput_ns, dict(done.charged_ns)) == (1_750_000_000, {"eval": 250_000_000})
 
 

@@ -1,7 +1,5 @@
 """Sinks that are down, slow or hang, and what real ones understand; nothing here is mocked."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import urllib.request
@@ -132,7 +130,6 @@ def test_a_collector_that_refuses_is_counted_and_says_nothing(collector, capfd) 
     stats = workers[0].stats()
     assert (stats.pushes, stats.pushes_failed, stats.spans, stats.spans_lost) == (0, 1, 0, 1)
     assert not stats.last_taken
-    assert stats.problem is not None
     assert "400" in stats.problem
     assert capfd.readouterr() == ("", "")
     assert logging.getLogger("opentelemetry").propagate
@@ -402,5 +399,4 @@ def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
     assert endpoint_of({}) == "http://localhost:4318"
     assert telemetry_settings({}, experiments=False) is None
     found = telemetry_settings({}, prometheus_listen="[::1]:9464")
-    assert found is not None
     assert found.prometheus_listen == ("::1", 9464)

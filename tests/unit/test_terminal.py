@@ -1,7 +1,5 @@
 """Every command writes to any stdout, and no text of the target acts on the terminal."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
@@ -45,8 +43,7 @@ def run(encoding: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tupl
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr(sys, "stderr", stream)
-    code = cli.main(arguments)
-    return code, stream.buffer.getvalue().decode(encoding)
+    return cli.main(arguments), stream.buffer.getvalue().decode(encoding)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
@@ -64,9 +61,7 @@ def run(encoding: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tupl
     ],
     ids=" ".join,
 )
-def test_json_is_printable_ascii_in_every_encoding(
-    arguments: tuple[str, ...], encoding: str, receipt: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_is_printable_ascii_in_every_encoding(arguments, encoding, receipt, monkeypatch):
     """C0, C1, DEL and bidi characters of the target are escaped, and the text is still there."""
     code, printed = run(encoding, monkeypatch, *arguments)
     assert code == 0
@@ -78,9 +73,7 @@ def test_json_is_printable_ascii_in_every_encoding(
 
 
 @pytest.mark.parametrize("name", ["stats", "trend"])
-def test_json_of_many_receipts_is_printable_ascii(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_of_many_receipts_is_printable_ascii(name: str, tmp_path: Path, monkeypatch) -> None:
     """As above, for a folder of receipts."""
     lane = {"header__lane__name": EVIL, "header__provenance__git_message_short": EVIL}
     folder = written(tmp_path / "many", range(3), lambda index: measured(**lane))
@@ -105,9 +98,7 @@ def test_json_of_many_receipts_is_printable_ascii(
     ],
     ids=" ".join,
 )
-def test_screens_survive_every_encoding(
-    arguments: tuple[str, ...], encoding: str, receipt: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_screens_survive_every_encoding(arguments, encoding, receipt, monkeypatch) -> None:
     """What an encoding lacks is written as an escape; nothing of the target acts on a terminal."""
     code, printed = run(encoding, monkeypatch, *arguments)
     assert code == 0

@@ -1,7 +1,5 @@
 """Text of the target is made safe and made to fit."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

@@ -1,7 +1,5 @@
 """What a program hands us: numbers and configurations, and no tensor is ever read."""
 
-from __future__ import annotations
-
 import argparse
 import enum
 import math

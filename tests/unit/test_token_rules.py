@@ -1,7 +1,5 @@
 """Tokens of known shapes: ours and gitleaks', each found wherever it stands, none slow."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """TORCH_TRACE files in, events out: recorded traces give what torch itself counted."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -68,7 +66,6 @@ def test_the_rank_of_the_record_overrules_the_name() -> None:
     """A file called rank_6 may hold rank 1."""
     content = line(b'{"dynamo_start": {"stack": []}, "rank": 1, "frame_id": 0}')
     started = trace_of([content], "dedicated_log_torch_trace_rank_6_x.log")[0].started
-    assert started is not None
     assert started.rank == 1
 
 
@@ -176,9 +173,7 @@ def test_a_cut_compressed_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("limit", "kept"), [("ROWS_KEPT", 5), ("EVENTS_KEPT", 9)])
-def test_the_first_records_are_kept_of_too_many(
-    monkeypatch: pytest.MonkeyPatch, limit: str, kept: int
-) -> None:
+def test_the_first_records_are_kept_of_too_many(monkeypatch, limit: str, kept: int) -> None:
     """All others are counted, whatever they are of: no recompile is told whose row was left out,
     no compile as unfinished, and what is kept is bounded by more than its rows."""
     path = str(TRACES / "recompile_limit.log.gz")

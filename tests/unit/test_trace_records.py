@@ -1,7 +1,5 @@
 """TORCH_TRACE bytes taken apart: what is read, what is lost, and that nothing raises."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -109,9 +107,7 @@ LONG_PAYLOAD = line(b'{"artifact": {"name": "dynamo_graph_break_reason"}}', b"x"
     [(LONG, {"too_long": 1}), (LONG_OTHER, {}), (LONG_PAYLOAD, {"too_long": 1})],
     ids=["line", "another kind", "payload"],
 )
-def test_long_lines_cost_no_memory_and_are_counted(
-    long: bytes, lost: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_lines_cost_no_memory_and_are_counted(long, lost, monkeypatch) -> None:
     """A line over the limit is passed over, and the records after it are read. One of another kind
     is no loss: nothing of it would have been used."""
     monkeypatch.setattr(scan, "LINE_LIMIT", 1000)

@@ -4,8 +4,6 @@
 each program is told by its scenario, for the version of torch.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
@@ -52,7 +50,6 @@ def test_phases_add_up_to_what_torch_says_that_its_compiles_took(version: str, n
     """torch 2.7 does not time what it does before and after a frame: some 0.03 s of each."""
     timeline, _ = analyzed(version, name)
     found = compile_seconds(timeline.compiles)
-    assert found is not None
     untimed = 0.03 * found.attempts if version == "2.7.1" else 0.001
     assert abs(found.by_phase.get(OTHER, 0.0)) <= max(0.02 * found.total, untimed)
     assert sum(found.by_phase.values()) == pytest.approx(found.total, abs=1e-4)

@@ -1,7 +1,5 @@
 """What the program measured, in the receipt and on the screen, from events made by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

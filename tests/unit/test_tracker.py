@@ -1,7 +1,5 @@
 """`cd.tracker`: figures of runs, with and without a session; what sessions receive; the file."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -243,9 +241,7 @@ def test_many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [event.count for event in events if isinstance(event, TrackedRunsLeftOut)] == [2]
 
 
-def test_a_fault_of_ours_is_not_the_program_s(
-    received: list[Event], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_ours_is_not_the_program_s(received: list[Event], monkeypatch) -> None:
     """The run ends as it would have, and the fault is written down."""
 
     def broken(*_: object, **__: object) -> RunTracked:
@@ -317,7 +313,6 @@ def test_the_peak_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         status.write_text(content)
         peak, source = memory.peak()
         assert source == "getrusage"
-        assert peak is not None
         assert peak > 1 << 20
     status.unlink()
     assert memory.peak()[1] == "getrusage"

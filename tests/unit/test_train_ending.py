@@ -1,7 +1,5 @@
 """How a run ended, as its output tells it."""
 
-from __future__ import annotations
-
 import pytest
 
 from compilediag.extensions.train_logs.ending import TAIL_LINES, EndingReader
@@ -39,9 +37,7 @@ Root Cause (first observed failure):
 
 def ending(text: str) -> LoggedEnding | None:
     """As the reader of the whole output concludes."""
-    log = train_log_of([text.encode()], built_in())
-    assert log is not None
-    return log.ending
+    return train_log_of([text.encode()], built_in()).ending
 
 
 def test_the_exception_of_a_rank_and_not_what_followed_from_it() -> None:
@@ -59,7 +55,6 @@ def test_a_rank_that_was_killed() -> None:
     """No exception tells of it, only torchrun does."""
     told = TORCHRUN.format(code=-9, told="Signal 9 (SIGKILL) received by PID 14750")
     found = ending(STEPS + told)
-    assert found is not None
     assert (found.status, found.exit_code) == ("killed", 137)
     assert "SIGKILL" in found.reason
 
@@ -112,7 +107,6 @@ def test_other_bad_endings(text: str, status: str, code: int | None, reason: str
     """The scheduler, the shell, the interpreter, the user, and exceptions: one upon the other,
     behind a bar, with lines of other processes inside."""
     found = ending(STEPS + text + "\n")
-    assert found is not None
     assert (found.status, found.exit_code) == (status, code)
     assert reason in found.reason
 

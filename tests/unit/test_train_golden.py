@@ -4,8 +4,6 @@ Each file was made by executing the print or log expressions of the project's so
 docs/howto/trainlog.md names, with figures chosen here: 0.25 s a step, and a slow first one.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,9 +81,7 @@ SAID = {
 
 
 def log_of(name: str) -> TrainLog:
-    log = train_log_of([(DATA / f"{name}.log").read_bytes()], built_in())
-    assert log is not None
-    return log
+    return train_log_of([(DATA / f"{name}.log").read_bytes()], built_in())
 
 
 @pytest.mark.parametrize("name", SAID)
@@ -111,6 +107,5 @@ def test_a_library_below_a_trainer() -> None:
     above = "".join(f"iter {n}: loss 2.5, time 250.00ms, mfu 12.50%\n" for n in range(0, 300, 100))
     both = above.encode() + (DATA / "deepspeed.log").read_bytes()
     log = train_log_of([both], built_in())
-    assert log is not None
     assert (log.trainer, log.step_lines) == ("nanogpt", 3)
     assert log.notes[-1] == "other step lines are not in the figures: deepspeed"

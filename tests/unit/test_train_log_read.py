@@ -1,7 +1,5 @@
 """What trainers print, read: every shape, many ranks, and bytes that are no line at all."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
@@ -19,9 +17,7 @@ DATA = Path(__file__).parents[1] / "data" / "train_logs"
 def read(text: str | bytes, piece: int = 1 << 16) -> TrainLog:
     """What the reader makes of a text, given to it in pieces."""
     raw = text.encode() if isinstance(text, str) else text
-    log = train_log_of([raw[at : at + piece] for at in range(0, len(raw), piece)], built_in())
-    assert log is not None
-    return log
+    return train_log_of([raw[at : at + piece] for at in range(0, len(raw), piece)], built_in())
 
 
 def step_s(log: TrainLog) -> float | None:

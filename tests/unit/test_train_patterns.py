@@ -1,7 +1,5 @@
 """Pattern files: templates become bounded expressions, and an error message names what is wrong."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +39,6 @@ def test_a_trainer_that_is_not_known() -> None:
         for spelled in (["tok/s 1,000", "tps=1e3"][number % 2],)
     ]
     log = train_log_of(["".join(lines).encode()], patterns_in(MINE, "mine.toml"))
-    assert log is not None
     assert (log.trainer, log.ended_steps, steady_step_s(log, 1)) == ("mine", 9, 0.1255)
     assert steady_rate(log, "tokens_per_s", 1) == 1000
 

@@ -1,7 +1,5 @@
 """The plan of a trial: what is read from its file, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path
@@ -77,9 +75,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
         ],
     ),
 )
-def test_a_damaged_plan_is_refused_and_the_place_is_said(
-    document: Any, where: str, tmp_path: Path
-) -> None:
+def test_a_damaged_plan_is_refused_and_the_place_is_said(document, where, tmp_path) -> None:
     with pytest.raises(ValueError, match="plan") as raised:
         plan.read(written(tmp_path, document))
     assert where in str(raised.value)

@@ -1,7 +1,5 @@
 """A run that is not whole is never headlined as good, on any view; and what to type for it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -108,9 +106,7 @@ def test_a_folder_without_receipt_says_what_to_type(tmp_path: Path, capsys: Any)
         find_receipt(cwd=tmp_path)
 
 
-def test_the_latest_receipt_is_not_shown_as_the_newest_run(
-    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_latest_receipt_is_not_shown_as_the_newest_run(tmp_path, capsys, monkeypatch) -> None:
     """A later run that has none is named beside it; an earlier one is not."""
     monkeypatch.chdir(tmp_path)
     runs = tmp_path / ".compilediag"

@@ -1,7 +1,5 @@
 """The call of the program's own above compiled code: its text, and what it passes for what."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import types
@@ -22,10 +20,7 @@ exact = pytest.mark.skipif(not user_calls.HAS_POSITIONS, reason="Python 3.10 has
 def _entered(values: dict[str, Any]) -> UserCall:
     """What is recorded where the caller is compiled with these local variables."""
     compiled = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    assert compiled.f_back is not None
-    found = user_call(FrameBeingCompiled(compiled.f_code, values, compiled.f_back))
-    assert found is not None
-    return found
+    return user_call(FrameBeingCompiled(compiled.f_code, values, compiled.f_back))
 
 
 def forward(x: Any, mask: Any = None, *rest: Any, scale: float = 1.0, **more: Any) -> UserCall:

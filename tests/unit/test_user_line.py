@@ -1,8 +1,6 @@
 """The program's own line comes first wherever a place is shown, and decides whose a recompile
 is."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -123,8 +121,7 @@ def test_annotations_are_on_the_own_file() -> None:
     assert places[0]["physicalLocation"]["artifactLocation"]["uri"] == "app.py"
     assert places[0]["physicalLocation"]["region"] == {"startLine": 36}
     assert places[0]["logicalLocations"][0]["fullyQualifiedName"] == "main"
-    message = log["runs"][0]["results"][0]["message"]["text"]
-    assert "layers.py:47" in message
+    assert "layers.py:47" in log["runs"][0]["results"][0]["message"]["text"]
     annotations = FORMATS["github"]([judgement], OPTIONS)
     assert "::error file=app.py,line=36," in annotations
     assert "layers.py:47" in annotations

@@ -5,8 +5,6 @@ other views. After a deliberate change run this file (with tests/support on PYTH
 screens anew; read the difference before you commit it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -367,9 +365,7 @@ FINDINGS = str(VIEWS / "findings.json")
         (("--issue", "1", "--md", FINDINGS), 2, "give one"),
     ],
 )
-def test_the_number_of_an_issue_may_be_left_out(
-    words: tuple[str, ...], code: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_number_of_an_issue_may_be_left_out(words, code, said, capsys) -> None:
     """Then all findings are in it; the word after the option may be the receipt. A wrong number is
     one sentence."""
     assert cli.main(["show", *words]) == code

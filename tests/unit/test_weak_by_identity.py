@@ -1,7 +1,5 @@
 """Facts of the program's objects, which are neither kept alive nor compared."""
 
-from __future__ import annotations
-
 from compilediag_harness.base.object_graph import WeakByIdentity, cached_by_code
 
 

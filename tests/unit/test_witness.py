@@ -1,8 +1,6 @@
 """Witnessed changes: how guards' values are reached and compared, how a change becomes a writer, a
 field of the receipt and words on the screen, and what an earlier run makes worth following."""
 
-from __future__ import annotations
-
 import json
 import sys
 import types
@@ -66,7 +64,6 @@ class Slotted:
 
 def reached(source: str, root: object) -> Any:
     path = path_of(source)
-    assert path is not None
     value = root
     for hop in path.hops:
         value = read(hop, value)

@@ -1,7 +1,5 @@
 """What a receipt that takes long to make shows meanwhile, where there is no terminal."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -1,7 +1,5 @@
 """Who writes a guarded variable, found without executing anything of the user's."""
 
-from __future__ import annotations
-
 import gc
 import importlib.util
 import sys
