@@ -67,6 +67,16 @@ def _at_a_desk() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _environment_stays() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """What a library writes into the environment (Dask its threads and a hash seed, inductor its
+    cache) does not reach the programs of other modules: none could be a fork (`fork_client.py`)."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 @pytest.fixture
 def fresh_dynamo() -> Iterator[None]:
     """Nothing is compiled or counted by another test."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -81,6 +83,7 @@ def test_limits_decide_where_the_target_succeeds(limit: str, code: int, tmp_path
     assert done.stderr == (printed if code else "")
 
 
+@pytest.mark.usefixtures("own_interpreter")
 def test_a_price_table_is_read_before_the_target_starts(tmp_path: Path) -> None:
     """A wrong one is a usage error and nothing runs; a right one is in the receipt, which says why
     a run of which nothing was seen has no amount."""

@@ -21,6 +21,8 @@ from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
 from compilediag.runs.supervised.target import Target
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 PROGRAM = """
 import pathlib
 import torch

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("forked")
 
 PROGRAM = """
 import json

@@ -151,14 +151,18 @@ class Runner:
         self._folder = folder
         self._forking = forking
 
+    def python_for(self, program: Path) -> str:
+        """One that has torch already, but where that would change what the program does."""
+        started = "ALL_SCENARIOS" in os.environ or program.parent.name in STARTED
+        configures = "os.environ[" in program.read_text(encoding="utf-8")
+        return sys.executable if started or configures else self._forking
+
     def receipt_of(
         self, program: Path, arguments: Sequence[str] = ()
     ) -> tuple[int, dict[str, Any], str]:
         """Exit code, receipt and everything that was printed."""
         output = self._folder / f"{program.parent.name}-{program.stem}"
-        started = "ALL_SCENARIOS" in os.environ or program.parent.name in STARTED
-        python = sys.executable if started else self._forking
-        command = [python, "-m", "compilediag", "run", "--quiet", "--no-live"]
+        command = [self.python_for(program), "-m", "compilediag", "run", "--quiet", "--no-live"]
         done = subprocess.run(
             [*command, *arguments, "--output", str(output), "--", str(program)],
             env=self._environment,
@@ -246,12 +250,12 @@ def test_program_gives_the_expected_receipt(item: Case, runner: Runner) -> None:
 @pytest.mark.timeout(RUN_LIMIT_S + 60)
 @pytest.mark.parametrize("item", parameters(is_due))
 def test_a_run_that_is_recorded_anew_gives_the_same(
-    item: Case, environment: dict[str, str], tmp_path: Path
+    item: Case, environment: dict[str, str], runner: Runner, tmp_path: Path
 ) -> None:
     """The receipt of a live run, and the one that is made of its recording, are the expected one
     with torch's own counts of that run."""
     torch, caches = torch_version(), environment["TORCHINDUCTOR_CACHE_DIR"]
-    recording, live = record(item, sys.executable, torch, caches)
+    recording, live = record(item, runner.python_for(item.program), torch, caches)
     for receipt in (live, replay(recording, tmp_path)):
         exit_code = receipt["header"]["run"]["exit_code"]
         assert compare(item, exit_code, receipt, recording.counted) == []

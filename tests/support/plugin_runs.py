@@ -1,6 +1,5 @@
 """Runs pytest with the plugin on a test file, in a process of its own, as a user does."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +36,6 @@ def run(pytester: pytest.Pytester, text: str, *options: str) -> pytest.RunResult
 
 def again(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     """Runs what is there once more."""
-    forget_our_cache()
     return pytester.runpytest_subprocess(*ALONE, "-W", "error", *options)
 
 
@@ -46,7 +44,6 @@ def together(folder: Path, **texts: str) -> pytest.RunResult:
     in `run`. Names of tests must differ between the files."""
     for name, text in texts.items():
         (folder / f"{name}.py").write_text(HEAD + dedent(text), encoding="utf-8")
-    forget_our_cache()
     command = [sys.executable, "-m", "pytest", *ALONE, "-W", "error", "-rA"]
     done = subprocess.run(
         [*command, *(f"{name}.py" for name in texts)],
@@ -59,13 +56,6 @@ def together(folder: Path, **texts: str) -> pytest.RunResult:
     return pytest.RunResult(
         done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), 0.0
     )
-
-
-def forget_our_cache() -> None:
-    """inductor writes its cache folder into the environment of a process that has used it; a
-    program that is started from here must not take it for the user's choice."""
-    if "torch" in sys.modules:
-        os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
 
 
 def outcomes(result: pytest.RunResult, file: str = "") -> dict[str, str]:
