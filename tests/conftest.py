@@ -58,20 +58,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(folder)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _at_a_desk() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """A continuous integration service announces itself; what pytest and we print then differs."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ANNOUNCING:
-            patch.delenv(name, raising=False)
-        yield
-
-
 @pytest.fixture(scope="module", autouse=True)
-def _environment_stays() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """What a library writes into the environment (Dask its threads and a hash seed, inductor its
-    cache) does not reach the programs of other modules: none could be a fork (`fork_client.py`)."""
+def _environment() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """That of a desk: a continuous integration service announces itself. What a library writes into
+    it (Dask its threads and a hash seed, inductor its cache) ends with a module: it reaches no
+    program of another one, which then could not be a fork (`fork_client.py`)."""
     before = dict(os.environ)
+    for name in ANNOUNCING:
+        os.environ.pop(name, None)
     yield
     os.environ.clear()
     os.environ.update(before)

@@ -164,12 +164,11 @@ WITHOUT_SETTING = {"bool_argument", "one_row"}
 
 
 def run(command: str, folder: Path) -> str:
-    environment = {**os.environ, "COLUMNS": "100"}
     done = subprocess.run(
         command,
         shell=True,
         cwd=folder,
-        env=environment,
+        env={**os.environ, "COLUMNS": "100"},
         capture_output=True,
         text=True,
         check=False,

@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -138,34 +139,29 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return kept
 
 
-def is_of_a_run(receipt: Path) -> bool:
-    """Not of one of the runs that it was compared with."""
-    return not {COLD, FOLDER} & {*receipt.parts}
-
-
+@dataclass(frozen=True)
 class Runner:
     """Runs programs under compilediag, and under torch alone."""
 
-    def __init__(self, environment: dict[str, str], folder: Path, forking: str) -> None:
-        self._environment = environment
-        self._folder = folder
-        self._forking = forking
+    environment: dict[str, str]
+    folder: Path
+    forking: str
 
     def python_for(self, program: Path) -> str:
         """One that has torch already, but where that would change what the program does."""
         started = "ALL_SCENARIOS" in os.environ or program.parent.name in STARTED
         configures = "os.environ[" in program.read_text(encoding="utf-8")
-        return sys.executable if started or configures else self._forking
+        return sys.executable if started or configures else self.forking
 
     def receipt_of(
         self, program: Path, arguments: Sequence[str] = ()
     ) -> tuple[int, dict[str, Any], str]:
         """Exit code, receipt and everything that was printed."""
-        output = self._folder / f"{program.parent.name}-{program.stem}"
+        output = self.folder / f"{program.parent.name}-{program.stem}"
         command = [self.python_for(program), "-m", "compilediag", "run", "--quiet", "--no-live"]
         done = subprocess.run(
             [*command, *arguments, "--output", str(output), "--", str(program)],
-            env=self._environment,
+            env=self.environment,
             cwd=program.parent,
             capture_output=True,
             text=True,
@@ -173,17 +169,20 @@ class Runner:
             check=False,
         )
         said = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-        receipts = [path for path in output.rglob("receipt.json") if is_of_a_run(path)]
+        # Not of the runs that it was compared with.
+        receipts = [
+            one for one in output.rglob("receipt.json") if {COLD, FOLDER}.isdisjoint(one.parts)
+        ]
         assert len(receipts) == 1, f"{len(receipts)} receipts\n{said}"
         return done.returncode, json.loads(receipts[0].read_text(encoding="utf-8")), said
 
     def counted_by_torch(self, program: Path) -> dict[str, int]:
         """What torch's own metrics and trace count in a plain run of the program."""
-        report = self._folder / f"{program.parent.name}-{program.stem}.json"
+        report = self.folder / f"{program.parent.name}-{program.stem}.json"
         oracle = Path(__file__).parents[1] / "support" / "oracle.py"
         subprocess.run(
             [sys.executable, str(oracle), str(report), str(program)],
-            env=self._environment,
+            env=self.environment,
             capture_output=True,
             timeout=RUN_LIMIT_S,
             check=True,

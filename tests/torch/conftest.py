@@ -1,5 +1,6 @@
 """What every test with torch starts from: no time limit of a collector ends its work early."""
 
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from compilediag_harness.collectors import hazards, recompiles
 
 collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]
+if not collect_ignore_glob:
+    import_module("torch._dynamo")  # its loggers are there, whichever test is the first
 
 
 @pytest.fixture(autouse=True)
