@@ -142,14 +142,15 @@ def ambiguous_names(sources: Iterable[Source]) -> Amounts:
 
 def modules_of_a_code(sources: Iterable[Source]) -> Amounts:
     """How many modules name each rule code: in a string that is no docstring, as an identifier, or
-    by a public constant that stands for it."""
+    by a public constant that stands for it, be it a collection of that code alone."""
     sources = list(sources)
     constants = {
-        target.id: node.value.value
+        target.id: texts[0]
         for source in sources
         for node in source.tree.body
-        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant)
-        if isinstance(node.value.value, str) and CODE.fullmatch(node.value.value)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+        if len(texts := [item.value for item in ast.walk(node.value) if _is_text(item)]) == 1
+        if CODE.fullmatch(texts[0])
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name) and re.fullmatch("[A-Z][A-Z_]+", target.id)
     }
@@ -161,11 +162,15 @@ def modules_of_a_code(sources: Iterable[Source]) -> Amounts:
     return {code: len(names) for code, names in modules.items()}
 
 
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
 def _texts_and_names(source: Source) -> Iterable[str]:
     docstrings = {id(node.value) for node in source.nodes if isinstance(node, ast.Expr)}
     for node in source.nodes:
-        if isinstance(node, ast.Constant):
-            if isinstance(node.value, str) and id(node) not in docstrings:
+        if _is_text(node):
+            if id(node) not in docstrings:
                 yield node.value
         elif isinstance(node, ast.Name):
             yield node.id

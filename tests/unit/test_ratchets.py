@@ -68,7 +68,11 @@ def test_no_number_rises(name: str) -> None:
         ),
         (
             ratchets.modules_of_a_code,
-            ("FLAG: Final = 'CD101'", "x = codes.FLAG", "x = f'{y} is CD101', Code.CD102"),
+            (
+                "SET: Final = frozenset(('CD101',))",
+                "x in codes.SET",
+                "x = f'{y} CD101', Code.CD102",
+            ),
             {"CD101": 3, "CD102": 1},
         ),
         (

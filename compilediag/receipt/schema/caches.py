@@ -14,7 +14,8 @@ class CacheUsed(Record, frozen=True, kw_only=True):
     lookups: int  #: Lookups of any outcome.
     hits: int  #: Lookups that found what was compiled before.
     misses: int  #: Lookups that did not.
-    bypasses: int  #: What torch does not cache when it compiles: each start compiles it again.
+    #: Times that torch does not cache what it compiles: every start compiles it again.
+    bypasses: int
     disabled: int  #: Times that the cache was switched off.
     failed: int  #: Lookups in which the cache raised.
     #: Seconds that the hits saved: what compiling took when the entries were made, without what the
@@ -50,9 +51,12 @@ class CacheLookupRecord(Record, frozen=True, kw_only=True):
     #: torch's word: full_miss, guard_miss (an entry was there, for other sizes), hit (of a miss:
     #: the entry was there, and a graph it refers to was not).
     status: str
-    saved_s: float | None  #: What compiling its entry took; null where torch did not tell.
+    #: What compiling took when the entry was made; null where torch did not tell.
+    saved_s: float | None
     within: str = ""  #: The cache whose entry referred to this one; empty where none did.
-    components: dict[str, str] = EMPTY  #: Of what its key is made beside those all share, if told.
+    #: What its key is made of beside what all keys of the cache share, written as there; empty
+    #: where torch did not tell.
+    components: dict[str, str] = EMPTY
     components_left_out: int = 0  #: Components beyond those listed.
 
 
@@ -62,17 +66,21 @@ class CachePlace(Record, frozen=True, kw_only=True):
     folder: str  #: The folder.
     configured: bool  #: true: TORCHINDUCTOR_CACHE_DIR names it; false: torch chose it.
     temporary: bool  #: It lies below the system's temporary folder.
-    filesystem: str  #: Of its mount: tmpfs is memory, overlay a container's layer; empty: unknown.
+    #: Of its mount: tmpfs is memory, overlay a container's own layer; empty where it is not known.
+    filesystem: str
     writable: bool  #: Whether the process might write to it when it first looked.
 
 
 class CacheSection(Record, frozen=True, kw_only=True):
     """Lookups of torch's compile caches."""
 
-    caches: tuple[CacheUsed, ...]  #: Each cache that was looked into, by its first lookup.
-    #: Why torch did not cache or write something, each reason once, the most frequent 50.
+    #: Each cache that was looked into, in the order of its first lookup.
+    caches: tuple[CacheUsed, ...]
+    #: Why torch did not cache something or could not write it: each reason once, the most frequent
+    #: first, at most 50.
     refusals: tuple[CacheRefusal, ...] = ()
-    lookups: tuple[CacheLookupRecord, ...] = ()  #: Lookups in time order by process, at most 300.
+    #: Every lookup in time order, process by process, at most 300.
+    lookups: tuple[CacheLookupRecord, ...] = ()
     lookups_left_out: int = 0  #: Lookups that are counted and not listed.
     folder: CachePlace | None = None  #: Where inductor's caches lie; null where that was not seen.
 

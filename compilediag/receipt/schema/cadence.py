@@ -35,16 +35,20 @@ class VariantRecord(Record, frozen=True, kw_only=True):
     """One run of the program."""
 
     name: str  #: configured, control, collision, or the name of the group that fires alone.
-    kind: str  #: configured (as coded), control (no group), alone, collision (all in one step).
+    #: configured (as the code says), control (every group off), alone, collision (all in the same
+    #: steps).
+    kind: str
     groups_on: tuple[str, ...] = ()  #: The groups that fire.
     settings: dict[str, str] = EMPTY  #: What set the periods: variable or group to value.
-    receipt: str | None = None  #: Path of its receipt from this one's folder; null: there is none.
+    #: Path of its receipt from this one's folder; null when there is none.
+    receipt: str | None = None
     status: str | None = None  #: How it ended, as in its receipt.
     exit_code: int | None = None  #: Its exit code.
     wall_s: float | None = None  #: Its wall time.
     steps: VariantSteps | None = None  #: Its step times; null when no step was seen.
     counts: VariantCounts | None = None  #: The counts of its own receipt.
-    fires: dict[str, tuple[int, ...]] = EMPTY  #: Group to its steps, as far as they are known.
+    #: Group to the steps in which it fired, as far as that is known.
+    fires: dict[str, tuple[int, ...]] = EMPTY
     picture: Picture | None = None  #: Its step times after warm-up, to be drawn.
     problem: str | None = None  #: What went wrong with it; null when nothing did.
 
@@ -80,29 +84,41 @@ class Attribution(Record, frozen=True, kw_only=True):
     group: str  #: Name of the group.
     every: int  #: The period it had alone, chosen by the probe.
     fires: int  #: Steps after warm-up in which it fired.
-    first_hit_s: float | None  #: Extra seconds of its first firing; null: not measured or noise.
-    recurring_s: float | None  #: The same of each later firing; null: not measured or noise.
+    #: Extra seconds of its first firing; null: not measured or within the noise.
+    first_hit_s: float | None
+    #: Extra seconds of each later firing; null: not measured or within the noise.
+    recurring_s: float | None
     compile_s: float | None  #: Seconds of all compiles that the control did not make.
     #: Seconds of the work itself, over all firings after warm-up: neither compiling nor, where that
     #: is measured, synchronising.
     metric_s: float | None
-    sync_s: float | None  #: Seconds of these in reads of tensors that the host waits for, or null.
-    #: Extra seconds of these firings by phase, with compiling; null: not measured or noise.
+    #: Seconds inside reads of tensors that make the host wait, over all firings after warm-up;
+    #: null: not measured.
+    sync_s: float | None
+    #: Extra seconds by phase over all firings after warm-up, compiling included; null: not measured
+    #: or within the noise.
     by_phase: ExtraByPhase = ExtraByPhase()
     first_hit: CostSplit | None = None  #: The first firing, taken apart.
-    recurring: CostSplit | None = None  #: Each later firing apart: medians; of compiles the mean.
-    between_s: float | None = None  #: Extra seconds of steps that do not fire; null within noise.
-    quiet_s: float | None = None  #: Median of its steps without firing and compiling, to compare.
+    #: Each later firing, taken apart: medians, of compiles the mean.
+    recurring: CostSplit | None = None
+    #: Extra seconds of each step that does not fire, against the control; null within the noise.
+    between_s: float | None = None
+    #: Median of the steps of its variant in which nothing fires and nothing compiles: what its
+    #: firings are compared with.
+    quiet_s: float | None = None
     recompiles: int | None = None  #: Recompiles that the control did not make.
-    #: Reads of tensors that a later firing makes beyond a quiet step; null: not counted or varying.
+    #: Reads of tensors that each later firing makes beyond those of a quiet step; null where they
+    #: are not counted, or not always as many.
     extra_reads: int | None = None
-    #: Calls of compiled callables beyond a quiet step's, likewise; null: not recorded or varying.
+    #: Calls of compiled callables that each later firing makes beyond those of a quiet step; null
+    #: where they are not recorded, or not always as many.
     extra_calls: int | None = None
     causes: tuple[CadenceCause, ...] = ()  #: Why torch compiled again because of the group.
     #: How its steps are known: told (reported by the program), step times, counts (what its steps
     #: do more often), compiles; null when they are not.
     fires_from: str | None = None
-    problem: str | None = None  #: Why something is not determined; null when everything is.
+    #: Why something could not be determined; null when everything could.
+    problem: str | None = None
 
 
 class CollisionRecord(Record, frozen=True, kw_only=True):
@@ -113,10 +129,12 @@ class CollisionRecord(Record, frozen=True, kw_only=True):
     fires: int  #: Steps after warm-up in which they fired.
     first_hit: CostSplit | None = None  #: The first collision, taken apart.
     recurring: CostSplit | None = None  #: Each later one, taken apart.
-    #: Seconds of the first beyond those of each group alone; negative: cheaper; null: noise.
+    #: Seconds of the first collision beyond the sum of the groups alone; negative: cheaper; null
+    #: within the noise.
     extra_first_hit_s: float | None = None
     extra_recurring_s: float | None = None  #: The same for each later one.
-    extra_recompiles: int | None = None  #: Recompiles beyond those of each group alone.
+    #: Recompiles beyond the sum of the groups alone; negative: fewer.
+    extra_recompiles: int | None = None
 
 
 class PeriodRecord(Record, frozen=True, kw_only=True):
@@ -135,12 +153,17 @@ class CadenceSection(Record, frozen=True, kw_only=True):
 
     steps: int | None = None  #: Steps of the configured variant, which every variant was to make.
     warmup: int | None = None  #: Leading steps that are compared with nothing.
-    caches: str  #: fresh: caches of inductor and Triton of each variant's own; kept: the user's.
-    longest_period: int | None = None  #: Longest period, in steps, that could be found.
+    #: fresh: each variant had empty caches of inductor and Triton of its own; kept: the user's.
+    caches: str
+    #: Longest period that could be found in the step times, in steps.
+    longest_period: int | None = None
     groups: tuple[GroupRecord, ...] = ()  #: Periodic work that was moved.
-    variants: tuple[VariantRecord, ...] = ()  #: Runs of the program in fresh processes, in order.
-    attribution: tuple[Attribution, ...] = ()  #: What each group costs, where it fires alone.
-    collision: CollisionRecord | None = None  #: All groups in one step; null with fewer than two.
+    #: Runs of the program, each in a fresh process, in order.
+    variants: tuple[VariantRecord, ...] = ()
+    #: What each group costs, from the variant in which it fires alone.
+    attribution: tuple[Attribution, ...] = ()
+    #: All groups in the same steps; null with fewer than two groups.
+    collision: CollisionRecord | None = None
     #: Rhythms in the step times that no group explains: of the control, or of the only variant.
     periods: tuple[PeriodRecord, ...] = ()
     notes: tuple[str, ...] = ()  #: Sentences about the probe as a whole.

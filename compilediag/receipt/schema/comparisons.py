@@ -23,8 +23,10 @@ class NumberDifference(Record, frozen=True, kw_only=True):
     path: str
     dtype: str  #: Its type, as eager has it.
     text: str  #: The difference: eager → compiled.
-    largest: float | None = None  #: Greatest difference seen; null where they are not numbers.
-    eager_error: float | None = None  #: Root mean square of eager against float64; null: none.
+    #: Greatest difference between two numbers that were looked at; null where they are not numbers.
+    largest: float | None = None
+    #: Root mean square of eager's own rounding, against float64; null where there is no float64.
+    eager_error: float | None = None
     compiled_error: float | None = None  #: The same of compiled.
     calls: int = 0  #: Sampled calls of it that differ.
 
@@ -32,9 +34,13 @@ class NumberDifference(Record, frozen=True, kw_only=True):
 class NarrowedRecord(Record, frozen=True, kw_only=True):
     """Frame and layer of the first difference."""
 
-    layer: NumbersLayer | None  #: backend, decompositions, aot_autograd or dynamo, or null.
-    frames: tuple[str, ...] = ()  #: Ids of the frames to compile otherwise; empty: not known.
-    #: Value of TORCH_COMPILE_OVERRIDE_BACKENDS with which it vanished; null where none did.
+    #: backend (graph passes and code generation), decompositions, aot_autograd, dynamo; null where
+    #: it was not found.
+    layer: NumbersLayer | None
+    #: Ids of the frames that have to be compiled otherwise; empty where that is not known.
+    frames: tuple[str, ...] = ()
+    #: Value of TORCH_COMPILE_OVERRIDE_BACKENDS with which the difference vanished; null where none
+    #: did.
     override: str | None = None
     runs: int = 0  #: Runs that looked for it.
     problem: str | None = None  #: Why it is not known better; null otherwise.
@@ -43,15 +49,20 @@ class NarrowedRecord(Record, frozen=True, kw_only=True):
 class NumbersSection(Record, frozen=True, kw_only=True):
     """What the comparison found."""
 
-    same: bool | None  #: False: some differ by more than eager's rounding; null: not known.
+    #: False: some differ by more than eager's own rounding explains; null where that is not known.
+    same: bool | None
     problem: str | None = None  #: Why it is not known; null otherwise.
     calls: int = 0  #: Sampled compiled calls that were made eager beside them, on copies.
-    values: int = 0  #: Their values that were compared: results, tensors given, module buffers.
+    #: Values of them that were compared: what they return, tensors they are given, buffers of their
+    #: module.
+    values: int = 0
     unstable: int = 0  #: Values that differ between two eager calls on the same input: left out.
-    undetermined: int = 0  #: Differences that may be rounding or cannot be judged: left out.
+    #: Differences of which rounding may be the reason, or that cannot be judged: left out.
+    undetermined: int = 0
     #: The first call of each callable that differs, in the order in which they came; at most 20.
     differences: tuple[NumberDifference, ...] = ()
-    #: Where the first is from (`--bisect-numerics`) or null.
+    #: Where the first difference comes from (`--bisect-numerics`); null where that was not looked
+    #: for.
     narrowed: NarrowedRecord | None = None
     notes: tuple[str, ...] = ()  #: What limits the comparison.
 
@@ -67,7 +78,9 @@ class EagerRatio(Record, frozen=True, kw_only=True):
     """Eager time over compiled time, with its interval: 2.0 is twice as fast compiled."""
 
     middle: float  #: Median over stretches of steps of all pairs.
-    low: float  #: Lower bound of the 98 % interval: of all stretches or, if lower, of the pairs.
+    #: Lower bound of the 98 % interval: of the median of all stretches, or of the pairs, whichever
+    #: is lower.
+    low: float
     high: float  #: Upper bound of the same.
 
 
@@ -107,22 +120,29 @@ class AgainstEagerSection(Record, frozen=True, kw_only=True):
     #: interval is wider than the effect), outputs_differ, not_concluded.
     verdict: AgainstEagerVerdict
     problem: str | None = None  #: Why nothing is concluded; null otherwise.
-    #: Eager seconds of a steady step over compiled ones (2.0: twice as fast compiled), or null.
+    #: Seconds of a steady step eager over those compiled: 2.0 is twice as fast compiled; null where
+    #: nothing was compared.
     ratio: EagerRatio | None = None
     compiled_step_s: float | None = None  #: Seconds of a usual steady step, compiled.
     eager_step_s: float | None = None  #: Seconds of a usual steady step, eager.
-    compile_s: float | None = None  #: Of a usual compiled run; null where it was not measured.
-    break_even: BreakEvenSteps | None = None  #: When they are earned back; null: never, or unknown.
+    #: Compile seconds of a usual compiled run; null where they were not measured.
+    compile_s: float | None = None
+    #: Steps after which the compile seconds are earned back; null where it does not pay, or that is
+    #: not known.
+    break_even: BreakEvenSteps | None = None
     pairs: int = 0  #: Pairs of runs that were compared.
     steps: int = 0  #: Steady steps that were compared, of all pairs.
     finished: int = 0  #: Steps of one compiled run.
     #: fresh: each run had empty compile caches; kept: those of the environment.
     caches: Literal["fresh", "kept"] = "fresh"
-    #: Callables that were timed in both arms, most time first, at most 20; none on CUDA.
+    #: Compiled callables that were timed in both arms, those with the most time first; at most 20.
+    #: Empty where a CUDA device was in use.
     callables: tuple[CallableAgainstEager, ...] = ()
     runs: tuple[ArmRecord, ...] = ()  #: The runs, in the order in which they were made.
     notes: tuple[str, ...] = ()  #: What limits the comparison.
-    numbers: NumbersSection | None = None  #: Whether compiled calls give eager's numbers, or null.
+    #: Whether compiled calls give the numbers of eager on the same input; null where that was not
+    #: looked at.
+    numbers: NumbersSection | None = None
 
 
 WhyCompiledAgain = Literal[
@@ -134,7 +154,8 @@ class CompiledAgainRecord(Record, frozen=True, kw_only=True):
     """A compile of the second start that was not taken from a cache."""
 
     compile_id: str  #: As torch prints it.
-    place: str  #: The compiled function and its first line, "f at train.py:3"; empty: not known.
+    #: The compiled function and its first line, "f at train.py:3"; empty where it is not known.
+    place: str
     #: bypass (torch does not cache it), disabled, failed (the cache), key_changed, entry_gone (the
     #: same key), guard_miss (an entry for other sizes), not_compiled_before.
     why: WhyCompiledAgain
@@ -148,13 +169,19 @@ class CompiledAgainRecord(Record, frozen=True, kw_only=True):
 class ColdAndWarmSection(Record, frozen=True, kw_only=True):
     """Two starts of a program with the same caches."""
 
-    #: from_caches: all graphs are from caches; compiles_again: one is not; not_concluded.
+    #: from_caches: every graph came from a cache; compiles_again: at least one did not;
+    #: not_concluded.
     verdict: Literal["from_caches", "compiles_again", "not_concluded"]
     problem: str | None = None  #: Why nothing is concluded; null otherwise.
-    cold_s: float | None = None  #: Compile seconds of the first start; null: phases not seen.
-    warm_s: float | None = None  #: Those of the second, whose receipt this is; null likewise.
-    cold_by_phase: dict[str, float] = EMPTY  #: Those of the first, as `compile.seconds.by_phase`.
-    cold_answers: dict[str, dict[str, int]] = EMPTY  #: Of the first start, answers by cache.
+    #: Compile seconds of the first start; null where its phases were not seen.
+    cold_s: float | None = None
+    #: Compile seconds of the second start, whose receipt this is; null likewise.
+    warm_s: float | None = None
+    #: Those of the first start by phase, as `compile.seconds.by_phase` has them of the second.
+    cold_by_phase: dict[str, float] = EMPTY
+    #: By cache, how often it was hit, missed, bypassed, switched off or failed in the first start;
+    #: `caches.caches` has the second.
+    cold_answers: dict[str, dict[str, int]] = EMPTY
     compiles: int = 0  #: Compiles of the second start that looked into a cache of graphs.
     again: tuple[CompiledAgainRecord, ...] = ()  #: Those of them that no cache had; at most 100.
     notes: tuple[str, ...] = ()  #: What the first start could not write.
@@ -171,10 +198,13 @@ class RankRow(Record, frozen=True, kw_only=True):
     graph_breaks: int  #: As compile.graph_breaks.
     eager_fallbacks: int  #: As compile.eager_fallbacks.
     compile_s: float | None  #: Seconds of all attempts; null where the record has no seconds.
-    cache_hits: int | None = None  #: Of inductor's and AOTAutograd's caches; null: not counted.
+    #: Hits of inductor's and AOTAutograd's caches, local and remote; null where torch did not count
+    #: them.
+    cache_hits: int | None = None
     cache_misses: int | None = None  #: Misses of them.
     steps: int = 0  #: Steps seen.
-    step_median_s: float | None = None  #: Median wall seconds of steps without the first two.
+    #: Median wall seconds of a step, the first two left out; null where no step was seen.
+    step_median_s: float | None = None
 
 
 class RankDivergence(Record, frozen=True, kw_only=True):
@@ -186,7 +216,8 @@ class RankDivergence(Record, frozen=True, kw_only=True):
     aspect: str
     ranks: tuple[int, ...]  #: Ranks that differ, all in the same way; at most 64.
     like_rank: int  #: The lowest of the ranks they are compared with, which are the most.
-    only_here: tuple[str, ...] = ()  #: What only they have, at most five; of collectives the first.
+    #: What only they have; at most five. For collectives, the first place that differs.
+    only_here: tuple[str, ...] = ()
     only_there: tuple[str, ...] = ()  #: What they lack; at most five.
     more: int = 0  #: Differences that are not named.
     count: int | None = None  #: Ranks that differ in this way; `ranks` names at most 64 of them.
@@ -196,7 +227,8 @@ class RankStraggler(Record, frozen=True, kw_only=True):
     """A rank that is slower than the median of the ranks."""
 
     rank: int  #: The rank.
-    what: str  #: `step` (its median) or, without steps, `compile` (seconds of all compiles).
+    #: `step` (median of a step) or, where no step was seen, `compile` (seconds of all compiles).
+    what: str
     seconds: float  #: Its seconds.
     ratio: float  #: To the median of the ranks.
 
@@ -215,13 +247,17 @@ class RankTotals(Record, frozen=True, kw_only=True):
 class RanksSection(Record, frozen=True, kw_only=True):
     """What the ranks of a run did, and where they did not do the same."""
 
-    expected: int | None  #: World size, reported or by the highest rank; null: unknown.
-    missing: tuple[int, ...] = ()  #: Expected, and nothing arrived; at most 100,000.
+    #: World size, as reported or as the highest rank implies; null where neither is known.
+    expected: int | None
+    #: Ranks that were expected and of which nothing arrived; at most 100,000.
+    missing: tuple[int, ...] = ()
     rows: tuple[RankRow, ...] = ()  #: One row a rank, ascending.
     divergences: tuple[RankDivergence, ...] = ()  #: Ranks that do not do what most of them do.
-    #: Ranks slower than the median, slowest first; at most 16; how much is too much is not said.
+    #: Ranks slower than the median of the ranks, slowest first; at most 16. How much is too much is
+    #: for the reader to say.
     stragglers: tuple[RankStraggler, ...] = ()
-    #: Sums over all ranks, with those that have no row or that no other section tells of.
+    #: Sums over all ranks, those included that have no row, or that the other sections of the
+    #: receipt do not tell.
     totals: RankTotals | None = None
     #: Ranks that the other sections are of, where they are not of all: at most 256, one for each
     #: behaviour and then the lowest. Null where they are of all.

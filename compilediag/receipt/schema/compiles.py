@@ -9,11 +9,16 @@ class FrameGuards(Record, frozen=True, kw_only=True):
     """The guards of one frame, by the compile of it whose guards take least."""
 
     frame: FrameName  #: The frame.
-    evaluated: int | None  #: Guards evaluated before a call, fewer than torch counts, or null.
+    #: Guards that torch evaluates before a call, fewer than those it counts; null where they could
+    #: not be read.
+    evaluated: int | None
     in_python: int | None  #: Of them those that call a Python function each time.
-    #: Median microseconds of an evaluation after others, right after building; null: not measured.
+    #: Median microseconds of one evaluation that follows others, measured when the guards were
+    #: built; null where it could not be.
     eval_us: float | None
-    runs_per_step: float | None  #: Runs of its graph a step, by the warm calls looked at, or null.
+    #: How often its graph runs in a step, by the warm calls that were looked at; null where none
+    #: was.
+    runs_per_step: float | None
     us_per_step: float | None  #: Both multiplied; null where one is.
     kinds: dict[str, int] = EMPTY  #: What is evaluated by torch's names of it, the most frequent.
 
@@ -23,7 +28,8 @@ class WarmRuns(Record, frozen=True, kw_only=True):
 
     callable: str  #: Its name and place.
     calls: int  #: Calls that were looked at.
-    #: Median microseconds until its first graph; null: other code of the program runs before it.
+    #: Median microseconds from the call to its first graph; null where other code of the program
+    #: runs before it.
     before_graph_us: float | None
 
 
@@ -31,11 +37,15 @@ class GuardsSection(Record, frozen=True, kw_only=True):
     """The guards of the lead process against its step."""
 
     step_s: float | None  #: Median seconds of its steps without a compile; null without one.
-    us_per_step: float | None  #: Microseconds its frames' guards take a step at least, or null.
+    #: Microseconds that its frames' guards take in a step at least; null where that is not known of
+    #: any frame.
+    us_per_step: float | None
     share: float | None  #: Their share of the step, from 0 to 1.
-    #: Each frame's guards, of its compile whose guards take least; the dearest first.
+    #: The guards of each frame, of the compile of it whose guards take least; those that cost most
+    #: first.
     frames: tuple[FrameGuards, ...] = ()
-    calls: tuple[WarmRuns, ...] = ()  #: Calls in which nothing compiled, by callable: the first.
+    #: Calls in which nothing compiled, by compiled callable: the first so many.
+    calls: tuple[WarmRuns, ...] = ()
 
 
 class CompileGrowth(Record, frozen=True, kw_only=True):
@@ -45,28 +55,38 @@ class CompileGrowth(Record, frozen=True, kw_only=True):
     epoch: int  #: Its epoch.
     process: int  #: Its process.
     forward: bool  #: False: a backward, which bears its forward's id.
-    grown_bytes: int  #: Resident bytes after it beyond those before; negative: it shrank.
-    peak_bytes: int | None  #: Most resident bytes while it ran; null: more were held before.
+    #: Resident bytes after it beyond those before it; negative where the process shrank.
+    grown_bytes: int
+    #: The most resident bytes while it ran; null where the process had held more before.
+    peak_bytes: int | None
 
 
 class CompileMemorySection(Record, frozen=True, kw_only=True):
     """Host memory around the compiles of the lead process."""
 
     compiles: int  #: Compiles around which it was read.
-    grown_bytes: int  #: Resident bytes after each compile beyond those before, added up.
-    peak_bytes: int | None  #: Most resident bytes in one; null: more were held before all.
+    #: Resident bytes after each compile beyond those before it, added up: what the process holds
+    #: more.
+    grown_bytes: int
+    #: The most resident bytes while one of them ran; null where none raised what the process had
+    #: held before.
+    peak_bytes: int | None
     events: tuple[CompileGrowth, ...] = ()  #: Each compile, those that grew the process most first.
 
 
 class VariantCounts(Record, frozen=True, kw_only=True):
     """Those that a variant of a cadence probe is compared by."""
 
-    #: Distinct frames (process, epoch, frame id) that Dynamo attempted; skipped too, backward not.
+    #: Distinct frames (process, epoch, frame id) that Dynamo attempted, skipped ones included;
+    #: backward records are none.
     frames: int
     compiles: int  #: Forward compiles that ended with guarded code.
-    recompiles: int  #: Those of them by a failed guard, without the attempt that hits the limit.
-    graphs: int  #: Captured: forward compiles with guarded code and at least one operation.
-    #: Distinct file:line that torch names as a break, skips too; no repeats or restarts.
+    #: Those of them that a failed guard caused. The attempt that hits the limit is none.
+    recompiles: int
+    #: Graphs captured: forward compiles that ended with guarded code and at least one operation.
+    graphs: int
+    #: Distinct file:line that torch names as a break, skips included; repeats and restarts are not
+    #: counted again.
     graph_breaks: int
     eager_fallbacks: int  #: Frames that ran eager: skipped, or over the limit.
 
@@ -83,7 +103,9 @@ class Writer(Record, frozen=True, kw_only=True):
     function: str  #: Name of the function.
     file: str  #: Its file.
     line: int  #: Its line.
-    evidence: str | None = None  #: witnessed (seen) or source (its source says so); null: unknown.
+    #: `witnessed` (it was seen to change the value) or `source` (its source says that it can); null
+    #: in older receipts.
+    evidence: str | None = None
 
 
 class Place(Record, frozen=True, kw_only=True):
@@ -106,7 +128,8 @@ class ChangedAt(Record, frozen=True, kw_only=True):
     new: str  #: The value after.
     in_call: bool  #: It changed inside a compiled call, where no line is followed.
     step: int  #: The step in which it changed.
-    stack: tuple[Place, ...] = ()  #: The user's lines in progress: that line, then its callers.
+    #: The user's lines in progress: that line first, then its callers.
+    stack: tuple[Place, ...] = ()
 
 
 class PassedArgument(Record, frozen=True, kw_only=True):
@@ -122,7 +145,9 @@ class EnteredAt(Record, frozen=True, kw_only=True):
     file: str  #: Its file.
     line: int  #: Its line.
     function: str = ""  #: The function it is in.
-    text: str = ""  #: Its source on one line; the whole line if the call is not known, or nothing.
+    #: Its source text on one line; of the whole line where the call is not known; empty where there
+    #: is no source.
+    text: str = ""
     #: What it passes for parameters of what was compiled; only where that is certain, and no text
     #: for a parameter with a name like a secret's.
     arguments: tuple[PassedArgument, ...] = ()
@@ -144,9 +169,12 @@ class EventCause(Record, frozen=True, kw_only=True):
     writers: tuple[Writer, ...] = ()  #: Functions of the program that write the variable.
     rule: str | None = None  #: Code of the family, such as CD103.
     kind: str | None = None  #: Refinement within the family.
-    confidence: str | None = None  #: exact (guards evaluated in the process) or text (torch's).
-    finding: str | None = None  #: Id of the finding that explains it, such as F1, or null.
-    changed_at: ChangedAt | None = None  #: How the value changed (`run --witness`), if seen.
+    #: exact (guards evaluated in the process) or text (from torch's printed reason).
+    confidence: str | None = None
+    #: Id of the finding that explains it, such as F1; null where none does.
+    finding: str | None = None
+    #: How the value was seen to change (`run --witness`); null where that was not seen.
+    changed_at: ChangedAt | None = None
 
 
 class MissedGuard(Record, frozen=True, kw_only=True):
@@ -156,7 +184,8 @@ class MissedGuard(Record, frozen=True, kw_only=True):
     rule: str  #: Code of the family, such as CD103.
     expected: str | None  #: What the guard wanted.
     actual: str | None  #: What it met.
-    #: false: an entry accepts the value, which was compiled for before; null: that is not known.
+    #: true: no cache entry of the frame accepts the value; false: one does, so that it was compiled
+    #: for before; null where that is not known.
     novel: bool | None
 
 
@@ -181,12 +210,16 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     seconds: float | None  #: Wall seconds.
     graph_ops: int | None  #: Operations in the graph.
     guards: int | None  #: Guards of the cache entry.
-    causes: tuple[EventCause, ...] = ()  #: Every false guard of the nearest entry, primary first.
+    #: Every guard of the nearest cache entry that was false, the primary one first.
+    causes: tuple[EventCause, ...] = ()
     process: int = 0  #: Index of the process; 0 for the first.
-    #: The innermost call of the program's own above it, if there is one and it was recorded.
+    #: The innermost call in a file of the program's own above it; null where the record does not
+    #: have it, or where the thread has no such call.
     entered_at: EnteredAt | None = None
-    entered_from: str | None = None  #: Without one: the thread, and the outermost call in it.
-    #: Cache entries that did not fit, nearest first, as far as evaluated in the process.
+    #: Where the thread has no such call: the thread, and the outermost call in it.
+    entered_from: str | None = None
+    #: The cache entries that did not fit, nearest first, as far as they were evaluated in the
+    #: process.
     entries: tuple[MissedEntry, ...] = ()
     entries_left_out: int = 0  #: Cache entries that did not fit beyond those listed.
 
@@ -196,8 +229,10 @@ class CompileTime(Record, frozen=True, kw_only=True):
 
     total: float | None = None  #: first_compile + recompile.
     first_compile: float | None = None  #: Compiles that no failed guard caused.
-    recompile: float | None = None  #: Compiles by a failed guard, at the limit and backward too.
-    backend: float | None = None  #: Part of the total, in the backend; null: torch did not tell.
+    #: Compiles that a failed guard caused, the attempt at the limit and their backward included.
+    recompile: float | None = None
+    #: Part of the total that was spent in the backend; null when torch did not tell.
+    backend: float | None = None
 
 
 class FrameSeconds(Record, frozen=True, kw_only=True):
@@ -234,10 +269,13 @@ class GraphBreak(Record, frozen=True, kw_only=True):
     reason: str  #: torch's reason.
     count: int  #: Reports of it, repeats at recompiles and restarts included.
     ownership: str | None  #: Whose code the line is: user, third_party or torch.
-    finding: str | None = None  #: Id of the finding that explains it, such as F1, or null.
-    #: The innermost call of the program's own above it, if there is one and it was recorded.
+    #: Id of the finding that explains it, such as F1; null where none does.
+    finding: str | None = None
+    #: The innermost call in a file of the program's own above it; null where the record does not
+    #: have it, or where the thread has no such call.
     entered_at: EnteredAt | None = None
-    entered_from: str | None = None  #: Without one: the thread, and the outermost call in it.
+    #: Where the thread has no such call: the thread, and the outermost call in it.
+    entered_from: str | None = None
 
 
 class Headroom(Record, frozen=True, kw_only=True):
@@ -259,21 +297,29 @@ class FrameDetail(Record, frozen=True, kw_only=True):
     eager_reason: str | None = None  #: Why, in torch's words.
     epoch: int = 0  #: How often torch._dynamo.reset() had been called.
     process: int = 0  #: Index of the process.
-    #: The innermost call of the program's own above it, if there is one and it was recorded.
+    #: The innermost call in a file of the program's own above it; null where the record does not
+    #: have it, or where the thread has no such call.
     entered_at: EnteredAt | None = None
-    entered_from: str | None = None  #: Without one: the thread, and the outermost call in it.
+    #: Where the thread has no such call: the thread, and the outermost call in it.
+    entered_from: str | None = None
 
 
 class CompileSection(Counts, frozen=True, kw_only=True):
     """The counts, and what they count."""
 
-    time_s: CompileTime = CompileTime()  #: Wall seconds in compiles, backward and failed too.
-    #: Where they went, by torch's own timing of each compile; null where it was not seen of all.
+    #: Wall seconds inside compiles, backward and failed attempts included.
+    time_s: CompileTime = CompileTime()
+    #: Where compile seconds went, by torch's own timing of the parts of each compile; null where it
+    #: was not seen of all of them.
     seconds: CompileSeconds | None = None
-    guards: GuardsSection | None = None  #: Guards' cost in the process with steps; null: unseen.
-    memory: CompileMemorySection | None = None  #: Host memory around its compiles; null: not read.
-    recompiles_by_family: dict[str, int] = EMPTY  #: Recompiles by family of their primary cause.
-    events: tuple[CompileEvent, ...] = ()  #: Every compile with guarded code, in time order.
+    #: What guards cost in the process whose steps are shown; null where none were looked at.
+    guards: GuardsSection | None = None
+    #: Host memory around the compiles of that process; null where it was not read.
+    memory: CompileMemorySection | None = None
+    #: Recompiles by the family of their primary cause.
+    recompiles_by_family: dict[str, int] = EMPTY
+    #: Every compile that ended with guarded code, in time order.
+    events: tuple[CompileEvent, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.
     frames_detail: tuple[FrameDetail, ...] = ()  #: Every frame that was attempted.
 
@@ -299,7 +345,8 @@ class ProofFigure(Record, frozen=True):
 class ProofPoint(Record, frozen=True):
     """One point of a certificate."""
 
-    name: str  #: applied, finding, others, compiled, padding (if it pads), answers, time or cost.
+    #: applied, finding, others, compiled, padding (of changes that pad), answers, time or cost.
+    name: str
     passed: bool | None  #: Whether it holds; null where it is stated and not judged.
     sentence: str  #: What was seen.
     figures: tuple[ProofFigure, ...] = ()  #: The numbers behind it.
@@ -313,8 +360,11 @@ class ProofRecord(Record, frozen=True, kw_only=True):
     risk: str  #: What else it changes.
     runs: int  #: Runs with the change.
     points: tuple[ProofPoint, ...] = ()  #: The points of the certificate, in their order.
-    torch: str | None = None  #: The torch of the runs of the proof; null: not known.
-    sources: str | None = None  #: Digest of `provenance.source_sha256` in these runs, or null.
+    #: The torch that the runs of the proof had; null where it is not known.
+    torch: str | None = None
+    #: Digest of the digests in `provenance.source_sha256`, as the runs of the proof found these
+    #: files; null where it is not known.
+    sources: str | None = None
 
 
 class RefusedChange(Record, frozen=True, kw_only=True):
@@ -330,10 +380,14 @@ class FixRecord(Record, frozen=True, kw_only=True):
     summary: str  #: One line, in the imperative.
     how: str  #: Page that explains it.
     caveat: str | None = None  #: What the fix costs.
-    verified: bool = False  #: A change is proved for it; false also where none was tried.
-    proof: ProofRecord | None = None  #: What `compilediag fix` proved, with certificate; or null.
-    refused: tuple[RefusedChange, ...] = ()  #: What it tried and did not prove, at most twenty.
-    #: Settings that need no edit and worked for such a cause in this torch, the best first.
+    #: `compilediag fix` has proved a change for it; false where none was tried.
+    verified: bool = False
+    #: The change that `compilediag fix` proved, and its certificate; null where none is proved.
+    proof: ProofRecord | None = None
+    #: Changes that `compilediag fix` tried for it and did not prove, at most twenty.
+    refused: tuple[RefusedChange, ...] = ()
+    #: Settings of torch that need no edit of the program and were seen to work for such a cause in
+    #: this version, the best first.
     candidates: tuple[CandidateRecord, ...] = ()
 
 
@@ -358,7 +412,8 @@ class QuotedLine(Place, frozen=True, kw_only=True):
 class ActRecord(QuotedLine, frozen=True):
     """The line of the program that changed all values of a finding."""
 
-    evidence: str  #: witnessed: seen; probable: it calls by name functions that write the values.
+    #: witnessed: it was seen; probable: it calls, by name, the functions that write the values.
+    evidence: str
 
 
 class FindingRecord(Record, frozen=True, kw_only=True):
@@ -379,14 +434,22 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     evidence: dict[str, Any]  #: What it was concluded from.
     fix: FixRecord  #: What to change.
     title: str | None = None  #: What happened, in one short line.
-    also: tuple[str, ...] = ()  #: Codes of symptoms of it, without findings of their own.
-    parts: tuple[PartRecord, ...] = ()  #: What else the act changed; its recompiles count once.
-    act: ActRecord | None = None  #: The line that changed several values; null: one, or unknown.
-    #: The innermost call of the program's own above it, if there is one and it was recorded.
+    #: Codes of symptoms of the same thing, which have no findings of their own.
+    also: tuple[str, ...] = ()
+    #: What else the same act changed; the recompiles of all parts are counted once.
+    parts: tuple[PartRecord, ...] = ()
+    #: The line of the program that changed several values; null where there is one value, or the
+    #: line is not known.
+    act: ActRecord | None = None
+    #: The innermost call in a file of the program's own above it; null where the record does not
+    #: have it, or where the thread has no such call.
     entered_at: EnteredAt | None = None
-    entered_from: str | None = None  #: Without one: the thread, and the outermost call in it.
-    changed_at: ChangedAt | None = None  #: How the value changed (`run --witness`), if seen.
-    #: `compilediag fix N`, or `explain N` where no program is known that could be run again.
+    #: Where the thread has no such call: the thread, and the outermost call in it.
+    entered_from: str | None = None
+    #: How the value was seen to change (`run --witness`); null where that was not seen.
+    changed_at: ChangedAt | None = None
+    #: The command that leads on from here: `compilediag fix N` tries changes for it, `compilediag
+    #: explain N` tells all of it, where no program is known that could be run again.
     next: str | None = None
 
 
@@ -394,8 +457,11 @@ class WitnessSection(Record, frozen=True, kw_only=True):
     """How lines were followed to see who changes what is guarded, and what that cost."""
 
     line_events: int  #: Lines that were followed, of all processes.
-    seconds: float  #: Spent in looking at values, of all processes; the interpreter's not in it.
+    #: Seconds spent in looking at values, of all processes; what the interpreter spends in between
+    #: is not in it.
+    seconds: float
     values: int  #: Values that were watched.
     values_left_out: int = 0  #: Values beyond the limit, which were not.
-    stopped: str | None = None  #: Why lines were not followed, or not to the end, or null.
+    #: Why lines were not followed to the end, or not at all; null where they were.
+    stopped: str | None = None
     stopped_step: int | None = None  #: The step in which that was.

@@ -11,13 +11,16 @@ class Sources(Record, frozen=True, kw_only=True):
     events: bool | None = None  #: Events of the collectors in the process.
     metrics: bool | None = None  #: torch's own totals at the end of the process.
     text_log: bool | None = None  #: What torch wrote under TORCH_LOGS.
-    agree: bool | None = None  #: They have the same counts; null: fewer than two are comparable.
+    #: The counts of the sources are the same; null when fewer than two can be compared.
+    agree: bool | None = None
 
 
 class Completeness(Record, frozen=True, kw_only=True):
     """How much of the evidence arrived."""
 
-    journal_records: int | None  #: Read from the journals of all processes; null without one.
+    #: Records read from the journals of all processes; null when the events never passed through
+    #: one.
+    journal_records: int | None
     journal_torn_tail: bool | None  #: A journal ends in the middle of a record, as after a kill.
     records_lost: dict[str, int]  #: Records that could not be used, by reason.
     ranks_expected: int | None  #: Ranks the launcher was asked for; 1 without a launcher.
@@ -50,9 +53,12 @@ class Provenance(Record, frozen=True, kw_only=True):
     #: imported or was given as arguments, and of tracked files with changes. Empty where the file
     #: did not exist, `changed` where it was written while the run went on.
     source_sha256: dict[str, str] = EMPTY
-    #: Whether `source_sha256` has every file of the repository that the run imported, or null.
+    #: Whether `source_sha256` has every file of the repository that the run imported; null where
+    #: that was not recorded.
     imports_complete: bool | None = None
-    folder: str | None = None  #: Working directory of the run below the repository's root, or null.
+    #: Working directory of the run, to which paths are relative, below the root of the repository;
+    #: null outside one.
+    folder: str | None = None
 
 
 class NumericsFlags(Record, frozen=True, kw_only=True):
@@ -99,9 +105,11 @@ class Run(Record, frozen=True, kw_only=True):
     rank: int | None = None  #: Rank whose step times and wall time the receipt has.
     world_size: int | None = None  #: Number of ranks; 1 without a launcher.
     argv_redacted: tuple[str, ...] = ()  #: The command line, secrets replaced.
-    env_allowlisted: dict[str, str] = EMPTY  #: Variables from a fixed list, secrets replaced.
+    #: Environment variables from a fixed list, secrets replaced.
+    env_allowlisted: dict[str, str] = EMPTY
     redactions: Redactions = Redactions()  #: Secrets that were replaced anywhere in this receipt.
-    exit_code: int | None = None  #: The target's, 128 + signal when killed; null in process.
+    #: The target's exit code, 128 + signal when killed; null in process.
+    exit_code: int | None = None
 
 
 class Header(Record, frozen=True, kw_only=True):
@@ -131,6 +139,9 @@ class Environment(Record, frozen=True, kw_only=True):
     ram_bytes: int | None = None  #: Memory of the machine.
     gpus: tuple[Any, ...] | None = None  #: GPUs the process sees; empty where there are none.
     load_avg_1m: float | None = None  #: Load average over one minute when the run began.
-    hooks_available: dict[str, bool] | None = None  #: Hooks into torch, and whether it has them.
+    #: For every hook into torch, whether this version of torch has it.
+    hooks_available: dict[str, bool] | None = None
     num_threads: int | None = None  #: Threads torch computes with.
-    compile_flags: dict[str, Any] = EMPTY  #: Such as recompile_limit; null until Dynamo is loaded.
+    #: Flags of torch.compile's configuration, such as recompile_limit; null until the program loads
+    #: Dynamo.
+    compile_flags: dict[str, Any] = EMPTY

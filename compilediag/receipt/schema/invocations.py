@@ -23,10 +23,12 @@ class ShapesRecord(Record, frozen=True, kw_only=True):
 class VaryingSizesRecord(Record, frozen=True, kw_only=True):
     """Sizes of the tensors that change from call to call, with how often which came together."""
 
-    dims: tuple[tuple[str, ...], ...]  #: Sizes, by places that have them: `x:0` is dim 0 of `x`.
+    #: Each size that changes, by the places that have it: `obs:0` is dim 0 of the argument `obs`.
+    dims: tuple[tuple[str, ...], ...]
     sizes: tuple[tuple[int, ...], ...]  #: Distinct combinations of those sizes, ascending.
     counts: tuple[int, ...]  #: Calls with each combination.
-    #: Calls with sizes unknown or after 8,192 others, or with other tensors in number or rank.
+    #: Calls whose sizes are not known or came after 8,192 others, or whose tensors are others in
+    #: number or rank.
     other_calls: int = 0
 
 
@@ -37,14 +39,21 @@ class Invocation(Record, frozen=True, kw_only=True):
     file: str | None = None  #: Its file.
     line: int | None = None  #: Its line.
     calls: int  #: Calls from outside compiled code, as far as they were recorded.
-    complete: bool = True  #: All calls were recorded; false: only the ends of most brief steps.
+    #: Every call was recorded; false where only the ends of most steps were, because they are
+    #: short.
+    complete: bool = True
     per_step: PerStep | None = None  #: Calls in a step; null when no step was seen.
-    shapes: tuple[ShapesRecord, ...] = ()  #: Shapes of a call's tensors: the most frequent 16.
+    #: Shapes of the tensors of a call, the most frequent first; at most 16 combinations.
+    shapes: tuple[ShapesRecord, ...] = ()
     other_shapes: int = 0  #: Calls with other shapes.
-    samples: int | None = None  #: Leading sizes of the first tensors, added up, if all are known.
+    #: Leading sizes of the first tensors, added up over the calls; null where one is not known.
+    samples: int | None = None
     elements: int | None = None  #: Elements of those tensors, added up.
-    varying: VaryingSizesRecord | None = None  #: Sizes that vary, for `compilediag plan`, or null.
-    #: Calls by a `FixedShape` and its warm-ups; `shapes.fixed[].asked` has the sizes that came.
+    #: Sizes of the tensors that change from call to call; null where none does. `compilediag plan`
+    #: chooses buckets from it.
+    varying: VaryingSizesRecord | None = None
+    #: Calls that a `FixedShape` made, at its own sizes and in warm-ups; `shapes.fixed[].asked` has
+    #: the sizes that came.
     padded_calls: int = 0
 
 
@@ -57,21 +66,32 @@ class Throughput(Record, frozen=True, kw_only=True):
     #: Samples of the calls in steps, by the wall seconds of those steps; of a trainer's output as
     #: it printed them or its batch size, after warm-up, or of the whole run.
     samples_per_s: float | None = None
-    callable: str | None = None  #: What work is measured by: the first of the often called.
-    #: The sample budget: leading sizes of its calls' first tensors; only equal ones are compared.
+    #: The compiled callable by whose calls the work is measured: the first called of those called
+    #: often.
+    callable: str | None = None
+    #: The sample budget: leading sizes of the first tensors of its calls, added up; runs with
+    #: different budgets are not compared.
     samples: int | None = None
-    elements: int | None = None  #: Elements of these: the token budget, if they hold token ids.
-    #: Watched steps, each given the same, from which both are concluded; null: all were watched.
+    #: Elements of those tensors: the token budget, where they hold token ids.
+    elements: int | None = None
+    #: Watched steps that samples and elements were concluded from, each of them being given the
+    #: same; null where every step was watched.
     from_steps: int | None = None
-    #: The trainer whose output gave the next fields, and rates that were not measured, or null.
+    #: The trainer whose output gave the fields from here on, and the rates where nothing was
+    #: measured; null where none was read.
     reported_by: str | None = None
     tokens_per_s: float | None = None  #: Tokens of all devices by the second: median after warm-up.
-    tokens_per_s_per_device: float | None = None  #: Tokens of one device, likewise.
-    tflops_per_s_per_device: float | None = None  #: As the trainer counts them, likewise.
-    mfu: float | None = None  #: Model FLOPs utilization, 0 to 1, as the trainer has it, likewise.
-    loss: float | None = None  #: The last loss; null: not finite (then a check says so).
+    #: Tokens of one device by the second: median after warm-up.
+    tokens_per_s_per_device: float | None = None
+    #: TFLOP/s of one device, as the trainer counts them: median after warm-up.
+    tflops_per_s_per_device: float | None = None
+    #: Model FLOPs utilization, 0 to 1, as the trainer counts it: median after warm-up.
+    mfu: float | None = None
+    #: The last loss; null where it was not finite (then a check says so).
+    loss: float | None = None
     grad_norm: float | None = None  #: The last norm of the gradients; null where it was not finite.
-    train_s: float | None = None  #: Wall seconds of the whole training, as printed at its end.
+    #: Wall seconds of the whole training, as the trainer printed them at its end.
+    train_s: float | None = None
 
 
 class SizeRecord(Record, frozen=True, kw_only=True):
@@ -79,7 +99,8 @@ class SizeRecord(Record, frozen=True, kw_only=True):
 
     run: tuple[int, ...]  #: One size for each axis.
     calls: int  #: Calls; a large batch may be several.
-    elements: int  #: Real sizes of the axes multiplied (rows, with one axis), over all calls.
+    #: Real sizes of the axes multiplied, over all calls: rows, where there is one axis.
+    elements: int
 
 
 class PaddingOutput(Record, frozen=True, kw_only=True):
@@ -101,14 +122,16 @@ class PaddingOutput(Record, frozen=True, kw_only=True):
 class PaddingRecord(Record, frozen=True, kw_only=True):
     """The last check of padding."""
 
-    #: Nothing depends on finite padding on these probes, nothing was left out: `verdict` is `safe`.
+    #: Nothing was found to depend on finite padding, on these probes, and nothing was left out that
+    #: could: `verdict` is `safe`.
     safe: bool
     #: `safe`, `unsafe` or `unknown`: random numbers, runs that differ without a reason, state that
     #: could not be looked into (`unseen`), no padding but that in use that could be tried. Null in
     #: receipts of versions before it.
     verdict: str | None = None
     outputs: tuple[PaddingOutput, ...] = ()  #: Results, and what else was found to change.
-    unseen: tuple[str, ...] = ()  #: What it can reach and the check could not look into, by type.
+    #: What the callable can reach and the check could not look into, with its type: the first.
+    unseen: tuple[str, ...] = ()
     size: tuple[int, ...]  #: Real sizes of the example.
     run: tuple[int, ...]  #: Sizes it was padded to.
     probes: tuple[str, ...] = ()  #: What the padding held.
@@ -130,16 +153,20 @@ class KneeSize(Record, frozen=True, kw_only=True):
     """One size that was measured for the knee."""
 
     size: int  #: Rows of a call.
-    call_s: float | None = None  #: Seconds of a call: the lower quartile; null without one.
+    #: Seconds of a call: the lower quartile; null where there was none.
+    call_s: float | None = None
     slow_call_s: float | None = None  #: The upper quartile.
     rows_per_s: float | None = None  #: Rows by `call_s`.
-    problem: str | None = None  #: Why it and larger ones were left out: a cliff, memory, an error.
+    #: Why this size and larger ones were not considered: a cliff, memory, an error; null where
+    #: there was no reason.
+    problem: str | None = None
 
 
 class KneeRecord(Record, frozen=True, kw_only=True):
     """The knee of throughput, as the program had it measured last."""
 
-    size: int | None = None  #: Smallest within 5 % of the best throughput; null: noise hides it.
+    #: The smallest size within 5 % of the best throughput; null where noise hides it.
+    size: int | None = None
     reason: str | None = None  #: Why none was named.
     backward: bool  #: Gradients were enabled, and the backward pass measured.
     measured: tuple[KneeSize, ...] = ()  #: The sizes, ascending.
@@ -153,24 +180,34 @@ class FixedShapeRecord(Record, frozen=True, kw_only=True):
     line: int | None = None  #: First line of its definition.
     axes: tuple[str, ...] = ()  #: Names of the axes whose sizes vary; the first is that of rows.
     buckets: tuple[tuple[int, ...], ...] = ()  #: Sizes of each axis, ascending.
-    sizes: tuple[SizeRecord, ...] = ()  #: Calls by the size they ran at, no warm-ups; at most 64.
+    #: Calls by the size they ran at, those of warm-ups left out; at most 64.
+    sizes: tuple[SizeRecord, ...] = ()
     #: Padding by real elements, over all calls: 0.5 is three rows run for two; null without a call.
     padding_waste_fraction: float | None = None
     warmed: bool  #: It was warmed up.
-    warmup_compiles: int | None = None  #: Compiles and recordings begun in warm-ups, or null.
-    late_compiles: int | None = None  #: Those begun in calls after the first warm-up, or null.
+    #: Compiles and recordings that began in warm-ups; null without one.
+    warmup_compiles: int | None = None
+    #: Those that began in calls after the first warm-up; null without one.
+    late_compiles: int | None = None
     padding: PaddingRecord | None = None  #: The last check of padding; null when there was none.
-    rows: RowLoops | None = None  #: Loops over rows done one after another (`until_done`), or null.
+    #: Loops over rows that are done one after the other (`until_done`); null without one.
+    rows: RowLoops | None = None
     #: As many sizes of each axis, chosen for the calls that came; empty without a call, with more
     #: than two axes, and where the program gave a cost of its own.
     planned_buckets: tuple[tuple[int, ...], ...] = ()
-    planned_waste_fraction: float | None = None  #: What these would pad in the same calls, or null.
+    #: What the same calls would pad in them, as `padding_waste_fraction`; null where there are
+    #: none.
+    planned_waste_fraction: float | None = None
     #: Batches by the size they came with, before padding and splitting; warm-ups and empty batches
     #: left out. Null without a batch. `compilediag plan` chooses buckets from it.
     asked: VaryingSizesRecord | None = None
-    cudagraph_calls: int | None = None  #: Calls with a CUDA graph, without those of warm-ups.
-    cudagraph_padding_fraction: float | None = None  #: Share of padding of their elements, or null.
-    knee: KneeRecord | None = None  #: As the program last had it measured (`FixedShape.knee`).
+    #: Calls in which a CUDA graph was recorded or replayed, those of warm-ups left out.
+    cudagraph_calls: int | None = None
+    #: Of the elements that ran in those calls, the share that was padding; null without one.
+    cudagraph_padding_fraction: float | None = None
+    #: The knee of throughput, as the program had it measured last (`FixedShape.knee`); null when it
+    #: did not.
+    knee: KneeRecord | None = None
 
 
 class ShapesSection(Record, frozen=True, kw_only=True):

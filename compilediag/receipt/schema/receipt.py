@@ -49,11 +49,15 @@ class Checks(Record, frozen=True, kw_only=True):
     exit_code_zero: bool | None = None  #: The target ended with code 0; null in process.
     steps_present: bool | None = None  #: At least one step was seen.
     losses_finite: bool | None = None  #: Every loss was finite; null when no loss was observed.
-    no_oom: bool | None = None  #: Memory did not end the run; null: another or unknown reason did.
-    #: Nothing was torn, lost, dropped or silent, no hook missing, every process ended in order.
+    #: The run did not end for want of memory; null when it was killed or failed for another or an
+    #: unknown reason.
+    no_oom: bool | None = None
+    #: No record was torn, lost or dropped, no source fell silent, no hook was missing, every
+    #: process ended in an orderly way.
     evidence_complete: bool | None = None
     all_ranks_reported: bool | None = None  #: Every expected rank is present.
-    values_finite: bool | None = None  #: No NaN or infinity had to become null here.
+    #: No NaN or infinity had to be turned into null to write this receipt.
+    values_finite: bool | None = None
 
 
 class Failure(Record, frozen=True, kw_only=True):
@@ -77,11 +81,14 @@ class Receipt(Record, frozen=True, kw_only=True):
     """One run."""
 
     schema: str  #: Always "compilediag.receipt".
-    #: MAJOR.MINOR: a minor version adds optional fields, a major one changes a meaning.
+    #: Version of this format as MAJOR.MINOR: a minor version adds optional fields, a major one
+    #: changes a meaning.
     schema_version: str
-    min_reader_version: str = MIN_READER_VERSION  #: Oldest version a reader must know.
+    #: Oldest version of the format that a reader must know.
+    min_reader_version: str = MIN_READER_VERSION
     receipt_id: str  #: ULID: 26 characters that sort by the time they were made.
-    #: complete, failed (a code not 0), killed (signal), interrupted (Ctrl-C), partial (incomplete).
+    #: How the run ended: complete, failed (a code other than 0), killed (by a signal), interrupted
+    #: (Ctrl-C), partial (part of it is missing).
     status: Status
     #: clean (seen, and nothing found), findings, or blind (nothing was compiled, evidence was lost,
     #: or sources disagree).
@@ -91,33 +98,53 @@ class Receipt(Record, frozen=True, kw_only=True):
     environment: Environment  #: The machine and the versions.
     compile: CompileSection  #: What was compiled, and why again.
     findings: tuple[FindingRecord, ...] = ()  #: What to know, most important first.
-    steps: StepsSection | None = None  #: Step times of one rank in seconds, with warm-up, or null.
-    #: Spans, disabled functions and hooks on compiled modules by phase; one rank, longest first.
+    #: Step times of one rank, in seconds, warm-up included; null when no step was seen.
+    steps: StepsSection | None = None
+    #: Spans, functions behind torch.compiler.disable, and hooks on compiled modules, by phase of
+    #: the step; one rank, the longest first.
     timings: tuple[Timing, ...] = ()
-    syncs: SyncsSection | None = None  #: Where the host waits for tensor data, in sampled steps.
-    cadence: CadenceSection | None = None  #: Periodic groups and their cost; null without a probe.
-    caches: CacheSection | None = None  #: What torch's compile caches answered; null: no lookup.
-    #: Whether compiling pays: compiled and eager runs that took turns (`--against-eager`), or null.
+    #: Where the host waits for tensor data outside compiled code, in sampled steps; null when no
+    #: step was sampled.
+    syncs: SyncsSection | None = None
+    #: Periodic groups and what each costs; null when no probe ran.
+    cadence: CadenceSection | None = None
+    #: What torch's compile caches answered; null where no lookup was recorded.
+    caches: CacheSection | None = None
+    #: Whether compiling pays: the program compiled and eager, in runs that took turns (`run
+    #: --against-eager`); null where that was not run.
     against_eager: AgainstEagerSection | None = None
-    precompiled: tuple[PrecompiledRecord, ...] = ()  #: Functions loaded with others' compiled code.
-    #: What a start with filled caches still compiles (`run --cold-and-warm`), or null.
+    #: Functions that were loaded with code which another process compiled.
+    precompiled: tuple[PrecompiledRecord, ...] = ()
+    #: What this start still compiles after another one with the same caches, which were empty
+    #: before (`run --cold-and-warm`); null where that was not run.
     cold_and_warm: ColdAndWarmSection | None = None
-    goodput: GoodputSection | None = None  #: Wall time of one rank: goodput plus all badput.
+    #: Wall time of one rank taken apart: goodput plus all badput is the wall time.
+    goodput: GoodputSection | None = None
     memory: MemorySection | None = None  #: Peaks of memory.
     cudagraph: CudagraphSection | None = None  #: CUDA graphs.
-    throughput: Throughput | None = None  #: What the target reported or we counted, or null.
+    #: What the target reported or the harness counted; null when neither did.
+    throughput: Throughput | None = None
     #: Compiled callables as eager code called them, in the lead process.
     invocations: tuple[Invocation, ...] = ()
-    shapes: ShapesSection | None = None  #: Callables at fixed sizes (`FixedShape`), or null.
-    pipeline: PipelineSection | None = None  #: Capacities of producer-consumer loops, or null.
-    profiles: tuple[Profile, ...] = ()  #: Windows of torch.profiler, by a signal: slower steps.
-    ranks: RanksSection | None = None  #: The ranks of a run compared; null for fewer than two.
-    #: Runs tracked with `tracker()` in the order of their beginnings, at most 200; name and config
-    #: are the evaluation lane: what must be equal for two of them to be comparable.
+    #: Callables that run at fixed sizes (`FixedShape`); null when there are none.
+    shapes: ShapesSection | None = None
+    #: Capacities of a producer-consumer loop and its bottleneck; null when there is none.
+    pipeline: PipelineSection | None = None
+    #: Windows of torch.profiler that a signal asked for; their steps are slower than the others.
+    profiles: tuple[Profile, ...] = ()
+    #: The ranks of a run compared; null where there are fewer than two.
+    ranks: RanksSection | None = None
+    #: Runs that the program tracked itself with `tracker()`, in the order in which they began; at
+    #: most 200, see `completeness.reasons`. Name and config are the evaluation lane: what must be
+    #: equal for two of them to be comparable.
     tracked: tuple[TrackedRecord, ...] = ()
-    ablations: tuple[AblationRecord, ...] = ()  #: Reports of ablations; their files are artifacts.
-    cost: CostSection | None = None  #: What it cost by the given price table (`--prices`), or null.
-    witness: WitnessSection | None = None  #: How lines were followed (`run --witness`), or null.
+    #: Reports of ablations that were validated and written; the files are among the artifacts.
+    ablations: tuple[AblationRecord, ...] = ()
+    #: What the run cost by the price table that was given (`--prices`); null without one.
+    cost: CostSection | None = None
+    #: How the program's lines were followed to see who changes what is guarded (`run --witness`);
+    #: null where they were not to be.
+    witness: WitnessSection | None = None
     checks: Checks  #: Yes or no; null where nothing was observed. No threshold on speed, ever.
     failure: Failure | None = None  #: Why the run did not end well; null when it did.
     overhead: Overhead | None = None  #: What measuring cost.

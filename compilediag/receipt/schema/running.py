@@ -13,24 +13,29 @@ class SyncLineRecord(Record, frozen=True, kw_only=True):
     function: str  #: Function.
     kind: str  #: `item`, `tolist`, `bool`, `float`, `int`, `index`, `cpu`, `to_cpu`, `nonzero`.
     ownership: str  #: Whose code it is: `user`, `third_party` or `torch`.
-    loop_line: int | None = None  #: First line of the innermost loop around it, if one is known.
+    #: First line of the innermost loop around it in its function; null where none is known.
+    loop_line: int | None = None
     count: int  #: Reads in all sampled steps.
     most_in_a_step: int  #: Reads in the step that held most.
     steps: int  #: Sampled steps that held any.
-    #: Seconds in these calls of sampled steps, with waiting; null: not timed in one of them.
+    #: Seconds inside these calls, in all sampled steps; on a device with what they waited for; null
+    #: where they were not timed in one of them.
     seconds: float | None = None
 
 
 class SyncsSection(Record, frozen=True, kw_only=True):
     """Counts and seconds of the sampled steps only."""
 
-    sampled_steps: int  #: Steps with reads counted and timed; none with a compile.
+    #: Steps in which reads were counted and timed; none in which something compiled.
+    sampled_steps: int
     #: Only tensors on a device were counted; false: the program uses none, and the reads counted
     #: are those that would wait if its tensors were on one.
     on_device: bool
     complete: bool  #: No sampled step held more than were counted.
-    lines: tuple[SyncLineRecord, ...] = ()  #: Reads of a kind on a line; the most frequent 256.
-    #: Seconds in all reads of sampled steps; null: one was not timed or counted to its end.
+    #: Reads of one kind on one line, the most frequent first, at most 256.
+    lines: tuple[SyncLineRecord, ...] = ()
+    #: Seconds inside all reads of the sampled steps; null where a step was not timed or not counted
+    #: to its end.
     seconds: float | None = None
 
 
@@ -46,20 +51,27 @@ class ByPhase(Record, frozen=True, kw_only=True):
     """Seconds by phase of a step."""
 
     data_wait: float | None = None  #: Waiting for data.
-    forward: float | None = None  #: Outermost calls of compiled callables, and such spans, or null.
-    backward: float | None = None  #: Runs of the autograd engine; null where not distinguished.
+    #: Forward: outermost calls of compiled callables, and spans of that name; null where it is not
+    #: distinguished.
+    forward: float | None = None
+    #: Backward: runs of the autograd engine; null where it is not distinguished.
+    backward: float | None = None
     optimizer: float | None = None  #: Optimizer.
     spans: float | None = None  #: Named spans.
-    rest: float | None = None  #: Everything else, with forward and backward where they are null.
+    #: Everything else, forward and backward included where they are null.
+    rest: float | None = None
 
 
 class Phases(ByPhase, frozen=True, kw_only=True):
     """Summed over the steps; `compile_s` is the compiling in each of them."""
 
-    compile_s: dict[str, float] = EMPTY  #: Seconds of compiles inside a phase: a part of it.
-    #: Steps that these are of, if not all: of most brief steps only the ends are noted.
+    #: Seconds of compiles inside a phase, by phase: a part of it.
+    compile_s: dict[str, float] = EMPTY
+    #: Steps that these seconds are of, where they are not of all: of most brief steps only the ends
+    #: are noted.
     steps: int | None = None
-    partial: dict[str, str] = EMPTY  #: Phases measured in part, and what is missing.
+    #: Phases that were measured in part, each with what is missing.
+    partial: dict[str, str] = EMPTY
 
 
 class DeviceTiming(Record, frozen=True, kw_only=True):
@@ -67,8 +79,10 @@ class DeviceTiming(Record, frozen=True, kw_only=True):
 
     method: str | None = None  #: Method: cuda_events; null when device time was not read.
     extra_syncs: int = 0  #: Synchronisations that measuring added: always 0 by default.
-    steps: int | None = None  #: Steps with known device time: the device had finished them.
-    step_s: float | None = None  #: Their seconds from the end of a step on the stream to the next.
+    #: Steps whose device time is known: those that the device had finished when they were read.
+    steps: int | None = None
+    #: Their device seconds, from the end of one step on the stream to the end of the next.
+    step_s: float | None = None
     forward_s: float | None = None  #: Device seconds of their forward.
     backward_s: float | None = None  #: Device seconds of their backward.
 
@@ -80,7 +94,8 @@ class Spike(Record, frozen=True, kw_only=True):
     wall_s: float  #: How long it took.
     compile_s: float | None  #: Seconds of compiles in it.
     metric_s: float | None  #: Seconds of metrics spans in it.
-    #: Seconds in reads that make the host wait; null: not sampled, or not all reads were timed.
+    #: Seconds in it inside the reads of tensors that make the host wait; null where the step was
+    #: not sampled, or not all of its reads were timed.
     sync_s: float | None
     #: Id of the finding that explains it; else what took most of the time it has too much: compile,
     #: metric, sync, data, measuring (our own work), checkpoint or another category of spans,
@@ -104,10 +119,12 @@ class StepsSection(Record, frozen=True, kw_only=True):
     max: float | None = None  #: Longest.
     p90: float | None = None  #: 90th percentile, by nearest rank.
     p99: float | None = None  #: 99th percentile, by nearest rank.
-    sketch: SketchRecord | None = None  #: Counts by duration; those of ranks or runs add up.
+    #: Counts by duration; sketches of several ranks or runs add up.
+    sketch: SketchRecord | None = None
     phases: Phases = Phases()  #: Seconds by phase, summed over the steps.
     device_timing: DeviceTiming = DeviceTiming()  #: How device time was read.
-    spikes: tuple[Spike, ...] = ()  #: Steps longer than twice the median; the longest 64.
+    #: Steps after warm-up that took more than twice the median; the longest 64.
+    spikes: tuple[Spike, ...] = ()
     #: Steps that the times are of, where they are not of all: a trainer may print the time of one
     #: step in ten. Null where each has its own, or its part in a mean.
     timed: int | None = None
@@ -121,7 +138,8 @@ class Timing(Record, frozen=True, kw_only=True):
     #: backward_pre_hook, tensor_hook, accumulate_grad_hook.
     kind: str
     name: str  #: Name of the span or function.
-    phase: str | None = None  #: Phase of the step it began in, or: other thread; null: unknown.
+    #: Phase of the step it began in, or: other thread; null where not known.
+    phase: str | None = None
     count: int | None = None  #: How often; null where it could not be timed.
     total_s: float | None = None  #: Seconds, with what it called itself.
     mean_s: float | None = None  #: Mean.
@@ -137,8 +155,9 @@ class GoodputSection(Record, frozen=True, kw_only=True):
 
     wall_s: float | None  #: Wall time of the run.
     goodput_s: float | None  #: Inside steps, minus all badput; null when no step was seen.
-    #: By category: each second once, nested spans in the innermost; unknown span names as they are;
-    #: `measuring` is our own analysis of recompiles; null: not observable.
+    #: Seconds by category: every second counts once, nested spans in the innermost; unknown span
+    #: names keep their name, and `measuring` is our own analysis of recompiles; null when not
+    #: observable.
     badput_s: dict[str, float | None]
     fraction: float | None  #: goodput_s / wall_s.
 
@@ -175,10 +194,12 @@ class CudagraphSection(Record, frozen=True, kw_only=True):
 class Overhead(Record, frozen=True, kw_only=True):
     """What measuring cost."""
 
-    collector_s: float | None = None  #: Seconds in our own code, as measured, of the lead process.
+    #: Seconds in our own code, as far as measured, in the lead process.
+    collector_s: float | None = None
     bytes_written: int | None = None  #: Bytes of journals and logs that measuring wrote.
     records_dropped: int | None = None  #: Records that could not be written, in all processes.
-    step_time_ratio: float | None = None  #: Step time with measuring over without, if compared.
+    #: Step time with and without measuring, where it was compared.
+    step_time_ratio: float | None = None
     ci95: Any = None  #: 95 % interval of that ratio.
 
 
@@ -199,7 +220,8 @@ class Allocator(Record, frozen=True, kw_only=True):
     inactive_split_bytes: int | None = None  #: Bytes in inactive split blocks.
     num_alloc_retries: int | None = None  #: Allocations that had to be tried again.
     num_ooms: int | None = None  #: Out-of-memory errors.
-    largest_growing_bucket: GrowingBucket | None = None  #: What grew most in steady state.
+    #: The counter and pool that grew most in steady state.
+    largest_growing_bucket: GrowingBucket | None = None
 
 
 class DeviceRecord(Record, frozen=True, kw_only=True):
@@ -217,7 +239,9 @@ class DeviceRecord(Record, frozen=True, kw_only=True):
     num_device_alloc: int | None = None  #: Calls of cudaMalloc.
     num_device_free: int | None = None  #: Calls of cudaFree.
     num_sync_all_streams: int | None = None  #: Times the allocator waited for all streams.
-    largest_growing_bucket: GrowingBucket | None = None  #: What grew most in steady state.
+    #: The counter and pool that grew most from the first reading in steady state to the last; null
+    #: when none grew.
+    largest_growing_bucket: GrowingBucket | None = None
     hint: str | None = None  #: What to look at on this device.
 
 
@@ -225,6 +249,7 @@ class MemorySection(Record, frozen=True, kw_only=True):
     """Peaks of memory."""
 
     host_peak_bytes: int | None = None  #: Largest resident size of any process.
-    devices: tuple[DeviceRecord, ...] | None = None  #: Those the lead used; null when unread.
+    #: Per CUDA device that the lead process used; empty without one, null when not read.
+    devices: tuple[DeviceRecord, ...] | None = None
     allocator: Allocator = Allocator()  #: The counters of the device that was fullest.
     hint: str | None = None  #: What to look at.

@@ -16,7 +16,8 @@ class MetricRecord(Record, frozen=True, kw_only=True):
     min: float | None = None  #: Smallest.
     max: float | None = None  #: Largest.
     last: float | None = None  #: Newest finite number.
-    median_of: int | None = None  #: Numbers the median is of: all, or a fair sample of 16,384.
+    #: Numbers of which the median is one: all, or a fair sample of 16,384.
+    median_of: int | None = None
     not_finite: int = 0  #: NaN and infinities, left out of the figures.
 
 
@@ -30,14 +31,18 @@ class TrackedRecord(Record, frozen=True, kw_only=True):
     first_step: int | None = None  #: Number of the first.
     last_step: int | None = None  #: Number of the last.
     wall_s: float | None = None  #: From start_run to finish_run.
-    steps_s: float | None = None  #: From start_run, or the end of warm-up, to the last step.
+    #: From start_run, or from the end of the warm-up, to the last recorded step.
+    steps_s: float | None = None
     warmup: int = 0  #: Recorded steps at the start that are in no rate and no step time.
     peak_bytes: int | None = None  #: Most host memory of the process by the end of the run.
-    peak_at_start_bytes: int | None = None  #: The same at its start; equal: not raised by it.
+    #: The same at its start: where they are equal, the run did not raise it.
+    peak_at_start_bytes: int | None = None
     peak_source: str | None = None  #: Where it is from: VmHWM (of /proc) or getrusage.
     totals: dict[str, float | None] = EMPTY  #: Sums of what the program counted, such as tokens.
-    per_s: dict[str, float | None] = EMPTY  #: The same by second of `steps_s`, without warm-up.
-    metrics: tuple[MetricRecord, ...] = ()  #: What steps gave; `step_s`: from one to the next.
+    #: The same by second of `steps_s`, without those of the warm-up.
+    per_s: dict[str, float | None] = EMPTY
+    #: What the steps gave; `step_s` is the time from one recorded step to the next.
+    metrics: tuple[MetricRecord, ...] = ()
     left_out: int = 0  #: Names of metrics and counts beyond the 256 that are kept.
 
 
@@ -73,22 +78,28 @@ class PipelineRecord(Record, frozen=True, kw_only=True):
     train_steps: int  #: Training steps.
     #: Samples trained, by the seconds from the first stretch to the end of the last training step.
     throughput: float | None = None
-    train_capacity: float | None = None  #: Samples a second while it trains, without compiles.
-    infer_capacity: float | None = None  #: The same of an inference call, times the slots.
+    #: Samples a second of training while it trains, steps with compiles left out.
+    train_capacity: float | None = None
+    #: Samples a second of one inference call, times the slots; calls with compiles left out.
+    infer_capacity: float | None = None
     infer_call_s: float | None = None  #: Mean seconds of an inference call.
-    slots: int | None = None  #: Inference calls in progress at a time: declared, else as seen.
-    dispatch_wait_s: float | None = None  #: Seconds training waited for samples, if measured.
+    #: Inference calls that can be in progress at a time: declared, else as seen.
+    slots: int | None = None
+    #: Seconds that training waited for samples; null when no wait was measured.
+    dispatch_wait_s: float | None = None
     #: Waiting after the first training step, as a share of that waiting and training.
     wait_share: float | None = None
     pool: PoolSizes | None = None  #: Sizes of the pool of samples; null when none was reported.
-    #: `inference`, `training`, `dispatch` (samples late, inference fast), `balanced`, or null.
+    #: `inference`, `training`, `dispatch` (samples are late though inference is fast enough),
+    #: `balanced`; null when it could not be determined.
     bottleneck: str | None = None
 
 
 class PipelineSection(Record, frozen=True, kw_only=True):
     """The loops of the lead process."""
 
-    loops: tuple[PipelineRecord, ...] = ()  #: Loops measured with `pipeline()`, in the lead.
+    #: The loops that the program measures with `pipeline()`, in the lead process.
+    loops: tuple[PipelineRecord, ...] = ()
 
 
 class Profile(Record, frozen=True, kw_only=True):
@@ -96,20 +107,23 @@ class Profile(Record, frozen=True, kw_only=True):
 
     first_step: int  #: First step of the window.
     last_step: int  #: Last step.
-    uri: str | None = None  #: The trace, relative to the receipt, and an artifact; null: none.
+    #: The trace, relative to the receipt; also among the artifacts; null when there is none.
+    uri: str | None = None
     problem: str | None = None  #: Why there is none.
 
 
 class CostSection(Record, frozen=True, kw_only=True):
     """What the run cost, by the price table of the user."""
 
-    amount: float | None = None  #: Wall time by count by price; null: one is unknown, see `note`.
+    #: Wall time by count by price; null where one of them is not known, see `note`.
+    amount: float | None = None
     recompile_amount: float | None = None  #: The part of it that recompiles took.
     currency: str  #: As the table says.
     per_hour: float | None = None  #: Price of one device or machine for an hour.
     unit: str | None = None  #: device or machine.
     name: str | None = None  #: Of the device, or of the machine's CPU.
-    count: int | None = None  #: Devices (one a rank; one rank has all that it sees) or machines.
+    #: Devices or machines: one device a rank; one rank has all that it sees.
+    count: int | None = None
     table: str | None = None  #: File name of the table.
     table_as_of: str | None = None  #: Its date, as it says.
     table_source: str | None = None  #: Where its prices come from, as it says.
