@@ -23,7 +23,7 @@ from compilediag_harness.wire import (
     CacheLookedUp,
     CacheWritten,
     Event,
-    lookup_of,
+    Lookups,
 )
 
 TRACES = Path(__file__).parents[1] / "data" / "traces_of_caches"
@@ -38,6 +38,10 @@ def looked(cache: str, outcome: str, compile_id: str = "0/0", **more: Any) -> Ca
     return CacheLookedUp(1.0, 0, cache, outcome, compile_id, 0, **more)
 
 
+def lookup_of(info: dict[str, Any]) -> CacheLookedUp:
+    return Lookups().described(looked("fx_graph", "miss"), info)[1]
+
+
 def findings(*own: Event, ops: int = 6, seconds: float = 1.0, **row: Any) -> list[Finding]:
     run = [started(), torch_seen(), *own, compiled("0/0", 2.0, 0, seconds, graph_ops=ops, **row)]
     return [
@@ -50,7 +54,8 @@ def findings(*own: Event, ops: int = 6, seconds: float = 1.0, **row: Any) -> lis
 
 def test_what_torch_says_of_a_lookup() -> None:
     """Addresses are left out; settings stand apart from what is a graph's own."""
-    read = lookup_of(
+    settings, read = Lookups().described(
+        looked("fx_graph", "miss"),
         {
             "key": "f3w5opxen3i3f6rqexmnuz3vfd5zkkxfsu6sokdxxxnsk5ts6wxe",
             "cache_status_detailed": "full_miss",
@@ -62,16 +67,18 @@ def test_what_torch_says_of_a_lookup() -> None:
                 "no component",
                 7,
             ],
-        }
+        },
     )
     assert (read.status, read.saved_s) == ("full_miss", 2.5)
-    assert dict(read.settings) == {"inductor_config[max_autotune]": "esstihe2 False"}
+    assert settings is not None
+    assert dict(settings.components) == {"inductor_config[max_autotune]": "esstihe2 False"}
     assert dict(read.components) == {
         "gm": "mhuckhjj GraphModule() def f(): 1",
         "fx_kwargs[get_decomp_fn]": "fdx5cz4g <function table>",
     }
     assert [digest_of(value) for _, value in read.components] == ["mhuckhjj", "fdx5cz4g"]
-    assert len(read.digest) == 8
+    assert settings.digest == read.settings
+    assert len(read.settings) == 8
 
 
 def test_the_reason_of_a_bypass_is_the_same_in_every_run() -> None:
@@ -94,7 +101,7 @@ def test_the_reason_of_a_bypass_is_the_same_in_every_run() -> None:
 def test_what_is_missing_or_of_another_type_is_empty(info: dict[str, Any]) -> None:
     """A version that does not record something gives null."""
     read = lookup_of(info)
-    assert (read.key, read.saved_s, read.components, read.digest) == ("", None, (), "")
+    assert (read.key, read.saved_s, read.components, read.settings) == ("", None, (), "")
 
 
 def test_a_key_of_many_parts_is_bounded() -> None:

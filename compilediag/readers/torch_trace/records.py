@@ -33,9 +33,6 @@ from compilediag.timeline.ownership import ownership_of
 from compilediag_harness import wire
 from compilediag_harness.wire.compiles import PhaseStack, TimedPhases
 
-LOOKUPS_WITH_COMPONENTS = 200
-"""Lookups of a process whose keys are kept by component, the first ones."""
-
 UNSAVED = "aotautograd_cache_pickle_failure"
 
 _NAMES: dict[str, tuple[str, str]] = {
@@ -70,8 +67,7 @@ class CacheRecords:
     """The lookups of one process."""
 
     def __init__(self) -> None:
-        self._with_components = 0
-        self._settings: set[str] = set()
+        self._lookups = wire.Lookups()
         self._graphs: list[tuple[tuple[int, str], int]] = []
         """Lookups of graphs since AOTAutograd's last one: their compile, and their place among the
         process's events."""
@@ -88,28 +84,23 @@ class CacheRecords:
             events.append(wire.CacheWritten(t, 0, wire.AOT_AUTOGRAD, compile_id, epoch, problem))
             return
         cache, outcome = _NAMES[name]
-        read = wire.lookup_of({} if cache.startswith("pgo") else _info(payload))
-        if read.digest and read.digest not in self._settings:
-            self._settings.add(read.digest)
-            events.append(wire.CacheSettingsRead(t, read.digest, read.settings))
-        self._with_components += bool(read.components)
-        components, left_out = read.components, read.components_left_out
-        if self._with_components > LOOKUPS_WITH_COMPONENTS:
-            components, left_out = (), left_out + len(components)
+        asked = wire.CacheLookedUp(t, 0, cache, outcome, compile_id, epoch)
+        info = {} if cache.startswith("pgo") else _info(payload)
+        settings, lookup = self._lookups.described(asked, info)
+        if settings is not None:
+            events.append(settings)
         if cache == wire.FX_GRAPH:
             self._graphs.append(((epoch, compile_id), len(events)))
         elif cache == wire.AOT_AUTOGRAD:
             # An entry of AOTAutograd refers to a graph for the forward and, where it trains, one
             # for the backward, which are looked up just before.
-            found = outcome == wire.HIT or (outcome == wire.MISS and read.status == wire.HIT)
+            found = outcome == wire.HIT or (outcome == wire.MISS and lookup.status == wire.HIT)
             for owner, index in self._graphs[-2:] if found else ():
                 graph = events[index]
                 if owner == (epoch, compile_id) and isinstance(graph, wire.CacheLookedUp):
                     events[index] = replace(graph, within=wire.AOT_AUTOGRAD)
             self._graphs.clear()
-        known = (t, 0, cache, outcome, compile_id, epoch)
-        said = (read.key, read.status, read.reason, read.saved_s)
-        events.append(wire.CacheLookedUp(*known, *said, "", components, left_out, read.digest))
+        events.append(lookup)
 
 
 def _info(payload: bytes) -> Mapping[str, Any]:
