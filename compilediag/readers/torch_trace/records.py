@@ -19,9 +19,9 @@ import msgspec
 from compilediag.readers.lines import parse_object
 from compilediag.readers.torch_trace.scan import (
     About,
+    Call,
     Losses,
     Metadata,
-    StackEntry,
     calls_of_stack,
     compile_id_of,
     count_of,
@@ -195,11 +195,11 @@ class SizeGuardRecords:
             return
         expression = short_text(record.expr, 1024)
         symbols = dict.fromkeys(_SYMBOL.findall(expression))
-        calls = calls_of_stack(record.stack)
-        traced = calls_of_stack(record.user_stack)
+        calls = calls_of_stack(record.stack, self._strings)
+        traced = calls_of_stack(record.user_stack, self._strings)
         if not traced and not compile_id:
             # An export runs the code: it stands among the calls in progress.
-            traced = [line for line in calls if ownership_of(self._file(line)) != "torch"]
+            traced = [call for call in calls if ownership_of(call[0].file) != "torch"]
         traced = traced[-_STACK:]
         attempt.guards.append(
             wire.SizeGuard(
@@ -210,34 +210,31 @@ class SizeGuardRecords:
                     for source in attempt.sources.get(symbol, ())
                 ),
                 fixed=(),
-                torch_calls=self._calls(calls),
-                stack=tuple(wire.Location(self._file(at), at.line, _name(at)) for at in traced),
-                texts=tuple(text_of(at.text, 200) or "" for at in traced),
+                torch_calls=_torch_calls(calls),
+                stack=tuple(replace(at, function=_name(at)) for at, _ in traced),
+                texts=tuple(short_text(text, 200) for _, text in traced),
             )
         )
 
-    def _file(self, line: StackEntry) -> str:
-        return self._strings.get(line.file, "")
 
-    def _calls(self, stack: list[StackEntry]) -> tuple[str, ...]:
-        """Functions of torch between the traced code and the condition, innermost first."""
-        found: list[str] = []
-        for line in reversed(stack):
-            file = self._file(line)
-            if not found and file.endswith(_OWN):
-                continue
-            name = _name(line)
-            is_step = file.endswith(_TRACER[0]) and name == _TRACER[1]
-            if is_step or ownership_of(file) != "torch" or len(found) == _CALLS:
-                break
-            found.append(name)
-            if name == _OPERATION:
-                break
-        return tuple(found)
+def _torch_calls(stack: list[Call]) -> tuple[str, ...]:
+    """Functions of torch between the traced code and the condition, innermost first."""
+    found: list[str] = []
+    for at, _ in reversed(stack):
+        if not found and at.file.endswith(_OWN):
+            continue
+        name = _name(at)
+        is_step = at.file.endswith(_TRACER[0]) and name == _TRACER[1]
+        if is_step or ownership_of(at.file) != "torch" or len(found) == _CALLS:
+            break
+        found.append(name)
+        if name == _OPERATION:
+            break
+    return tuple(found)
 
 
-def _name(entry: StackEntry) -> str:
-    return text_of(entry.function, 256) or ""
+def _name(at: wire.Location) -> str:
+    return short_text(at.function, 256)
 
 
 STACKS_KEPT = 12_000

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from sys import intern
@@ -272,15 +272,6 @@ class About(msgspec.Struct):
     user_stack: Any = None
 
 
-class StackEntry(NamedTuple):
-    """One call of a stack. `file`: index of its interned name; the others of any type."""
-
-    file: int
-    line: int
-    function: Any
-    text: Any
-
-
 class Metadata(msgspec.Struct):
     """One line of metadata; the field of the event is the one that is set."""
 
@@ -391,15 +382,21 @@ def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled
     )
 
 
-def calls_of_stack(stack: Any) -> list[StackEntry]:
-    """A recorded stack as far as it can be read, outermost call first."""
-    found: list[StackEntry] = []
+Call = tuple[Location, str]
+"""One call of a stack, and its source text."""
+
+
+def calls_of_stack(stack: Any, files: Mapping[int, str]) -> list[Call]:
+    """A recorded stack as far as it can be read, outermost call first. `files`: interned names."""
+    found: list[Call] = []
     for entry in items_of(stack):
         fields = cast(dict[str, Any], entry) if type(entry) is dict else {}
         file = count_of(fields.get("filename"))
         if file is not None:
             line = count_of(fields.get("line")) or 0
-            found.append(StackEntry(file, line, fields.get("name"), fields.get("loc")))
+            function = text_of(fields.get("name")) or ""
+            text = text_of(fields.get("loc")) or ""
+            found.append((Location(files.get(file, ""), line, function), text))
     return found
 
 
