@@ -113,12 +113,6 @@ def _info(payload: bytes) -> Mapping[str, Any]:
     return {name: match[1].decode() for name, match in read.items() if match is not None}
 
 
-GUARDS_KEPT = 64
-"""Conditions kept of one attempt, as of a live run."""
-
-OPEN_KEPT = 64
-"""Compiles without an end whose conditions are kept."""
-
 _SYMBOLS_KEPT = 512
 _STACK = 16
 _CALLS = 24
@@ -130,14 +124,9 @@ _OPERATION = "run_node"
 
 
 @dataclass
-class _Attempt:
-    number: int
+class _Attempt(wire.SizeAttempt):
     sources: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Sizes by symbol."""
-    guards: list[wire.SizeGuard] = field(default_factory=list[wire.SizeGuard])
-    left_out: int = 0
-    recent: bool = False
-    """The condition added last is in `guards`."""
 
 
 class SizeGuardRecords:
@@ -170,12 +159,9 @@ class SizeGuardRecords:
             self._added(self._attempt(compile_id, number), line.guard_added_fast, compile_id)
         elif line.symbolic_shape_specialization is not None:
             # A symbol became a constant, by the condition added last.
-            attempt = self._attempt(compile_id, number)
             sources = items_of(line.symbolic_shape_specialization.sources)[:32]
-            if attempt.recent:
-                last = attempt.guards[-1]
-                fixed = (*last.fixed, *(short_text(source, 256) for source in sources))
-                attempt.guards[-1] = replace(last, fixed=tuple(dict.fromkeys(fixed)))
+            texts = [short_text(source, 256) for source in sources]
+            self._attempt(compile_id, number).fixed(texts)
         else:
             return False
         return True
@@ -184,14 +170,12 @@ class SizeGuardRecords:
         attempt = self._attempts.get(compile_id)
         if attempt is None or attempt.number != number:
             attempt = self._attempts[compile_id] = _Attempt(number)
-            if len(self._attempts) > OPEN_KEPT:
+            if len(self._attempts) > wire.OPEN_ATTEMPTS_KEPT:
                 del self._attempts[next(iter(self._attempts))]
         return attempt
 
     def _added(self, attempt: _Attempt, record: About, compile_id: str) -> None:
-        attempt.recent = len(attempt.guards) < GUARDS_KEPT
-        if not attempt.recent:
-            attempt.left_out += 1
+        if not attempt.has_room():
             return
         expression = short_text(record.expr, 1024)
         symbols = dict.fromkeys(_SYMBOL.findall(expression))
