@@ -69,7 +69,7 @@ _FIGURE = re.compile(r"<(?:number|integer|timestamp)>")
 MAX_TEMPLATE_CHARS = 200
 
 
-class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One table of a pattern file: one kind of line of one trainer."""
 
     trainer: str = "custom"
@@ -94,7 +94,7 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Name to the templates of the ways in which it is written."""
 
 
-class LinePattern(Line, frozen=True, kw_only=True):
+class LinePattern(LineTable, frozen=True, kw_only=True):
     """A table with its templates as expressions."""
 
     expressions: Mapping[str, tuple[re.Pattern[str], ...]]
@@ -156,7 +156,7 @@ def patterns_in(text: str, name: str) -> tuple[LinePattern, ...]:
     found: list[LinePattern] = []
     for count, entry in enumerate(cast(list[Any], lines), start=1):
         try:
-            found.append(_pattern(msgspec.convert(entry, Line)))
+            found.append(_pattern(msgspec.convert(entry, LineTable)))
         except ValueError as error:  # a ValidationError is one
             raise UsageError(
                 f"the pattern file {name}: [[line]] number {count}: {error}"
@@ -164,7 +164,7 @@ def patterns_in(text: str, name: str) -> tuple[LinePattern, ...]:
     return tuple(found)
 
 
-def _pattern(line: Line) -> LinePattern:
+def _pattern(line: LineTable) -> LinePattern:
     expressions = {
         name: tuple(_expressions(line.kind, name, [given] if isinstance(given, str) else given))
         for name, given in line.fields.items()
