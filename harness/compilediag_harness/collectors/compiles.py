@@ -33,6 +33,7 @@ from compilediag_harness.wire import (
     SizeGuard,
     SizesGuarded,
     UserCall,
+    cache_answers,
     clip,
     clip_middle,
 )
@@ -137,7 +138,6 @@ WORTH_S = 1.0
 MAX_MODULES, MAX_VALUES, _MAX_OPEN = 20_000, 200, 256
 _RECORDING = "CUDAGRAPH_RECORDING"
 _REASON_CHARS = 2048
-_CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
 
 
 class _Row(NamedTuple):
@@ -155,12 +155,6 @@ class _Row(NamedTuple):
     def text(self, name: str) -> str | None:
         value = self.field(name)
         return None if value is None else clip(str(value))
-
-    def cached(self, outcome: str) -> int | None:
-        """Hits or misses of all caches; None where this torch does not count them."""
-        counts = [self.field(f"{cache}_cache_{outcome}_count") for cache in _CACHES]
-        known = [count for count in counts if count is not None]
-        return sum(known) if known else None
 
 
 class CompileCollector:
@@ -272,8 +266,8 @@ class CompileCollector:
             restart_reasons=tuple(sorted(clip(str(item)) for item in restarts)),
             limit=torch_compiles.recompile_limit(),
             guard_eval_us=row.field("guard_latency_us"),
-            cache_hits=row.cached("hit"),
-            cache_misses=row.cached("miss"),
+            cache_hits=cache_answers(row.field, "hit"),
+            cache_misses=cache_answers(row.field, "miss"),
             phases=None if timed is None else timed.own,
             phase_spans=() if timed is None else timed.spans,
             restarted_s=row.seconds("dynamo_compile_time_before_restart_us"),
