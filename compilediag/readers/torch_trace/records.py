@@ -85,8 +85,8 @@ class CacheRecords:
             return
         cache, outcome = _NAMES[name]
         asked = wire.CacheLookedUp(t, 0, cache, outcome, compile_id, epoch)
-        info = {} if cache.startswith("pgo") else _info(payload)
-        settings, lookup = self._lookups.described(asked, info)
+        told = _info(b"" if cache.startswith("pgo") else payload)
+        settings, lookup = self._lookups.described(asked, told)
         if settings is not None:
             events.append(settings)
         if cache == wire.FX_GRAPH:
