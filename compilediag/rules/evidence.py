@@ -478,7 +478,25 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+def _explains_all(cause: Finding, symptom: Finding) -> bool:
+    """Nothing else was compiled, and what failed, failed for it."""
+    alone = BreakEvidence.of(cause.evidence).nothing_else
+    why = AnyEvidence.of(symptom.evidence).why
+    return alone and why in ("failed", "eager", "ahead_of_time")
+
+
 ABSORBS = (
+    # A break knows what became of its frame, and whether the user asked for it; where torch names
+    # only the consequence (a break in a loop), it names no cause of its own.
+    Absorption(
+        "CD904",
+        "CD2",
+        lambda broken, eager: (
+            not BreakEvidence.of(broken.evidence).consequence_only and sends_to_eager(broken, eager)
+        ),
+        keeps_severity=True,
+        common=eager_places,
+    ),
     # Where torch reports only the consequence of a frame that ran eager, the break adds nothing.
     Absorption(
         "CD2",
@@ -496,4 +514,8 @@ ABSORBS = (
             AnyEvidence.of(nothing.evidence).why == "behind_breaks" and broken.severity != "info"
         ),
     ),
+    # A frame that failed for a violated constraint did not run at all.
+    Absorption("CD904", "CD154", sends_to_eager),
+    # It is why nothing was compiled.
+    Absorption("CD901", "CD154", _explains_all),
 )
