@@ -45,11 +45,6 @@ def info(code: str) -> CodeInfo:
     return REGISTER[code]
 
 
-def entry_of(code: str) -> CodeInfo:
-    """The same for a code of a receipt: empty for one that only a newer version knows."""
-    return REGISTER.get(code) or CodeInfo(code, "", "")
-
-
 _TABLE = """
 CD101 closure-flag (closure value): a value captured by a function changed
 CD102 closure-container (closure container): a container captured by a function changed its length,
@@ -174,8 +169,6 @@ SIZES = frozenset(("CD105", "CD118"))
 """Codes of sizes, which torch makes dynamic at their second value."""
 SHARED_CODE = frozenset(("CD112", "CD117"))
 """Codes of compiled objects that share code."""
-INPUTS = frozenset(("CD105", "CD106", "CD107"))
-"""Codes of what a frame is called with."""
 VALUES = frozenset(("CD104", "CD107", "CD109", "CD116"))
 """Codes of values that Dynamo guards as they are, or as a number of a shape condition."""
 BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
@@ -188,13 +181,10 @@ OUTLOOK = frozenset(("CD150", "CD151"))
 """Codes of what has not happened yet: an armed guard, a forecast."""
 BLIND = frozenset(code for code, item in REGISTER.items() if item.blinds)
 """Codes of missing or contradicting evidence."""
-RECOMPILES = tuple(
-    f"CD{number}"
-    for number in (
-        *(105, 101, 102, 103, 104, 117, 118, 106, 113, 114, 107, 108, 110, 109, 111, 112, 115),
-        *(116, 190),
-    )
-)
+RECOMPILES = (
+    "CD105", "CD101", "CD102", "CD103", "CD104", "CD117", "CD118", "CD106", "CD113", "CD114",
+    "CD107", "CD108", "CD110", "CD109", "CD111", "CD112", "CD115", "CD116", "CD190",
+)  # fmt: skip
 """Codes of the causes of recompiles: of findings that cost the same, the first is shown first."""
 
 _NO_NUMBER = "the value is not a number, or it decides a branch"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from compilediag.compare.changes import changes_between
 from compilediag.compare.keys import BreakKey, break_key, cause_key, function_key, portable_file
-from compilediag.diagnosis.codes import entry_of
+from compilediag.diagnosis.codes import info
 from compilediag.fixes.answers import functions_by_order
 from compilediag.fixes.observed import (
     Observed,
@@ -185,7 +185,7 @@ def _new_finding(
     for finding in after.findings:
         key = finding_key(finding)
         met = _variables(*place_in(key), finding.variable)
-        again = entry_of(finding.rule).owner == "several" and bool(met) and met <= known
+        again = info(finding.rule).owner == "several" and bool(met) and met <= known
         hidden = key[2:] in excused or again or (joined and finding.id in causes)
         judged = finding.severity != "info" and finding.rule.startswith(_JUDGED)
         if judged and not hidden and key not in had:

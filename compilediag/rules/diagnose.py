@@ -83,6 +83,7 @@ _ABSORPTIONS: tuple[Absorption, ...] = (
     *recompiles.ABSORBS,
     *breaks.ABSORBS,
     *evidence.ABSORBS,
+    *size_lines.ABSORBS,
 )
 """In the order in which they apply: a frame that ran eager absorbs only if no break explains it."""
 

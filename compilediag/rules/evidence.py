@@ -4,7 +4,7 @@ as the record says; what was lost; frames that ran eager unseen."""
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from msgspec.structs import replace
@@ -377,14 +377,24 @@ def _ran_eager(
     )
 
 
-def sends_to_eager(broken: Finding, eager: Finding) -> bool:
-    """Whether a break is in a frame that ran eager for it."""
-    frames = BreakEvidence.of(broken.evidence).eager_frames or ()
-    at = eager.location
-    return at is not None and (at.file, at.line) in frames
+def that_ran_eager(cause: str) -> Absorption:
+    """Findings of `cause` explain that a frame ran eager: they know what became of it, and whether
+    the user asked for it. Where torch names only the consequence (a break in a loop), they name no
+    cause of their own."""
+
+    def explains(broken: Finding, _: Finding) -> bool:
+        known = BreakEvidence.of(broken.evidence)
+        return known.eager_frames is not None and not known.consequence_only
+
+    return Absorption("CD904", cause, explains, keeps_severity=True, common=_eager_places)
 
 
-def eager_places(finding: Finding) -> Sequence[Hashable]:
+def that_nothing_compiled(cause: str, explains: Callable[[Finding, Finding], bool]) -> Absorption:
+    """Findings of `cause` explain that nothing was compiled, where `explains` says so of both."""
+    return Absorption("CD901", cause, explains)
+
+
+def _eager_places(finding: Finding) -> Sequence[Hashable]:
     """The frames that a break sends to eager; of a finding about such a frame, its place."""
     frames, at = BreakEvidence.of(finding.evidence).eager_frames, finding.location
     if frames is not None or at is None:
@@ -478,44 +488,21 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _explains_all(cause: Finding, symptom: Finding) -> bool:
-    """Nothing else was compiled, and what failed, failed for it."""
-    alone = BreakEvidence.of(cause.evidence).nothing_else
-    why = AnyEvidence.of(symptom.evidence).why
-    return alone and why in ("failed", "eager", "ahead_of_time")
-
-
 ABSORBS = (
-    # A break knows what became of its frame, and whether the user asked for it; where torch names
-    # only the consequence (a break in a loop), it names no cause of its own.
-    Absorption(
-        "CD904",
-        "CD2",
-        lambda broken, eager: (
-            not BreakEvidence.of(broken.evidence).consequence_only and sends_to_eager(broken, eager)
-        ),
-        keeps_severity=True,
-        common=eager_places,
-    ),
     # Where torch reports only the consequence of a frame that ran eager, the break adds nothing.
     Absorption(
         "CD2",
         "CD904",
-        lambda eager, broken: sends_to_eager(broken, eager),
+        lambda *_: True,
         is_symptom=lambda broken: BreakEvidence.of(broken.evidence).consequence_only,
         silent=True,
-        common=eager_places,
+        common=_eager_places,
     ),
     # A break that is for information alone, such as one that was asked for, leaves it blind.
-    Absorption(
-        "CD901",
+    that_nothing_compiled(
         "CD2",
         lambda broken, nothing: (
             AnyEvidence.of(nothing.evidence).why == "behind_breaks" and broken.severity != "info"
         ),
     ),
-    # A frame that failed for a violated constraint did not run at all.
-    Absorption("CD904", "CD154", sends_to_eager),
-    # It is why nothing was compiled.
-    Absorption("CD901", "CD154", _explains_all),
 )

@@ -14,7 +14,7 @@ from dataclasses import replace as replaced
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.codes import entry_of
+from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.rules.case import PARAMETER, Case, Key, SourceCall, calls_of, edit_calls
@@ -315,7 +315,7 @@ _HOOK = re.compile(r"\._(?:forward|backward)(?:_pre)?_hooks(?:_\w+)?\[")
 
 def hook_changes(case: Case) -> Iterator[Change]:
     """A guard on what a hook reads is one on all of the compiled function."""
-    place, owner = case.finding.location, entry_of(case.finding.rule).owner
+    place, owner = case.finding.location, info(case.finding.rule).owner
     if owner not in ("closure", "global", "object") or place is None:
         return
     name = (place.function or "").rpartition(".")[2]

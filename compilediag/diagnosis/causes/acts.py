@@ -25,8 +25,7 @@ ANOTHER_INSTANCE = "instance"
 """The kind of what another instance of a class, or another call within one step, is called with."""
 _LOCAL = re.compile(r"L\['\w+'\]")
 _RANKS = {"mode": 0, "metadata": 2, "size": 3, "condition": 3}
-"""Modes come before values, values before what they do to tensors."""
-_VALUE_RANK = 1
+"""Modes come before values (1), values before what they do to tensors."""
 _TENSORS = ("tensor", "size", "metadata")
 """A batch of another length or dtype changes all its tensors alike, and a cache that grows its keys
 and its values."""
@@ -297,7 +296,7 @@ def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
     """When the values of each changed, and by which lines that may have been."""
     at: dict[Hashable, list[int]] = {}
     for group in sorted(
-        groups, key=lambda item: (_RANKS.get(item.changed, _VALUE_RANK), -len(item.recompiles))
+        groups, key=lambda item: (_RANKS.get(item.changed, 1), -len(item.recompiles))
     ):
         # Without steps only one recompile is known to be one time.
         times: list[Hashable] = [

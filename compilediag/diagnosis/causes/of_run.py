@@ -38,7 +38,7 @@ from compilediag.diagnosis.causes.conditions import (
     of_this_instance,
 )
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.codes import BY_KIND, INPUTS, info
+from compilediag.diagnosis.codes import BY_KIND, info
 from compilediag.diagnosis.findings import Cause, CauseId, Confidence, writer_seen
 from compilediag.diagnosis.guards.checks import UNKNOWN
 from compilediag.diagnosis.guards.families import STRUCTURE, GuardContext, decide
@@ -130,10 +130,11 @@ def _blamed(
     if ownership_of(place.file, roots) == "torch" != ownership_of(frame.file, roots):
         place = frame
     kind = cause.kind if cause.rule in BY_KIND else None
-    if another_instance and cause.rule in INPUTS:
+    changed = info(cause.rule).changed
+    if another_instance and changed in _CALLED_WITH:
         kind = ANOTHER_INSTANCE
     # A `FixedShape` was calling what it wraps at every size it will run at.
-    planned = info(cause.rule).changed == "size" and any(
+    planned = changed == "size" and any(
         warmed.began <= recompile.t <= warmed.t
         for item in timeline.fixed_shapes
         if item.process == recompile.process
@@ -151,6 +152,8 @@ COMBINATION = "CD120"
 OF_AN_ENTRY = 16
 """Most false guards listed of an entry; the nearest one's are the causes of the recompile."""
 
+_CALLED_WITH = ("size", "metadata", "scalar")
+"""What may change in what a frame is called with."""
 _HIDES = ("type", "rank")
 """What else an entry expected of a tensor cannot be compared then."""
 
@@ -309,8 +312,9 @@ def with_companions(
 ) -> tuple[Condition, ...]:
     """`own`, with each companion merged into its buffer. `everywhere` holds the conditions of all
     entries: a farther one may be the only witness that the buffer grew."""
-    growing = [c for c in everywhere if _is_buffer(c) and c.decision.kind == "shape"]
-    growing += [c for c in own if _is_buffer(c) and c not in growing]
+    buffers = [c for c in (*everywhere, *own) if info(c.decision.code).changed == "tensor"]
+    growing = [c for c in buffers if c.decision.kind == "shape"]
+    growing += [c for c in own if c in buffers]
     kept: list[Condition] = []
     for condition in own:
         partner = next((buffer for buffer in growing if _belongs_to(condition, buffer)), None)
@@ -320,10 +324,6 @@ def with_companions(
             decision = replace(partner.decision, kind="companion", order=condition.decision.order)
             kept.append(replace(condition, decision=decision, variable=partner.variable))
     return tuple(kept)
-
-
-def _is_buffer(condition: Condition) -> bool:
-    return info(condition.decision.code).changed == "tensor"
 
 
 def _belongs_to(condition: Condition, buffer: Condition) -> bool:

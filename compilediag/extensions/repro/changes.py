@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from compilediag.diagnosis.codes import entry_of
 from compilediag.errors import ReproImpossible
 from compilediag.extensions.repro import values
-from compilediag.extensions.repro.variables import RESERVED
+from compilediag.extensions.repro.variables import RESERVED, entry_of
 from compilediag.receipt.schema.evidence import GuardEvidence
 
 DEFAULT_TENSOR = "torch.ones([2, 4])"

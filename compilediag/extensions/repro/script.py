@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from compilediag.diagnosis.codes import UNREPEATABLE, entry_of
+from compilediag.diagnosis.codes import UNREPEATABLE
 from compilediag.errors import ReproImpossible
 from compilediag.extensions.repro.changes import change_of
 from compilediag.extensions.repro.owners import INPUT, Lines, instances_program, program_of
 from compilediag.extensions.repro.values import MAX_ELEMENTS, ones, shape_of
-from compilediag.extensions.repro.variables import guarded_variable
+from compilediag.extensions.repro.variables import RESERVED, entry_of, guarded_variable
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.user_line import leading_call
 from compilediag.views.text import clean
@@ -31,7 +31,6 @@ from compilediag.extensions.repro.owners import (
     model_calls,
     nested,
 )
-from compilediag.extensions.repro.variables import RESERVED
 
 _DIRECTION = "in which direction the mode changed was not recorded"
 

@@ -9,7 +9,7 @@ import ast
 import keyword
 from typing import Literal, NamedTuple
 
-from compilediag.diagnosis.codes import entry_of
+from compilediag.diagnosis.codes import REGISTER, CodeInfo
 from compilediag.diagnosis.guards.source import path_of
 from compilediag.errors import ReproImpossible
 
@@ -78,6 +78,11 @@ def guarded_variable(rule: str, variable: str, source: str) -> GuardedVariable:
         return GuardedVariable("module", "self", steps, "._buffers[" in source)
     root, hops = _parsed(variable)
     return GuardedVariable(owner, root, hops, in_hook=owner == "closure" and "_hooks" in source)
+
+
+def entry_of(rule: str) -> CodeInfo:
+    """That of the register, which lacks the codes of newer receipts."""
+    return REGISTER.get(rule) or CodeInfo(rule, "", "")
 
 
 def _owner(rule: str, source: str) -> Owner:

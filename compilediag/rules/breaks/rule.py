@@ -15,6 +15,7 @@ from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.breaks.text import CODES, BreakReport, read_break
 from compilediag.rules.case import FIRST_WITH_UNBACKED, Case
 from compilediag.rules.changes import DYNAMO, IGNORED_LOGGERS, Change, dynamo, override
+from compilediag.rules.evidence import that_ran_eager
 from compilediag.rules.make_finding import Advice, make_finding, pick, plural, short_place, shorten
 from compilediag.rules.recompiles import TEMPORARY
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, compile_ids
@@ -223,6 +224,7 @@ def _makes(broken: Finding, again: Finding) -> bool:
 ABSORBS = (
     # Frames that exist only because of a break guard what one graph would not.
     Absorption("CD1", "CD2", _makes, is_symptom=_is_of_broken_code, adds_cost=True),
+    that_ran_eager("CD2"),
 )
 
 

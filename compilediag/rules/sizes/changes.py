@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from packaging.version import Version
 
 from compilediag.diagnosis.causes.group import Group, sizes_changed
-from compilediag.diagnosis.codes import entry_of
+from compilediag.diagnosis.codes import info
 from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
 from compilediag.rules import changes
 from compilediag.rules.case import (
@@ -76,7 +76,7 @@ _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
 
 def size_changes(case: Case) -> Iterator[Change]:
     """Marks on the argument, then everything dynamic; unbacked sizes; what a condition is about."""
-    if entry_of(case.finding.rule).changed == "condition":
+    if info(case.finding.rule).changed == "condition":
         yield from _condition_changes(case)
     dimensions, small = dimensions_to_mark(case)
     if small:
@@ -97,7 +97,7 @@ def size_changes(case: Case) -> Iterator[Change]:
 def dimensions_to_mark(case: Case) -> tuple[list[int], bool]:
     """The dimensions of an argument whose sizes changed, and whether 0 or 1 was among the sizes:
     these are constants for a mark. None where a mark is not what the finding needs."""
-    if entry_of(case.finding.rule).changed != "size" or case.kind == "marking":
+    if info(case.finding.rule).changed != "size" or case.kind == "marking":
         return [], False
     return sizes_changed(case.values)
 
@@ -247,7 +247,7 @@ _EVERY_NAMESAKE = "holds for every compiled function with variables of these nam
 
 def together_changes(case: Case) -> Iterator[Change]:
     """Every dynamic source of the findings of its frames at once."""
-    own, changed = _dynamic_sources(case.finding), entry_of(case.finding.rule).changed
+    own, changed = _dynamic_sources(case.finding), info(case.finding.rule).changed
     if not own and _growing_source(case) is None and changed not in _OF_SEVERAL:
         return
     frames = {event.frame for event in case.compiles}

@@ -19,7 +19,8 @@ from compilediag.diagnosis.guards.size_limits import (
     limit_of,
     plain_size,
 )
-from compilediag.receipt.schema.evidence import GuardEvidence
+from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence, GuardEvidence
+from compilediag.rules.evidence import that_nothing_compiled, that_ran_eager
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.timeline.compiles import CompileId, Recompile
 from compilediag.timeline.ownership import ownership_of
@@ -285,3 +286,18 @@ def _printed_place(part: str, user_roots: Sequence[str]) -> Location | None:
     stack = [Location(file, int(line), name) for file, line, name in _STACK_LINE.findall(part)]
     own = [at for at in stack if ownership_of(at.file, user_roots) == "user"]
     return (own or stack or [None])[-1]
+
+
+def _explains_all(cause: Finding, symptom: Finding) -> bool:
+    """Nothing else was compiled, and what failed, failed for it."""
+    alone = BreakEvidence.of(cause.evidence).nothing_else
+    why = AnyEvidence.of(symptom.evidence).why
+    return alone and why in ("failed", "eager", "ahead_of_time")
+
+
+ABSORBS = (
+    # A frame that failed for a violated constraint did not run at all.
+    that_ran_eager("CD154"),
+    # It is why nothing was compiled.
+    that_nothing_compiled("CD154", _explains_all),
+)
