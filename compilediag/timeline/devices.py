@@ -102,17 +102,23 @@ def _mib(size: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncSite:
-    """Reads of one kind on one of the user's lines, in one sampled step."""
+class SyncReads:
+    """Reads of one kind on one of the user's lines."""
 
     place: wire.Location
     kind: str
     """"item", "bool", "cpu"...; see `SyncsSampled`."""
     loop: int | None
     """First line of the innermost loop around it in its function, where one is known."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSite(SyncReads):
+    """Those in one sampled step."""
+
     spans: tuple[str, ...]
     """Names of the spans that were open, outermost first."""
-    count: int
     seconds: float | None = None
     """Inside the calls, waiting included; None: not timed."""
 
@@ -137,13 +143,9 @@ class SampledStep:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncLine:
-    """Reads of one kind on one line, over all sampled steps of a process."""
+class SyncLine(SyncReads):
+    """Those over all sampled steps of a process."""
 
-    place: wire.Location
-    kind: str
-    loop: int | None
-    count: int
     most: int
     steps: tuple[int, ...]
     """Sampled steps that held any."""
@@ -160,7 +162,7 @@ def samples_of(process: int, events: Iterable[wire.SyncsSampled]) -> Iterator[Sa
         timed = len(event.seconds) == len(rows)
         seconds = event.seconds if timed else (None,) * len(rows)
         sites = tuple(
-            SyncSite(place, kind, loop or None, names, count, spent)
+            SyncSite(place, kind, loop or None, count, names, spent)
             for (place, kind, loop, names, count), spent in zip(rows, seconds, strict=True)
             if count > 0
         )

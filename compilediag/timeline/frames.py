@@ -33,13 +33,10 @@ class BreakLine(NamedTuple):
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class BreakSite:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakSite(wire.Location):
     """A graph break by place: torch reports one site again at each recompile and restart."""
 
-    file: str
-    line: int
-    function: str
     text: str
     """torch's whole report, the first one."""
     count: int
@@ -85,11 +82,17 @@ def break_sites(
             call is None or (inside.file, inside.line) != (call.file, call.line)
         ):
             call, thread = inside, ""
-        function = next((function for _, function, _ in reports if function), "")
-        compile_ids = tuple(dict.fromkeys(event.compile_id for _, _, event in reports))
-        processes = tuple(dict.fromkeys(process for process, _, _ in reports))
-        reported = (at.file, at.line, function, first.text, len(reports), compile_ids)
-        found.append(BreakSite(*reported, first.step, processes, call, thread))
+        site = BreakSite(
+            *(at.file, at.line, next((function for _, function, _ in reports if function), "")),
+            text=first.text,
+            count=len(reports),
+            compile_ids=tuple(dict.fromkeys(event.compile_id for _, _, event in reports)),
+            first_step=first.step,
+            processes=tuple(dict.fromkeys(process for process, _, _ in reports)),
+            entered_at=call,
+            entered_from=thread,
+        )
+        found.append(site)
     return tuple(found)
 
 

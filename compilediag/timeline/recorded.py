@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from compilediag.timeline.process import extended
 from compilediag_harness import wire
 
 
@@ -146,16 +147,9 @@ CadenceEvent = wire.CadenceDeclared | wire.CadenceAsked | wire.CadenceFired
 
 
 @dataclass(frozen=True, slots=True)
-class CadenceGroup:
-    """Periodic work that the program declared with `cadence()`."""
+class CadenceGroup(wire.CadenceDeclared):
+    """Periodic work that the program declared with `cadence()`, and when it fired."""
 
-    process: int
-    name: str
-    every: int
-    """The period in force, in steps; 0 when a probe had switched it off."""
-    offset: int
-    own_every: int
-    """The program's own period."""
     fires: tuple[int, ...]
     """The steps in which it fired, each once, in order: of one firing in two steps the first."""
     shift: int | None
@@ -176,7 +170,7 @@ class CadenceGroup:
         return range(step + 1, last + 1)
 
 
-def groups_of(process: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGroup, ...]:
+def groups_of(_: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGroup, ...]:
     """The groups of one process in the order of their declaration; the newest of a name holds."""
     declared: dict[str, wire.CadenceDeclared] = {}
     shifts: dict[str, int] = {}
@@ -201,9 +195,9 @@ def groups_of(process: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGrou
             own[start] = min(own[start], following - 1)
     groups: list[CadenceGroup] = []
     for name, event in declared.items():
-        own, known = spans.get(name, {}), (event.every, event.offset, event.own_every)
-        fired = (tuple(own), shifts.get(name), tuple(own.values()))
-        groups.append(CadenceGroup(process, name, *known, *fired))
+        own, shift = spans.get(name, {}), shifts.get(name)
+        fired = {"fires": tuple(own), "shift": shift, "ends": tuple(own.values())}
+        groups.append(extended(event, CadenceGroup, **fired))
     return tuple(groups)
 
 

@@ -80,8 +80,7 @@ class Program:
             made.append(Step(0, number, number + 1.0, wall, None, None, None, compile_s))
         cadences = tuple(
             CadenceGroup(
-                process=0,
-                name=name,
+                *(0.0, 0, name),
                 every=_setting(name, own, environ)[0],
                 offset=_setting(name, own, environ)[1],
                 own_every=own,

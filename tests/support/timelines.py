@@ -109,7 +109,8 @@ def site(
     compile_ids: tuple[str, ...] = ("0/0",),
 ) -> BreakSite:
     """A break where torch named it."""
-    return BreakSite(file, line, function, text, count, compile_ids, 0)
+    told = {"text": text, "count": count, "compile_ids": compile_ids, "first_step": 0}
+    return BreakSite(file, line, function, **told)
 
 
 def hazards(

@@ -5,12 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from timelines import attempt, hazards
+from timelines import attempt, hazards, site
 
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.frames import BreakSite
 from compilediag.timeline.invocations import Calls, ShapeCount, Step
 from compilediag.timeline.timeline import Compile, Recompile, Timeline
 from compilediag_harness.wire import (
@@ -329,7 +328,7 @@ def weight(name: str = "weight", before: str = "[32, 10]", after: str = "[2, 32]
 
 def broken(*compiles: Compile, text: str = ITEM_BREAK, ids: tuple[str, ...] = ("0/0",)) -> Any:
     """What a run has of frames of which those of `ids` met a break."""
-    broke = BreakSite(MODEL, 14, "forward", text, len(ids), ids, 0, (0,))
+    broke = replace(site(text, file=MODEL, count=len(ids), compile_ids=ids), processes=(0,))
     return {"breaks": (broke,), "compiles": compiles}
 
 

@@ -24,7 +24,7 @@ from compilediag_harness.wire import Location
 
 PLAN = Plan(steps=60, warmup=3, every=7, first=6)
 FIRES = tuple(range(6, 60, 7))
-A, B = ProbeGroup("a", "code", own_every=4), ProbeGroup("b", "code", own_every=6)
+A, B = (ProbeGroup(name=n, origin="code", own_every=k) for n, k in (("a", 4), ("b", 6)))
 
 
 def variant(
@@ -46,7 +46,7 @@ def variant(
         phases = {"forward": forward, "rest": rest}
         samples.append(StepSample(number, forward + rest, compile_s, 0.0, None, phases))
     groups = tuple(
-        CadenceGroup(0, name, 7, 6, 4, steps, 0) for name, steps in (fires or {}).items()
+        CadenceGroup(0.0, 0, name, 7, 6, 4, steps, 0) for name, steps in (fires or {}).items()
     )
     return VariantEvidence(tuple(samples), tuple(compiles), groups)
 
@@ -121,7 +121,7 @@ def test_what_noting_costs_is_nobodys() -> None:
     )
     place = Location("/job/model.py", 9, "metric")
     noted = SampledStep(
-        *(0, 1, False, True, (SyncSite(place, "item", None, (), 50, 2e-3),), 2e-3),
+        *(0, 1, False, True, (SyncSite(place, "item", None, 50, (), 2e-3),), 2e-3),
         {"forward": 1e-3, "spans": 0.5e-3},
     )
     run = Timeline(steps=steps, syncs=(noted, SampledStep(0, 2, False, True, (), 0.0)))
@@ -233,7 +233,7 @@ def test_missing_variants_cost_only_what_depends_on_them() -> None:
 
 def test_a_group_that_never_fires_is_told() -> None:
     """due() never called, and called in vain, are different mistakes."""
-    declared = CadenceGroup(0, "a", 7, 6, 4, (), 0)
+    declared = CadenceGroup(0.0, 0, "a", 7, 6, 4, (), 0)
     for shift, message in ((None, "due() was never called"), (0, "with no step")):
         evidence = replace(variant(), groups=(replace(declared, shift=shift),))
         (found,) = conclude(PLAN, [A], runs(control=variant(seed=1), a=evidence)).groups
@@ -245,7 +245,7 @@ def test_a_group_that_never_fires_is_told() -> None:
 def test_the_steps_of_a_template_are_found() -> None:
     """From spikes, else from the first extra compile, else not at all; a rhythm that the control
     has as well is not the group's."""
-    group = ProbeGroup("a", "argument", "--a {n}")
+    group = ProbeGroup(name="a", origin="argument", template="--a {n}")
     at = {Variant("control"): QUIET}
     spiky = variant(dict.fromkeys(range(7, 60, 7), 5e-3), [FIRST])
     compiled = variant(None, [FIRST, again(14)])
@@ -317,7 +317,7 @@ def test_a_first_compile_is_not_averaged_into_the_later_firings() -> None:
 def test_a_firing_in_two_steps_counts_once_and_costs_both() -> None:
     """Work before and after `optimizer.step()`, which ends a step."""
     ends = tuple(step + 1 for step in FIRES)
-    group = CadenceGroup(0, "a", 7, 6, 4, FIRES, 0, ends)
+    group = CadenceGroup(0.0, 0, "a", 7, 6, 4, FIRES, 0, ends)
     extra = {**dict.fromkeys(FIRES, 5e-3), **dict.fromkeys(ends, 3e-3)}
     split = replace(variant(extra), groups=(group,))
     cost = attribute(split, QUIET, FIRES, 3)
@@ -351,7 +351,7 @@ def test_counts_that_differ_each_time_attribute_nothing() -> None:
 
 def test_the_steps_of_a_template_are_found_in_its_counts() -> None:
     """No rhythm stands out of the noise, and nothing compiles: one more compiled call does."""
-    template = ProbeGroup("t", "argument", "--every {n}")
+    template = ProbeGroup(name="t", origin="argument", template="--every {n}")
     places = range(7, 60, 7)
     control = counted(variant(seed=1, noise=5e-3), ())
     runs = {

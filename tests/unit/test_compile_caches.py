@@ -23,7 +23,7 @@ from compilediag_harness.wire import (
     CacheLookedUp,
     CacheWritten,
     Event,
-    lookup_of,
+    Lookups,
 )
 
 TRACES = Path(__file__).parents[1] / "data" / "traces_of_caches"
@@ -38,11 +38,14 @@ def looked(cache: str, outcome: str, compile_id: str = "0/0", **more: Any) -> Ca
     return CacheLookedUp(1.0, 0, cache, outcome, compile_id, 0, **more)
 
 
+def described(info: dict[str, Any]) -> tuple[Any, CacheLookedUp]:
+    return Lookups().described(looked("fx_graph", "miss"), info)
+
+
 def findings(*own: Event, ops: int = 6, seconds: float = 1.0, **row: Any) -> list[Finding]:
     run = [started(), torch_seen(), *own, compiled("0/0", 2.0, 0, seconds, graph_ops=ops, **row)]
-    return [
-        item for item in diagnose(fold([[*run, ended()]])).findings if item.rule.startswith("CD6")
-    ]
+    found = diagnose(fold([[*run, ended()]])).findings
+    return [item for item in found if item.rule.startswith("CD6")]
 
 
 # --- torch's dictionary --------------------------------------------------------------------------
@@ -50,7 +53,7 @@ def findings(*own: Event, ops: int = 6, seconds: float = 1.0, **row: Any) -> lis
 
 def test_what_torch_says_of_a_lookup() -> None:
     """Addresses are left out; settings stand apart from what is a graph's own."""
-    read = lookup_of(
+    settings, read = described(
         {
             "key": "f3w5opxen3i3f6rqexmnuz3vfd5zkkxfsu6sokdxxxnsk5ts6wxe",
             "cache_status_detailed": "full_miss",
@@ -65,21 +68,21 @@ def test_what_torch_says_of_a_lookup() -> None:
         }
     )
     assert (read.status, read.saved_s) == ("full_miss", 2.5)
-    assert dict(read.settings) == {"inductor_config[max_autotune]": "esstihe2 False"}
+    assert dict(settings.components) == {"inductor_config[max_autotune]": "esstihe2 False"}
     assert dict(read.components) == {
         "gm": "mhuckhjj GraphModule() def f(): 1",
         "fx_kwargs[get_decomp_fn]": "fdx5cz4g <function table>",
     }
     assert [digest_of(value) for _, value in read.components] == ["mhuckhjj", "fdx5cz4g"]
-    assert len(read.digest) == 8
+    assert (settings.digest, len(read.settings)) == (read.settings, 8)
 
 
 def test_the_reason_of_a_bypass_is_the_same_in_every_run() -> None:
     """torch prints where the function lies in memory."""
     other = AUTOCAST.replace("0x7f7ef2903920", "0x7f11ff7fb920")
-    reasons = {lookup_of({"cache_bypass_reason": text}).reason for text in (AUTOCAST, other)}
-    assert len(reasons) == 1
-    assert "0x" not in reasons.pop()
+    texts = (AUTOCAST, other)
+    (reason,) = {described({"cache_bypass_reason": text})[1].reason for text in texts}
+    assert "0x" not in reason
 
 
 @pytest.mark.parametrize(
@@ -93,14 +96,14 @@ def test_the_reason_of_a_bypass_is_the_same_in_every_run() -> None:
 )
 def test_what_is_missing_or_of_another_type_is_empty(info: dict[str, Any]) -> None:
     """A version that does not record something gives null."""
-    read = lookup_of(info)
-    assert (read.key, read.saved_s, read.components, read.digest) == ("", None, (), "")
+    _, read = described(info)
+    assert (read.key, read.saved_s, read.components, read.settings) == ("", None, (), "")
 
 
 def test_a_key_of_many_parts_is_bounded() -> None:
     """Each tensor of a large model is one."""
     lines = [f"[{FALSE}] example_inputs[{index}]: x" for index in range(COMPONENTS_KEPT + 5)]
-    read = lookup_of({"components": lines})
+    _, read = described({"components": lines})
     assert (len(read.components), read.components_left_out) == (COMPONENTS_KEPT, 5)
 
 
@@ -152,11 +155,8 @@ def test_traces_of_other_versions(version: str, start: str, outcome: str) -> Non
 
 def test_a_graph_that_is_too_long_for_one_record() -> None:
     """Its key and its outcome are known, and nothing counts as lost."""
-    info = {
-        "cache_status_detailed": "full_miss",
-        "key": "fabc",
-        "components": ["x" * PAYLOAD_LIMIT],
-    }
+    long = ["x" * PAYLOAD_LIMIT]
+    info = {"cache_status_detailed": "full_miss", "key": "fabc", "components": long}
     meta = b'{"artifact": {"name": "fx_graph_cache_miss", "encoding": "json"}, "frame_id": 0, '
     text = line(meta + b'"frame_compile_id": 0}', json.dumps(info).encode())
     (journal,) = trace_of([text], "trace.log")
@@ -189,7 +189,7 @@ def test_reasons(text: str, kind: str) -> None:
 
 def test_a_bypass() -> None:
     """A note of a small graph, a warning of a large one; the seconds are those a hit would save."""
-    reason = lookup_of({"cache_bypass_reason": AUTOCAST}).reason
+    reason = described({"cache_bypass_reason": AUTOCAST})[1].reason
     bypass = looked("aot_autograd", "bypass", reason=reason)
     graph = looked("fx_graph", "miss", key="f1")
     phases = (("aot_collect_metadata", 0.5), ("compile_file", 9.0), ("gc", 0.1))

@@ -19,7 +19,7 @@ from compilediag.timeline.recorded import CadenceGroup
 
 
 def declared(name: str, every: int = 250, shift: int | None = 0) -> CadenceGroup:
-    return CadenceGroup(0, name, every, 0, every, (), shift)
+    return CadenceGroup(0.0, 0, name, every, 0, every, (), shift)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,8 @@ def test_an_unknown_group_is_an_error_that_names_the_known() -> None:
     """A name alone chooses among the groups that the code declares."""
     code = [declared("entropy"), declared("norms", shift=1)]
     assert [group.name for group in all_groups(GroupSelection((), ("norms",)), code)] == ["norms"]
-    assert all_groups(GroupSelection(), code)[1] == ProbeGroup("norms", "code", None, 250, 1)
+    norms = ProbeGroup(name="norms", origin="code", own_every=250, shift=1)
+    assert all_groups(GroupSelection(), code)[1] == norms
     with pytest.raises(UsageError, match="no group named 'loss'; it declares 'entropy', 'norms'"):
         all_groups(GroupSelection((), ("loss",)), code)
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from built_receipt import started
-from timelines import attempt
+from timelines import attempt, site
 
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.ranks.divergence import compare_ranks
@@ -11,7 +11,7 @@ from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.receipt.schema.comparisons import RankDivergence, RankRow, RanksSection
 from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.frames import frames_of
-from compilediag.timeline.timeline import BreakSite, Process, Step, Timeline, fold
+from compilediag.timeline.timeline import Process, Step, Timeline, fold
 from compilediag.views.ranks import headline, ranks_named
 from compilediag_harness.wire import CacheLookedUp, CollectivesPlanned
 
@@ -68,7 +68,7 @@ def test_the_rank_that_differs_from_most_is_named() -> None:
 def test_breaks_and_caches_are_compared() -> None:
     """By place, and by what the caches answered in each compile."""
     same = timeline(("0/0",), ("0/0",))
-    broken = BreakSite("train.py", 30, "step", "Graph break", 1, ("0/0",), 0, (1,))
+    broken = replace(site("Graph break", file="train.py", line=30, function="step"), processes=(1,))
     cached = tuple(replace(c, cache_hits=c.process, cache_misses=1) for c in same.compiles)
     found = replace(same, breaks=(broken,), compiles=cached)
     assert divergences(found, "graph_breaks")[0].only_here == ("train.py:30",)

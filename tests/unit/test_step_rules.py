@@ -165,7 +165,7 @@ def test_launch_time_is_told_from_the_devices() -> None:
 
 
 def group(name: str, *fires: int, every: int = 4) -> CadenceGroup:
-    return CadenceGroup(0, name, every, 0, every, fires, 0)
+    return CadenceGroup(0.0, 0, name, every, 0, every, fires, 0)
 
 
 def periodic(

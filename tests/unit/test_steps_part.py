@@ -162,7 +162,7 @@ def shown(timeline: Timeline, look: RenderOptions = LOOK) -> str:
 
 def test_the_view_has_the_lines_that_read_tensors() -> None:
     """How often in a step, and for how long; without a device nobody waits, which is shown."""
-    site = SyncSite(Location("/job/metrics.py", 40, "Meter.log"), "tolist", 39, (), 3, 0.25)
+    site = SyncSite(Location("/job/metrics.py", 40, "Meter.log"), "tolist", 39, 3, (), 0.25)
     steps = tuple(step(number) for number in range(4))
     for on_device, what in ((True, "synchronisations"), (False, "reads of tensors (no device")):
         samples = (

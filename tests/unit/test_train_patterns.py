@@ -132,10 +132,10 @@ def _repeats(pattern: re.Pattern[str]) -> Iterator[tuple[int, int, int]]:
 
 def _expressions(patterns: tuple[LinePattern, ...]) -> Iterator[re.Pattern[str]]:
     for pattern in patterns:
-        for expressions in pattern.fields.values():
+        for expressions in pattern.expressions.values():
             yield from expressions
-        if pattern.before is not None:
-            yield pattern.before
+        if pattern.bar_name is not None:
+            yield pattern.bar_name
 
 
 @pytest.mark.skipif(not hasattr(re, "_parser"), reason="Python 3.11 and newer tell")

@@ -27,7 +27,6 @@ from compilediag.compare.gate.inconclusive import (
     lane_mismatches,
 )
 from compilediag.compare.gate.judgement import (
-    BaselineResult,
     Item,
     Judgement,
     Kind,
@@ -57,9 +56,13 @@ from compilediag.receipt.schema.receipt import Receipt
 _NAMED, _MAX_MOVES, _REASON_CHARS = 10, 5, 200
 
 
+Differences = tuple[Sequence[Item], Sequence[Item], Sequence[Item], Sequence[str]]
+"""What is worse than the baseline, what is better, what it allows, and notices."""
+
+
 def compare_with_baseline(
     receipt: Receipt, run: RunBaseline, whole: RunBaseline, baseline: LaneBaseline
-) -> BaselineResult:
+) -> Differences:
     """Compares item by item: `run` is judged; `whole`, all that happened, decides what is gone."""
     relocated = moved(baseline, whole.lane)
     baseline = relocated.lane
@@ -102,7 +105,7 @@ def compare_with_baseline(
             worse.append(Item("recording", "recordings", message, had, has))
         grown, shrunk = _count_items(changes.counts, worse, better, more_frames=more_frames)
         worse, better = [*worse, *grown], [*better, *shrunk]
-    return BaselineResult(tuple(worse), tuple(better), tuple(known), tuple(notices))
+    return worse, better, known, notices
 
 
 def _moves(relocated: Moved) -> Iterable[str]:
@@ -253,13 +256,14 @@ def judge(
         reasons += _not_comparable(receipt, whole, baseline)
     elif baseline_name is not None:
         reasons.append(f"the baseline {baseline_name} has no lane {name!r}")
-    found, failures = BaselineResult(), list[Item]()
-    usable = baseline if not reasons else None
+    found: Differences = ((), (), (), ())
+    usable, failures = baseline if not reasons else None, list[Item]()
     if usable is not None:
         found = compare_with_baseline(receipt, run, whole, usable)
+    worse, better, known, notices = found
     if not reasons:
         proofs = unproved(receipt, run) if require_proved_fix else ()
-        failures = _ordered([*found.failures, *broken(receipt, run, limits), *proofs])
+        failures = _ordered([*worse, *broken(receipt, run, limits), *proofs])
     return Judgement(
         lane=name,
         receipt_id=receipt.receipt_id,
@@ -268,13 +272,13 @@ def judge(
         limits=tuple(str(limit) for limit in limits),
         counts=_counts(run, usable if not own_code_only else None),
         failures=(*(Item("not_judged", "not_judged", why) for why in reasons), *failures),
-        improvements=found.improvements,
-        known=tuple(_ordered(found.known)),
+        improvements=tuple(better),
+        known=tuple(_ordered(known)),
         notices=(
             *enlarged,
             *(code.notices if code is not None else ()),
-            *found.notices,
-            *_notices(receipt, usable, found.known, own_code_only=own_code_only),
+            *notices,
+            *_notices(receipt, usable, known, own_code_only=own_code_only),
         ),
         strict=strict,
         require_proved_fix=require_proved_fix,

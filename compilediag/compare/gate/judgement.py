@@ -77,15 +77,6 @@ class Item(Struct, frozen=True):
         force_setattr(self, "fingerprint", hashlib.sha256(text).hexdigest()[:32])
 
 
-class BaselineResult(Struct, frozen=True):
-    """How a run differs from its baseline."""
-
-    failures: tuple[Item, ...] = ()
-    improvements: tuple[Item, ...] = ()
-    known: tuple[Item, ...] = ()
-    notices: tuple[str, ...] = ()
-
-
 class Judgement(Struct, frozen=True, kw_only=True):
     """The result of a gate for one receipt; its fields in the order of its JSON."""
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compilediag.errors import UsageError
+from compilediag.receipt.schema.cadence import GroupRecord
 from compilediag.timeline.recorded import CadenceGroup
-
-Origin = Literal["code", "argument", "environment"]
 
 HOLE = "{n}"
 NAME_LIMIT = 200
@@ -26,16 +25,9 @@ EXAMPLE = "--group 'entropy=--entropy-every {n}' or --group 'entropy=env:ENTROPY
 _ENVIRONMENT = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeGroup:
+class ProbeGroup(GroupRecord, frozen=True, kw_only=True):
     """One group of periodic work that the probe can move."""
 
-    name: str
-    origin: Origin
-    template: str | None = None
-    """None for a group that is declared in the code."""
-    own_every: int | None = None
-    """The program's own period; None for a template."""
     shift: int = 0
     """The program's number of a step minus ours; 0 where that is not known."""
 
@@ -98,12 +90,12 @@ def group_of(name: str, template: str) -> ProbeGroup:
             raise UsageError(
                 f"the template {template!r} of group {name!r} is not env:VARIABLE={{n}}"
             )
-        return ProbeGroup(name, "environment", template)
+        return ProbeGroup(name=name, origin="environment", template=template)
     try:
         shlex.split(template)
     except ValueError as error:
         raise UsageError(f"the template of group {name!r} cannot be read: {error}") from error
-    return ProbeGroup(name, "argument", template)
+    return ProbeGroup(name=name, origin="argument", template=template)
 
 
 def all_groups(
@@ -130,7 +122,10 @@ def all_groups(
             )
     names = selection.names or known
     chosen = [item for item in declared if item.name in names]
-    own = tuple(ProbeGroup(i.name, "code", None, i.own_every, i.shift or 0) for i in chosen)
+    own = tuple(
+        ProbeGroup(name=i.name, origin="code", own_every=i.own_every, shift=i.shift or 0)
+        for i in chosen
+    )
     return own + selection.templates
 
 

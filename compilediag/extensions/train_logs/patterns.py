@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 from importlib import import_module
@@ -70,35 +69,43 @@ _FIGURE = re.compile(r"<(?:number|integer|timestamp)>")
 MAX_TEMPLATE_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class LinePattern:
-    """One kind of line of one trainer."""
+class LineTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One table of a pattern file: one kind of line of one trainer."""
 
-    trainer: str
-    kind: Kind
+    trainer: str = "custom"
+    kind: Kind = "step"
     """"step", "run" (about the whole run), "end" (the trainer's last line) or "bar" (tqdm's)."""
-    marker: str
+    marker: str = ""
     """Text that every such line contains; empty for a bar."""
-    unless: str
+    unless: str = ""
     """Text that no such line contains; empty where there is none."""
-    needs: tuple[str, ...]
+    needs: tuple[str, ...] = ()
     """Fields without which the line is not understood."""
-    fields: Mapping[str, tuple[re.Pattern[str], ...]]
-    """Name to the ways in which it is written; the first group is the figure."""
-    seconds: str = "own"
+    seconds: Literal["own", "mean", "between"] = "own"
     """"own" (of this one step), "mean" (of the steps since the line before), or "between" (the
     time between two lines)."""
-    before: re.Pattern[str] | None = None
-    """Of a bar: the text before it."""
-    mean_rate: bool = False
-    """Of a bar: its rate is the mean since its beginning, not of the last few steps."""
+    before: str | None = None
+    """Of a bar: the template of the text before it."""
+    rate: Literal["recent", "mean"] = "recent"
+    """Of a bar: "mean" since its beginning, or of the last few steps."""
     below: bool = False
     """A library prints it below trainers, whose own lines are read where there are any."""
+    fields: dict[str, str | list[str]] = msgspec.field(default_factory=dict[str, "str | list[str]"])
+    """Name to the templates of the ways in which it is written."""
+
+
+class LinePattern(LineTable, frozen=True, kw_only=True):
+    """A table with its templates as expressions."""
+
+    expressions: Mapping[str, tuple[re.Pattern[str], ...]]
+    """Of `fields`; the first group is the figure."""
+    bar_name: re.Pattern[str] | None
+    """Of `before`."""
 
     def figures_in(self, text: str) -> dict[str, str]:
         """Field to figure, as the line writes it."""
         found: dict[str, str] = {}
-        for name, expressions in self.fields.items():
+        for name, expressions in self.expressions.items():
             for expression in expressions:
                 match = expression.search(text)
                 if match is not None:
@@ -149,7 +156,7 @@ def patterns_in(text: str, name: str) -> tuple[LinePattern, ...]:
     found: list[LinePattern] = []
     for count, entry in enumerate(cast(list[Any], lines), start=1):
         try:
-            found.append(_pattern(msgspec.convert(entry, _Line)))
+            found.append(_pattern(msgspec.convert(entry, LineTable)))
         except ValueError as error:  # a ValidationError is one
             raise UsageError(
                 f"the pattern file {name}: [[line]] number {count}: {error}"
@@ -157,46 +164,24 @@ def patterns_in(text: str, name: str) -> tuple[LinePattern, ...]:
     return tuple(found)
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True):
-    """One table of a pattern file."""
-
-    trainer: str = "custom"
-    kind: Kind = "step"
-    marker: str = ""
-    unless: str = ""
-    needs: tuple[str, ...] = ()
-    seconds: Literal["own", "mean", "between"] = "own"
-    before: str | None = None
-    rate: Literal["recent", "mean"] = "recent"
-    below: bool = False
-    fields: dict[str, str | list[str]] = msgspec.field(default_factory=dict[str, "str | list[str]"])
-
-
-def _pattern(line: _Line) -> LinePattern:
-    fields = {
+def _pattern(line: LineTable) -> LinePattern:
+    expressions = {
         name: tuple(_expressions(line.kind, name, [given] if isinstance(given, str) else given))
         for name, given in line.fields.items()
     }
-    if missing := [name for name in line.needs if name not in fields]:
+    if missing := [name for name in line.needs if name not in expressions]:
         raise ValueError(f"it needs {missing[0]!r}, which is none of its fields")
     if (line.kind == BAR) != (line.before is not None):
         raise ValueError('"before" belongs to kind = "bar", which needs it')
     if line.kind != BAR and len(line.marker.strip()) < 3:
         raise ValueError('"marker" must be a text of 3 characters or more')
-    if line.kind == STEP and not (line.needs or "step" in fields):
+    if line.kind == STEP and not (line.needs or "step" in expressions):
         raise ValueError('it has no field "step", so "needs" must say which fields it always has')
-    return LinePattern(
-        trainer=line.trainer or "custom",
-        kind=line.kind,
-        marker=line.marker,
-        unless=line.unless,
-        needs=line.needs or (("step",) if line.kind == STEP else ()),
-        fields=fields,
-        seconds=line.seconds,
-        before=None if line.before is None else re.compile(_expression(line.before, whole=True)),
-        mean_rate=line.rate == "mean",
-        below=line.below,
-    )
+    told = msgspec.structs.asdict(line)
+    told["trainer"] = line.trainer or "custom"
+    told["needs"] = line.needs or (("step",) if line.kind == STEP else ())
+    name = None if line.before is None else re.compile(_expression(line.before, whole=True))
+    return LinePattern(**told, expressions=expressions, bar_name=name)
 
 
 def _expressions(kind: str, name: str, templates: list[str]) -> Iterator[re.Pattern[str]]:

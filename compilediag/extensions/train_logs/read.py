@@ -162,7 +162,7 @@ class _Reader:
         drawn = (
             (each, named)
             for each in self.patterns
-            if each.before and (named := each.before.match(bar.before))
+            if each.bar_name and (named := each.bar_name.match(bar.before))
         )
         pattern, named = next(drawn, (None, None))
         if pattern is None or named is None:
@@ -232,10 +232,10 @@ class _Reader:
 def _take_bar(stream: Stream, pattern: LinePattern, bar: Bar) -> bool:
     """Takes the drawing of a bar; whether it is known to show further steps."""
     if not bar.before:
-        stream.nameless = stream.nameless or NamelessBars(pattern.mean_rate)
+        stream.nameless = stream.nameless or NamelessBars(pattern.rate == "mean")
         stream.nameless.take(bar)
         return False
-    stream.bars = stream.bars or Bars(pattern.mean_rate)
+    stream.bars = stream.bars or Bars(pattern.rate == "mean")
     before = stream.bars.drawn_steps
     stream.bars.take(bar)
     return stream.bars.drawn_steps > before

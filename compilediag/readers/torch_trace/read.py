@@ -33,10 +33,10 @@ from compilediag.readers.torch_trace.scan import (
     TIMING,
     WANTED,
     About,
+    Call,
     Losses,
     Metadata,
     Metrics,
-    StackEntry,
     TraceRecord,
     TraceScanner,
     calls_of_stack,
@@ -188,7 +188,7 @@ class TraceProcess:
         self._events: list[wire.Event] = []
         self._epoch = 0
         self._begun: set[str] = set()
-        self._open: dict[Key, tuple[int, int, str] | None] = {}
+        self._open: dict[Key, wire.Location | None] = {}
         """Frames of compiles that began and have no row yet."""
         self._frames: dict[Key, wire.Location] = {}
         """What is compiled under a frame id: an attempt at the limit has a row without it."""
@@ -273,13 +273,11 @@ class TraceProcess:
             self._reset()
         self._begun.add(compile_id)
         key = (self._epoch, compile_id)
-        calls = calls_of_stack(start.stack)
-        name = text_of(calls[-1].function) or "" if calls else ""
-        self._open[key] = (calls[-1].file, calls[-1].line, name) if calls else None
-        files = [self._strings.get(call.file, "") for call in calls]
-        if any(file.endswith(EXPORTING) for file in files):
+        calls = calls_of_stack(start.stack, self._strings)
+        self._open[key] = calls[-1][0] if calls else None
+        if any(at.file.endswith(EXPORTING) for at, _ in calls):
             self._exports.add(key)
-        self._entered[key] = entered(list(zip(files, calls, strict=True))[:-1])
+        self._entered[key] = entered(calls[:-1])
 
     def _reset(self) -> None:
         self._epoch += 1
@@ -357,10 +355,7 @@ class TraceProcess:
     def _recompiled(self, key: Key, frame: wire.Location) -> wire.Recompiled:
         t, reasons = self._reasons[key]
         if not frame.file:
-            frame = self._frames.get(_frame_key(key), _UNKNOWN)
-            if (start := self._open.get(key)) is not None:
-                file, line, name = start
-                frame = wire.Location(self._strings.get(file, ""), line, name)
+            frame = self._open.get(key) or self._frames.get(_frame_key(key), _UNKNOWN)
         return wire.Recompiled(t, 0, key[1], key[0], frame, reasons, (), 0.0)
 
     def _unended(self) -> Iterator[wire.Event]:
@@ -409,26 +404,23 @@ def _reasons_in(payload: bytes) -> tuple[str, ...]:
     )
 
 
-def entered(calls: Sequence[tuple[str, StackEntry]]) -> tuple[wire.UserCall | None, str]:
-    """The innermost call of the program's own among `calls`, each with the name of its file and the
-    outermost first, that is seen to enter compiled code; or the thread, where there is none."""
+def entered(calls: Sequence[Call]) -> tuple[wire.UserCall | None, str]:
+    """The innermost call of the program's own among `calls`, the outermost first, that is seen to
+    enter compiled code; or the thread, where there is none."""
     # The program's file where `python -m` ran it.
-    outermost = next((pair for pair in calls if "runpy" not in pair[0]), None)
-    main = outermost[0] if outermost and outermost[1].function == "<module>" else None
+    outermost = next((at for at, _ in calls if "runpy" not in at.file), None)
+    main = outermost.file if outermost and outermost.function == "<module>" else None
     below = False
-    for file, call in reversed(calls):
-        below = below or file.endswith(_ENTRY)
-        if below and file and (file == main or _is_own(file)):
-            function = short_text(call.function)
-            text = (text_of(call.text, _CALL_CHARS) or "").strip()
-            return wire.UserCall(
-                file, call.line, wire.resumed_function(function) or function, text
-            ), ""
-    for file, call in calls if below else ():
-        if not file.endswith("/threading.py"):
-            name = "/".join(file.split("/")[-2:])
-            where = f"{short_text(name)}:{call.line} in {short_text(call.function)}"
-            return None, f"a thread ({where})"
+    for at, text in reversed(calls):
+        below = below or at.file.endswith(_ENTRY)
+        if below and at.file and (at.file == main or _is_own(at.file)):
+            function = wire.resumed_function(at.function) or at.function
+            said = short_text(text, _CALL_CHARS).strip()
+            return wire.UserCall(at.file, at.line, function, said), ""
+    for at, _ in calls if below else ():
+        if not at.file.endswith("/threading.py"):
+            name = "/".join(at.file.split("/")[-2:])
+            return None, f"a thread ({short_text(name)}:{at.line} in {at.function})"
     return None, ""
 
 

@@ -19,9 +19,9 @@ import msgspec
 from compilediag.readers.lines import parse_object
 from compilediag.readers.torch_trace.scan import (
     About,
+    Call,
     Losses,
     Metadata,
-    StackEntry,
     calls_of_stack,
     compile_id_of,
     count_of,
@@ -32,9 +32,6 @@ from compilediag.readers.torch_trace.scan import (
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness import wire
 from compilediag_harness.wire.compiles import PhaseStack, TimedPhases
-
-LOOKUPS_WITH_COMPONENTS = 200
-"""Lookups of a process whose keys are kept by component, the first ones."""
 
 UNSAVED = "aotautograd_cache_pickle_failure"
 
@@ -70,8 +67,7 @@ class CacheRecords:
     """The lookups of one process."""
 
     def __init__(self) -> None:
-        self._with_components = 0
-        self._settings: set[str] = set()
+        self._lookups = wire.Lookups()
         self._graphs: list[tuple[tuple[int, str], int]] = []
         """Lookups of graphs since AOTAutograd's last one: their compile, and their place among the
         process's events."""
@@ -88,28 +84,23 @@ class CacheRecords:
             events.append(wire.CacheWritten(t, 0, wire.AOT_AUTOGRAD, compile_id, epoch, problem))
             return
         cache, outcome = _NAMES[name]
-        read = wire.lookup_of({} if cache.startswith("pgo") else _info(payload))
-        if read.digest and read.digest not in self._settings:
-            self._settings.add(read.digest)
-            events.append(wire.CacheSettingsRead(t, read.digest, read.settings))
-        self._with_components += bool(read.components)
-        components, left_out = read.components, read.components_left_out
-        if self._with_components > LOOKUPS_WITH_COMPONENTS:
-            components, left_out = (), left_out + len(components)
+        asked = wire.CacheLookedUp(t, 0, cache, outcome, compile_id, epoch)
+        told = _info(b"" if cache.startswith("pgo") else payload)
+        settings, lookup = self._lookups.described(asked, told)
+        if settings is not None:
+            events.append(settings)
         if cache == wire.FX_GRAPH:
             self._graphs.append(((epoch, compile_id), len(events)))
         elif cache == wire.AOT_AUTOGRAD:
             # An entry of AOTAutograd refers to a graph for the forward and, where it trains, one
             # for the backward, which are looked up just before.
-            found = outcome == wire.HIT or (outcome == wire.MISS and read.status == wire.HIT)
+            found = outcome == wire.HIT or (outcome == wire.MISS and lookup.status == wire.HIT)
             for owner, index in self._graphs[-2:] if found else ():
                 graph = events[index]
                 if owner == (epoch, compile_id) and isinstance(graph, wire.CacheLookedUp):
                     events[index] = replace(graph, within=wire.AOT_AUTOGRAD)
             self._graphs.clear()
-        known = (t, 0, cache, outcome, compile_id, epoch)
-        said = (read.key, read.status, read.reason, read.saved_s)
-        events.append(wire.CacheLookedUp(*known, *said, "", components, left_out, read.digest))
+        events.append(lookup)
 
 
 def _info(payload: bytes) -> Mapping[str, Any]:
@@ -122,12 +113,6 @@ def _info(payload: bytes) -> Mapping[str, Any]:
     return {name: match[1].decode() for name, match in read.items() if match is not None}
 
 
-GUARDS_KEPT = 64
-"""Conditions kept of one attempt, as of a live run."""
-
-OPEN_KEPT = 64
-"""Compiles without an end whose conditions are kept."""
-
 _SYMBOLS_KEPT = 512
 _STACK = 16
 _CALLS = 24
@@ -139,14 +124,9 @@ _OPERATION = "run_node"
 
 
 @dataclass
-class _Attempt:
-    number: int
+class _Attempt(wire.SizeAttempt):
     sources: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Sizes by symbol."""
-    guards: list[wire.SizeGuard] = field(default_factory=list[wire.SizeGuard])
-    left_out: int = 0
-    recent: bool = False
-    """The condition added last is in `guards`."""
 
 
 class SizeGuardRecords:
@@ -179,12 +159,9 @@ class SizeGuardRecords:
             self._added(self._attempt(compile_id, number), line.guard_added_fast, compile_id)
         elif line.symbolic_shape_specialization is not None:
             # A symbol became a constant, by the condition added last.
-            attempt = self._attempt(compile_id, number)
             sources = items_of(line.symbolic_shape_specialization.sources)[:32]
-            if attempt.recent:
-                last = attempt.guards[-1]
-                fixed = (*last.fixed, *(short_text(source, 256) for source in sources))
-                attempt.guards[-1] = replace(last, fixed=tuple(dict.fromkeys(fixed)))
+            texts = [short_text(source, 256) for source in sources]
+            self._attempt(compile_id, number).fixed(texts)
         else:
             return False
         return True
@@ -193,22 +170,20 @@ class SizeGuardRecords:
         attempt = self._attempts.get(compile_id)
         if attempt is None or attempt.number != number:
             attempt = self._attempts[compile_id] = _Attempt(number)
-            if len(self._attempts) > OPEN_KEPT:
+            if len(self._attempts) > wire.OPEN_ATTEMPTS_KEPT:
                 del self._attempts[next(iter(self._attempts))]
         return attempt
 
     def _added(self, attempt: _Attempt, record: About, compile_id: str) -> None:
-        attempt.recent = len(attempt.guards) < GUARDS_KEPT
-        if not attempt.recent:
-            attempt.left_out += 1
+        if not attempt.has_room():
             return
         expression = short_text(record.expr, 1024)
         symbols = dict.fromkeys(_SYMBOL.findall(expression))
-        calls = calls_of_stack(record.stack)
-        traced = calls_of_stack(record.user_stack)
+        calls = calls_of_stack(record.stack, self._strings)
+        traced = calls_of_stack(record.user_stack, self._strings)
         if not traced and not compile_id:
             # An export runs the code: it stands among the calls in progress.
-            traced = [line for line in calls if ownership_of(self._file(line)) != "torch"]
+            traced = [call for call in calls if ownership_of(call[0].file) != "torch"]
         traced = traced[-_STACK:]
         attempt.guards.append(
             wire.SizeGuard(
@@ -219,34 +194,31 @@ class SizeGuardRecords:
                     for source in attempt.sources.get(symbol, ())
                 ),
                 fixed=(),
-                torch_calls=self._calls(calls),
-                stack=tuple(wire.Location(self._file(at), at.line, _name(at)) for at in traced),
-                texts=tuple(text_of(at.text, 200) or "" for at in traced),
+                torch_calls=_torch_calls(calls),
+                stack=tuple(replace(at, function=_name(at)) for at, _ in traced),
+                texts=tuple(short_text(text, 200) for _, text in traced),
             )
         )
 
-    def _file(self, line: StackEntry) -> str:
-        return self._strings.get(line.file, "")
 
-    def _calls(self, stack: list[StackEntry]) -> tuple[str, ...]:
-        """Functions of torch between the traced code and the condition, innermost first."""
-        found: list[str] = []
-        for line in reversed(stack):
-            file = self._file(line)
-            if not found and file.endswith(_OWN):
-                continue
-            name = _name(line)
-            is_step = file.endswith(_TRACER[0]) and name == _TRACER[1]
-            if is_step or ownership_of(file) != "torch" or len(found) == _CALLS:
-                break
-            found.append(name)
-            if name == _OPERATION:
-                break
-        return tuple(found)
+def _torch_calls(stack: list[Call]) -> tuple[str, ...]:
+    """Functions of torch between the traced code and the condition, innermost first."""
+    found: list[str] = []
+    for at, _ in reversed(stack):
+        if not found and at.file.endswith(_OWN):
+            continue
+        name = _name(at)
+        is_step = at.file.endswith(_TRACER[0]) and name == _TRACER[1]
+        if is_step or ownership_of(at.file) != "torch" or len(found) == _CALLS:
+            break
+        found.append(name)
+        if name == _OPERATION:
+            break
+    return tuple(found)
 
 
-def _name(entry: StackEntry) -> str:
-    return text_of(entry.function, 256) or ""
+def _name(at: wire.Location) -> str:
+    return short_text(at.function, 256)
 
 
 STACKS_KEPT = 12_000

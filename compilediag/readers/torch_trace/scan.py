@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from sys import intern
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from compilediag.readers.lines import parse_json
-from compilediag_harness.wire import Compiled, Location, clip
+from compilediag_harness.wire import Compiled, Location, cache_answers, clip
 
 LINE_LIMIT = 8 << 20
 """Longest line of metadata in bytes. torch's own are 40 kB, of large graphs some MB."""
@@ -214,8 +214,6 @@ _LIMIT = re.compile(rb'\\"recompile_limit\\": (\d{1,9})')
 _MAX_COUNT = 2**53
 """Larger numbers than this are no counts."""
 
-_CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
-
 
 class Metrics(msgspec.Struct):
     """The fields of a metrics row that are used, of any type: torch adds and changes fields."""
@@ -270,15 +268,6 @@ class About(msgspec.Struct):
     source: Any = None
     sources: Any = None
     user_stack: Any = None
-
-
-class StackEntry(NamedTuple):
-    """One call of a stack. `file`: index of its interned name; the others of any type."""
-
-    file: int
-    line: int
-    function: Any
-    text: Any
 
 
 class Metadata(msgspec.Struct):
@@ -362,6 +351,10 @@ def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled
     seconds = seconds_of(metrics.duration_us) or 0.0
     if start_us is not None and end_us is not None and end_us >= start_us:
         seconds = (end_us - start_us) / 1e6
+
+    def count(name: str) -> int | None:
+        return count_of(getattr(metrics, name))
+
     return Compiled(
         t=t,
         step=0,
@@ -385,21 +378,27 @@ def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled
         restart_reasons=tuple(sorted(short_text(item) for item in restarts[:16])),
         limit=int(limit[1]) if limit else None,
         guard_eval_us=_number(metrics.guard_latency_us),
-        cache_hits=_cache_count(metrics, "hit"),
-        cache_misses=_cache_count(metrics, "miss"),
+        cache_hits=cache_answers(count, "hit"),
+        cache_misses=cache_answers(count, "miss"),
         restarted_s=seconds_of(metrics.dynamo_compile_time_before_restart_us),
     )
 
 
-def calls_of_stack(stack: Any) -> list[StackEntry]:
-    """A recorded stack as far as it can be read, outermost call first."""
-    found: list[StackEntry] = []
+Call = tuple[Location, str]
+"""One call of a stack, and its source text."""
+
+
+def calls_of_stack(stack: Any, files: Mapping[int, str]) -> list[Call]:
+    """A recorded stack as far as it can be read, outermost call first. `files`: interned names."""
+    found: list[Call] = []
     for entry in items_of(stack):
         fields = cast(dict[str, Any], entry) if type(entry) is dict else {}
         file = count_of(fields.get("filename"))
         if file is not None:
             line = count_of(fields.get("line")) or 0
-            found.append(StackEntry(file, line, fields.get("name"), fields.get("loc")))
+            function = text_of(fields.get("name")) or ""
+            text = text_of(fields.get("loc")) or ""
+            found.append((Location(files.get(file, ""), line, function), text))
     return found
 
 
@@ -411,13 +410,6 @@ def short_text(value: Any, limit: int = MAX_TEXT_CHARS) -> str:
 def items_of(value: Any) -> list[Any]:
     """A JSON list; empty where it is none."""
     return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _cache_count(metrics: Metrics, outcome: str) -> int | None:
-    """Hits or misses of all of torch's caches; None where the row has none of these counts."""
-    values = (getattr(metrics, f"{cache}_cache_{outcome}_count") for cache in _CACHES)
-    known = [count for value in values if (count := count_of(value)) is not None]
-    return sum(known) if known else None
 
 
 def text_of(value: Any, limit: int = MAX_TEXT_CHARS) -> str | None:

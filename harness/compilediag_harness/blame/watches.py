@@ -22,17 +22,23 @@ _KEPT_CHANGES = 16
 """Of one value: a guard on one key of a dict may be about an earlier one than the last."""
 
 
-class Seen(NamedTuple):
-    """A change that was noticed: between two looks, the second after the line of `stack`."""
+class Moment(NamedTuple):
+    """When values were looked at and some had changed."""
 
     order: int
     """Rises with each change and each compile."""
-    old: Look
-    new: Look
     stack: tuple[Location, ...]
-    """The line after which the value differed, then its callers; empty: not known."""
+    """The line after which the values differed, then its callers; empty: not known."""
     in_call: bool
     step: int
+
+
+class Seen(NamedTuple):
+    """A change that was noticed: between two looks, the second of them at a moment."""
+
+    old: Look
+    new: Look
+    at: Moment
 
 
 class WatchedValue:

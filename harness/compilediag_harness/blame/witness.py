@@ -21,7 +21,15 @@ from compilediag_harness.blame import guard_sources
 from compilediag_harness.blame.guard_sources import SourcePath, path_of
 from compilediag_harness.blame.line_events import Monitoring, TraceFunction, own_frames
 from compilediag_harness.blame.user_calls import locals_of
-from compilediag_harness.blame.watches import Look, Seen, WatchedValue, Watches, look_at, text_of
+from compilediag_harness.blame.watches import (
+    Look,
+    Moment,
+    Seen,
+    WatchedValue,
+    Watches,
+    look_at,
+    text_of,
+)
 from compilediag_harness.torch_internals import torch_api, torch_calls, torch_guards
 from compilediag_harness.wire import Location, ValueChange, Witnessed
 
@@ -209,9 +217,9 @@ class Witness:
                         stack = _stack(frame if line is not None else frame and frame.f_back, line)
                     self._order += 1
                     by = stack if alone else ()
+                    at = Moment(self._order, by, in_call, self._session.step)
                     for place, old, new in changed:
-                        seen = Seen(self._order, old, new, by, in_call, self._session.step)
-                        place.noticed(seen)
+                        place.noticed(Seen(old, new, at))
         except Exception as error:
             self._fault(error)
         self._seconds += time.perf_counter() - started
@@ -261,10 +269,10 @@ class Witness:
             self._look(())
         place, aspect = self._place_of(leaf, text, scope, code)
         seen = None if place is None else place.last(aspect)
-        if seen is None or seen.order < since or not seen.stack:
+        if seen is None or seen.at.order < since or not seen.at.stack:
             return None
-        old, new = text_of(seen.old), text_of(seen.new)
-        return ValueChange(old, new, seen.stack, seen.in_call, seen.step)
+        at = seen.at
+        return ValueChange(text_of(seen.old), text_of(seen.new), at.stack, at.in_call, at.step)
 
     def _place_of(
         self, leaf: torch_guards.Leaf, text: str, scope: dict[str, Any], code: types.CodeType

@@ -17,17 +17,12 @@ from compilediag_harness.wire import (
     HIT,
     MISS,
     CacheLookedUp,
-    CacheSettingsRead,
     CacheWritten,
+    Lookups,
     PrecompiledCalled,
     PrecompiledLoaded,
-    lookup_of,
     plain_text,
 )
-
-COMPONENTS_OF = 200
-"""Lookups of a process whose keys are recorded by component, the first ones; of the others only
-the key."""
 
 MOST = 1000
 """Precompiled functions recorded of one process."""
@@ -41,8 +36,7 @@ class CacheCollector:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._with_components = 0
-        self._settings: set[str] = set()
+        self._lookups = Lookups()
         self._loads_seen = False
         """Each lookup of a graph is seen where it happens: its instant would count it again."""
         self._folder_read = False
@@ -65,24 +59,12 @@ class CacheCollector:
             if folder is not None:
                 self._folder_read = True
                 session.emit(folder)
-            read = lookup_of(info)
-            settings = read.digest
-            if settings and settings not in self._settings:
-                self._settings.add(settings)
-                session.emit(CacheSettingsRead(session.now(), settings, read.settings))
-            components, left_out = read.components, read.components_left_out
-            self._with_components += bool(components)
-            if self._with_components > COMPONENTS_OF:
-                components, left_out = (), left_out + len(components)
-            session.record(
-                CacheLookedUp,
-                *(cache, outcome, current_compile_id(), session.epoch),
-                *(read.key, read.status, read.reason, read.saved_s),
-                within=within,
-                components=components,
-                components_left_out=left_out,
-                settings=settings,
-            )
+            known = (cache, outcome, current_compile_id(), session.epoch)
+            lookup = CacheLookedUp(session.now(), session.step, *known, within=within)
+            settings, lookup = self._lookups.described(lookup, info)
+            if settings is not None:
+                session.emit(settings)
+            session.emit(lookup)
         session.charge(time.monotonic() - started)
 
     def loaded(self, code: CodeType, entries: int) -> None:

@@ -12,7 +12,6 @@ import types
 import weakref
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from compilediag_harness.base.session import Session
@@ -23,23 +22,22 @@ from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.torch_internals.torch_names import loaded
 from compilediag_harness.wire import (
+    OPEN_ATTEMPTS_KEPT,
     Compiled,
     CompileMemoryRead,
     CompileStarted,
     DynamoReset,
     Location,
     RepeatedBlocks,
+    SizeAttempt,
     SizeGuard,
     SizesGuarded,
     UserCall,
+    cache_answers,
     clip,
     clip_middle,
 )
 
-MAX_GUARDS = 64
-"""Conditions kept of one attempt: the first ones; those of a large export are thousands."""
-_MAX_PENDING = 64
-"""Compiles without an end whose conditions are kept."""
 _STACK = 16
 _CALLS = 24
 _TEXT_CHARS = 200
@@ -49,21 +47,12 @@ _TRACED_FROM = ("step", "symbolic_convert.py")
 """Dynamo's interpreter of one instruction: what is above it is not about the condition."""
 
 
-@dataclass
-class _Attempt:
-    number: int
-    guards: list[SizeGuard] = field(default_factory=list[SizeGuard])
-    left_out: int = 0
-    recent: bool = False
-    """The condition added last is in `guards`."""
-
-
 class SizeGuardCollector:
     """Collects the conditions of each attempt to compile, and reports them when it ends."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._attempts: dict[str, _Attempt] = {}
+        self._attempts: dict[str, SizeAttempt] = {}
         self._env: Any = None
         """Weak reference to what the export in progress knows of sizes: an export has no id."""
 
@@ -71,9 +60,7 @@ class SizeGuardCollector:
         """torch guards a condition; never raises."""
         with self._session.shielded("size condition"):
             attempt = self._attempt(env)
-            attempt.recent = len(attempt.guards) < MAX_GUARDS
-            if not attempt.recent:
-                attempt.left_out += 1
+            if not attempt.has_room():
                 return
             lines = _lines_of(condition)
             texts = (clip(source_locations.text_of(line) or "", _TEXT_CHARS) for line in lines)
@@ -91,11 +78,7 @@ class SizeGuardCollector:
     def fixed(self, env: Any, sources: tuple[str, ...]) -> None:
         """The condition added last made sizes constants; never raises."""
         with self._session.shielded("size made constant"):
-            attempt = self._attempt(env)
-            if attempt.recent and attempt.guards:
-                last = attempt.guards[-1]
-                fixed = tuple(dict.fromkeys((*last.fixed, *sources)))
-                attempt.guards[-1] = replace(last, fixed=fixed)
+            self._attempt(env).fixed(sources)
 
     def ended(self, compile_id: str) -> None:
         """An attempt to compile ended: its conditions are reported."""
@@ -109,7 +92,7 @@ class SizeGuardCollector:
         for compile_id in tuple(self._attempts):
             self.ended(compile_id)
 
-    def _attempt(self, env: Any) -> _Attempt:
+    def _attempt(self, env: Any) -> SizeAttempt:
         compile_id = torch_compiles.current_compile_id()
         if not compile_id and (self._env is None or self._env() is not env):
             self.ended("")
@@ -118,8 +101,8 @@ class SizeGuardCollector:
         attempt = self._attempts.get(compile_id)
         if attempt is None or attempt.number != number:
             # A restart traces anew: what the attempt before laid down does not hold.
-            attempt = self._attempts[compile_id] = _Attempt(number)
-            if len(self._attempts) > _MAX_PENDING:
+            attempt = self._attempts[compile_id] = SizeAttempt(number)
+            if len(self._attempts) > OPEN_ATTEMPTS_KEPT:
                 self.ended(next(iter(self._attempts)))
         return attempt
 
@@ -155,7 +138,6 @@ WORTH_S = 1.0
 MAX_MODULES, MAX_VALUES, _MAX_OPEN = 20_000, 200, 256
 _RECORDING = "CUDAGRAPH_RECORDING"
 _REASON_CHARS = 2048
-_CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
 
 
 class _Row(NamedTuple):
@@ -173,12 +155,6 @@ class _Row(NamedTuple):
     def text(self, name: str) -> str | None:
         value = self.field(name)
         return None if value is None else clip(str(value))
-
-    def cached(self, outcome: str) -> int | None:
-        """Hits or misses of all caches; None where this torch does not count them."""
-        counts = [self.field(f"{cache}_cache_{outcome}_count") for cache in _CACHES]
-        known = [count for count in counts if count is not None]
-        return sum(known) if known else None
 
 
 class CompileCollector:
@@ -290,8 +266,8 @@ class CompileCollector:
             restart_reasons=tuple(sorted(clip(str(item)) for item in restarts)),
             limit=torch_compiles.recompile_limit(),
             guard_eval_us=row.field("guard_latency_us"),
-            cache_hits=row.cached("hit"),
-            cache_misses=row.cached("miss"),
+            cache_hits=cache_answers(row.field, "hit"),
+            cache_misses=cache_answers(row.field, "miss"),
             phases=None if timed is None else timed.own,
             phase_spans=() if timed is None else timed.spans,
             restarted_s=row.seconds("dynamo_compile_time_before_restart_us"),

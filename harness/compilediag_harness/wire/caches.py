@@ -1,16 +1,17 @@
 """What torch's compile caches answered, and of what their keys are made.
 
-torch describes a lookup by the same dictionary in the process and in its trace: `lookup_of` is the
+torch describes a lookup by the same dictionary in the process and in its trace: `Lookups` is the
 one reader of it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from compilediag_harness.wire.event import Event, Location, StepEvent, clip, event
 
@@ -45,6 +46,10 @@ VALUE_CHARS = 120
 REASON_CHARS = 600
 COMPONENTS_KEPT = 400
 """Most components of one key: each tensor that is passed is one."""
+
+LOOKUPS_WITH_COMPONENTS = 200
+"""Lookups of a process whose keys are recorded by component, the first ones; of the others only
+the key."""
 
 _REPEATED_CHARS = 300
 """Lines up to this length are read once."""
@@ -119,41 +124,42 @@ class CacheFolderRead(Event):
     writable: bool = True
 
 
-class Lookup(NamedTuple):
-    """What torch's dictionary about a lookup holds."""
+class Lookups:
+    """The lookups of one process as torch describes them, of any version from 2.7."""
 
-    key: str
-    status: str
-    reason: str
-    saved_s: float | None
-    components: tuple[Component, ...]
-    components_left_out: int
-    settings: tuple[Component, ...]
+    def __init__(self) -> None:
+        self._with_components = 0
+        self._settings: set[str] = set()
 
-    @property
-    def digest(self) -> str:
-        if not self.settings:
-            return ""
-        text = "\n".join(f"{name} {value[:DIGEST_CHARS]}" for name, value in self.settings)
-        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:DIGEST_CHARS]
-
-
-def lookup_of(info: Mapping[str, Any]) -> Lookup:
-    """A lookup as torch describes it, of any version from 2.7; what is missing or of another type
-    is empty. Addresses of objects are left out: they differ from run to run."""
-    key = info.get("key")
-    components = _components(info.get("components"))
-    settings = tuple(item for item in components if _SETTING.match(item[0]))
-    own = tuple(item for item in components if not _SETTING.match(item[0]))
-    return Lookup(
-        key=clip(key, 200) if isinstance(key, str) else "",
-        status=plain_text(info.get("cache_status_detailed"), 40),
-        reason=plain_text(info.get("cache_bypass_reason"), REASON_CHARS),
-        saved_s=_saved_s(info),
-        components=own[:COMPONENTS_KEPT],
-        components_left_out=max(0, len(own) - COMPONENTS_KEPT),
-        settings=settings[: 4 * COMPONENTS_KEPT],
-    )
+    def described(
+        self, lookup: CacheLookedUp, info: Mapping[str, Any]
+    ) -> tuple[CacheSettingsRead | None, CacheLookedUp]:
+        """A lookup with what torch's dictionary holds of it; before it the settings in its key, the
+        first time that they are met. What is missing or of another type is empty. Addresses of
+        objects are left out: they differ from run to run."""
+        key = info.get("key")
+        components = _components(info.get("components"))
+        own = tuple(item for item in components if not _SETTING.match(item[0]))
+        self._with_components += bool(own)
+        kept = own[:COMPONENTS_KEPT] if self._with_components <= LOOKUPS_WITH_COMPONENTS else ()
+        settings = tuple(item for item in components if _SETTING.match(item[0]))
+        settings = settings[: 4 * COMPONENTS_KEPT]
+        text = "\n".join(f"{name} {value[:DIGEST_CHARS]}" for name, value in settings)
+        digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() if settings else ""
+        lookup = dataclasses.replace(
+            lookup,
+            key=clip(key, 200) if isinstance(key, str) else "",
+            status=plain_text(info.get("cache_status_detailed"), 40),
+            reason=plain_text(info.get("cache_bypass_reason"), REASON_CHARS),
+            saved_s=_saved_s(info),
+            components=kept,
+            components_left_out=len(own) - len(kept),
+            settings=digest[:DIGEST_CHARS],
+        )
+        if not settings or lookup.settings in self._settings:
+            return None, lookup
+        self._settings.add(lookup.settings)
+        return CacheSettingsRead(lookup.t, lookup.settings, settings), lookup
 
 
 def plain_text(value: Any, limit: int) -> str:

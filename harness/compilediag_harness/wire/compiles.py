@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -171,6 +172,17 @@ class RepeatedBlocks:
     count: int
     modules: int
     """In all of them."""
+
+
+_CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
+
+
+def cache_answers(count_of: Callable[[str], int | None], outcome: str) -> int | None:
+    """Hits or misses of all caches, of the counters of torch's row that `count_of` reads by name;
+    None where this torch does not count them."""
+    counts = (count_of(f"{cache}_cache_{outcome}_count") for cache in _CACHES)
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 @event

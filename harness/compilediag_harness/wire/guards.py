@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from compilediag_harness.wire.event import Location, StepEvent, UserCall, event
 
@@ -138,6 +139,37 @@ class SizeGuard:
     """The lines of the traced code, outermost first; empty where torch needed it after tracing."""
     texts: tuple[str, ...]
     """The source texts of `stack`."""
+
+
+SIZE_GUARDS_KEPT = 64
+"""Conditions kept of one attempt: the first ones; those of a large export are thousands."""
+
+OPEN_ATTEMPTS_KEPT = 64
+"""Compiles without an end whose conditions are kept."""
+
+
+@dataclass
+class SizeAttempt:
+    """The conditions of an attempt to compile that has not ended."""
+
+    number: int
+    guards: list[SizeGuard] = field(default_factory=list[SizeGuard])
+    left_out: int = 0
+    recent: bool = False
+    """The condition added last is in `guards`."""
+
+    def has_room(self) -> bool:
+        """Whether one more condition is kept; it counts in either case."""
+        self.recent = len(self.guards) < SIZE_GUARDS_KEPT
+        self.left_out += not self.recent
+        return self.recent
+
+    def fixed(self, sources: Iterable[str]) -> None:
+        """The condition added last made sizes constants."""
+        if self.recent and self.guards:
+            last = self.guards[-1]
+            fixed = tuple(dict.fromkeys((*last.fixed, *sources)))
+            self.guards[-1] = replace(last, fixed=fixed)
 
 
 @event
