@@ -493,7 +493,7 @@ ABSORBS = (
     Absorption(
         "CD2",
         "CD904",
-        lambda *_: True,
+        lambda _eager, _broken: True,
         is_symptom=lambda broken: BreakEvidence.of(broken.evidence).consequence_only,
         silent=True,
         common=_eager_places,
