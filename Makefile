@@ -58,11 +58,12 @@ demo: $(VENV)/installed
 check: lint frozen
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS) tests/unit
 
-# An idle worker takes over tests of the other: the slow ones stand side by side. Bytecode is kept,
+# Three workers on two cores: many tests wait for a process or a clock. An idle one takes over tests
+# of the others: the slow ones stand side by side. Bytecode is kept,
 # as it is at users': else each of many hundred processes would compile compilediag's modules again.
 test: export PYTHONDONTWRITEBYTECODE =
 test: lint frozen
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 20 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations 20 $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

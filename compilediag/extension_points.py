@@ -48,6 +48,12 @@ CADENCE_SECTION = "cadence.view:section"
 SMALL_PROGRAM = "repro.command:program_of"
 """Makes a small program for finding N of a receipt."""
 
+KNEE_RULES = "knee:RULES"
+"""Rules about sizes that bring no more throughput."""
+
+PACKING_RULES = "packing:RULES"
+"""Rules about buffers that are filled in vain."""
+
 PIPELINE_RULES = "pipeline:RULES"
 PIPELINE_SECTION = "pipeline:pipeline_section"
 """Which side of a producer-consumer loop is the bottleneck, as findings and in the receipt."""

@@ -32,6 +32,9 @@ RECORDED = {
 PACKING = "packing:PackingSample"
 """Keeps what a sampled step writes into buffers that it has filled before."""
 
+KNEE = "knee:knee_of"
+"""Measures the calls of a `FixedShape` at each of its sizes."""
+
 EXPERIMENTS = "experiments:install"
 """Logs metrics to the experiment that the program has open, from a run's folder."""
 

@@ -17,6 +17,8 @@ VIEWS = ROOT / "tests" / "data" / "views"
 COMMANDS_OF = {
     "cadence": (["probe", "program.py"], ["run", "program.py", "--cadence-probe"]),
     "fleet": (["stats", str(VIEWS)], ["trend", str(VIEWS)]),
+    "knee": (),
+    "packing": (),
     "pipeline": (),
     "prices": (["run", "--prices", str(ROOT / "pyproject.toml"), "program.py"],),
     "repro": (["repro", "1", str(VIEWS / "findings.json")],),
@@ -128,9 +130,13 @@ def test_a_program_runs_without_any(tmp_path: Path) -> None:
     (work / "program.py").write_text(
         "import torch\n"
         "double = torch.compile(lambda x: x * 2, backend='eager', dynamic=False)\n"
-        "for size in (2, 3):\n    double(torch.ones(size))\n",
+        "for size in (2, 3):\n    double(torch.ones(size))\n"
+        "import compilediag\n"
+        "try:\n    compilediag.FixedShape(double, {'x': 0}, [2, 4]).knee(torch.ones(2))\n"
+        "except ValueError as error:\n    print(error)\n",
         encoding="utf-8",
     )
     done = run(tree, ["run", "program.py"], work)
     assert done.returncode == 0, done.stderr
     assert "1 recompile in 2 steps" in done.stderr
+    assert done.stdout == "knee needs the extension compilediag_harness.extensions.knee\n"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from compilediag.diagnosis.findings import Finding
-from compilediag.rules.fixed_shapes import beyond_knee
+from compilediag.extensions.knee import beyond_knee
 from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import FixedShapeUsed, KneeMeasured, Location
 

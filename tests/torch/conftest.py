@@ -8,8 +8,13 @@ import pytest
 from compilediag_harness.collectors import hazards, recompiles
 
 collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]
-if not collect_ignore_glob:
-    import_module("torch._dynamo")  # its loggers are there, whichever test is the first
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _dynamo(_environment: None) -> None:  # pyright: ignore[reportUnusedFunction]
+    """Its loggers are there, whichever test is the first; importing it names inductor's folder in
+    the environment."""
+    import_module("torch._dynamo")
 
 
 @pytest.fixture(autouse=True)

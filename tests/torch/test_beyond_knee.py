@@ -7,7 +7,7 @@ import torch
 from knee_pieces import MS
 
 from compilediag.runs.watch import watch
-from compilediag_harness.shapes import warming as module
+from compilediag_harness.extensions import knee as module
 from compilediag_harness.shapes.dims import ShapeUnusable
 from compilediag_harness.shapes.fixed import FixedShape
 

@@ -141,7 +141,6 @@ def test_page_of_other_numbers(load: Load) -> None:
         events: list[Event] = []
         session = Session(events.append)
         session.trial = ActiveTrial(TrialPlan(seed=1, shadow=True))
-        session.trial.begin()
         attach.install(session)
         try:
             load("CD651", heading)

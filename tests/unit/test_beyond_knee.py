@@ -6,10 +6,10 @@ import pytest
 from knee_pieces import found, measured, used
 
 from compilediag.diagnosis.figures.invocations import shapes_section
-from compilediag.rules.fixed_shapes import NO_MEMORY
+from compilediag.extensions.knee import NO_MEMORY
 from compilediag.timeline.timeline import fold
+from compilediag_harness.extensions.knee import Knee, find_knee
 from compilediag_harness.shapes.buckets import BucketsImpossible
-from compilediag_harness.shapes.warming import Knee, find_knee
 
 
 def test_a_size_that_was_not_used_is_no_finding() -> None:

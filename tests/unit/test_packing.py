@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from timelines import FILE, process, timeline
 
-from compilediag.rules.steps import find_packing_copies
+from compilediag.extensions.packing import find_packing_copies
 from compilediag.timeline.timeline import SampledStep, Step
 from compilediag_harness.extensions.packing import elements_at, packing_at
 from compilediag_harness.wire import Location, PackedBuffer

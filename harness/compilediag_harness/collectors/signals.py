@@ -164,9 +164,11 @@ def _export(profiler: Any, path: str) -> int:
     return size
 
 
-sinks = SessionSinks(
-    lambda session: Profiling(session, sys.modules["torch"], session.options.profile_dir or "")
-)
+def _begin(session: Session) -> Profiling:
+    return Profiling(session, sys.modules["torch"], session.options.profile_dir or "")
+
+
+sinks = SessionSinks(_begin)
 """Without one the signals stay taken over, without effect."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from compilediag_harness import extension_points
 from compilediag_harness.blame.source_locations import location_of
 from compilediag_harness.shapes.buckets import Cost, plan_buckets
 from compilediag_harness.shapes.compaction import Loop, run_until_done
@@ -21,7 +22,7 @@ from compilediag_harness.shapes.padding import REPEAT, Pad, read_pad
 from compilediag_harness.shapes.padding_check import check_padding
 from compilediag_harness.shapes.padding_report import PaddingReport
 from compilediag_harness.shapes.settings import FixedShapeSettings, read_buckets
-from compilediag_harness.shapes.warming import Knee, knee_of, warm
+from compilediag_harness.shapes.warming import warm
 from compilediag_harness.torch_internals import dynamo_skip, torch_api
 from compilediag_harness.wire import FixedShapeUsed, Location
 
@@ -161,13 +162,20 @@ class FixedShape:
         self._report = check_padding(self._ready(), args, kwargs, gradients=gradients)
         return self._report
 
-    def knee(self, *args: Any, cap: int | None = None, rounds: int = 5, **kwargs: Any) -> Knee:
+    def knee(self, *args: Any, cap: int | None = None, rounds: int = 5, **kwargs: Any) -> Any:
         """Measures this example at every size up to `cap`, in turn, `rounds` times: the smallest
         size within 5 % of the best throughput. Calls beyond it are a finding (CD409).
 
+        Returns:
+            A `Knee`: `size` (None: `reason` says why), `measured`, `gain` and `noise`.
+
         Raises:
-            ShapeUnusable: the example has no rows, or there are several axes.
+            ShapeUnusable: the example has no rows, there are several axes, or the extension that
+                measures is missing.
         """
+        knee_of = extension_points.load(extension_points.KNEE)
+        if knee_of is None:
+            raise ShapeUnusable("knee needs the extension compilediag_harness.extensions.knee")
         return knee_of(self._ready(), args, kwargs, cap=cap, rounds=rounds)
 
     def until_done(

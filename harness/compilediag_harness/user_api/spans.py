@@ -136,7 +136,13 @@ class _Nesting(threading.local):
 
 
 _nesting = _Nesting()
-_attribute: Attribution = lambda rows, _ending: ("",) * len(rows)
+
+
+def _unattributed(rows: Sequence[SpanRow], _ending: bool) -> Sequence[str | None]:
+    return ("",) * len(rows)
+
+
+_attribute: Attribution = _unattributed
 _main_ident = threading.main_thread().ident
 sinks = SessionSinks(SpanBatches)
 _ever = False

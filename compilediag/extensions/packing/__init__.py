@@ -1,0 +1,86 @@
+"""Large buffers that a step fills and then overwrites (CD306), in the lead process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import median
+
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.rules.make_finding import make_finding
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import Location, PackedBuffer
+
+MIN_BYTES = 2**25
+"""Of one buffer. A smaller one is made of memory that the process has had before, and filling it
+was measured to cost no more than zeroing the tails; glibc asks the system for a larger one anew
+each time, and its first touch is then what costs most."""
+
+OVERWRITTEN = 0.5
+"""Of what was filled, overwritten in the same step. Of a buffer that is mostly padding, the filling
+is the work."""
+
+MIN_OF_STEP = 0.01
+"""Of a step, spent in the stores: where they do not matter, filling does not either."""
+
+MIN_FILLED = 2
+"""Steps that filled it in vain."""
+
+
+def find_packing_copies(timeline: Timeline) -> Iterable[Finding]:
+    """CD306: buffers of the program's that sampled steps filled in vain."""
+    samples = [sample for sample in timeline.syncs if sample.process == timeline.lead]
+    walls = {step.number: step.wall_s for step in timeline.steps if step.process == timeline.lead}
+    found: dict[tuple[str, str, str, int], dict[int, PackedBuffer]] = {}
+    for sample in samples:
+        for item in sample.packed:
+            key = (item.place.file, item.place.function, item.name, item.fill_line)
+            found.setdefault(key, {})[sample.step] = item
+    for by_step in found.values():
+        wasted = {
+            step: item
+            for step, item in by_step.items()
+            if item.buffer_bytes >= MIN_BYTES * item.buffers
+            and _overwritten(item) >= OVERWRITTEN
+            and (item.seconds or 0.0) >= MIN_OF_STEP * (walls.get(step) or math.inf)
+        }
+        if len(wasted) < MIN_FILLED or 2 * len(wasted) <= len(by_step):
+            continue
+        store = next(iter(by_step.values())).place
+        items = list(wasted.values())
+        filled = median(item.buffer_bytes for item in items)
+        share = median(map(_overwritten, items))
+        finding = make_finding(
+            timeline,
+            "CD306",
+            f"{filled / 2**20:.1f} MiB filled by {items[0].fill}() in a step, {share:.0%} of it "
+            "overwritten",
+            f"keep one buffer for all steps in place of {items[0].name}, and zero only what is not "
+            "written",
+            caveat="the batch of an earlier step is gone; what is not written must be zeroed",
+            variable=items[0].name,
+            location=Location(store.file, items[0].fill_line, store.function),
+            count=len(items),
+            steps=wasted,
+            evidence={
+                "filled_bytes": int(filled),
+                "buffers": int(median(item.buffers for item in items)),
+                "overwritten_share": share,
+                "stores_in_a_step": int(median(item.stores for item in items)),
+                "store_seconds_in_a_step": median(item.seconds or 0.0 for item in items),
+                "store_line": store.line,
+                "sampled_steps": len(samples),
+            },
+        )
+        if finding.ownership != "torch":
+            yield finding
+
+
+def _overwritten(item: PackedBuffer) -> float:
+    """The share of what was filled; 0 where that is not known."""
+    if item.written_bytes is None or item.buffer_bytes <= 0:
+        return 0.0
+    return min(1.0, item.written_bytes / item.buffer_bytes)
+
+
+RULES: tuple[Rule, ...] = (find_packing_copies,)
