@@ -29,7 +29,7 @@ from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, read
 from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
 from compilediag.compare.gate.inconclusive import CodeComparison, compare_code
 from compilediag.compare.gate.judgement import Judgement, plural
-from compilediag.compare.gate.limits import Limit, parse_limits
+from compilediag.compare.gate.limits import EXAMPLE, Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
 from compilediag.option_fields import Given, argument, flag, option, toml_keys
 from compilediag.receipt.contradictions import refuse_contradictions
@@ -55,7 +55,7 @@ class GateOptions:
     lane: str | None = option("--lane NAME", "Lane of the baseline; default: the receipt's.")
     limits: tuple[Limit, ...] = option(
         "--fail-on EXPR",
-        "Limits such as 'recompiles>0,CD103>0'.",
+        f"Limits such as '{EXAMPLE}'.",
         default=(),
         check=lambda key, value: parse_limits(value),
     )

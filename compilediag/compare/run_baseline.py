@@ -23,6 +23,7 @@ from compilediag.compare.keys import (
     function_key,
     lane_fields,
 )
+from compilediag.diagnosis.codes import EAGER
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     EventCause,
@@ -61,7 +62,7 @@ def finding_of_break(receipt: Receipt, site: GraphBreak) -> FindingRecord | None
     same = [
         item
         for item in receipt.findings
-        if item.rule.startswith(("CD2", "CD904", "CD152"))
+        if (item.rule.startswith("CD2") or item.rule in EAGER)
         and (broken := BreakEvidence.of(item.evidence)).reason == site.reason
         and broken.category == site.category
     ]
@@ -77,7 +78,7 @@ def finding_of_break(receipt: Receipt, site: GraphBreak) -> FindingRecord | None
 def finding_of_frame(receipt: Receipt, file: str, line: int, function: str) -> FindingRecord | None:
     """What sent a frame to eager: its own finding, or the graph break that names it."""
     for item in receipt.findings:
-        if item.rule in ("CD904", "CD152", "CD210", "CD154") and item.location is not None:
+        if item.rule in EAGER and item.location is not None:
             place = item.location
             if place.file == file and function_key(place.function) == function:
                 return item

@@ -21,6 +21,13 @@ class CodeInfo(NamedTuple):
     """Of its findings, unless a rule decides otherwise."""
     blinds: bool = False
     """Without that evidence nothing may be called clean, and no count is sure."""
+    owner: str = ""
+    """Whose value changed, in a cause of recompiles: "argument", "closure", "global", "object" (or
+    module), "instance" (of those that share code), "module" (its hooks), "optimizer", "process"
+    (no variable of the program holds it), or "several"."""
+    changed: str = ""
+    """What of it: "value", "scalar" (a number, flag or text), "container", "tensor", "size",
+    "metadata" (what is no size of a tensor), "condition" (of a graph on sizes), "mode"..."""
 
     @property
     def family(self) -> str:
@@ -39,29 +46,37 @@ def info(code: str) -> CodeInfo:
 
 
 _TABLE = """
-CD101 closure-flag: a value captured by a function changed
-CD102 closure-container: a container captured by a function changed its length, keys or membership
-CD103 lazy-buffer: a buffer or cached tensor was created or reassigned with a new shape, or its
-    companion int or flag changed
-CD104 module-attribute: a Python attribute of an object changed
-CD105 dynamic-size: a tensor argument has a different size
-CD106 tensor-metadata: dtype, stride, device, rank, requires_grad or type of a tensor changed
-CD107 python-scalar: an int, float, bool, str or enum argument changed
-CD108 container-structure: length, keys, order or type of an argument container changed
-CD109 global-variable: a module-level name, config global or environment value changed
-CD110 object-identity: another function, class or object type was passed, or a guarded object died
-CD111 global-mode: grad mode, train/eval, autocast, precision, threads, device or mode stack changed
+CD101 closure-flag (closure value): a value captured by a function changed
+CD102 closure-container (closure container): a container captured by a function changed its length,
+    keys or membership
+CD103 lazy-buffer (object tensor): a buffer or cached tensor was created or reassigned with a new
+    shape, or its companion int or flag changed
+CD104 module-attribute (object value): a Python attribute of an object changed
+CD105 dynamic-size (argument size): a tensor argument has a different size
+CD106 tensor-metadata (argument metadata): dtype, stride, device, rank, requires_grad or type of a
+    tensor changed
+CD107 python-scalar (argument scalar): an int, float, bool, str or enum argument changed
+CD108 container-structure (argument container): length, keys, order or type of an argument container
+    changed
+CD109 global-variable (global value): a module-level name, config global or environment value
+    changed
+CD110 object-identity (argument identity): another function, class or object type was passed, or a
+    guarded object died
+CD111 global-mode (process mode): grad mode, train/eval, autocast, precision, threads, device or
+    mode stack changed
 CD112 backend-identity: the same code was compiled with a different backend object or options
-CD113 aliasing: inputs became or stopped being the same tensor, or overlap
-CD114 optional-argument: an argument alternates between None and a tensor
-CD115 hook-set: the number of hooks on a module changed
-CD116 optimizer-state: lr, groups, state or missing gradients changed in an optimizer frame
-CD117 instance-variant: instances that share code differ in a guarded value: one cache entry each,
-    then eager
-CD118 shape-constraint: a dynamic size left the region its graph is valid for
+CD113 aliasing (argument identity): inputs became or stopped being the same tensor, or overlap
+CD114 optional-argument (argument presence): an argument alternates between None and a tensor
+CD115 hook-set (module hooks): the number of hooks on a module changed
+CD116 optimizer-state (optimizer value): lr, groups, state or missing gradients changed in an
+    optimizer frame
+CD117 instance-variant (instance value): instances that share code differ in a guarded value: one
+    cache entry each, then eager
+CD118 shape-constraint (argument condition): a dynamic size left the region its graph is valid for
 CD119 unguarded-change error: hooks or methods changed after compile and no guard sees it: the
     compiled result is stale
-CD120 value-combination: values that were each compiled before met in a new combination
+CD120 value-combination (several values): values that were each compiled before met in a new
+    combination
 CD150 armed-guard: a guard is already false: the next call will recompile
 CD151 variant-forecast: the combinations seen or possible will exceed the recompile limit
 CD152 recompile-limit-hit error: the limit was hit: eager from here, silently, or an error under
@@ -125,11 +140,11 @@ CD903 sources-disagree error blinds: events, metrics and text do not agree
 CD904 ran-eager: a frame that should be compiled ran eager
 CD905 stored-profile info: a stored dynamic-shape profile changed what was compiled
 """
-"""CODE slug [severity, "warning" if absent] [blinds]: sentence."""
+"""CODE slug [severity, "warning" if absent] [blinds] [(owner changed)]: sentence."""
 
 _ROW = re.compile(
-    r"^(?P<code>CD\d{3}) (?P<slug>[a-z-]+)(?: (?P<severity>error|info))?(?P<blinds> blinds)?: "
-    r"(?P<sentence>.+(?:\n .+)*)",
+    r"^(?P<code>CD\d{3}) (?P<slug>[a-z-]+)(?: (?P<severity>error|info))?(?P<blinds> blinds)?"
+    r"(?: \((?P<owner>[a-z]+) (?P<changed>[a-z]+)\))?: (?P<sentence>.+(?:\n .+)*)",
     re.MULTILINE,
 )
 
@@ -141,62 +156,35 @@ REGISTER = {
         sentence=" ".join(row["sentence"].split()),
         severity=cast("Severity", row["severity"] or "warning"),
         blinds=row["blinds"] is not None,
+        owner=row["owner"] or "",
+        changed=row["changed"] or "",
     )
     for row in _ROW.finditer(_TABLE)
 }
 """Every code that exists, in order."""
 
-ARGUMENTS = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD113", "CD114", "CD118"))
-"""Codes of values that the caller passes; across a graph break Dynamo is the caller."""
-CAPTURED = frozenset(("CD101", "CD102"))
-"""Codes of values that a function has captured."""
-GLOBALS = frozenset(("CD109",))
-"""Codes of names of modules."""
-ATTRIBUTES = frozenset(("CD103", "CD104", "CD117"))
-"""Codes of what objects and modules hold."""
 WRITTEN = frozenset(("CD101", "CD102", "CD104", "CD106", "CD109", "CD111"))
 """Codes of values that some line changes between the calls."""
-HELD = frozenset(("CD101", "CD102", "CD103", "CD104", "CD109"))
-"""Codes of values that code finds outside of its arguments."""
 SIZES = frozenset(("CD105", "CD118"))
 """Codes of sizes, which torch makes dynamic at their second value."""
 SHARED_CODE = frozenset(("CD112", "CD117"))
 """Codes of compiled objects that share code."""
-INSTANCES = frozenset(("CD117",))
-"""The code of instances that differ."""
-MODES = frozenset(("CD111",))
-"""The code of states that no variable of the program holds."""
-TENSORS = frozenset(("CD103", "CD105", "CD106"))
-"""Codes of tensors: a batch of another length or dtype changes all its tensors alike, and a cache
-that grows its keys and its values."""
-HELD_TENSORS = frozenset(("CD103",))
-"""The code of tensors that code holds."""
-PASSED_SIZES = frozenset(("CD105",))
-"""The code of sizes of what the caller passes."""
-METADATA = frozenset(("CD106",))
-"""The code of what is no size of a tensor. An act flips it beside the value that it is called for,
-in some of the recompiles."""
-SCALARS = frozenset(("CD107",))
-"""The code of numbers, flags and texts that the caller passes."""
-INPUTS = PASSED_SIZES | METADATA | SCALARS
-"""Codes of what a frame is called with."""
 VALUES = frozenset(("CD104", "CD107", "CD109", "CD116"))
 """Codes of values that Dynamo guards as they are, or as a number of a shape condition."""
 BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
 """Codes whose kinds have different fixes: each kind is a cause of its own."""
 LIMIT = frozenset(("CD151", "CD152"))
 """Codes of the recompile limit: near it, and at it."""
+EAGER = frozenset(("CD152", "CD154", "CD210", "CD904"))
+"""Codes of frames that run eager, whatever for: each names its frame by its place."""
 OUTLOOK = frozenset(("CD150", "CD151"))
 """Codes of what has not happened yet: an armed guard, a forecast."""
 BLIND = frozenset(code for code, item in REGISTER.items() if item.blinds)
 """Codes of missing or contradicting evidence."""
-RECOMPILES = tuple(
-    f"CD{number}"
-    for number in (
-        *(105, 101, 102, 103, 104, 117, 118, 106, 113, 114, 107, 108, 110, 109, 111, 112, 115),
-        *(116, 190),
-    )
-)
+RECOMPILES = (
+    "CD105", "CD101", "CD102", "CD103", "CD104", "CD117", "CD118", "CD106", "CD113", "CD114",
+    "CD107", "CD108", "CD110", "CD109", "CD111", "CD112", "CD115", "CD116", "CD190",
+)  # fmt: skip
 """Codes of the causes of recompiles: of findings that cost the same, the first is shown first."""
 
 _NO_NUMBER = "the value is not a number, or it decides a branch"
@@ -268,3 +256,14 @@ UNCHANGEABLE = {
 }
 """Why no change can be tried for a finding, where there is none; a rule that is not here always has
 one where the program's text has the usual form."""
+UNREPEATABLE = {
+    "CD116": "its guards lie in torch's own optimizer, over the state of a training run",
+    "CD119": "no guard sees the change, so nothing compiles again",
+    "CD150": "it has not happened yet: the next call of the run would have compiled again",
+    "CD151": "it is a forecast over many values",
+    "CD152": "it is the end of a series of recompiles: repeat the findings that it consists of",
+    "CD153": "it depends on the autograd graph of the run",
+    "CD154": "it depends on what was declared dynamic, and on the operations of the frame",
+    "CD190": "no rule covers its guard",
+}
+"""Why a small program cannot repeat a finding about recompiles, where none can."""

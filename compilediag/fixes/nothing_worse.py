@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from compilediag.compare.changes import changes_between
 from compilediag.compare.keys import BreakKey, break_key, cause_key, function_key, portable_file
-from compilediag.diagnosis.causes.acts import COMBINATION
+from compilediag.diagnosis.codes import info
 from compilediag.fixes.answers import functions_by_order
 from compilediag.fixes.observed import (
     Observed,
@@ -186,7 +186,7 @@ def _new_finding(
     for finding in after.findings:
         key = finding_key(finding)
         met = _variables(*place_in(key), finding.variable)
-        again = finding.rule == COMBINATION and bool(met) and met <= known
+        again = info(finding.rule).owner == "several" and bool(met) and met <= known
         hidden = key[2:] in excused or again or (joined and finding.id in causes)
         judged = finding.severity != "info" and finding.rule.startswith(_JUDGED)
         if judged and not hidden and key not in had:

@@ -4,7 +4,7 @@ as the record says; what was lost; frames that ran eager unseen."""
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from msgspec.structs import replace
@@ -377,14 +377,24 @@ def _ran_eager(
     )
 
 
-def sends_to_eager(broken: Finding, eager: Finding) -> bool:
-    """Whether a break is in a frame that ran eager for it."""
-    frames = BreakEvidence.of(broken.evidence).eager_frames or ()
-    at = eager.location
-    return at is not None and (at.file, at.line) in frames
+def that_ran_eager(cause: str) -> Absorption:
+    """Findings of `cause` explain that a frame ran eager: they know what became of it, and whether
+    the user asked for it. Where torch names only the consequence (a break in a loop), they name no
+    cause of their own."""
+
+    def explains(broken: Finding, _: Finding) -> bool:
+        known = BreakEvidence.of(broken.evidence)
+        return known.eager_frames is not None and not known.consequence_only
+
+    return Absorption("CD904", cause, explains, keeps_severity=True, common=_eager_places)
 
 
-def eager_places(finding: Finding) -> Sequence[Hashable]:
+def that_nothing_compiled(cause: str, explains: Callable[[Finding, Finding], bool]) -> Absorption:
+    """Findings of `cause` explain that nothing was compiled, where `explains` says so of both."""
+    return Absorption("CD901", cause, explains)
+
+
+def _eager_places(finding: Finding) -> Sequence[Hashable]:
     """The frames that a break sends to eager; of a finding about such a frame, its place."""
     frames, at = BreakEvidence.of(finding.evidence).eager_frames, finding.location
     if frames is not None or at is None:
@@ -483,14 +493,13 @@ ABSORBS = (
     Absorption(
         "CD2",
         "CD904",
-        lambda eager, broken: sends_to_eager(broken, eager),
+        lambda _eager, _broken: True,
         is_symptom=lambda broken: BreakEvidence.of(broken.evidence).consequence_only,
         silent=True,
-        common=eager_places,
+        common=_eager_places,
     ),
     # A break that is for information alone, such as one that was asked for, leaves it blind.
-    Absorption(
-        "CD901",
+    that_nothing_compiled(
         "CD2",
         lambda broken, nothing: (
             AnyEvidence.of(nothing.evidence).why == "behind_breaks" and broken.severity != "info"

@@ -10,7 +10,6 @@ from collections import Counter
 
 from compilediag.diagnosis.causes.conditions import condition_of
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.codes import ARGUMENTS
 from compilediag.diagnosis.guards.families import STRUCTURE
 from compilediag.rules.make_finding import short_place
 from compilediag.timeline.compiles import FrameId, frame_id_of
@@ -39,7 +38,7 @@ def break_before(group: Group) -> tuple[str, str] | None:
     as well."""
     frame = group.recompiles[0].frame
     found = _RESUMED.fullmatch(frame.function)
-    if found is None or group.code not in ARGUMENTS:
+    if found is None or group.owner != "argument":
         return None
     return found["function"], short_place(frame.file, found["line"])
 

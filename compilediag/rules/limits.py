@@ -15,9 +15,8 @@ from dataclasses import replace as replaced
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.acts import COMBINATION
-from compilediag.diagnosis.causes.of_run import RunCauses, causes_of
-from compilediag.diagnosis.codes import LIMIT, SCALARS, SHARED_CODE, SIZES, info
+from compilediag.diagnosis.causes.of_run import COMBINATION, RunCauses, causes_of
+from compilediag.diagnosis.codes import LIMIT, SHARED_CODE, SIZES, info
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.case import FIRST_WITH_UNBACKED, Case
@@ -182,7 +181,7 @@ def values_seen(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str,
     seen: dict[str, set[str]] = {}
     for cause in (cause for item in recompiles for cause in causes.of(item)):
         known = {value for value in (cause.expected, cause.actual) if value is not None}
-        numbers = cause.rule in SCALARS and all(map(is_number, known))
+        numbers = info(cause.rule).changed == "scalar" and all(map(is_number, known))
         if cause.variable and not cause.parts and not numbers and cause.rule not in SIZES:
             seen.setdefault(cause.variable, set()).update(known)
     return {variable: values for variable, values in seen.items() if len(values) > 1}

@@ -14,7 +14,7 @@ from dataclasses import replace as replaced
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.codes import HELD
+from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.rules.case import PARAMETER, Case, Key, SourceCall, calls_of, edit_calls
@@ -315,12 +315,12 @@ _HOOK = re.compile(r"\._(?:forward|backward)(?:_pre)?_hooks(?:_\w+)?\[")
 
 def hook_changes(case: Case) -> Iterator[Change]:
     """A guard on what a hook reads is one on all of the compiled function."""
-    place = case.finding.location
-    if case.finding.rule not in HELD or place is None:
+    place, owner = case.finding.location, info(case.finding.rule).owner
+    if owner not in ("closure", "global", "object") or place is None:
         return
     name = (place.function or "").rpartition(".")[2]
     of_hook = _HOOK.search(case.source) is not None
-    if not of_hook and case.finding.rule != "CD109":  # that a hook reads it shows its registration
+    if not of_hook and owner != "global":  # that a hook reads it shows its registration
         return
     if not name.isidentifier() or not case.is_own(place.file):
         return

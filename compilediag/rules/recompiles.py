@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.codes import ARGUMENTS
 from compilediag.diagnosis.findings import Act, CauseId, Finding
 from compilediag.receipt.schema.compiles import PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
@@ -89,7 +88,7 @@ def passed_as(group: Group, variable: str) -> str:
     is not known, or is made in the call."""
     path, arguments = passed_for(group, variable)
     root = ROOT.match(path)
-    if root is None or group.code not in ARGUMENTS:
+    if root is None or group.owner != "argument":
         return variable
     passed = arguments.get(path) or arguments.get(root[0])
     if passed is None or not PLAIN.fullmatch(passed):

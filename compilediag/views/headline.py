@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from compilediag.diagnosis.codes import BLIND
+from compilediag.diagnosis.codes import BLIND, SIZES
 from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Kind
@@ -154,7 +154,7 @@ def _all_in_warmups(receipt: Receipt) -> bool:
     planned: set[str] = set()
     for finding in receipt.findings:
         compile_ids = AnyEvidence.of(finding.evidence).compile_ids
-        if (finding.rule, finding.severity) == ("CD105", "info"):
+        if finding.rule in SIZES and finding.severity == "info":
             planned.update(compile_ids)
         elif compile_ids:
             return False

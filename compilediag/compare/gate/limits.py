@@ -24,6 +24,7 @@ SECONDS = {"compile_s": "total", "first_compile_s": "first_compile", "recompile_
 NAMES = (*COUNTS, "recordings", "replays", "findings", *SECONDS)
 """What a limit can be about, beside the codes of rules."""
 
+EXAMPLE = "recompiles>0,CD103>0"
 _CEILINGS = (">", ">=")  #: Operators of a limit on a time: no two runs take the same.
 
 _OPERATORS: dict[str, Callable[[float, int], bool]] = {

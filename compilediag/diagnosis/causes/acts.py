@@ -14,34 +14,21 @@ from dataclasses import replace
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, whole_function
 from compilediag.diagnosis.causes.group import Group, changed_dimensions
-from compilediag.diagnosis.codes import (
-    INSTANCES,
-    METADATA,
-    MODES,
-    PASSED_SIZES,
-    SCALARS,
-    SIZES,
-    TENSORS,
-    VALUES,
-)
+from compilediag.diagnosis.codes import VALUES, info
 from compilediag.diagnosis.findings import Act, Cause
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.invocations import varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import resumed_function
 
-COMBINATION = "CD120"
-"""The code of values that were compiled for before, and not together."""
 ANOTHER_INSTANCE = "instance"
 """The kind of what another instance of a class, or another call within one step, is called with."""
 _LOCAL = re.compile(r"L\['\w+'\]")
-_RANKS = {
-    **dict.fromkeys(MODES, 0),
-    **dict.fromkeys(METADATA, 2),
-    **dict.fromkeys(SIZES, 3),
-}
-"""Modes come before values, values before what they do to tensors."""
-_VALUE_RANK = 1
+_RANKS = {"mode": 0, "metadata": 2, "size": 3, "condition": 3}
+"""Modes come before values (1), values before what they do to tensors."""
+_TENSORS = ("tensor", "size", "metadata")
+"""A batch of another length or dtype changes all its tensors alike, and a cache that grows its keys
+and its values."""
 
 
 def by_act(groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks) -> list[Group]:
@@ -49,12 +36,12 @@ def by_act(groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks) ->
     order = {group.id: position for position, group in enumerate(groups)}
     found = _alike(_one_value(_of_instances(groups)), _independent_sizes(timeline))
     # Sizes of an argument object take its own record of their length, a number.
-    found = _below(found, lambda group: group.code in SCALARS, _is_length)
+    found = _below(found, lambda group: group.changed == "scalar", _is_length)
     found = _in_callees(sorted(found, key=lambda group: order[group.id]), behind)
     found.sort(key=lambda group: order[group.id])
     found = _below(found, _is_on_sizes, _is_condition_of)
     found.sort(key=lambda group: -len(group.first.parts))
-    found = _below(found, lambda group: group.code == COMBINATION, _is_within)
+    found = _below(found, lambda group: group.owner == "several", _is_within)
     found = _of_one_line(found, steps_known=bool(timeline.steps))
     return sorted(found, key=lambda group: order[group.id])
 
@@ -94,14 +81,14 @@ def _of_instances(groups: Sequence[Group]) -> list[Group]:
     differences: dict[Hashable, set[Hashable]] = {}
     for group in groups:
         for cause, item in zip(group.causes, group.recompiles, strict=True):
-            if group.code in INSTANCES:
+            if group.owner == "instance":
                 change = cause.expected, cause.actual
                 differences.setdefault(item.id, set()).add(change)
     own: dict[Hashable, Group] = {}
     inputs: list[Group] = []
     found: list[Group] = []
     for group in groups:
-        if group.code in INSTANCES:
+        if group.owner == "instance":
             # The steps in which instances differed, and in what.
             when = frozenset(
                 (item.process, item.epoch, item.step, frozenset(differences[item.id]))
@@ -124,14 +111,14 @@ def _of_instances(groups: Sequence[Group]) -> list[Group]:
 
 def _is_on_sizes(group: Group) -> bool:
     """A condition of the graph on sizes."""
-    return group.code == "CD118" and "size()" in group.first.guard
+    return group.changed == "condition" and "size()" in group.first.guard
 
 
 def _is_condition_of(condition: Group, sizes: Group) -> bool:
     """The same tensor of the same frame, at one line, in the same recompiles: a condition that a
     later size meets has a fix of its own."""
     return _is_on_sizes(condition) and any(
-        part.code in PASSED_SIZES
+        part.changed == "size"
         and not part.planned
         and part.location == condition.location
         and part.variable in re.split(r"[^\w.\[\]']+", condition.variable)
@@ -147,7 +134,7 @@ def _is_within(group: Group, whole: Group) -> bool:
         for each in (group, whole)
     )
     frames, places = ({item.frame for item in each.recompiles} for each in (group, whole))
-    return group.code == whole.code == COMBINATION and own <= others and frames <= places
+    return group.owner == whole.owner == "several" and own <= others and frames <= places
 
 
 # --- tensors that changed alike --------------------------------------------------------------
@@ -160,7 +147,7 @@ def _alike(groups: Iterable[Group], independent: Callable[[Group, Group], bool])
         changes = tuple(map(_change, group.causes))
         compiles = tuple(recompile.id for recompile in group.recompiles)
         key = (group.code, group.id.kind, group.planned, compiles, changes)
-        sets = acts.setdefault(key if group.code in TENSORS else group.id, [])
+        sets = acts.setdefault(key if group.changed in _TENSORS else group.id, [])
         same = next((item for item in sets if not independent(item[0], group)), None)
         if same is None:
             sets.append([group])
@@ -206,7 +193,7 @@ def _independent_sizes(timeline: Timeline) -> Callable[[Group, Group], bool]:
 
 def _is_length(number: Group, sizes: Group) -> bool:
     """Sizes in an argument object, and the number in it that changed by as much each time."""
-    if sizes.code not in PASSED_SIZES or sizes.planned or number.planned:
+    if sizes.changed != "size" or sizes.planned or number.planned:
         return False
     holder = _container(sizes.variable)
     if holder is None or holder != _container(number.variable):
@@ -232,11 +219,13 @@ def _in_callees(groups: Sequence[Group], behind: BehindBreaks) -> list[Group]:
     found: list[Group] = []
     at: dict[Hashable, list[int]] = {}
     for group in sorted(groups, key=lambda item: item.recompiles[0].t):
-        number = group.code in SCALARS and all(i.id in behind.breaks for i in group.recompiles)
+        number = group.changed == "scalar" and all(i.id in behind.breaks for i in group.recompiles)
         # Whether a tensor needs gradients is passed on with it; a parameter's is its own.
-        passed = group.code in METADATA and all(_LOCAL.fullmatch(c.source) for c in group.causes)
+        passed = group.changed == "metadata" and all(
+            _LOCAL.fullmatch(c.source) for c in group.causes
+        )
         moments = _moments(group)
-        if group.planned or not (group.code in PASSED_SIZES or number or passed):
+        if group.planned or not (group.changed == "size" or number or passed):
             moments = []
         near = at.get(moments[0], ()) if moments else ()
         caller = next((n for n in near if _is_callee(found[n], group, behind)), None)
@@ -254,9 +243,9 @@ def _moments(group: Group) -> list[Hashable]:
     return [
         (
             *(recompile.process, recompile.epoch, recompile.step),
-            "size" if cause.rule in PASSED_SIZES | SCALARS else cause.rule,
+            "size" if group.changed in ("size", "scalar") else group.code,
             frozenset([(cause.expected, cause.actual)])
-            if cause.rule in SCALARS
+            if group.changed == "scalar"
             else _change(cause),
         )
         for cause, recompile in zip(group.causes, group.recompiles, strict=True)
@@ -307,7 +296,7 @@ def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
     """When the values of each changed, and by which lines that may have been."""
     at: dict[Hashable, list[int]] = {}
     for group in sorted(
-        groups, key=lambda item: (_RANKS.get(item.code, _VALUE_RANK), -len(item.recompiles))
+        groups, key=lambda item: (_RANKS.get(item.changed, 1), -len(item.recompiles))
     ):
         # Without steps only one recompile is known to be one time.
         times: list[Hashable] = [
@@ -322,8 +311,9 @@ def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
         first = own[0] if own else {}
         for root in (n for line in first for n in at.get(line, ())):
             root_times, lines = roots[root]
-            # Consequences need not follow each time that the root changes.
-            each_time = group.code in METADATA or root_times == set(times)
+            # Consequences need not follow each time that the root changes; an act flips metadata
+            # beside the value that it is called for, in some of the recompiles.
+            each_time = group.changed == "metadata" or root_times == set(times)
             if each_time and all(not lines.keys().isdisjoint(each) for each in own):
                 act = found[root].act or next(act for line, act in lines.items() if line in first)
                 found[root] = replace(found[root].with_follower(group), act=act)
@@ -353,7 +343,7 @@ def _lines_between(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashabl
             act = record_from(Act, others[0], evidence="probable", lines=len(places))
             yield frozenset(places), act
             # What follows from another value does so by one of the lines that write it.
-            if cause.rule in METADATA:
+            if info(cause.rule).changed == "metadata":
                 yield from ((frozenset((place,)), act) for place in places)
     elif not cause.changed.in_call:
         stack = cause.changed.stack

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compilediag.diagnosis.causes.group import changed_dimensions
-from compilediag.diagnosis.codes import CAPTURED, INSTANCES, METADATA, MODES
+from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, guard_of, keys_of
 from compilediag.diagnosis.guards.families import STRUCTURE, Decision, GuardContext, decide
 from compilediag.diagnosis.guards.reason import PrintedReason, parse_reason
@@ -121,9 +121,9 @@ def condition_of(
     variable = ""
     if guard.check == "aliasing" and guard.key:
         variable = plain_size(guard.key)
-    elif decision.code in MODES and (guard.check == "state" or decision.kind == "inference_mode"):
+    elif guard.check == "state" or decision.kind == "inference_mode":
         variable = decision.kind or "global state"
-    elif decision.code == "CD112":
+    elif guard.check == "backend":
         variable = "backend"
     elif guard.subject is not None:
         hint = false.hint or (own.hint if own else None)
@@ -177,7 +177,7 @@ def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
             key = identity_of(condition)
             best[key] = min(best.get(key, condition), condition, key=_rank)
     kept = sorted(best.values(), key=lambda condition: condition.position)
-    doubtful = [c for c in kept if c.printed or c.decision.code in MODES]
+    doubtful = [c for c in kept if c.printed or info(c.decision.code).owner == "process"]
     dropped = [c for c in doubtful if _is_covered(c, kept)]
     return tuple(c for c in kept if c not in dropped) if dropped else tuple(kept)
 
@@ -228,7 +228,7 @@ def _act(condition: Condition) -> Hashable:
 
 
 def _other_instance(entry: Sequence[Condition]) -> bool:
-    return any(condition.decision.code in INSTANCES for condition in entry)
+    return any(info(condition.decision.code).owner == "instance" for condition in entry)
 
 
 class Invalidated:
@@ -284,7 +284,7 @@ class Invalidated:
     def implies(self, condition: Condition) -> bool:
         """`condition` follows from what is gone."""
         guard, path = condition.guard, condition.guard.path
-        if condition.decision.code in MODES:
+        if info(condition.decision.code).owner == "process":
             return self.inference_mode and guard.aspect == "grad_mode"
         if self.hides(condition):
             return True
@@ -346,16 +346,16 @@ def _positional(path: GuardPath, depth: int) -> bool:
 def identity_of(condition: Condition) -> Hashable:
     """Conditions with the same identity are one cause."""
     code, kind = condition.decision.code, condition.decision.kind
-    guard, path = condition.guard, condition.guard.path
-    if code in MODES or code in ("CD112", "CD113"):
+    guard, path, about = condition.guard, condition.guard.path, info(code)
+    if about.owner == "process" or guard.check in ("backend", "aliasing"):
         return code, kind
-    if code == "CD116":
+    if about.owner == "optimizer":
         return code, kind or (path.member if path is not None else None)
-    if code in CAPTURED and path is not None and path.callable_end:
+    if about.owner == "closure" and path is not None and path.callable_end:
         # One hook on many modules, or hooks from one factory: one function to change.
         place = condition.place
         return code, condition.variable, place and (place.file, place.function)
-    if code in METADATA and path is not None and path.below_module:
+    if about.changed == "metadata" and path is not None and path.below_module:
         # `model.half()` changes every parameter, and is one act.
         return code, guard.aspect, condition.expected, condition.actual, path.root
     if guard.check == "shape":
@@ -380,7 +380,7 @@ def _is_covered(condition: Condition, others: Sequence[Condition]) -> bool:
             continue
         if condition.printed and condition.guard.path is None and other.guard.path is not None:
             return True
-        if code in MODES and kind is None and other.guard.check == "state":
+        if kind is None and other.guard.check == "state":
             return True
         if kind == "torch_function_mode" and other.decision.kind == "default_device":
             return True

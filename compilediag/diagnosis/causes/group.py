@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Act, Cause, CauseId, Evidence, shown_writers
 from compilediag.timeline.compiles import FrameId, Recompile, frame_id_of
 from compilediag_harness.wire import Location
@@ -86,6 +87,16 @@ class Group:
     @property
     def code(self) -> str:
         return self.id.rule
+
+    @property
+    def owner(self) -> str:
+        """Whose value changed, by the register."""
+        return info(self.code).owner
+
+    @property
+    def changed(self) -> str:
+        """What of it, by the register."""
+        return info(self.code).changed
 
     @property
     def planned(self) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION, by_act
+from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, by_act
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, behind_breaks
 from compilediag.diagnosis.causes.conditions import (
     OBJECT_GONE,
@@ -38,17 +38,10 @@ from compilediag.diagnosis.causes.conditions import (
     of_this_instance,
 )
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.codes import (
-    ATTRIBUTES,
-    BY_KIND,
-    HELD_TENSORS,
-    INPUTS,
-    INSTANCES,
-    METADATA,
-    PASSED_SIZES,
-)
+from compilediag.diagnosis.codes import BY_KIND, info
 from compilediag.diagnosis.findings import Cause, CauseId, Confidence, writer_seen
-from compilediag.diagnosis.guards.families import STRUCTURE
+from compilediag.diagnosis.guards.checks import UNKNOWN
+from compilediag.diagnosis.guards.families import STRUCTURE, GuardContext, decide
 from compilediag.diagnosis.guards.reason import parse_reasons
 from compilediag.diagnosis.guards.source import GuardPath, paths_in
 from compilediag.receipt.schema.compiles import MissedEntry, MissedGuard
@@ -105,7 +98,7 @@ def causes_in(timeline: Timeline) -> RunCauses:
         # Another instance of its class is called, or a broken function makes another call of it
         # within one step.
         nearest = found.entries[0].compile_id if found.entries else ""
-        other = any(cause.rule in INSTANCES for cause in found.causes)
+        other = any(info(cause.rule).owner == "instance" for cause in found.causes)
         other = other or behind.between_calls(item, nearest)
         by_compile[item.id] = tuple(
             _blamed(cause, item, timeline, another_instance=other) for cause in found.causes
@@ -137,10 +130,11 @@ def _blamed(
     if ownership_of(place.file, roots) == "torch" != ownership_of(frame.file, roots):
         place = frame
     kind = cause.kind if cause.rule in BY_KIND else None
-    if another_instance and cause.rule in INPUTS:
+    changed = info(cause.rule).changed
+    if another_instance and changed in _CALLED_WITH:
         kind = ANOTHER_INSTANCE
     # A `FixedShape` was calling what it wraps at every size it will run at.
-    planned = cause.rule in PASSED_SIZES and any(
+    planned = changed == "size" and any(
         warmed.began <= recompile.t <= warmed.t
         for item in timeline.fixed_shapes
         if item.process == recompile.process
@@ -152,9 +146,14 @@ def _blamed(
 
 # --- one recompile ------------------------------------------------------------------------------
 
+COMBINATION = "CD120"
+"""The code of values that were compiled for before, and not together."""
+
 OF_AN_ENTRY = 16
 """Most false guards listed of an entry; the nearest one's are the causes of the recompile."""
 
+_CALLED_WITH = ("size", "metadata", "scalar")
+"""What may change in what a frame is called with."""
 _HIDES = ("type", "rank")
 """What else an entry expected of a tensor cannot be compared then."""
 
@@ -222,7 +221,8 @@ def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> 
     not show which entry is nearest."""
     if not reasons:
         # torch asked why, and there is neither a guard nor a reason.
-        cause = Cause("CD190", "no_reason", guard=problem or "", confidence="text")
+        nothing = decide(UNKNOWN, GuardContext())
+        cause = Cause(nothing.code, "no_reason", guard=problem or "", confidence="text")
         return Explanation((cause,))
     parsed = [parse_reasons(text) for text in reasons]
     printed = [
@@ -247,7 +247,7 @@ def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
         conditions,
         key=lambda each: (
             each.novel is False,
-            each.decision.code in METADATA
+            info(each.decision.code).changed == "metadata"
             and each.decision.kind == "parameter"
             and any(other.decision.code == "CD104" for other in conditions),
             each.decision.order,
@@ -312,10 +312,9 @@ def with_companions(
 ) -> tuple[Condition, ...]:
     """`own`, with each companion merged into its buffer. `everywhere` holds the conditions of all
     entries: a farther one may be the only witness that the buffer grew."""
-    growing = [
-        c for c in everywhere if c.decision.code in HELD_TENSORS and c.decision.kind == "shape"
-    ]
-    growing += [c for c in own if c.decision.code in HELD_TENSORS and c not in growing]
+    buffers = [c for c in (*everywhere, *own) if info(c.decision.code).changed == "tensor"]
+    growing = [c for c in buffers if c.decision.kind == "shape"]
+    growing += [c for c in own if c in buffers]
     kept: list[Condition] = []
     for condition in own:
         partner = next((buffer for buffer in growing if _belongs_to(condition, buffer)), None)
@@ -336,10 +335,7 @@ def _belongs_to(condition: Condition, buffer: Condition) -> bool:
         return any(path.hops and path != its and path.holder == its.holder for path in named)
     if condition is buffer or mine is None or its is None or mine == its:
         return False
-    if (
-        condition.guard.check not in _VALUES
-        or condition.decision.code not in ATTRIBUTES - INSTANCES
-    ):
+    if condition.guard.check not in _VALUES or info(condition.decision.code).owner != "object":
         return False
     if condition.decision.kind in ("shape", "created") or mine.holder != its.holder:
         return False

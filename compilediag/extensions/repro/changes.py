@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from compilediag.errors import ReproImpossible
 from compilediag.extensions.repro import values
-from compilediag.extensions.repro.variables import RESERVED
+from compilediag.extensions.repro.variables import RESERVED, entry_of
 from compilediag.receipt.schema.evidence import GuardEvidence
 
 DEFAULT_TENSOR = "torch.ones([2, 4])"
@@ -46,16 +46,17 @@ def change_of(rule: str, kind: str | None, evidence: GuardEvidence) -> ChangedVa
         if change is not None:
             return change
     expected, actual = values.both(evidence)
-    if kind == "attribute_set" or (rule == "CD103" and values.member_of(expected)):
+    changed = entry_of(rule).changed
+    if kind == "attribute_set" or (changed == "tensor" and values.member_of(expected)):
         raise ReproImpossible("an attribute came or went, and its value was not recorded")
-    if rule == "CD106":
+    if changed == "metadata":
         return _metadata(kind, expected, actual)
     for made in _BY_TEXT:
         change = made(expected, actual)
         if change is not None:
             return change
-    changed = f"a value was {expected!r} and became {actual!r}"
-    raise ReproImpossible(f"{changed}: the receipt does not say how to make such values")
+    told = f"a value was {expected!r} and became {actual!r}"
+    raise ReproImpossible(f"{told}: the receipt does not say how to make such values")
 
 
 # --- by what the two texts say ---------------------------------------------------------------

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
+from compilediag.diagnosis.codes import UNREPEATABLE
 from compilediag.errors import ReproImpossible
 from compilediag.extensions.repro.changes import change_of
 from compilediag.extensions.repro.owners import INPUT, Lines, instances_program, program_of
 from compilediag.extensions.repro.values import MAX_ELEMENTS, ones, shape_of
-from compilediag.extensions.repro.variables import guarded_variable
+from compilediag.extensions.repro.variables import RESERVED, entry_of, guarded_variable
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.user_line import leading_call
 from compilediag.views.text import clean
@@ -30,7 +31,6 @@ from compilediag.extensions.repro.owners import (
     model_calls,
     nested,
 )
-from compilediag.extensions.repro.variables import RESERVED
 
 _DIRECTION = "in which direction the mode changed was not recorded"
 
@@ -59,18 +59,6 @@ _NUMBERED = re.compile(r"\A\w+\[(\d+)\]")
 _HOOKS = re.compile(r"(?P<module>.+)\._forward_(?P<pre>pre_)?hooks\Z")
 _AT_MIN_TWO = re.compile(r"2 <= L\['(?P<name>[A-Za-z_]\w*)'\]\.size\(\)\[(?P<dimension>\d)\]\Z")
 
-
-_REASONS: Mapping[str, str] = {
-    "CD116": "its guards lie in torch's own optimizer, over the state of a training run",
-    "CD119": "no guard sees the change, so nothing compiles again",
-    "CD150": "it has not happened yet: the next call of the run would have compiled again",
-    "CD151": "it is a forecast over many values",
-    "CD152": "it is the end of a series of recompiles: repeat the findings that it consists of",
-    "CD153": "it depends on the autograd graph of the run",
-    "CD154": "it depends on what was declared dynamic, and on the operations of the frame",
-    "CD190": "no rule covers its guard",
-}
-"""Why codes have no small program."""
 
 _FAMILIES: Mapping[str, str] = {
     "CD2": "a graph break comes from an operation, not from a value: its line is the program",
@@ -121,25 +109,25 @@ def script_of(
 
 def _program(finding: FindingRecord) -> tuple[Lines, tuple[str, ...]]:
     rule, evidence = finding.rule, GuardEvidence.of(finding.evidence)
-    reason = _REASONS.get(rule) or _FAMILIES.get(rule[:3])
+    reason = UNREPEATABLE.get(rule) or _FAMILIES.get(rule[:3])
     if reason is not None:
         raise ReproImpossible(reason)
-    variable = finding.variable or ""
-    if rule == "CD111":
+    variable, about = finding.variable or "", entry_of(rule)
+    if about.owner == "process":
         return mode_program(evidence.kind)
     if rule == "CD112":
         return backend_program(), ()
     if rule == "CD113":
         return aliasing_program(evidence.guard or ""), ()
-    if rule == "CD115":
+    if about.owner == "module":
         return hooks_program(variable), ("a hook was added; the run may have removed one",)
-    if rule == "CD118":
+    if about.changed == "condition":
         return size_one_program(evidence.guard or ""), ()
     place = guarded_variable(rule, variable.removesuffix(".__code__"), evidence.source or "")
     change = change_of(rule, evidence.kind, evidence)
     if any(line.startswith(f"class {place.root}(") for line in change.classes):
         raise ReproImpossible(f"{place.root!r} is the name of a class and of the variable")
-    if rule == "CD117":
+    if about.owner == "instance":
         return instances_program(place, change), change.assumed
     return program_of(place, change), change.assumed
 

@@ -9,7 +9,7 @@ import ast
 import keyword
 from typing import Literal, NamedTuple
 
-from compilediag.diagnosis.codes import ATTRIBUTES, CAPTURED, GLOBALS
+from compilediag.diagnosis.codes import REGISTER, CodeInfo
 from compilediag.diagnosis.guards.source import path_of
 from compilediag.errors import ReproImpossible
 
@@ -80,9 +80,15 @@ def guarded_variable(rule: str, variable: str, source: str) -> GuardedVariable:
     return GuardedVariable(owner, root, hops, in_hook=owner == "closure" and "_hooks" in source)
 
 
+def entry_of(rule: str) -> CodeInfo:
+    """That of the register, which lacks the codes of newer receipts."""
+    return REGISTER.get(rule) or CodeInfo(rule, "", "")
+
+
 def _owner(rule: str, source: str) -> Owner:
-    if rule in CAPTURED or rule in GLOBALS:
-        return "closure" if rule in CAPTURED else "global"
+    owner = entry_of(rule).owner
+    if owner in ("closure", "global"):
+        return owner
     path = path_of(source) if source else None
     if path is None:
         raise ReproImpossible("the receipt does not say where torch found the variable")
@@ -91,7 +97,7 @@ def _owner(rule: str, source: str) -> Owner:
         return "module"
     if path.scope == "global":
         return "global"
-    return "object" if rule in ATTRIBUTES else "argument"
+    return "object" if owner in ("object", "instance") else "argument"
 
 
 def _parsed(variable: str) -> tuple[str, tuple[PathStep, ...]]:

@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION
-from compilediag.diagnosis.codes import INSTANCES, LIMIT, Severity
+from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE
+from compilediag.diagnosis.codes import LIMIT, Severity, info
 from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.breaks.text import CODES, BreakReport, read_break
 from compilediag.rules.case import FIRST_WITH_UNBACKED, Case
 from compilediag.rules.changes import DYNAMO, IGNORED_LOGGERS, Change, dynamo, override
-from compilediag.rules.evidence import eager_places, sends_to_eager
+from compilediag.rules.evidence import that_ran_eager
 from compilediag.rules.make_finding import Advice, make_finding, pick, plural, short_place, shorten
 from compilediag.rules.recompiles import TEMPORARY
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, compile_ids
@@ -180,7 +180,7 @@ def _evidence(broken: Broken) -> dict[str, object]:
         "reports": site.count,
         "ran_eager": broken.ran_eager,
         "eager_frames": [[f.where.file, f.where.line] for f in broken.eager_frames],
-        "consequence_only": report.code == "CD904",
+        "consequence_only": not report.code.startswith(BREAKS),
         "effect": effect,
         "frames": [f.where.function for f in broken.frames],
     }
@@ -205,7 +205,8 @@ def _is_of_broken_code(finding: Finding) -> bool:
     causes = [part for part in finding.about if isinstance(part, CauseId)]
     if not causes:
         return False
-    made = causes[0].rule in (*INSTANCES, COMBINATION) or causes[0].kind == ANOTHER_INSTANCE
+    owner = info(causes[0].rule).owner
+    made = owner in ("instance", "several") or causes[0].kind == ANOTHER_INSTANCE
     return made or all(part.variable.startswith(TEMPORARY) for part in causes)
 
 
@@ -223,17 +224,7 @@ def _makes(broken: Finding, again: Finding) -> bool:
 ABSORBS = (
     # Frames that exist only because of a break guard what one graph would not.
     Absorption("CD1", "CD2", _makes, is_symptom=_is_of_broken_code, adds_cost=True),
-    # A break knows what became of its frame, and whether the user asked for it; where torch names
-    # only the consequence (a break in a loop), it names no cause of its own.
-    Absorption(
-        "CD904",
-        "CD2",
-        lambda broken, eager: (
-            not BreakEvidence.of(broken.evidence).consequence_only and sends_to_eager(broken, eager)
-        ),
-        keeps_severity=True,
-        common=eager_places,
-    ),
+    that_ran_eager("CD2"),
 )
 
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.group import Group, sizes_changed
-from compilediag.diagnosis.codes import PASSED_SIZES, SCALARS
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
@@ -107,7 +106,7 @@ def _size(group: Group) -> Told:
     elif fixed:
         named = f"dimension{'s' if len(fixed) > 1 else ''} {' and '.join(map(str, fixed))}"
         advice = NEEDED.filled(dimensions=named)
-    elif any(part.code in SCALARS for part in group.follows):
+    elif any(part.changed == "scalar" for part in group.follows):
         # A container keeps the size as a number too, which takes no mark.
         advice = IN_CONTAINER
     elif is_held_by_package(group):
@@ -120,7 +119,7 @@ def _size(group: Group) -> Told:
 
 def _beyond(group: Group, advice: Advice) -> Advice:
     """With a caveat where the size goes on into another frame."""
-    beyond = any(part.code in PASSED_SIZES for part in group.follows)
+    beyond = any(part.changed == "size" for part in group.follows)
     return advice._replace(caveat=NOT_MARKED) if beyond else advice
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from packaging.version import Version
 
 from compilediag.diagnosis.causes.group import Group, sizes_changed
-from compilediag.diagnosis.codes import PASSED_SIZES
+from compilediag.diagnosis.codes import info
 from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
 from compilediag.rules import changes
 from compilediag.rules.case import (
@@ -76,7 +76,7 @@ _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
 
 def size_changes(case: Case) -> Iterator[Change]:
     """Marks on the argument, then everything dynamic; unbacked sizes; what a condition is about."""
-    if case.finding.rule == "CD118":
+    if info(case.finding.rule).changed == "condition":
         yield from _condition_changes(case)
     dimensions, small = dimensions_to_mark(case)
     if small:
@@ -97,7 +97,7 @@ def size_changes(case: Case) -> Iterator[Change]:
 def dimensions_to_mark(case: Case) -> tuple[list[int], bool]:
     """The dimensions of an argument whose sizes changed, and whether 0 or 1 was among the sizes:
     these are constants for a mark. None where a mark is not what the finding needs."""
-    if case.finding.rule not in PASSED_SIZES or case.kind == "marking":
+    if info(case.finding.rule).changed != "size" or case.kind == "marking":
         return [], False
     return sizes_changed(case.values)
 
@@ -238,17 +238,17 @@ def _mark_before(entered: EnteredAt | None, tensors: Sequence[Marked]) -> Edit |
 
 # --- dynamic sources ----------------------------------------------------------------------------
 
-_OF_SEVERAL = ("CD118", "CD120")
-"""Rules whose findings name no source of their own: what two sizes have to do with each other, and
-known values that met."""
+_OF_SEVERAL = ("condition", "values")
+"""What changed where a finding names no source of its own: what two sizes have to do with each
+other, and known values that met."""
 
 _EVERY_NAMESAKE = "holds for every compiled function with variables of these names"
 
 
 def together_changes(case: Case) -> Iterator[Change]:
     """Every dynamic source of the findings of its frames at once."""
-    own = _dynamic_sources(case.finding)
-    if not own and _growing_source(case) is None and case.finding.rule not in _OF_SEVERAL:
+    own, changed = _dynamic_sources(case.finding), info(case.finding.rule).changed
+    if not own and _growing_source(case) is None and changed not in _OF_SEVERAL:
         return
     frames = {event.frame for event in case.compiles}
     events = [event for event in case.receipt.compile.events if event.frame in frames]
@@ -292,7 +292,7 @@ def dynamic_size(group: Group, version: Version) -> str | None:
     dimensions, small = group.sizes_changed
     if not dimensions or small or not LISTABLE.fullmatch(source):
         return None
-    passed = group.code in PASSED_SIZES and group.kind != "marking"
+    passed = group.changed == "size" and group.kind != "marking"
     # What a module gets in another size: a tensor that grows, a parameter that is replaced.
     held = new and group.kind in ("shape", "parameter") and not is_branched_on(group)
     if not passed and not held:

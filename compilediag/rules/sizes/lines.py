@@ -20,9 +20,8 @@ from compilediag.diagnosis.guards.size_limits import (
     plain_size,
 )
 from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence, GuardEvidence
-from compilediag.rules.evidence import sends_to_eager
+from compilediag.rules.evidence import that_nothing_compiled, that_ran_eager
 from compilediag.rules.make_finding import Advice, make_finding, pick
-from compilediag.rules.rule import Absorption
 from compilediag.timeline.compiles import CompileId, Recompile
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Compile, Timeline
@@ -298,7 +297,7 @@ def _explains_all(cause: Finding, symptom: Finding) -> bool:
 
 ABSORBS = (
     # A frame that failed for a violated constraint did not run at all.
-    Absorption("CD904", "CD154", sends_to_eager),
+    that_ran_eager("CD154"),
     # It is why nothing was compiled.
-    Absorption("CD901", "CD154", _explains_all),
+    that_nothing_compiled("CD154", _explains_all),
 )
