@@ -24,7 +24,7 @@ SECONDS = {"compile_s": "total", "first_compile_s": "first_compile", "recompile_
 NAMES = (*COUNTS, "recordings", "replays", "findings", *SECONDS)
 """What a limit can be about, beside the codes of rules."""
 
-EXAMPLE = "recompiles>0,CD103>0"
+EXAMPLE = "recompiles>0,CD201>0"
 _CEILINGS = (">", ">=")  #: Operators of a limit on a time: no two runs take the same.
 
 _OPERATORS: dict[str, Callable[[float, int], bool]] = {
@@ -124,7 +124,7 @@ def _name(name: str, where: str) -> str:
     meant = f"; did you mean {close[0]!r}?" if close else ""
     raise UsageError(
         f"{where}: there is no count {name!r}{meant} (names: {', '.join(NAMES)}, and the codes of "
-        "rules such as CD103)"
+        "rules such as CD201)"
     )
 
 
