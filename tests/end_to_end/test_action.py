@@ -1,7 +1,5 @@
 """The GitHub action: its steps are run with bash as the runner would, green, red and hostile."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """docs/howto/agent.md, followed literally: from a finding to a passing gate by JSON alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

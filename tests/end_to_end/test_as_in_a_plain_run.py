@@ -1,7 +1,5 @@
 """What a program that forks, fails or closes its files meets of us: nothing, and right counts."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

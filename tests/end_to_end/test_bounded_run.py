@@ -1,8 +1,6 @@
 """A frame with a raised recompile limit: the record of the run grows with its recompiles, not with
 their square, and what is left out makes no verdict doubtful."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The campaigns of `make chaos`, a trial of each: they start, disturb, and find nothing wrong."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

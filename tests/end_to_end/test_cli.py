@@ -1,7 +1,5 @@
 """The command line: exit codes, errors in a sentence, help with examples, faults of ours."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

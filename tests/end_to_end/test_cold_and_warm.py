@@ -1,7 +1,5 @@
 """A first start that fails is the run; functions that another process compiled are no blind run."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The command line of `run`: options, their defaults in pyproject.toml, where the verdict goes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

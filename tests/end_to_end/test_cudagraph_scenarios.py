@@ -5,8 +5,6 @@
 CPUs do not have. Neither can kernels that are tried on a device.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`run --depyf`: what frames became, from a second run; the measured run and its verdict stay."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The documentation is complete and fresh: commands, rules, errors, links."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/howto/ci.md: its recipes for CI systems, beside what `test_docs_pages.py` runs of it."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

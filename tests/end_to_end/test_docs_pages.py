@@ -1,7 +1,5 @@
 """The tutorial and the how-to guides show what happens: files written, commands run, in order."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import version
 from importlib.util import find_spec

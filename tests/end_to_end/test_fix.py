@@ -1,7 +1,5 @@
 """`fix` proves what works, and its certificate refuses what lies, in real runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

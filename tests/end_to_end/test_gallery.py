@@ -1,7 +1,5 @@
 """The gallery shows what its receipts hold, and its receipts are of the programs beside them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

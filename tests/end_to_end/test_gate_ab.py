@@ -1,7 +1,5 @@
 """Timings of two commands: no false alarms in simulated noise, and what would have been found."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

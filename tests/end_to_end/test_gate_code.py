@@ -1,7 +1,5 @@
 """A receipt judges the code it is of: in one job, after a commit, in another clone, without git."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Pages in a real Chromium without a network: nothing on the console, keyboard, contrast, size."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile

@@ -3,8 +3,6 @@
 Each case is a child process that runs the command and then reports which modules it holds.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

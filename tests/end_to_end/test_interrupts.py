@@ -1,7 +1,5 @@
 """Ctrl-C: it reaches the target once, the target takes its time, and what torch loses is seen."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """compilediag itself is killed: what the run recorded becomes a receipt that claims no more."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

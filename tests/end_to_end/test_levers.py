@@ -1,7 +1,5 @@
 """Settings that need no edit are typed as the screen prints them, and torch counts what is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

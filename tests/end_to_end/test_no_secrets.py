@@ -1,7 +1,5 @@
 """Secrets of every kind, planted in a real run with everything switched on, in no file of it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

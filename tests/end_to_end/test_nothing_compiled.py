@@ -1,8 +1,6 @@
 """Programs that compile nothing: the reason is the true one, and its remedy, followed to the
 letter, gives a compiled frame by torch's own count."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """Many ranks read by many processes, a few to a task or on a Dask cluster: the receipts of one
 process, whatever becomes of a worker."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

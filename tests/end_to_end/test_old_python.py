@@ -3,8 +3,6 @@
 Its version is pretended: the machine may have none. What it reads must be in its own syntax.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

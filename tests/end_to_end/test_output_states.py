@@ -1,7 +1,5 @@
 """Whatever becomes of our own output, the exit code is the target's, and the receipt is written."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The wheel in an environment with nothing else in it: small, and of use without torch."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

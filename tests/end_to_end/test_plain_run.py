@@ -4,8 +4,6 @@ The programs and what is looked at are in `tests/support`: `plain_programs.py`, 
 Each comparison is shown to fail where an observer does one thing more, in `disturbances.py`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """The code that `compilediag plan` prints runs: sizes of a real run, one compile a bucket."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

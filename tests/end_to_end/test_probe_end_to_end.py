@@ -4,8 +4,6 @@ What each variant counts is compared with torch's own counts of the same program
 way, without us.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

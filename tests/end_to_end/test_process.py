@@ -1,7 +1,5 @@
 """What an attached process does until torch is imported, and when it is: seen from outside."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Nothing passes that was not seen: no compile, switched off, evidence lost, a fault of ours."""
 
-from __future__ import annotations
-
 import pytest
 from plugin_runs import again, failure_of, outcomes, run, together
 

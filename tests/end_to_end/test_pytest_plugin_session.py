@@ -1,7 +1,5 @@
 """A whole session: options, ini keys, the summary, junitxml, pytest-xdist, receipts as files."""
 
-from __future__ import annotations
-
 import json
 import os
 import xml.etree.ElementTree as ET

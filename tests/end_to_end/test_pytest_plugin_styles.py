@@ -1,7 +1,5 @@
 """The ways tests are written: unittest, asyncio, subtests, parameters, classes, xfail."""
 
-from __future__ import annotations
-
 import pytest
 from plugin_runs import failure_of, outcomes, run, together
 

@@ -1,7 +1,5 @@
 """Receipts on disk: whole or not at all, found where they are, refused with one sentence."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

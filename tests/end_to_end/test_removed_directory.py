@@ -1,7 +1,5 @@
 """A target that removes or replaces the directory of its run loses no evidence."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 there is none is said; and text of the target never becomes code.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

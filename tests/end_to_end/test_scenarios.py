@@ -9,8 +9,6 @@ anew. `make scenarios` runs all of them live (`ALL_SCENARIOS=1`); for programs t
 asks torch itself once more (`oracle.py`, which knows nothing of compilediag).
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """`run` as its user meets it: the target behaves as without us, and there is always a receipt."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

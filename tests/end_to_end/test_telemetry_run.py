@@ -1,8 +1,6 @@
 """A training run that is told of: real receivers get the figures of its receipt, and it is the same
 run as without."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

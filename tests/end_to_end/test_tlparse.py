@@ -4,8 +4,6 @@ Most tests use a stand-in for the program, so that crashes, hangs and garbage ca
 the real one skip where it is not installed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

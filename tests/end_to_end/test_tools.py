@@ -1,7 +1,5 @@
 """The version matrix: what is pinned for another torch, what runs, and that failures are told."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

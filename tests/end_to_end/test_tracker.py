@@ -1,7 +1,5 @@
 """`cd.tracker` beside torch.compile: it adds no compile, no break and no guard, and is told."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

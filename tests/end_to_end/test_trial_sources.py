@@ -1,7 +1,5 @@
 """Edited files: written over what was tried, and over nothing else."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Trials in processes of their own: other texts of source files, settings and stance, in children
 too, and a plan that is damaged."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

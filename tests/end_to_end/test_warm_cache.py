@@ -1,7 +1,5 @@
 """A warm-up in a second process finds the backend's work of the first in torch's cache on disk."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

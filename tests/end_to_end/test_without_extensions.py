@@ -1,7 +1,5 @@
 """The package without one of its extensions: a copy without the folder does all the rest."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

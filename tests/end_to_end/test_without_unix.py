@@ -1,7 +1,5 @@
 """The tool where what only Unix has is absent: taken away in a child, for want of a Windows."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

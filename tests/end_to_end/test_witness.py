@@ -1,7 +1,5 @@
 """`run --witness`: the line that was seen, the same compiles as without, what cannot be done."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
