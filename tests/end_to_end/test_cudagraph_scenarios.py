@@ -60,9 +60,7 @@ def test_program_gives_the_expected_receipt(item: Case, receipts: dict[str, Any]
 
 
 @pytest.mark.parametrize("name", sorted({item.name for item in ON_A_CPU}))
-def test_the_fix_changes_no_result_and_keeps_its_graphs(
-    name: str, receipts: dict[str, Any]
-) -> None:
+def test_the_fix_changes_no_result_and_keeps_its_graphs(name: str, receipts) -> None:
     """Both programs print the same; the fixed one records once a size and then only replays."""
     broken, fixed = (
         receipts[str(item.program)]

@@ -63,9 +63,7 @@ def test_every_command_prints_what_the_page_shows(page: Path, tmp_path: Path) ->
     assert ran
 
 
-def test_a_command_that_torch_aborts_is_run_again_where_nothing_of_ours_is_in_it(
-    tmp_path: Path,
-) -> None:
+def test_a_command_that_torch_aborts_is_run_again_where_nothing_of_ours_is_in_it(tmp_path) -> None:
     """In the folder as it was; a command of compilediag shows that it was aborted."""
     twice = f'echo again >> trace; cat trace; [ -e "$SEEN" ] || echo {ABORTED}; touch "$SEEN"'
     folder = tmp_path / "page"

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,9 +37,7 @@ sys.stderr.write(f"\\n{code} {','.join(seen)}")
 RECEIPT = Path(__file__).parents[1] / "data" / "receipt-example.json"
 
 
-def heavy_after(
-    target: str, *arguments: str, cwd: Path, heavy: Sequence[str] = HEAVY
-) -> tuple[int, list[str]]:
+def heavy_after(target: str, *arguments: str, cwd: Path, heavy=HEAVY) -> tuple[int, list[str]]:
     """The exit code of `compilediag ARGUMENTS` ("-") or of an import, and the heavy modules."""
     done = subprocess.run(
         [sys.executable, "-c", PROBE, target, ",".join(heavy), *arguments],
@@ -93,9 +90,7 @@ def test_commands_are_light(commands: list[tuple[str, ...]], tmp_path: Path) -> 
         ("show", "a.json"),
     ],
 )
-def test_reading_a_receipt_loads_nothing_that_folds_a_run(
-    arguments: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_reading_a_receipt_loads_nothing_that_folds_a_run(arguments, tmp_path: Path) -> None:
     """Half a start of gate and diff went into it once."""
     shutil.copy(RECEIPT, tmp_path / "a.json")
     folding = (

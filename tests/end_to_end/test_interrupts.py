@@ -78,7 +78,6 @@ def started(*words: str) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     return process
 
@@ -323,9 +322,7 @@ def handling_loop(call):
         ("try:\n    signal.raise_signal(2)\nexcept BaseException:\n    loop()", set()),
     ],
 )  # fmt: skip
-def test_an_interrupt_counts_as_lost_only_where_nothing_could_have_caught_it(
-    body: str, seen: set[bool]
-) -> None:
+def test_an_interrupt_counts_as_lost_only_where_nothing_could_have_caught_it(body, seen) -> None:
     """Not while it is handled, not in other calls than it came in; where a handler is around, it is
     not certain; and never where the program has an action of its own."""
     script = written(f"{WATCHING}\n{body}\n")

@@ -70,9 +70,7 @@ def receipt(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(BATCHES))
-def test_the_printed_code_compiles_once_a_bucket(
-    receipt: str, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_printed_code_compiles_once_a_bucket(receipt, name: str, capsys, monkeypatch) -> None:
     """Copied as it is; then every call of the run finds its graph, with the same results."""
     from torch._dynamo.testing import CompileCounter
 

@@ -41,7 +41,6 @@ def test_a_killed_writer_leaves_a_whole_receipt(tmp_path: Path, writes: int) -> 
     source, path = DATA / "receipt-example.json", tmp_path / "receipt.json"
     arguments = [sys.executable, "-c", WRITER, str(source), str(path)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
         assert [child.stdout.readline() for _ in range(writes)] == ["written\n"] * writes
         child.kill()
     assert read_receipt(path) == receipt()

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -52,9 +51,7 @@ sys.exit(5)
         ("shutil.rmtree(os.getcwd())", "elsewhere"),
     ],
 )
-def test_what_was_recorded_before_and_after_is_in_the_receipt(
-    action: str, place: str, tmp_path: Path
-) -> None:
+def test_what_was_recorded_before_and_after_is_in_the_receipt(action, place: str, tmp_path) -> None:
     """The exit code is the target's; a sentence names the place of journal and receipt."""
     work = tmp_path / "work"
     work.mkdir()

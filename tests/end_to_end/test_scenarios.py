@@ -14,7 +14,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,9 +151,7 @@ class Runner:
         configures = "os.environ[" in program.read_text(encoding="utf-8")
         return sys.executable if started or configures else self.forking
 
-    def receipt_of(
-        self, program: Path, arguments: Sequence[str] = ()
-    ) -> tuple[int, dict[str, Any], str]:
+    def receipt_of(self, program: Path, arguments=()) -> tuple[int, dict[str, Any], str]:
         """Exit code, receipt and everything that was printed."""
         output = self.folder / f"{program.parent.name}-{program.stem}"
         command = [self.python_for(program), "-m", "compilediag", "run", "--quiet", "--no-live"]
@@ -189,9 +187,7 @@ class Runner:
 
 
 @pytest.fixture(scope="session")
-def runner(
-    environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer
-) -> Runner:
+def runner(environment: dict[str, str], tmp_path_factory, fork_server: ForkServer) -> Runner:
     return Runner(environment, tmp_path_factory.mktemp("runs"), str(fork_server.python))
 
 
@@ -246,9 +242,7 @@ def test_program_gives_the_expected_receipt(item: Case, runner: Runner) -> None:
 
 @pytest.mark.timeout(RUN_LIMIT_S + 60)
 @pytest.mark.parametrize("item", parameters(is_due))
-def test_a_run_that_is_recorded_anew_gives_the_same(
-    item: Case, environment: dict[str, str], runner: Runner, tmp_path: Path
-) -> None:
+def test_a_run_that_is_recorded_anew_gives_the_same(item, environment, runner, tmp_path) -> None:
     """The receipt of a live run, and the one that is made of its recording, are the expected one
     with torch's own counts of that run."""
     torch, caches = torch_version(), environment["TORCHINDUCTOR_CACHE_DIR"]

@@ -70,9 +70,7 @@ def plain_and_supervised(*words: str, stdin: bytes = b"", environ=None):
         ("def f(:", 1, "failed", "SyntaxError"),
     ],
 )
-def test_every_ending_keeps_its_exit_code_and_has_a_receipt(
-    code: str, exit_code: int, status: str, reason: str | None
-) -> None:
+def test_every_ending_keeps_its_exit_code_and_has_a_receipt(code, exit_code, status, reason):
     """Return, exception, exit, `os._exit` and signals: the code of a shell, status, reason."""
     outcome = run([script(code)], QUIET)
     assert outcome.exit_code == exit_code
@@ -82,7 +80,6 @@ def test_every_ending_keeps_its_exit_code_and_has_a_receipt(
     if reason is None:
         assert failure is None
     else:
-        assert failure is not None
         assert reason in str(failure.reason)
     assert Path(outcome.run_dir, "receipt.json").is_file()
 
@@ -91,10 +88,7 @@ def test_the_traceback_is_kept() -> None:
     """The exception of the target is in the receipt with its traceback, at most 8 KiB."""
     outcome = run([script("def f():\n    raise ValueError('x' * 20000)\nf()")], QUIET)
     failure = receipt_of(outcome).failure
-    assert failure is not None
-    assert failure.log_tail is not None
     assert len(failure.log_tail.encode()) <= 8192
-    assert failure.reason is not None
     assert failure.reason.startswith("ValueError: xxx")
 
 
@@ -116,9 +110,7 @@ def limit_from_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     ("action", "code", "signals"),
     [("SIG_IGN", 137, "SIGTERM and SIGKILL"), ("SIG_DFL", 143, "SIGTERM")],
 )
-def test_a_time_limit_ends_the_whole_tree(
-    action: str, code: int, signals: str, limit_from_ready: None
-) -> None:
+def test_a_time_limit_ends_the_whole_tree(action, code, signals: str, limit_from_ready) -> None:
     """A child that ignores everything but SIGKILL does not outlive the run, whether or not the
     target ends by SIGTERM; the reason names the limit."""
     inner = """
@@ -137,7 +129,6 @@ def test_a_time_limit_ends_the_whole_tree(
     outcome = run([script(outer)], RunOptions(live=None, timeout_s=0.1, grace_s=0.1))
     assert (outcome.exit_code, receipt_of(outcome).status) == (code, "killed")
     failure = receipt_of(outcome).failure
-    assert failure is not None
     assert failure.reason == f"the time limit of 0.1 s was reached; ended with {signals}"
     pid = int(Path("pid").read_text())
     assert not Path(f"/proc/{pid}").exists() or "zombie" in Path(f"/proc/{pid}/status").read_text()
@@ -295,7 +286,6 @@ def test_torch_that_is_missing_is_said_in_a_sentence(folder: Path) -> None:
     outcome = run([script(code)], QUIET)
     assert outcome.exit_code == 1
     failure = receipt_of(outcome).failure
-    assert failure is not None
     assert str(failure.reason).startswith("torch is not installed for ")
 
 

@@ -17,9 +17,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_failure_is_told_and_ends_the_version(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, keep: bool
-) -> None:
+def test_a_failure_is_told_and_ends_the_version(folder: Path, monkeypatch, *, keep: bool) -> None:
     """The first stage that fails is named, later ones do not run; the folder goes unless kept."""
     environment = folder / "torch-9.9"
     environment.mkdir(parents=True)

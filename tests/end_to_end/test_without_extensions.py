@@ -67,9 +67,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[subprocess.Completed
 
 
 @pytest.mark.parametrize("name", [*COMMANDS_OF, "*"])
-def test_the_rest_is_the_same(
-    name: str, tmp_path: Path, whole: list[subprocess.CompletedProcess[str]]
-) -> None:
+def test_the_rest_is_the_same(name: str, tmp_path: Path, whole) -> None:
     """Without any, commands of the core print what they print with every extension; those of a
     missing one are a usage error in one sentence."""
     tree, work = copied(tmp_path, name), tmp_path / "work"

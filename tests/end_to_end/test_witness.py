@@ -79,9 +79,7 @@ def test_the_last_run_is_made_once_more_and_the_line_is_seen(folder: Path) -> No
     assert f"witness: {after['witness']['line_events']} lines followed" in done.stderr
 
 
-def test_a_program_that_has_changed_since_is_followed_in_all_steps(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_program_that_has_changed_since_is_followed_in_all_steps(folder, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True, symlinks=True)
     with (tmp_path / "train.py").open("a") as file:
         file.write("\n")
@@ -102,9 +100,7 @@ PLAIN = "import torch; torch.compile(lambda x: x + 1, backend='eager')(torch.one
     ],
     ids=["no run", "nothing to witness", "redacted"],
 )
-def test_what_cannot_be_repeated(
-    before: tuple[str, ...] | None, message: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_repeated(before, message: str, tmp_path: Path) -> None:
     """One sentence, and nothing is started."""
     if before is not None:
         (tmp_path / "x.py").write_text(PLAIN)
