@@ -7,12 +7,12 @@ CPUs do not have. Neither can kernels that are tried on a device.
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import captured
 from scenario_cases import Case, cases, differences, torch_version
 
 NOT_WITHOUT_A_DEVICE = ("output_overwritten", "autotuning")
@@ -37,14 +37,9 @@ def receipts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     report = tmp_path_factory.mktemp("programs") / "receipts.json"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TORCH")}
     driver = Path(__file__).parents[1] / "support" / "cudagraph_programs.py"
-    done = subprocess.run(
-        [sys.executable, str(driver), str(report), *(str(item.program) for item in ON_A_CPU)],
-        env={**kept, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=RUN_LIMIT_S,
-        check=False,
-    )
+    words = (driver, report, *(item.program for item in ON_A_CPU))
+    env = {**kept, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = captured(sys.executable, *map(str, words), env=env, timeout=RUN_LIMIT_S)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(report.read_text(encoding="utf-8"))
 

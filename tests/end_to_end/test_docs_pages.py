@@ -13,16 +13,12 @@ COLUMNS = {"pytest": "80"}
 """Of pages that are not shown in 100 columns."""
 
 
-def shows_files(page: Path) -> bool:
-    """Whether a page holds the programs that its commands run."""
-    return any(block.name.endswith(".py") for block in blocks(page.read_text(encoding="utf-8")))
-
-
+# Those that hold the programs that their commands run.
 PAGES = sorted(
     page
     for folder in ("tutorial", "howto")
     for page in (DOCS / folder).glob("*.md")
-    if shows_files(page)
+    if any(block.name.endswith(".py") for block in blocks(page.read_text(encoding="utf-8")))
 )
 
 pytestmark = [

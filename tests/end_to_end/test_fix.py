@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import captured
 
 from compilediag.cli import main
 from compilediag.fixes.certificate import judge
@@ -215,9 +216,7 @@ def test_edits_are_made_when_they_are_proved(tmp_path: Path, monkeypatch) -> Non
     program.write_text(EDITED, encoding="utf-8")
     subprocess.run(["git", "apply", "fix.patch"], check=True)
     assert program.read_text(encoding="utf-8") == edited
-    done = subprocess.run(
-        [sys.executable, "-c", COUNTED], check=True, capture_output=True, text=True
-    )
+    done = captured(sys.executable, "-c", COUNTED, check=True)
     assert done.stdout.split()[-2:] == ["0", "0"]
 
 

@@ -5,11 +5,11 @@ Each case is a child process that runs the command and then reports which module
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_line import captured
 
 HEAVY = (
     *("torch", "numpy", "scipy", "depyf", "pytest", "pandas", "triton", "sympy", "distributed"),
@@ -39,14 +39,8 @@ RECEIPT = Path(__file__).parents[1] / "data" / "receipt-example.json"
 
 def heavy_after(target: str, *arguments: str, cwd: Path, heavy=HEAVY) -> tuple[int, list[str]]:
     """The exit code of `compilediag ARGUMENTS` ("-") or of an import, and the heavy modules."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, target, ",".join(heavy), *arguments],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    words = ("-c", PROBE, target, ",".join(heavy), *arguments)
+    done = captured(sys.executable, *words, cwd=cwd, check=True)
     code, _, seen = done.stderr.rpartition("\n")[2].partition(" ")
     return int(code), seen.split(",") if seen else []
 
@@ -132,13 +126,7 @@ print(sorted({"torch", "rich", "click", "msgspec", "numpy"} & set(sys.modules)))
 
 def test_it_is_inert_and_imports_nothing_heavy(tmp_path: os.PathLike[str]) -> None:
     """Without `compilediag run`: no torch, no terminal library, no thread, no file."""
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = captured(sys.executable, "-c", CHILD, cwd=tmp_path, env=env, check=True)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
     assert os.listdir(tmp_path) == []

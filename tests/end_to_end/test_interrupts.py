@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import captured
 
 SAVE = """
 def save():
@@ -325,6 +326,5 @@ def handling_loop(call):
 def test_an_interrupt_counts_as_lost_only_where_nothing_could_have_caught_it(body, seen) -> None:
     """Not while it is handled, not in other calls than it came in; where a handler is around, it is
     not certain; and never where the program has an action of its own."""
-    script = written(f"{WATCHING}\n{body}\n")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    done = captured(sys.executable, written(f"{WATCHING}\n{body}\n"))
     assert done.stdout == f"{seen}\n", done.stderr

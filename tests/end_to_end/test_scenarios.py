@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 import recordings
+from command_line import captured
 from fork_server import ForkServer
 from packaging.version import Version
 from recorder import is_recordable, record
@@ -155,15 +156,9 @@ class Runner:
         """Exit code, receipt and everything that was printed."""
         output = self.folder / f"{program.parent.name}-{program.stem}"
         command = [self.python_for(program), "-m", "compilediag", "run", "--quiet", "--no-live"]
-        done = subprocess.run(
-            [*command, *arguments, "--output", str(output), "--", str(program)],
-            env=self.environment,
-            cwd=program.parent,
-            capture_output=True,
-            text=True,
-            timeout=RUN_LIMIT_S,
-            check=False,
-        )
+        command += [*arguments, "--output", str(output), "--", str(program)]
+        place = program.parent
+        done = captured(*command, cwd=place, env=self.environment, timeout=RUN_LIMIT_S)
         said = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         # Not of the runs that it was compared with.
         receipts = [

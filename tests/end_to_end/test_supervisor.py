@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import captured
 
 from compilediag.errors import EXIT_INTERNAL, EXIT_USAGE, OutputUnwritable, UsageError
 from compilediag.receipt.schema.receipt import Receipt
@@ -150,11 +151,8 @@ def test_output_is_byte_for_byte_that_of_a_plain_run() -> None:
         f(0)
     """
     plain, ours = plain_and_supervised(script(code), "-a", "--", "b c")
-    assert (ours.stdout, ours.stderr, ours.returncode) == (
-        plain.stdout,
-        plain.stderr,
-        plain.returncode,
-    )
+    assert (ours.stdout, ours.stderr) == (plain.stdout, plain.stderr)
+    assert ours.returncode == plain.returncode
     assert b"ZeroDivisionError" in ours.stderr
 
 
@@ -223,13 +221,7 @@ def test_a_failing_sitecustomize_is_reported_as_python_does(folder: Path, capfd)
     own.mkdir()
     (own / "sitecustomize.py").write_text("raise RuntimeError('broken site')")
     environ = {**os.environ, "PYTHONPATH": str(own)}
-    plain = subprocess.run(
-        [sys.executable, script("print(1)")],
-        capture_output=True,
-        text=True,
-        env=environ,
-        check=True,
-    )
+    plain = captured(sys.executable, script("print(1)"), env=environ, check=True)
     assert "broken site" in plain.stderr
     run(["x.py"], QUIET, environ)
     assert tuple(capfd.readouterr()) == (plain.stdout, plain.stderr)
@@ -243,10 +235,8 @@ def test_modules_of_the_user_are_not_shadowed() -> None:
         import bootstrap, harness, journal, process, wire
         print(bootstrap.where, harness.where, journal.where, process.where, wire.where)
     """
-    outcome = subprocess.run(
-        command("run", "--quiet", script(code)), capture_output=True, check=False
-    )
-    assert outcome.stdout == b"bootstrap harness journal process wire\n"
+    done = subprocess.run(command("run", "--quiet", script(code)), capture_output=True, check=False)
+    assert done.stdout == b"bootstrap harness journal process wire\n"
 
 
 def test_a_child_without_compilediag_installed_is_attached() -> None:

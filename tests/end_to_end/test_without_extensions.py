@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import captured, compilediag
 
 from compilediag import extension_points
 
@@ -47,16 +48,7 @@ def copied(folder: Path, without: str) -> Path:
 
 
 def run(tree: Path, words: list[str], work: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(tree), "COLUMNS": "100"}
-    return subprocess.run(
-        [sys.executable, "-m", "compilediag", *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env=environment,
-        cwd=work,
-    )
+    return compilediag(*words, cwd=work, timeout=300, PYTHONPATH=str(tree), COLUMNS="100")
 
 
 @pytest.fixture(scope="module")
@@ -108,15 +100,8 @@ def test_what_programs_import_is_missing(tmp_path: Path) -> None:
         "assert not hasattr(cd, 'tracker')\n"
         "cd.pipeline\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(tree)},
-        cwd=work,
-    )
+    env = {**os.environ, "PYTHONPATH": str(tree)}
+    done = captured(sys.executable, "-c", program, cwd=work, env=env, timeout=300)
     assert done.stderr.splitlines()[-1].startswith("AttributeError: compilediag.pipeline needs an")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import captured, compilediag
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -16,13 +17,7 @@ COUNTS = ("frames", "compiles", "recompiles", "graphs", "graph_breaks", "eager_f
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "compilediag", "run", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return compilediag("run", *words, cwd=folder)
 
 
 def receipt(folder: Path) -> dict[str, Any]:
@@ -48,9 +43,7 @@ def line_with(text: str) -> int:
 def test_the_last_run_is_made_once_more_and_the_line_is_seen(folder: Path) -> None:
     """What torch counts, what the program prints and its exit code are those of the run before."""
     before = receipt(folder)
-    plain = subprocess.run(
-        [sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, check=True
-    )
+    plain = captured(sys.executable, "train.py", cwd=folder, check=True)
     done = run(folder, "--witness")
     after = receipt(folder)
     assert (done.returncode, done.stdout) == (0, plain.stdout)
@@ -67,10 +60,8 @@ def test_the_last_run_is_made_once_more_and_the_line_is_seen(folder: Path) -> No
     assert [(each["line"], each["evidence"]) for each in cause["writers"]] == [(line, "witnessed")]
     changed = after["findings"][0]["changed_at"]
     assert changed == cause["changed_at"]
-    assert (changed["file"], changed["line"], changed["old"], changed["new"]) == (
-        *("train.py", line),
-        *("False", "True"),
-    )
+    assert (changed["file"], changed["line"]) == ("train.py", line)
+    assert (changed["old"], changed["new"]) == ("False", "True")
     assert [each["line"] for each in changed["stack"]] == [line, caller]
     assert f"changed by set_capture, train.py:{line}, called from train.py:{caller} (seen)" in (
         done.stderr
