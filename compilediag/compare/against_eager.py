@@ -39,7 +39,8 @@ ENDED_BY_CALLS = "call"  #: Source of steps whose last one nothing ends but the 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Something that took time, once or more: a step, or the calls of one callable in one."""
+    """Something that took time, once or several times: a step, or the calls of one callable in
+    one."""
 
     seconds: float  #: Of all of it.
     count: int = 1
@@ -204,7 +205,8 @@ def problem_of(pair: ArmPair) -> str | None:
 
 
 def _common(pair: ArmPair) -> list[int]:
-    """Steps that are steady in both runs; where enough, only those not looked into in either."""
+    """The steps to compare: steady in both runs; where there are enough, those only that were not
+    looked into in either."""
     compiled, eager = pair
     unsampled = sorted(compiled.unsampled & eager.unsampled)
     if len(unsampled) >= MIN_STEPS * STRETCHES:

@@ -54,7 +54,8 @@ _VARYING = frozenset({"load_avg_1m", "TORCHINDUCTOR_CACHE_DIR"})
 """Facts that differ between any two runs; torch itself sets the variable when it compiles."""
 
 PHASE_CHANGE_S = 0.1
-"""Least change of a phase of compiling that is listed: a busy machine makes one as large."""
+"""Least change of a phase of compiling that is listed: the same compile takes so much longer when
+the machine is busy."""
 
 _SECONDS = {
     "wall": "goodput.wall_s",
@@ -317,7 +318,8 @@ def _field_changes(before: object, after: object, path: str) -> tuple[FieldChang
 
 
 def _command(before: Receipt, after: Receipt) -> Iterable[FieldChange]:
-    """What a fix without an edit changes: arguments, and variables of the environment."""
+    """What a fix without an edit changes: arguments, and levers such as
+    TORCH_COMPILE_DYNAMIC_SOURCES."""
     old, new = before.header.run, after.header.run
     if old.argv_redacted != new.argv_redacted:
         arguments = (" ".join(run.argv_redacted) for run in (old, new))

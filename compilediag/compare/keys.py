@@ -79,7 +79,8 @@ class FrameKey(Struct, frozen=True, order=True):
 
 
 def cause_key(cause: EventCause) -> CauseKey:
-    """The key of one false guard. A mode of torch has no source: it is no line's."""
+    """The key of one false guard. A mode of torch has no source: it is no line's, whichever frame
+    met it first."""
     placed = bool(cause.source) or cause.rule != "CD111"
     return CauseKey(
         cause.rule or cause.family,

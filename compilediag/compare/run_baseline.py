@@ -291,7 +291,8 @@ def _frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameDetail
 
 
 def counts_recompile(event: CompileEvent, counted: FileFilter) -> bool:
-    """Whether the frame, any of its causes or the call that led there is the user's."""
+    """A recompile is of the user's own code if the frame is, any of its causes, or the call that
+    led there."""
     causes = any(cause.file and counted(cause.file) for cause in event.causes)
     return counted(event.frame.file) or causes or event.entered_at is not None
 

@@ -25,7 +25,8 @@ _TOLERANCES = {
     "complex128": (1e-7, 1e-7),
     "float": (1e-7, 1e-7),
 }
-"""Relative and absolute, of `torch.testing.assert_close`; others must be equal bit for bit."""
+"""Relative and absolute, of `torch.testing.assert_close`; "float" is Python's. Any other dtype must
+be equal bit for bit."""
 
 _OUTPUT, _STATE = "output", "state"
 
@@ -178,7 +179,8 @@ def _answers(timeline: Timeline) -> Mapping[Key, tuple[str, Answer]]:
 
 
 def functions_by_order(functions: Iterable[Location]) -> dict[Location, tuple[str, str, int]]:
-    """Each function by file, name, and place among its namesakes: edits move lines."""
+    """Each function by file, name, and its place among those of the same name: lines are others
+    where a file was edited."""
     found: dict[Location, tuple[str, str, int]] = {}
     often: Counter[tuple[str, str]] = Counter()
     for each in sorted(set(functions), key=lambda place: (place.file, place.line, place.function)):
@@ -264,7 +266,8 @@ judges its own backends, `same` in torch/_dynamo/utils.py (`get_multiplier`), wi
 that it adds. In small tensors noise outweighs the error."""
 
 _TRUSTED = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-3}
-"""Largest error of eager by the size of the numbers from which anything can be told."""
+"""Largest error of eager, of the size of the numbers: where it is larger nothing can be told from
+it, and nothing is excused."""
 
 
 def is_trusted(exact: Answer, dtype: str, error: float) -> bool:

@@ -240,7 +240,8 @@ def needs_float64(
     runs: Sequence[Observed],
     declared: Declared = NOTHING_DECLARED,
 ) -> bool:
-    """It failed by numbers that may differ by rounding: only the calls in float64 show that."""
+    """A change failed by numbers alone that may differ by rounding, which only the same
+    calls in float64 can show."""
     failed = [point.name for point in certificate.points if point.passed is False]
     if failed != ["answers"] or without.reference is None or without.precise is not None:
         return False
@@ -297,7 +298,8 @@ def results_in(output: str) -> tuple[str, ...]:
 
 
 def left_out(before: Sequence[str], after: Sequence[str]) -> int | None:
-    """How many results of a run another does not print; None: it prints others, or reordered."""
+    """How many results of a run another one does not print; None where it prints others, or in
+    another order."""
     rest = iter(before)
     if all(any(same_result(old, new) for old in rest) for new in after):
         return len(before) - len(after)

@@ -82,7 +82,8 @@ def others_point(
 
 
 def _splits(receipt: Receipt, disables: Collection[str]) -> list[BreakKey]:
-    """The breaks at calls of functions that a change leaves to `torch.compiler.disable`."""
+    """The breaks at calls of functions that a change leaves to Python by
+    `torch.compiler.disable`."""
     at = {
         finding.id
         for finding in receipt.findings

@@ -232,7 +232,8 @@ def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) 
 
 
 def ranks_expected(timeline: Timeline, run: RunMetadata) -> int | None:
-    """The world size of the launcher, else of the processes; None where nothing attached."""
+    """The world size given to the launcher, else that of the processes; None where nothing
+    attached."""
     if run.ranks_expected is not None:
         return run.ranks_expected
     return world_size(timeline) or (1 if timeline.processes else None)

@@ -163,7 +163,8 @@ def _break(site: BreakSite, timeline: Timeline, ids: FindingIds) -> GraphBreak:
 
 
 def finding_record(item: Finding, *, repeatable: bool = False) -> FindingRecord:
-    """A finding as it is kept; `repeatable`: with a known command line, changes can be tried."""
+    """One finding as the receipt keeps it; `repeatable`: the program's command line is known, so
+    that changes can be tried."""
     tried = item.severity != "info"
     return record_from(
         FindingRecord,

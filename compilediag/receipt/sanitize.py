@@ -90,7 +90,8 @@ class _Sanitizer(Walk):
 
 
 def _below(directories: Iterable[str]) -> re.Pattern[str] | None:
-    """The beginning of a path below one of these, the longest first; never a middle."""
+    """The beginning of a path below one of these, the longest first; never the middle of another
+    path."""
     prefixes = {f"{folder}/" for each in directories if (folder := each.rstrip("/\\"))}
     longest_first = sorted(prefixes, key=lambda prefix: (-len(prefix), prefix))
     if not prefixes:

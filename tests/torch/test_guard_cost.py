@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 from torch import nn
 
 from compilediag.rules import costs as guard_cost
@@ -100,12 +101,15 @@ def test_guards_are_evaluated_and_counted_by_kind_and_line() -> None:
     leaves = [leaf for leaf in torch_guards.leaves_of(entry, {}) if leaf.check is not None]
     assert found.evaluated >= len(leaves)
     assert found.counts[found.kinds.index("EQUALS_MATCH")] >= 100
+    assert found.eval_us > 0
+    assert timeline.counts.recompiles == 0
+    if Version(torch.__version__) < Version("2.9"):  # notes lines for its own log of guards alone
+        assert found.lines == ()
+        return
     line, count = found.lines[0], found.line_counts[0]
     assert (line.file, line.function) == (__file__, "forward")
     assert "sum(self.weights)" in Path(__file__).read_text().splitlines()[line.line - 1]
     assert count >= 100
-    assert found.eval_us > 0
-    assert timeline.counts.recompiles == 0
 
 
 def test_guards_that_do_not_hold_have_no_time() -> None:

@@ -21,7 +21,8 @@ _TEXTS = (".md", ".rst", ".pyc", f"/{LOCK_NAME}")
 
 
 class WorkingTree(Struct, frozen=True):
-    """The code that is checked out, as far as it concerns one receipt, by paths as it has them."""
+    """The code that is checked out, as far as it concerns one receipt. Paths are relative to the
+    folder that the receipt's are."""
 
     commit: str | None
     digests: Mapping[str, str | None]  #: Of the files the receipt has digests of; None: unreadable.

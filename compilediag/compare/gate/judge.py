@@ -63,7 +63,8 @@ Differences = tuple[Sequence[Item], Sequence[Item], Sequence[Item], Sequence[str
 def compare_with_baseline(
     receipt: Receipt, run: RunBaseline, whole: RunBaseline, baseline: LaneBaseline
 ) -> Differences:
-    """Compares item by item: `run` is judged; `whole`, all that happened, decides what is gone."""
+    """Compares item by item. `run` is what is judged; `whole` is everything that happened, which
+    decides what is gone."""
     relocated = moved(baseline, whole.lane)
     baseline = relocated.lane
     changes = changes_between(baseline, run.lane)

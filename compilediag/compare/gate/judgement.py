@@ -109,7 +109,8 @@ _MAX_CHARS = 300  #: Longest text of the target in a message; the receipt has th
 
 
 def item_of(receipt: Receipt, run: RunBaseline, known: Allowed, before: int | None) -> Item:
-    """Of a cause, break or fallback of the run that the baseline, if any, has `before` times."""
+    """A cause, a graph break or a fallback of the run. `before`: how often the baseline has it;
+    None where there is none."""
     if isinstance(known, KnownCause):
         return _cause(receipt, run, known, before)
     if isinstance(known, KnownBreak):

@@ -177,7 +177,8 @@ def count_of(receipt: Receipt, run: RunBaseline, name: str) -> int | None:
 
 
 def broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[Item]:
-    """An item for each broken limit, after the items that show where its count comes from."""
+    """An item for each limit that is broken, after the items that show where its count comes
+    from."""
     found: list[Item] = []
     for limit in limits:
         count = _value(receipt, run, limit.name)

@@ -319,7 +319,8 @@ def reads_of(source: Source, name: libcst.Name) -> list[libcst.Name]:
 
 
 def values_of(source: Source, name: libcst.Name) -> list[libcst.BaseExpression]:
-    """Values that assignments give the variable read here, but those that this read is part of."""
+    """The values that assignments give the variable that is read here, but for one that this read
+    is part of."""
     found: list[libcst.BaseExpression] = []
     for assignment in source.scope(name)[name.value]:
         target = getattr(assignment, "node", None)

@@ -153,7 +153,8 @@ def wrap_in_fixed_shape(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 
 def _compiled(source: Source, name: str) -> libcst.Assign | libcst.FunctionDef:
-    """The statement that, last of all, gives the name what `torch.compile` returns."""
+    """The statement that gives the name what `torch.compile` returns, and is the last to give it
+    anything."""
     statements: list[libcst.Assign | libcst.FunctionDef] = []
     for each in effects.bindings(source, name):
         parent = source.parent(each)
@@ -224,7 +225,8 @@ def replace_buckets(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 
 def disable_hook(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "disabled_hook": what is registered is `torch.compiler.disable` of the function."""
+    """Kind "disabled_hook": the function around the line is registered as `torch.compiler.disable`
+    returns it."""
     for node in _registered(source, edit):
         yield Replacement(node, _DISABLED)
 

@@ -58,7 +58,8 @@ EditOfTree = Replacement | Insertion
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The text of an expression or small statement, `_` for what was there, or its value."""
+    """The text of an expression or small statement, with `_` for the expression that was there; of
+    an assignment, for its value."""
 
     template: str
     is_bare: bool = False  #: Parentheses around the expression are left out.

@@ -185,7 +185,8 @@ def _outputs(timeline: Timeline) -> dict[tuple[int, Location, int], Sequence[Ans
 
 
 def still_differs(found: Difference, timeline: Timeline) -> bool | None:
-    """Whether it still gives other numbers; None where none of its calls was compared."""
+    """The callable still gives other numbers in another run; None where none of its calls
+    was compared there."""
     calls = [each for each in timeline.shadowed_calls if each.function == found.function]
     if not any(each.problem is None for each in calls):
         return None
@@ -211,7 +212,8 @@ _FLOAT64_SHARE = 1e-6
 """Of float64 there is nothing more exact to compare with: so much of their size is no rounding."""
 
 _MIN_CHANGED, _MIN_CHANGED_SHARE = 3, 0.1
-"""Of sampled whole numbers and flags of a call that rounds: fewer may be ties that it decides."""
+"""Of the sampled whole numbers and flags of a call that rounds: fewer may be ties and thresholds
+that rounding decides."""
 
 _NEAR_OVERFLOW = {"float16": 3e4}  #: Numbers so large may be infinite by rounding.
 
