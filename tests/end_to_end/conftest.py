@@ -1,7 +1,5 @@
 """What tests of whole programs share: a Python that has torch already."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

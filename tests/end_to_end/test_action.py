@@ -1,16 +1,14 @@
 """The GitHub action: its steps are run with bash as the runner would, green, red and hostile."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
+from command_line import captured
 from composite_action import Result, load, run_action
 from shown_commands import environment, programs
 
@@ -48,14 +46,7 @@ def trained(workspace: Path) -> Path:
     folder.mkdir()
     (folder / "train.py").write_text(programs(CI_PAGE)[0], encoding="utf-8")
     for command in (["run", "--quiet", "--no-live", "train.py"], ["gate", "--update"]):
-        subprocess.run(
-            ["compilediag", *command],
-            cwd=folder,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=True,
-        )
+        captured("compilediag", *command, cwd=folder, env=environment(), check=True)
     shutil.rmtree(folder / ".compilediag")
     return workspace
 

@@ -1,16 +1,14 @@
 """docs/howto/agent.md, followed literally: from a finding to a passing gate by JSON alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import captured
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -33,12 +31,6 @@ print(float(out.sum()))
 """
 
 
-def commands() -> list[str]:
-    """Every command of the page, in order."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    return [line for block in blocks for line in block.splitlines()]
-
-
 def field(folder: Path, name: str) -> Any:
     """A document that a command has written."""
     return json.loads((folder / name).read_text(encoding="utf-8"))
@@ -51,22 +43,14 @@ def test_the_page_followed_literally(tmp_path: Path) -> None:
     environment = {**os.environ, **place, "GIT_CONFIG_GLOBAL": os.devnull}
 
     def shell(line: str) -> str:
-        done = subprocess.run(
-            line,
-            shell=True,
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-        )
+        done = captured("sh", "-c", line, cwd=tmp_path, env=environment, timeout=240)
         assert done.returncode == 0, f"{line}\n{done.stderr}"
         return done.stderr
 
     shell("git init -q . && git add train.py")
     shell("git -c user.name=n -c user.email=e@x commit -qm first")
-    printed = [shell(line) for line in commands()]
+    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    printed = [shell(line) for block in blocks for line in block.splitlines()]
     assert len(printed) == 5
 
     before = field(tmp_path, "run.json")

@@ -1,17 +1,13 @@
 """What a program that forks, fails or closes its files meets of us: nothing, and right counts."""
 
-from __future__ import annotations
-
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.support.command_line import compilediag
+from command_line import captured, compilediag
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -125,9 +121,7 @@ def test_a_program_that_closes_all_files_is_seen_to_its_end(tmp_path: Path) -> N
 def test_a_traceback_has_no_frame_of_ours(name: str, tmp_path: Path) -> None:
     """Errors that come through a function of torch's in whose place one of ours stands."""
     (tmp_path / "program.py").write_text("import torch\n" + FAILURES[name])
-    plain = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    plain = captured(sys.executable, "program.py", cwd=tmp_path)
     ours = compilediag("run", "--quiet", "-o", "out", "program.py", cwd=tmp_path)
     assert plain.returncode == ours.returncode == 1
     assert _text(ours.stderr) == _text(plain.stderr)

@@ -1,12 +1,10 @@
 """The campaigns of `make chaos`, a trial of each: they start, disturb, and find nothing wrong."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_line import captured
 
 CHAOS = Path(__file__).parents[2] / "tools" / "chaos"
 CAMPAIGNS = (
@@ -25,13 +23,8 @@ CAMPAIGNS = (
 @pytest.mark.parametrize("campaign", CAMPAIGNS)
 def test_one_trial(campaign: str) -> None:
     """Exit code, receipt, counts and what is left behind are as they must be."""
-    ran = subprocess.run(
-        [sys.executable, str(CHAOS), "--share", "0.001", "--jobs", "1", campaign],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    words = (str(CHAOS), "--share", "0.001", "--jobs", "1", campaign)
+    ran = captured(sys.executable, *words, timeout=900)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "1 trials, 0 failed" in ran.stdout
 
@@ -52,8 +45,6 @@ write_receipt(replace(receipt, verdict="clean"), folder / "receipt.json")
 found = problems(Trial("t", folder, folder, 1, (0,), "✓ clean", recompiles=0))
 print(len(found), *found, sep="\\n")
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
-    )
+    ran = captured(sys.executable, "-c", code, timeout=300, check=True)
     for problem in ("exit code 1", "called clean", "left behind", "recompiles of 0"):
         assert problem in ran.stdout, ran.stdout

@@ -1,7 +1,5 @@
 """The command line: exit codes, errors in a sentence, help with examples, faults of ours."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -77,9 +75,7 @@ def test_completion_of_commands_and_options(tmp_path: Path) -> None:
     assert compilediag(cwd=tmp_path, **words, **variables).stdout == "file,ma\n"
 
 
-def test_this_environment_is_usable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_this_environment_is_usable(tmp_path: Path, monkeypatch, capsys) -> None:
     """The real checks pass where the tests run, and the JSON says the same."""
     monkeypatch.chdir(tmp_path)
     assert cli.main(["doctor", "--json"]) == 0

@@ -1,15 +1,11 @@
 """A first start that fails is the run; functions that another process compiled are no blind run."""
 
-from __future__ import annotations
-
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import compilediag
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("forked")
@@ -70,17 +66,9 @@ scaled(torch.ones(4, 4))
 def run(folder: Path, *words: str, arguments: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
     """The exit code and the receipt of a run."""
     output = folder / f"out-{len(list(folder.iterdir()))}"
-    command = [sys.executable, "-m", "compilediag", "run", "--no-live", *arguments]
-    done = subprocess.run(
-        [*command, "-o", str(output), *words],
-        cwd=folder,
-        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    words = ("run", "--no-live", *arguments, "-o", str(output), *words)
+    cache = str(folder / "cache")
+    done = compilediag(*words, cwd=folder, timeout=900, TORCHINDUCTOR_CACHE_DIR=cache)
     receipt = json.loads((output / "receipt.json").read_text(encoding="utf-8"))
     return done.returncode, {**receipt, "said": done.stderr}
 

@@ -1,26 +1,17 @@
 """The command line of `run`: options, their defaults in pyproject.toml, where the verdict goes."""
 
-from __future__ import annotations
-
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import compilediag
 
 pytestmark = pytest.mark.usefixtures("forked")
 
 
 def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "compilediag", "run", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return compilediag("run", *words, cwd=folder)
 
 
 @pytest.mark.parametrize("words", [("--json",), ("--quiet", "--json")])
@@ -28,14 +19,10 @@ def test_json_is_printable_whatever_the_encoding(words: tuple[str, ...], tmp_pat
     """Arguments that stdout cannot encode, or that act on a terminal, are escaped, and the exit
     code stays the target's."""
     (tmp_path / "caf.py").write_text("")
-    done = subprocess.run(
-        [sys.executable, "-m", "compilediag", "run", *words, "caf.py", "é", "\x9b2J"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        encoding="ascii",
-        check=True,
-    )
+    words = ("run", *words, "caf.py", "é", "\x9b2J")
+    done = compilediag(*words, cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert (done.stdout + done.stderr).isascii()
     assert json.loads(done.stdout)["header"]["run"]["argv_redacted"][:2] == ["caf.py", "é"]
     assert "\x9b" not in done.stdout
 

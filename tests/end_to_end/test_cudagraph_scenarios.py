@@ -5,16 +5,14 @@
 CPUs do not have. Neither can kernels that are tried on a device.
 """
 
-from __future__ import annotations
-
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import captured
 from scenario_cases import Case, cases, differences, torch_version
 
 NOT_WITHOUT_A_DEVICE = ("output_overwritten", "autotuning")
@@ -39,14 +37,9 @@ def receipts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     report = tmp_path_factory.mktemp("programs") / "receipts.json"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TORCH")}
     driver = Path(__file__).parents[1] / "support" / "cudagraph_programs.py"
-    done = subprocess.run(
-        [sys.executable, str(driver), str(report), *(str(item.program) for item in ON_A_CPU)],
-        env={**kept, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=RUN_LIMIT_S,
-        check=False,
-    )
+    words = (driver, report, *(item.program for item in ON_A_CPU))
+    env = {**kept, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = captured(sys.executable, *map(str, words), env=env, timeout=RUN_LIMIT_S)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(report.read_text(encoding="utf-8"))
 
@@ -62,9 +55,7 @@ def test_program_gives_the_expected_receipt(item: Case, receipts: dict[str, Any]
 
 
 @pytest.mark.parametrize("name", sorted({item.name for item in ON_A_CPU}))
-def test_the_fix_changes_no_result_and_keeps_its_graphs(
-    name: str, receipts: dict[str, Any]
-) -> None:
+def test_the_fix_changes_no_result_and_keeps_its_graphs(name: str, receipts) -> None:
     """Both programs print the same; the fixed one records once a size and then only replays."""
     broken, fixed = (
         receipts[str(item.program)]

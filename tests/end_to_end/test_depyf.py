@@ -1,7 +1,5 @@
 """`run --depyf`: what frames became, from a second run; the measured run and its verdict stay."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -83,9 +81,7 @@ def test_every_compile_has_its_file(run: tuple[Path, Any, str, str]) -> None:
     assert "what torch.compile made of each frame: out/artifacts/depyf" in stderr
 
 
-def test_show_links_the_files_from_the_frames(
-    run: tuple[Path, Any, str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_links_the_files_from_the_frames(run, capsys: pytest.CaptureFixture[str]) -> None:
     """`show --frames` names the file of each compile, and what a resume function is."""
     assert cli.main(["show", "--frames", str(run[0] / "out")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
@@ -110,9 +106,7 @@ class Stops(SignalInbox):
         return received
 
 
-def second(
-    folder: Path, code: str, timeout_s: float = 60.0, stops: Iterable[int] = (), known: str = ""
-) -> tuple[dict[str, str], str]:
+def second(folder, code, timeout_s=60.0, stops=(), known: str = "") -> tuple[dict[str, str], str]:
     """The files and the notes of a second run of code that writes notes as the child does."""
     command = (sys.executable, "-S", "-c", f"import os\n{code}")
     options = RunOptions(timeout_s=timeout_s, grace_s=0.3)
@@ -139,9 +133,7 @@ def noting(name: str, text: str = "") -> str:
         ("pass", "compiled nothing"),
     ],
 )
-def test_a_second_run_that_fails_costs_the_files_alone(
-    code: str, said: str, tmp_path: Path
-) -> None:
+def test_a_second_run_that_fails_costs_the_files_alone(code: str, said: str, tmp_path) -> None:
     """Exit code, signal, hang, nothing compiled: one sentence, and no file."""
     files, notes = second(tmp_path, code, 0.3 if "pause" in code else 60.0)
     assert files == {}

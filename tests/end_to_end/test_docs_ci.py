@@ -1,14 +1,12 @@
 """docs/howto/ci.md: its recipes for CI systems, beside what `test_docs_pages.py` runs of it."""
 
-from __future__ import annotations
-
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+from command_line import captured
 from shown_commands import Block, Shown, agrees, blocks, commands, environment, programs, run
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -103,17 +101,8 @@ def test_the_snippet_for_gitlab_runs(tmp_path: Path) -> None:
 
 def codes(script: list[str], folder: Path) -> list[int]:
     """Exit codes of the lines of a job."""
-    return [
-        subprocess.run(
-            ["bash", "-c", line],
-            cwd=folder,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        ).returncode
-        for line in script
-    ]
+    env = environment()
+    return [captured("bash", "-c", line, cwd=folder, env=env).returncode for line in script]
 
 
 def test_hooks_can_be_run_by_pre_commit(tmp_path: Path) -> None:

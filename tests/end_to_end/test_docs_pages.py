@@ -1,7 +1,5 @@
 """The tutorial and the how-to guides show what happens: files written, commands run, in order."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -15,16 +13,12 @@ COLUMNS = {"pytest": "80"}
 """Of pages that are not shown in 100 columns."""
 
 
-def shows_files(page: Path) -> bool:
-    """Whether a page holds the programs that its commands run."""
-    return any(block.name.endswith(".py") for block in blocks(page.read_text(encoding="utf-8")))
-
-
+# Those that hold the programs that their commands run.
 PAGES = sorted(
     page
     for folder in ("tutorial", "howto")
     for page in (DOCS / folder).glob("*.md")
-    if shows_files(page)
+    if any(block.name.endswith(".py") for block in blocks(page.read_text(encoding="utf-8")))
 )
 
 pytestmark = [
@@ -65,9 +59,7 @@ def test_every_command_prints_what_the_page_shows(page: Path, tmp_path: Path) ->
     assert ran
 
 
-def test_a_command_that_torch_aborts_is_run_again_where_nothing_of_ours_is_in_it(
-    tmp_path: Path,
-) -> None:
+def test_a_command_that_torch_aborts_is_run_again_where_nothing_of_ours_is_in_it(tmp_path) -> None:
     """In the folder as it was; a command of compilediag shows that it was aborted."""
     twice = f'echo again >> trace; cat trace; [ -e "$SEEN" ] || echo {ABORTED}; touch "$SEEN"'
     folder = tmp_path / "page"

@@ -1,7 +1,5 @@
 """`fix` proves what works, and its certificate refuses what lies, in real runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -12,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import captured
 
 from compilediag.cli import main
 from compilediag.fixes.certificate import judge
@@ -84,7 +83,6 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
         return trial
 
     baseline, eager = run(1).observed, run(2, stance="force_eager").observed
-    assert baseline is not None
     assert [item.rule for item in baseline.receipt.findings][:1] == ["CD104"]
     subject = subject_of(baseline.receipt.findings[0], baseline.receipt)
     number = iter(range(3, 100))
@@ -145,9 +143,7 @@ for gradient in (False, True):
 """
 
 
-def test_a_change_of_each_kind_is_proved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_change_of_each_kind_is_proved(tmp_path: Path, monkeypatch, capfd) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kinds.py").write_text(KINDS, encoding="utf-8")
     assert main(["run", "--fix", "--yes", "--env", "fix.sh", "kinds.py"]) == 0
@@ -200,9 +196,7 @@ print(sum(bool(row.recompile_reason) for row in rows), sum(utils.counters["graph
 """The recompiles and breaks of a plain run, as torch counts them."""
 
 
-def test_edits_are_made_when_they_are_proved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_edits_are_made_when_they_are_proved(tmp_path: Path, monkeypatch) -> None:
     """In the file and as a patch, which are the same; a plain run has no finding then."""
     monkeypatch.chdir(tmp_path)
     program = tmp_path / "edited.py"
@@ -222,9 +216,7 @@ def test_edits_are_made_when_they_are_proved(
     program.write_text(EDITED, encoding="utf-8")
     subprocess.run(["git", "apply", "fix.patch"], check=True)
     assert program.read_text(encoding="utf-8") == edited
-    done = subprocess.run(
-        [sys.executable, "-c", COUNTED], check=True, capture_output=True, text=True
-    )
+    done = captured(sys.executable, "-c", COUNTED, check=True)
     assert done.stdout.split()[-2:] == ["0", "0"]
 
 
@@ -253,9 +245,7 @@ if os.path.getsize("runs") == 3:
     [lambda pid: os.killpg(pid, signal.SIGINT), lambda pid: os.kill(pid, signal.SIGTERM)],
     ids=["ctrl-c", "terminated"],
 )
-def test_being_stopped_in_the_middle_leaves_everything_whole(
-    tmp_path: Path, stop: Callable[[int], None]
-) -> None:
+def test_being_stopped_in_the_middle_leaves_everything_whole(tmp_path: Path, stop) -> None:
     """The receipt and the program are as they were, and what was known is written."""
     (tmp_path / "stopped.py").write_text(STOPPED, encoding="utf-8")
     command = [sys.executable, "-m", "compilediag", "fix", "--yes", "--apply", "--force"]
@@ -308,9 +298,7 @@ with torch.no_grad():
 """
 
 
-def test_other_sizes_to_pad_to_are_proved_and_written_or_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_sizes_to_pad_to_are_proved_and_written_or_refused(tmp_path, monkeypatch, capsys):
     """Where padding is harmless they are proved; shares of all rows depend on the padding, so that
     other sizes give other shares: that padding is unsafe is what is said of it."""
     monkeypatch.chdir(tmp_path)

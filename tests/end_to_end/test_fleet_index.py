@@ -1,7 +1,5 @@
 """The index beside receipts: the files are the truth whatever happens to it, or to them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Timings of two commands: no false alarms in simulated noise, and what would have been found."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -65,9 +63,8 @@ def test_ctrl_c_lets_a_command_save_its_work(tmp_path: Path) -> None:
         "    open('saved', 'w')\n"
     )
     line = f"exec {sys.executable} save.py"
-    child = subprocess.Popen(
-        [sys.executable, "-m", "compilediag", "gate", "--ab", line, line], cwd=tmp_path
-    )
+    command = [sys.executable, "-m", "compilediag", "gate", "--ab", line, line]
+    child = subprocess.Popen(command, cwd=tmp_path)
     while not (tmp_path / "ready").exists():
         assert child.poll() is None
     child.send_signal(signal.SIGINT)

@@ -1,7 +1,5 @@
 """A receipt judges the code it is of: in one job, after a commit, in another clone, without git."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -107,9 +105,7 @@ def test_one_job_runs_and_gates(copied: Path, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["package/model.py", "conf/small.yaml", "train.py"])
-def test_old_evidence_is_refused_before_and_after_the_commit(
-    copied: Path, name: str, capsys: Any
-) -> None:
+def test_old_evidence_is_refused_before_and_after_the_commit(copied, name, capsys: Any) -> None:
     """What a pre-commit and a pre-push hook meet; a run makes it good again."""
     with open(name, "a", encoding="utf-8") as file:
         file.write("# more\n")

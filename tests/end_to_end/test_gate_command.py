@@ -1,7 +1,5 @@
 """Baselines of two branches, merged by git itself."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -3,16 +3,13 @@
 Each case is a child process that runs the command and then reports which modules it holds.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from command_line import captured
 
 HEAVY = (
     *("torch", "numpy", "scipy", "depyf", "pytest", "pandas", "triton", "sympy", "distributed"),
@@ -40,18 +37,10 @@ sys.stderr.write(f"\\n{code} {','.join(seen)}")
 RECEIPT = Path(__file__).parents[1] / "data" / "receipt-example.json"
 
 
-def heavy_after(
-    target: str, *arguments: str, cwd: Path, heavy: Sequence[str] = HEAVY
-) -> tuple[int, list[str]]:
+def heavy_after(target: str, *arguments: str, cwd: Path, heavy=HEAVY) -> tuple[int, list[str]]:
     """The exit code of `compilediag ARGUMENTS` ("-") or of an import, and the heavy modules."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, target, ",".join(heavy), *arguments],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    words = ("-c", PROBE, target, ",".join(heavy), *arguments)
+    done = captured(sys.executable, *words, cwd=cwd, check=True)
     code, _, seen = done.stderr.rpartition("\n")[2].partition(" ")
     return int(code), seen.split(",") if seen else []
 
@@ -95,9 +84,7 @@ def test_commands_are_light(commands: list[tuple[str, ...]], tmp_path: Path) -> 
         ("show", "a.json"),
     ],
 )
-def test_reading_a_receipt_loads_nothing_that_folds_a_run(
-    arguments: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_reading_a_receipt_loads_nothing_that_folds_a_run(arguments, tmp_path: Path) -> None:
     """Half a start of gate and diff went into it once."""
     shutil.copy(RECEIPT, tmp_path / "a.json")
     folding = (
@@ -139,13 +126,7 @@ print(sorted({"torch", "rich", "click", "msgspec", "numpy"} & set(sys.modules)))
 
 def test_it_is_inert_and_imports_nothing_heavy(tmp_path: os.PathLike[str]) -> None:
     """Without `compilediag run`: no torch, no terminal library, no thread, no file."""
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = captured(sys.executable, "-c", CHILD, cwd=tmp_path, env=env, check=True)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
     assert os.listdir(tmp_path) == []

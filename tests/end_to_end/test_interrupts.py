@@ -1,7 +1,5 @@
 """Ctrl-C: it reaches the target once, the target takes its time, and what torch loses is seen."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import captured
 
 SAVE = """
 def save():
@@ -80,7 +79,6 @@ def started(*words: str) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     return process
 
@@ -325,11 +323,8 @@ def handling_loop(call):
         ("try:\n    signal.raise_signal(2)\nexcept BaseException:\n    loop()", set()),
     ],
 )  # fmt: skip
-def test_an_interrupt_counts_as_lost_only_where_nothing_could_have_caught_it(
-    body: str, seen: set[bool]
-) -> None:
+def test_an_interrupt_counts_as_lost_only_where_nothing_could_have_caught_it(body, seen) -> None:
     """Not while it is handled, not in other calls than it came in; where a handler is around, it is
     not certain; and never where the program has an action of its own."""
-    script = written(f"{WATCHING}\n{body}\n")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    done = captured(sys.executable, written(f"{WATCHING}\n{body}\n"))
     assert done.stdout == f"{seen}\n", done.stderr

@@ -1,7 +1,5 @@
 """The writer of journals: what reaches the file in every kind of ending."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

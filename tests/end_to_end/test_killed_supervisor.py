@@ -1,13 +1,13 @@
 """compilediag itself is killed: what the run recorded becomes a receipt that claims no more."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from command_line import compilediag
 
 from compilediag.cli import main
 from compilediag.receipt.file import read_receipt
@@ -66,10 +66,8 @@ def test_a_run_that_failed_is_not_analyzed_as_complete(tmp_path: Path) -> None:
     """The exception that ended the process is in its journal."""
     (tmp_path / "train.py").write_text("import torch\nraise ValueError('no')\n", encoding="utf-8")
     output = tmp_path / "out"
-    command = [sys.executable, "-m", "compilediag", "run", "--quiet", "--output", str(output)]
-    subprocess.run([*command, "train.py"], cwd=tmp_path, check=False, capture_output=True)
+    compilediag("run", "--quiet", "--output", str(output), "train.py", cwd=tmp_path)
     assert main(["analyze", str(output), "--output", str(tmp_path / "again")]) == 0
     made = read_receipt(tmp_path / "again")
     assert made.status == "failed"
-    assert made.failure is not None
     assert made.failure.reason == "ValueError: no"

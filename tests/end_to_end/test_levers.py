@@ -1,16 +1,14 @@
 """Settings that need no edit are typed as the screen prints them, and torch counts what is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import captured
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("forked")
@@ -164,15 +162,7 @@ WITHOUT_SETTING = {"bool_argument", "one_row"}
 
 
 def run(command: str, folder: Path) -> str:
-    done = subprocess.run(
-        command,
-        shell=True,
-        cwd=folder,
-        env={**os.environ, "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = captured("sh", "-c", command, cwd=folder, env={**os.environ, "COLUMNS": "100"})
     return done.stderr + done.stdout
 
 

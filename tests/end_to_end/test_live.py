@@ -1,7 +1,5 @@
 """The live line: what it says, where it is drawn, and that it touches nothing else."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """Secrets of every kind, planted in a real run with everything switched on, in no file of it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -11,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import compilediag
 
 from compilediag.runs.tools.tlparse import find_tlparse
 
@@ -133,15 +132,8 @@ def run(folder: Path) -> Path:
     )
     assert done.returncode == 1, done.stderr
     for number in range(1, 9):
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "compilediag", "repro", str(number), "out"),
-                *("--output", f"out/repro_{number}.py"),
-            ],
-            cwd=folder,
-            capture_output=True,
-            check=False,
-        )
+        script = f"out/repro_{number}.py"
+        compilediag("repro", str(number), "out", "--output", script, cwd=folder)
     return folder / "out"
 
 
@@ -222,16 +214,10 @@ def traced(folder: Path, *words: str, **variables: str) -> None:
     """A run of a small program, alone or with a process that nothing can be attached to."""
     (folder / "program.py").write_text(TRACED)
     base = {name: value for name, value in os.environ.items() if name != "TORCH_TRACE"}
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "compilediag", "run", "--no-live", "--output", "out"),
-            *("--trace", "program.py", *words),
-        ],
-        cwd=folder,
-        env={**base, **variables},
-        capture_output=True,
-        check=True,
-    )
+    command = [sys.executable, "-m", "compilediag", "run", "--no-live", "--output", "out"]
+    command += ["--trace", "program.py", *words]
+    environ = {**base, **variables}
+    subprocess.run(command, cwd=folder, env=environ, capture_output=True, check=True)
 
 
 def test_a_trace_of_the_users_stays_as_torch_writes_it(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """`%%compilediag` in a real kernel, and docs/howto/notebook.md followed literally."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

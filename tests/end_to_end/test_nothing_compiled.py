@@ -1,15 +1,12 @@
 """Programs that compile nothing: the reason is the true one, and its remedy, followed to the
 letter, gives a compiled frame by torch's own count."""
 
-from __future__ import annotations
-
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import compilediag
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -58,13 +55,7 @@ def run(folder: Path, source: str, *options: str) -> tuple[dict[str, Any], str, 
     """The receipt of a program, what it printed, and the screen."""
     (folder / "program.py").write_text(source)
     out = folder / f"out{len(list(folder.iterdir()))}"
-    done = subprocess.run(
-        [sys.executable, "-m", "compilediag", "run", "-o", str(out), *options, "program.py"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = compilediag("run", "-o", str(out), *options, "program.py", cwd=folder)
     return json.loads((out / "receipt.json").read_text()), done.stdout, done.stderr
 
 
@@ -95,12 +86,8 @@ def test_exports_live_and_in_their_trace(tmp_path: Path, *, strict: bool) -> Non
     assert [receipt["compile"][key] for key in ("frames", "compiles", "eager_fallbacks")] == [0] * 3
     assert "not seen" not in screen
     (trace,) = tmp_path.glob("out*/artifacts/**/*.log")
-    subprocess.run(
-        [sys.executable, "-m", "compilediag", "analyze", "-o", "again", str(trace)],
-        cwd=tmp_path,
-        capture_output=True,
-        check=True,
-    )
+    analyzed = compilediag("analyze", "-o", "again", str(trace), cwd=tmp_path)
+    assert analyzed.returncode == 0, analyzed.stderr
     again = json.loads((tmp_path / "again/receipt.json").read_text())
     assert nothing_compiled(again)["evidence"]["why"] == "ahead_of_time"
     assert again["compile"]["frames"] == 0

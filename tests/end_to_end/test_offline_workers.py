@@ -1,8 +1,6 @@
 """Many ranks read by many processes, a few to a task or on a Dask cluster: the receipts of one
 process, whatever becomes of a worker."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator
@@ -55,7 +53,6 @@ def test_summaries_alone_compare_the_ranks(tmp_path: Path, pool: ProcessPoolExec
     summaries = map_ordered(summarise, find_sources([str(folder)]), pool)
     found = compare_ranks(chain.from_iterable(summaries), 5)
     section = merged_receipt(read_record([str(folder)]), "lane", 5).ranks
-    assert section is not None
     assert [row.rank for row in found.ranks] == [row.rank for row in section.rows]
     assert (found.missing, section.missing) == ((2,), (2,))
     divergences = [(item.aspect, item.ranks, item.only_here) for item in found.divergences]
@@ -112,9 +109,7 @@ def cluster() -> Iterator[Any]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("fewest", [0, MIN_RANKS])
-def test_a_cluster_gives_the_receipts_of_one_process(
-    cluster: Any, fewest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_gives_the_receipts_of_one_process(cluster, fewest, tmp_path, monkeypatch):
     """The command, with the address of a scheduler; of few ranks and of many, which are written
     here; and workers open URIs themselves."""
     monkeypatch.setattr(many_ranks, "MIN_RANKS", fewest)
@@ -154,9 +149,7 @@ def mixed_folder(folder: Path) -> Path:
 
 @pytest.mark.parametrize("room", [1, 2, 256])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_receipts_of_a_record_that_is_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, workers: int
-) -> None:
+def test_the_receipts_of_a_record_that_is_held(tmp_path, monkeypatch, room, workers: int) -> None:
     """Of all ranks and of each, whether or not all of them are told, in this process or in two."""
     monkeypatch.setattr(choice, "MAX_RANKS", room)
     monkeypatch.setattr(choice, "MIN_RANKS", 0)

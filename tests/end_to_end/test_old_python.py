@@ -3,8 +3,6 @@
 Its version is pretended: the machine may have none. What it reads must be in its own syntax.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess
@@ -12,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import captured
 
 ROOT = Path(__file__).parents[2]
 BOOTSTRAP = ROOT / "harness" / "compilediag_harness" / "bootstrap" / "sitecustomize.py"
@@ -24,12 +23,8 @@ print('compilediag_harness' in sys.modules)
 
 
 def pretending(code: str, argv: str = "x.py", **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-S", "-c", PRETEND.format(argv=argv) + code],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        check=False,
+    return captured(
+        sys.executable, "-S", "-c", PRETEND.format(argv=argv) + code, env={**os.environ, **environ}
     )
 
 

@@ -1,7 +1,5 @@
 """Whatever becomes of our own output, the exit code is the target's, and the receipt is written."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -49,9 +47,7 @@ CASES = [*((state, "7") for state in STATES), *((s, "0") for s in STATES if "ful
 
 
 @pytest.mark.parametrize(("state", "code"), CASES)
-def test_exit_code_and_receipt_in_every_state_of_the_streams(
-    state: str, code: str, tmp_path: Path
-) -> None:
+def test_exit_code_and_receipt_in_every_state_of_the_streams(state, code: str, tmp_path) -> None:
     """As the target alone has it, and in the receipt; also where the receipt is for stdout (there
     the target prints on stderr), and for a file."""
     (tmp_path / "é.py").write_text(TARGET)

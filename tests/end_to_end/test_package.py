@@ -1,7 +1,5 @@
 """The wheel in an environment with nothing else in it: small, and of use without torch."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -10,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command_line import captured
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -36,14 +35,7 @@ class Environment:
             words: after `compilediag`.
             code: the exit code that it must have.
         """
-        done = subprocess.run(
-            [str(self.python), "-m", "compilediag", *words],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        done = captured(str(self.python), "-m", "compilediag", *words, cwd=self.folder, timeout=120)
         assert done.returncode == code, done.stdout + done.stderr
         return " ".join((done.stdout + done.stderr).split())
 

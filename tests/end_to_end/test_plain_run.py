@@ -4,8 +4,6 @@ The programs and what is looked at are in `tests/support`: `plain_programs.py`, 
 Each comparison is shown to fail where an observer does one thing more, in `disturbances.py`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import captured
 from disturbances import GROUPS, Item
 from plugin_runs import ALONE, outcomes
 from process_state import differences, scrubbed
@@ -80,25 +79,18 @@ def environment(folder: Path) -> dict[str, str]:
 
 def run(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """Runs Python in a folder, and keeps what it prints."""
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def drive(folder: Path, *words: str) -> None:
-    done = run(folder, DRIVER, folder, *words)
-    assert done.returncode == 0, done.stdout + done.stderr
+    return captured(sys.executable, *map(str, words), cwd=folder, env=environment(folder))
 
 
 @pytest.fixture(scope="session")
 def states(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What every program could see, in a plain run and observed; and in a disturbed one."""
-    return once(tmp_path_factory, "plain-run", lambda folder: drive(folder, *NAMES, *GROUPS))
+
+    def work(folder: Path) -> None:
+        done = run(folder, DRIVER, folder, *NAMES, *GROUPS)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return once(tmp_path_factory, "plain-run", work)
 
 
 @pytest.fixture(scope="session")

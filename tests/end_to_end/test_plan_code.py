@@ -1,16 +1,12 @@
 """The code that `compilediag plan` prints runs: sizes of a real run, one compile a bucket."""
 
-from __future__ import annotations
-
 import json
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from command_line import compilediag
 
 from compilediag import cli
 
@@ -61,20 +57,14 @@ def receipt(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("planned")
     program = folder / "program.py"
     program.write_text(FUNCTIONS + DRIVER, encoding="utf-8")
-    out = folder / "run"
-    command = [*(sys.executable, "-m", "compilediag", "run", "--output", str(out)), str(program)]
-    every_step = {**os.environ, "COMPILEDIAG_EVERY_STEP": "1"}
-    done = subprocess.run(
-        command, check=False, cwd=folder, env=every_step, capture_output=True, text=True
-    )
+    words = ("run", "--output", "run", str(program))
+    done = compilediag(*words, cwd=folder, COMPILEDIAG_EVERY_STEP="1")
     assert done.returncode == 0, done.stderr
-    return str(out / "receipt.json")
+    return str(folder / "run" / "receipt.json")
 
 
 @pytest.mark.parametrize("name", sorted(BATCHES))
-def test_the_printed_code_compiles_once_a_bucket(
-    receipt: str, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_printed_code_compiles_once_a_bucket(receipt, name: str, capsys, monkeypatch) -> None:
     """Copied as it is; then every call of the run finds its graph, with the same results."""
     from torch._dynamo.testing import CompileCounter
 

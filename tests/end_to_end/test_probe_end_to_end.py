@@ -4,8 +4,6 @@ What each variant counts is compared with torch's own counts of the same program
 way, without us.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import compilediag
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -73,14 +72,8 @@ COUNTS = ("frames", "compiles", "recompiles", "graphs", "graph_breaks", "eager_f
 
 def probe(folder: Path, *words: str) -> tuple[dict[str, Any], str]:
     """The receipt of a probe, and its screen."""
-    done = subprocess.run(
-        [sys.executable, "-m", "compilediag", "probe", "--no-live", "--output", "out", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1200,
-    )
+    words = ("probe", "--no-live", "--output", "out", *words)
+    done = compilediag(*words, cwd=folder, timeout=1200)
     assert done.returncode == 0, done.stderr
     receipt = json.loads((folder / "out/receipt.json").read_text(encoding="utf-8"))
     return receipt, done.stderr

@@ -1,7 +1,5 @@
 """Nothing passes that was not seen: no compile, switched off, evidence lost, a fault of ours."""
 
-from __future__ import annotations
-
 import pytest
 from plugin_runs import again, failure_of, outcomes, run, together
 
@@ -60,9 +58,7 @@ def test_blind_tests_fail(done: pytest.RunResult) -> None:
         assert text in told, (name, told)
 
 
-def test_switched_off_by_the_environment(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_switched_off_by_the_environment(pytester: pytest.Pytester, monkeypatch) -> None:
     """The commonest way to a green test that shows nothing."""
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
     done = run(pytester, "@pytest.mark.compile_budget(recompiles=0)\ndef test_it(): sizes(2, 3)\n")

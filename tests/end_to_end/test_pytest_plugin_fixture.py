@@ -1,7 +1,5 @@
 """The fixture `compilediag`: steady and exact blocks, frames by name, the receipt so far."""
 
-from __future__ import annotations
-
 import pytest
 from plugin_runs import failure_of, outcomes, together
 

@@ -1,7 +1,5 @@
 """`compile_baseline`: written once, judged by ever after; nothing passes that has no lane."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`zero_recompiles` and `compile_budget`: what passes, what fails, and that every cause is told."""
 
-from __future__ import annotations
-
 import pytest
 from plugin_runs import failure_of, outcomes, together
 

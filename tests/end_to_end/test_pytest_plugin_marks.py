@@ -1,7 +1,5 @@
 """The markers as values: the nearest one holds, and what cannot be meant is refused in time."""
 
-from __future__ import annotations
-
 import pytest
 from plugin_runs import ALONE
 

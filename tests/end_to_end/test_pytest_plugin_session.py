@@ -1,7 +1,5 @@
 """A whole session: options, ini keys, the summary, junitxml, pytest-xdist, receipts as files."""
 
-from __future__ import annotations
-
 import json
 import os
 import xml.etree.ElementTree as ET
@@ -120,9 +118,7 @@ def test_without_the_plugin_asked_for(pytester: pytest.Pytester) -> None:
     assert "compilediag ==" not in done.stdout.str()
 
 
-def test_a_chosen_cache_folder_stays(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chosen_cache_folder_stays(pytester: pytest.Pytester, monkeypatch) -> None:
     """The worker's own folder is only for those who have not chosen one."""
     monkeypatch.setenv(CACHE_VARIABLE, str(pytester.path / "mine"))
     pytester.makepyfile(

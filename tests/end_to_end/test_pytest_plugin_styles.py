@@ -1,7 +1,5 @@
 """The ways tests are written: unittest, asyncio, subtests, parameters, classes, xfail."""
 
-from __future__ import annotations
-
 import pytest
 from plugin_runs import failure_of, outcomes, run, together
 
@@ -180,9 +178,7 @@ LOGS = """
 
 
 @pytest.mark.parametrize("asked", ["", "recompiles"])
-def test_captured_logs_are_those_of_a_plain_pytest(
-    asked: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_captured_logs_are_those_of_a_plain_pytest(asked: str, pytester, monkeypatch) -> None:
     """In `caplog`, in the sections of a failure and in those of a subtest: pytest 9 itself listens
     to torch's structured trace, and nothing that watching puts in force is added to it."""
     if asked:

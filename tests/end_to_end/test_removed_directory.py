@@ -1,13 +1,10 @@
 """A target that removes or replaces the directory of its run loses no evidence."""
 
-from __future__ import annotations
-
 import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from command_line import captured
 
 TARGET = """
 import os, shutil, sys
@@ -54,21 +51,14 @@ sys.exit(5)
         ("shutil.rmtree(os.getcwd())", "elsewhere"),
     ],
 )
-def test_what_was_recorded_before_and_after_is_in_the_receipt(
-    action: str, place: str, tmp_path: Path
-) -> None:
+def test_what_was_recorded_before_and_after_is_in_the_receipt(action, place: str, tmp_path) -> None:
     """The exit code is the target's; a sentence names the place of journal and receipt."""
     work = tmp_path / "work"
     work.mkdir()
     (tmp_path / "x.py").write_text(TARGET)
-    done = subprocess.run(
-        [sys.executable, "-m", "compilediag", "run", "../x.py", action],
-        cwd=work,
-        env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("-m", "compilediag", "run", "../x.py", action)
+    env = {"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = captured(sys.executable, *words, cwd=work, env=env)
     assert done.returncode == 5, done.stderr
     assert "was removed while the program ran" in done.stderr
     (found,) = tmp_path.rglob("receipt.json")

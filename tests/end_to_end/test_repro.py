@@ -2,8 +2,6 @@
 there is none is said; and text of the target never becomes code.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import captured
 from hypothesis import given
 from hypothesis import strategies as st
 from repro_cases import CASES, HOOK, Case, receipt_of, write_receipt_and_program
@@ -66,9 +65,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     driver, output = folder / "driver.py", folder / "told.json"
     driver.write_text(DRIVER, encoding="utf-8")
     command = [sys.executable, str(driver), str(output), *paths.values()]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=200
-    )
+    done = captured(*command, cwd=folder, timeout=200)
     assert done.returncode == 0, done.stderr[-4000:]
     told = json.loads(output.read_text(encoding="utf-8"))
     return {name: told[path] for name, path in paths.items()}

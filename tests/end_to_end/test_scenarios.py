@@ -9,20 +9,19 @@ anew. `make scenarios` runs all of them live (`ALL_SCENARIOS=1`); for programs t
 asks torch itself once more (`oracle.py`, which knows nothing of compilediag).
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import recordings
+from command_line import captured
 from fork_server import ForkServer
 from packaging.version import Version
 from recorder import is_recordable, record
@@ -153,21 +152,13 @@ class Runner:
         configures = "os.environ[" in program.read_text(encoding="utf-8")
         return sys.executable if started or configures else self.forking
 
-    def receipt_of(
-        self, program: Path, arguments: Sequence[str] = ()
-    ) -> tuple[int, dict[str, Any], str]:
+    def receipt_of(self, program: Path, arguments=()) -> tuple[int, dict[str, Any], str]:
         """Exit code, receipt and everything that was printed."""
         output = self.folder / f"{program.parent.name}-{program.stem}"
         command = [self.python_for(program), "-m", "compilediag", "run", "--quiet", "--no-live"]
-        done = subprocess.run(
-            [*command, *arguments, "--output", str(output), "--", str(program)],
-            env=self.environment,
-            cwd=program.parent,
-            capture_output=True,
-            text=True,
-            timeout=RUN_LIMIT_S,
-            check=False,
-        )
+        command += [*arguments, "--output", str(output), "--", str(program)]
+        place = program.parent
+        done = captured(*command, cwd=place, env=self.environment, timeout=RUN_LIMIT_S)
         said = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         # Not of the runs that it was compared with.
         receipts = [
@@ -191,9 +182,7 @@ class Runner:
 
 
 @pytest.fixture(scope="session")
-def runner(
-    environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer
-) -> Runner:
+def runner(environment: dict[str, str], tmp_path_factory, fork_server: ForkServer) -> Runner:
     return Runner(environment, tmp_path_factory.mktemp("runs"), str(fork_server.python))
 
 
@@ -248,9 +237,7 @@ def test_program_gives_the_expected_receipt(item: Case, runner: Runner) -> None:
 
 @pytest.mark.timeout(RUN_LIMIT_S + 60)
 @pytest.mark.parametrize("item", parameters(is_due))
-def test_a_run_that_is_recorded_anew_gives_the_same(
-    item: Case, environment: dict[str, str], runner: Runner, tmp_path: Path
-) -> None:
+def test_a_run_that_is_recorded_anew_gives_the_same(item, environment, runner, tmp_path) -> None:
     """The receipt of a live run, and the one that is made of its recording, are the expected one
     with torch's own counts of that run."""
     torch, caches = torch_version(), environment["TORCHINDUCTOR_CACHE_DIR"]

@@ -1,7 +1,5 @@
 """The site is built without a warning, and loads nothing from elsewhere."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

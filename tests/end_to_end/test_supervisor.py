@@ -1,7 +1,5 @@
 """`run` as its user meets it: the target behaves as without us, and there is always a receipt."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import captured
 
 from compilediag.errors import EXIT_INTERNAL, EXIT_USAGE, OutputUnwritable, UsageError
 from compilediag.receipt.schema.receipt import Receipt
@@ -72,9 +71,7 @@ def plain_and_supervised(*words: str, stdin: bytes = b"", environ=None):
         ("def f(:", 1, "failed", "SyntaxError"),
     ],
 )
-def test_every_ending_keeps_its_exit_code_and_has_a_receipt(
-    code: str, exit_code: int, status: str, reason: str | None
-) -> None:
+def test_every_ending_keeps_its_exit_code_and_has_a_receipt(code, exit_code, status, reason):
     """Return, exception, exit, `os._exit` and signals: the code of a shell, status, reason."""
     outcome = run([script(code)], QUIET)
     assert outcome.exit_code == exit_code
@@ -84,7 +81,6 @@ def test_every_ending_keeps_its_exit_code_and_has_a_receipt(
     if reason is None:
         assert failure is None
     else:
-        assert failure is not None
         assert reason in str(failure.reason)
     assert Path(outcome.run_dir, "receipt.json").is_file()
 
@@ -93,10 +89,7 @@ def test_the_traceback_is_kept() -> None:
     """The exception of the target is in the receipt with its traceback, at most 8 KiB."""
     outcome = run([script("def f():\n    raise ValueError('x' * 20000)\nf()")], QUIET)
     failure = receipt_of(outcome).failure
-    assert failure is not None
-    assert failure.log_tail is not None
     assert len(failure.log_tail.encode()) <= 8192
-    assert failure.reason is not None
     assert failure.reason.startswith("ValueError: xxx")
 
 
@@ -118,9 +111,7 @@ def limit_from_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     ("action", "code", "signals"),
     [("SIG_IGN", 137, "SIGTERM and SIGKILL"), ("SIG_DFL", 143, "SIGTERM")],
 )
-def test_a_time_limit_ends_the_whole_tree(
-    action: str, code: int, signals: str, limit_from_ready: None
-) -> None:
+def test_a_time_limit_ends_the_whole_tree(action, code, signals: str, limit_from_ready) -> None:
     """A child that ignores everything but SIGKILL does not outlive the run, whether or not the
     target ends by SIGTERM; the reason names the limit."""
     inner = """
@@ -139,7 +130,6 @@ def test_a_time_limit_ends_the_whole_tree(
     outcome = run([script(outer)], RunOptions(live=None, timeout_s=0.1, grace_s=0.1))
     assert (outcome.exit_code, receipt_of(outcome).status) == (code, "killed")
     failure = receipt_of(outcome).failure
-    assert failure is not None
     assert failure.reason == f"the time limit of 0.1 s was reached; ended with {signals}"
     pid = int(Path("pid").read_text())
     assert not Path(f"/proc/{pid}").exists() or "zombie" in Path(f"/proc/{pid}/status").read_text()
@@ -161,11 +151,8 @@ def test_output_is_byte_for_byte_that_of_a_plain_run() -> None:
         f(0)
     """
     plain, ours = plain_and_supervised(script(code), "-a", "--", "b c")
-    assert (ours.stdout, ours.stderr, ours.returncode) == (
-        plain.stdout,
-        plain.stderr,
-        plain.returncode,
-    )
+    assert (ours.stdout, ours.stderr) == (plain.stdout, plain.stderr)
+    assert ours.returncode == plain.returncode
     assert b"ZeroDivisionError" in ours.stderr
 
 
@@ -234,13 +221,7 @@ def test_a_failing_sitecustomize_is_reported_as_python_does(folder: Path, capfd)
     own.mkdir()
     (own / "sitecustomize.py").write_text("raise RuntimeError('broken site')")
     environ = {**os.environ, "PYTHONPATH": str(own)}
-    plain = subprocess.run(
-        [sys.executable, script("print(1)")],
-        capture_output=True,
-        text=True,
-        env=environ,
-        check=True,
-    )
+    plain = captured(sys.executable, script("print(1)"), env=environ, check=True)
     assert "broken site" in plain.stderr
     run(["x.py"], QUIET, environ)
     assert tuple(capfd.readouterr()) == (plain.stdout, plain.stderr)
@@ -254,10 +235,8 @@ def test_modules_of_the_user_are_not_shadowed() -> None:
         import bootstrap, harness, journal, process, wire
         print(bootstrap.where, harness.where, journal.where, process.where, wire.where)
     """
-    outcome = subprocess.run(
-        command("run", "--quiet", script(code)), capture_output=True, check=False
-    )
-    assert outcome.stdout == b"bootstrap harness journal process wire\n"
+    done = subprocess.run(command("run", "--quiet", script(code)), capture_output=True, check=False)
+    assert done.stdout == b"bootstrap harness journal process wire\n"
 
 
 def test_a_child_without_compilediag_installed_is_attached() -> None:
@@ -297,7 +276,6 @@ def test_torch_that_is_missing_is_said_in_a_sentence(folder: Path) -> None:
     outcome = run([script(code)], QUIET)
     assert outcome.exit_code == 1
     failure = receipt_of(outcome).failure
-    assert failure is not None
     assert str(failure.reason).startswith("torch is not installed for ")
 
 

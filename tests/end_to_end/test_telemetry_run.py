@@ -1,17 +1,14 @@
 """A training run that is told of: real receivers get the figures of its receipt, and it is the same
 run as without."""
 
-from __future__ import annotations
-
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from collector import Collector, attributes
+from command_line import compilediag
 
 from compilediag.extensions.telemetry import exporter
 from compilediag.extensions.telemetry.settings import TelemetrySettings
@@ -207,13 +204,7 @@ def test_a_bad_receiver_changes_nothing_but_a_note(mode: str, tmp_path: Path) ->
     with Collector(mode=mode) as collector:
         url = "http://127.0.0.1:1" if mode == "down" else collector.url
         words = ["run", "--otlp", url, "--pushgateway", url, str(script)]
-        done = subprocess.run(
-            [sys.executable, "-m", "compilediag", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-        )
+        done = compilediag(*words, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (5, "told\n")
         assert not collector.release.is_set()  # a receiver that hangs has not answered yet
         notes = [line for line in done.stderr.splitlines() if "telemetry to" in line]

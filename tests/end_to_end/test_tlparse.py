@@ -4,8 +4,6 @@ Most tests use a stand-in for the program, so that crashes, hangs and garbage ca
 the real one skip where it is not installed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -98,9 +96,7 @@ def test_a_log_without_records_is_not_given_away(tmp_path: Path) -> None:
     assert "no record of torch" in (one(str(empty), tmp_path, "/no/such/program").problem or "")
 
 
-def test_children_see_few_variables_and_leave_nothing_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_children_see_few_variables_and_leave_nothing_running(tmp_path: Path, monkeypatch) -> None:
     """Variables of ours are not passed on, and what a child leaves behind is ended with it."""
     monkeypatch.setenv("MY_TOKEN", "secret")
     body = 'echo "${MY_TOKEN:-none}"; sleep 600 > /dev/null 2>&1 & echo $! > left'
@@ -165,9 +161,7 @@ def test_reports_are_linked(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @needs_tlparse
-def test_traces_from_elsewhere_are_reported_too(
-    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_traces_from_elsewhere_are_reported_too(log: str, tmp_path, monkeypatch, capsys) -> None:
     """`analyze --tlparse`: the report lies in the new folder and is linked from the receipt."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")

@@ -1,7 +1,5 @@
 """The version matrix: what is pinned for another torch, what runs, and that failures are told."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -19,9 +17,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_failure_is_told_and_ends_the_version(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, keep: bool
-) -> None:
+def test_a_failure_is_told_and_ends_the_version(folder: Path, monkeypatch, *, keep: bool) -> None:
     """The first stage that fails is named, later ones do not run; the folder goes unless kept."""
     environment = folder / "torch-9.9"
     environment.mkdir(parents=True)

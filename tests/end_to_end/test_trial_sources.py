@@ -1,7 +1,5 @@
 """Edited files: written over what was tried, and over nothing else."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 from pathlib import Path
@@ -69,11 +67,8 @@ def test_a_patch_without_a_last_newline(program: Path) -> None:
     patch = as_patch(source_changes([EDIT], as_ran()))
     (program.parent / "fix.patch").write_text(patch, encoding="utf-8")
     subprocess.run(["git", "apply", "fix.patch"], check=True, cwd=program.parent)
-    assert program.read_text(encoding="utf-8") == source_changes_text()
-
-
-def source_changes_text() -> str:
-    return "import torch\ntorch._dynamo.reset()\nprint(1)"
+    expected = "import torch\ntorch._dynamo.reset()\nprint(1)"
+    assert program.read_text(encoding="utf-8") == expected
 
 
 def test_a_file_that_is_not_what_ran_is_not_edited(program: Path) -> None:

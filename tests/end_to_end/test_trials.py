@@ -1,8 +1,6 @@
 """Trials in processes of their own: other texts of source files, settings and stance, in children
 too, and a plan that is damaged."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -12,9 +10,11 @@ import sys
 import textwrap
 from pathlib import Path
 
+from command_line import captured
+
 from compilediag.readers.journal import read_run
 from compilediag.runs.supervised.child import child_environment
-from compilediag.timeline.timeline import Timeline, fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import FaultOccurred, SettingChange, SourceChange, TrialPlan
 
 WHERE = """
@@ -66,25 +66,13 @@ def child(folder: Path, plan: object, *arguments: str) -> subprocess.CompletedPr
         path = folder.parent / "plan.json"
         path.write_text(json.dumps(plan))
         env["COMPILEDIAG_TRIAL"] = str(path)
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return captured(sys.executable, *arguments, cwd=folder, env=env, timeout=300)
 
 
 def run_dir_of(folder: Path) -> Path:
     path = folder.parent / "run"
     path.mkdir(exist_ok=True)
     return path
-
-
-def timeline_of(folder: Path) -> Timeline:
-    return fold([journal.events for journal in read_run(str(run_dir_of(folder)))])
 
 
 def test_a_script_and_its_modules_run_from_another_text(tmp_path: Path) -> None:
@@ -157,7 +145,7 @@ def test_settings_stance_and_texts_of_a_whole_program(tmp_path: Path) -> None:
     done = [child(folder, dataclasses.asdict(plan), "main.py") for _ in range(2)]
     assert done[0].stdout == done[1].stdout, "the seed makes both the same"
     assert done[0].stdout.startswith("[3.0, 3.0, 3.0, 3.0, 3.0, 3.0] [77, 77] 0.")
-    timeline = timeline_of(folder)
+    timeline = fold([journal.events for journal in read_run(str(run_dir_of(folder)))])
     problems = {change.change: change.problem for change in timeline.trial_applied}
     assert problems.keys() == set(plan.labels)
     assert {change: why for change, why in problems.items() if why} == {

@@ -1,14 +1,12 @@
 """A warm-up in a second process finds the backend's work of the first in torch's cache on disk."""
 
-from __future__ import annotations
-
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_line import captured
 
 pytest.importorskip("torch")
 
@@ -46,9 +44,7 @@ def test_a_second_process_hits_what_the_first_compiled(tmp_path: Path) -> None:
     def warmed(*before: str) -> list[int]:
         """Compiles that began, hits and misses."""
         command = [sys.executable, *before, str(program)]
-        done = subprocess.run(
-            command, check=True, env=environment, cwd=tmp_path, capture_output=True, text=True
-        )
+        done = captured(*command, cwd=tmp_path, env=environment, check=True)
         begun, hits, misses = json.loads(done.stdout.splitlines()[-1])
         return [begun, hits, misses]
 

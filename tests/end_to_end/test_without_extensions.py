@@ -1,7 +1,5 @@
 """The package without one of its extensions: a copy without the folder does all the rest."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -9,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import captured, compilediag
 
 from compilediag import extension_points
 
@@ -49,16 +48,7 @@ def copied(folder: Path, without: str) -> Path:
 
 
 def run(tree: Path, words: list[str], work: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(tree), "COLUMNS": "100"}
-    return subprocess.run(
-        [sys.executable, "-m", "compilediag", *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env=environment,
-        cwd=work,
-    )
+    return compilediag(*words, cwd=work, timeout=300, PYTHONPATH=str(tree), COLUMNS="100")
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +59,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[subprocess.Completed
 
 
 @pytest.mark.parametrize("name", [*COMMANDS_OF, "*"])
-def test_the_rest_is_the_same(
-    name: str, tmp_path: Path, whole: list[subprocess.CompletedProcess[str]]
-) -> None:
+def test_the_rest_is_the_same(name: str, tmp_path: Path, whole) -> None:
     """Without any, commands of the core print what they print with every extension; those of a
     missing one are a usage error in one sentence."""
     tree, work = copied(tmp_path, name), tmp_path / "work"
@@ -112,15 +100,8 @@ def test_what_programs_import_is_missing(tmp_path: Path) -> None:
         "assert not hasattr(cd, 'tracker')\n"
         "cd.pipeline\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(tree)},
-        cwd=work,
-    )
+    env = {**os.environ, "PYTHONPATH": str(tree)}
+    done = captured(sys.executable, "-c", program, cwd=work, env=env, timeout=300)
     assert done.stderr.splitlines()[-1].startswith("AttributeError: compilediag.pipeline needs an")
 
 

@@ -1,12 +1,11 @@
 """The tool where what only Unix has is absent: taken away in a child, for want of a Windows."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_line import captured
 
 RECEIPT = Path(__file__).parents[1] / "data" / "views" / "findings.json"
 
@@ -38,9 +37,7 @@ assert seen.receipt.compile.recompiles == 1
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False
-    )
+    return captured(sys.executable, "-c", program, timeout=300)
 
 
 @pytest.mark.parametrize("command", ["show", "gate"])

@@ -1,7 +1,5 @@
 """`run --witness`: the line that was seen, the same compiles as without, what cannot be done."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import captured, compilediag
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -18,13 +17,7 @@ COUNTS = ("frames", "compiles", "recompiles", "graphs", "graph_breaks", "eager_f
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "compilediag", "run", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return compilediag("run", *words, cwd=folder)
 
 
 def receipt(folder: Path) -> dict[str, Any]:
@@ -50,9 +43,7 @@ def line_with(text: str) -> int:
 def test_the_last_run_is_made_once_more_and_the_line_is_seen(folder: Path) -> None:
     """What torch counts, what the program prints and its exit code are those of the run before."""
     before = receipt(folder)
-    plain = subprocess.run(
-        [sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, check=True
-    )
+    plain = captured(sys.executable, "train.py", cwd=folder, check=True)
     done = run(folder, "--witness")
     after = receipt(folder)
     assert (done.returncode, done.stdout) == (0, plain.stdout)
@@ -69,10 +60,8 @@ def test_the_last_run_is_made_once_more_and_the_line_is_seen(folder: Path) -> No
     assert [(each["line"], each["evidence"]) for each in cause["writers"]] == [(line, "witnessed")]
     changed = after["findings"][0]["changed_at"]
     assert changed == cause["changed_at"]
-    assert (changed["file"], changed["line"], changed["old"], changed["new"]) == (
-        *("train.py", line),
-        *("False", "True"),
-    )
+    assert (changed["file"], changed["line"]) == ("train.py", line)
+    assert (changed["old"], changed["new"]) == ("False", "True")
     assert [each["line"] for each in changed["stack"]] == [line, caller]
     assert f"changed by set_capture, train.py:{line}, called from train.py:{caller} (seen)" in (
         done.stderr
@@ -81,9 +70,7 @@ def test_the_last_run_is_made_once_more_and_the_line_is_seen(folder: Path) -> No
     assert f"witness: {after['witness']['line_events']} lines followed" in done.stderr
 
 
-def test_a_program_that_has_changed_since_is_followed_in_all_steps(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_program_that_has_changed_since_is_followed_in_all_steps(folder, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True, symlinks=True)
     with (tmp_path / "train.py").open("a") as file:
         file.write("\n")
@@ -104,9 +91,7 @@ PLAIN = "import torch; torch.compile(lambda x: x + 1, backend='eager')(torch.one
     ],
     ids=["no run", "nothing to witness", "redacted"],
 )
-def test_what_cannot_be_repeated(
-    before: tuple[str, ...] | None, message: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_repeated(before, message: str, tmp_path: Path) -> None:
     """One sentence, and nothing is started."""
     if before is not None:
         (tmp_path / "x.py").write_text(PLAIN)

@@ -17,23 +17,24 @@ DATA = Path(__file__).parents[1] / "data" / "views"
 FINDINGS = str(DATA / "findings.json")
 
 
-def compilediag(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def captured(*command: str, check: bool = False, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a command without input, and keeps what it prints."""
+    more = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, **more}
+    return subprocess.run(command, check=check, **more)
+
+
+def compilediag(
+    *arguments: str, cwd: Path, timeout: float | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Runs the command as a user would."""
     inherited = {
         key: value
         for key, value in os.environ.items()
         if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")
     }
-    return subprocess.run(
-        [sys.executable, "-m", "compilediag", *arguments],
-        cwd=cwd,
-        env={**inherited, "PYTHONIOENCODING": "utf-8", **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
+    env = {**inherited, "PYTHONIOENCODING": "utf-8", **environment}
+    command = (sys.executable, "-m", "compilediag", *arguments)
+    return captured(*command, cwd=cwd, env=env, encoding="utf-8", timeout=timeout)
 
 
 def analyze(out: Path, *arguments: object) -> dict[str, Any]:
