@@ -1,7 +1,5 @@
 """What every test starts from: no variable of the machine that runs the tests changes a screen."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

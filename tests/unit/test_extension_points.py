@@ -1,7 +1,5 @@
 """The table of extensions: the core knows them by these names alone, and each leads somewhere."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A program, the sentence that its finding must have, and the program with its ways taken."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

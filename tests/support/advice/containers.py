@@ -1,8 +1,6 @@
 """Containers that grow or change their keys, and caches (CD102, CD103, CD104, CD108, CD109,
 CD114)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

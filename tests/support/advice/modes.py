@@ -1,7 +1,5 @@
 """Modes and settings of torch, hooks, backends and optimizers (CD111, CD112, CD115, CD116)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Advice about what a package makes: no line of the program's own holds it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

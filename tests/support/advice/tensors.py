@@ -1,7 +1,5 @@
 """Sizes and metadata of tensors that are passed (CD105, CD106, CD113, CD118)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Numbers, flags and callables: captured, passed, global, or attributes of modules (CD101, CD104,
 CD107, CD109, CD110, CD117)."""
 
-from __future__ import annotations
-
 import pathlib
 import sys
 import tempfile
