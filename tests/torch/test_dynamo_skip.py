@@ -1,5 +1,7 @@
 """Marks that keep Dynamo away from our functions, on any torch."""
 
+from __future__ import annotations
+
 import dataclasses
 import types
 from types import SimpleNamespace
