@@ -59,10 +59,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _environment() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     """That of a desk: a continuous integration service announces itself. What a library writes into
-    it (Dask its threads and a hash seed, inductor its cache) ends with a module: it reaches no
-    program of another one, which then could not be a fork (`fork_client.py`)."""
+    it (Dask its threads and a hash seed, inductor its cache as soon as it is imported) ends with a
+    module: it reaches no program of another one, which then could not be a fork
+    (`fork_client.py`)."""
     before = dict(os.environ)
-    for name in ANNOUNCING:
+    for name in (*ANNOUNCING, "TORCHINDUCTOR_CACHE_DIR"):
         os.environ.pop(name, None)
     yield
     os.environ.clear()
