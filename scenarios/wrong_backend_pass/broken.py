@@ -19,7 +19,7 @@ def without_relu(graph, inputs):
 class Encoder(nn.Module):
     def __init__(self):
         super().__init__()
-        self.hidden = nn.Linear(16, 32)
+        self.hidden = nn.Linear(64, 256)
 
     def forward(self, features):
         return torch.tanh(self.hidden(features))
@@ -28,8 +28,8 @@ class Encoder(nn.Module):
 class Head(nn.Module):
     def __init__(self):
         super().__init__()
-        self.hidden = nn.Linear(32, 32)
-        self.out = nn.Linear(32, 4)
+        self.hidden = nn.Linear(256, 256)
+        self.out = nn.Linear(256, 4)
 
     def forward(self, hidden):
         return self.out(torch.relu(self.hidden(hidden)))
@@ -42,7 +42,7 @@ def main():
     encode = torch.compile(encoder, backend=without_relu)
     classify = torch.compile(head, backend=without_relu)
     for _ in range(STEPS):
-        loss = classify(encode(torch.randn(8, 16))).square().mean()
+        loss = classify(encode(torch.randn(1024, 64))).square().mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

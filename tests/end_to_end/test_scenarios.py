@@ -89,6 +89,7 @@ LIVE = {
     "constraint_violated": "an exit code",
     "killed_midway": "a signal",
     "file_size_limited": "a journal that ends early",
+    "wrong_backend_pass": "several runs: other numbers",
 }
 """Scenarios whose broken program runs live in every `make test`, and what each is the one of: as
 forks of a process that has torch, but those of `STARTED`. In `make scenarios` an interpreter starts
@@ -100,9 +101,9 @@ STARTED = (
 )
 """How an interpreter starts and ends, or what torch reads when it is imported, is part of them."""
 
-SLOW = ("changing_cache_key", "tiny_graph", "wrong_backend_pass")
-"""Several runs of a program of inductor, which time it: live in `make scenarios` alone. In every
-`make test` `test_numbers.py` finds a wrong pass, and `test_cold_and_warm.py` starts twice."""
+SLOW = ("changing_cache_key", "tiny_graph")
+"""Several runs of a program of inductor: live in `make scenarios` alone. In every `make test`
+`wrong_backend_pass` is compared with eager runs, and `test_cold_and_warm.py` starts twice."""
 
 WARMED_SIZES = (
     *("beyond_knee", "early_exit", "padding_contaminates", "padding_waste", "too_many_sizes"),
