@@ -17,7 +17,7 @@ import pytest
 
 from compilediag.compare.gate.limits import Limit, count_of
 from compilediag.compare.run_baseline import counts_recompile, run_baseline
-from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.codes import BLIND
 from compilediag.pytest_plugin import details
 from compilediag.pytest_plugin.marks import Requirements
 from compilediag.receipt.schema.compiles import CompileEvent
@@ -90,7 +90,7 @@ def blind(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[P
     it is what the test is about."""
     problems: list[Problem] = []
     for finding in receipt.findings:
-        if not info(finding.rule).blinds or (may_be_quiet and finding.rule == NOTHING_COMPILED):
+        if finding.rule not in BLIND or (may_be_quiet and finding.rule == NOTHING_COMPILED):
             continue
         hints = [f"fix: {clean(finding.fix.summary)}"]
         headline = "the evidence is not complete, so the counts say nothing"

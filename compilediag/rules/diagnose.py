@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from compilediag import extension_points
 from compilediag.diagnosis.causes.of_run import RunCauses
-from compilediag.diagnosis.codes import RECOMPILES, SEVERITIES, info
+from compilediag.diagnosis.codes import BLIND, RECOMPILES, SEVERITIES
 from compilediag.diagnosis.findings import CauseId, Entered, Finding, Rule, entered_by, place_of
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.schema.compiles import Place
@@ -126,7 +126,7 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     ordered = sorted(
         _with_callers(known, analysis),
         key=lambda each: (
-            not info(each.rule).blinds,
+            each.rule not in BLIND,
             -(each.cost_s or 0.0),
             SEVERITIES.index(each.severity),
         ),
@@ -134,7 +134,7 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     findings = tuple(replace(each, id=f"F{n}") for n, each in enumerate(ordered, start=1))
     # Blind overrules findings: part of what happened was not seen. Information alone is clean.
     verdict: Verdict = "clean"
-    if any(info(finding.rule).blinds for finding in findings):
+    if any(finding.rule in BLIND for finding in findings):
         verdict = "blind"
     elif any(finding.severity != "info" for finding in findings):
         verdict = "findings"

@@ -196,6 +196,13 @@ def test_what_was_not_observed_is_no_pass(change: Change, said: str) -> None:
     assert said in recorded(run, None).inconclusive[0]
 
 
+def test_a_code_of_a_version_to_come_is_no_reason() -> None:
+    """A receipt that is blind may have findings that this version does not know."""
+    (finding, *_) = ONE_CAUSE.findings
+    run = replace(ONE_CAUSE, verdict="blind", findings=(replace(finding, rule="CD999"),))
+    assert "the receipt is blind" in limited(run, "recompiles>0").failures[0].message
+
+
 def test_a_failed_run_says_why() -> None:
     """The exit code and the reason stand in the message."""
     run = receipt(status="failed", exit_code=3, failure_reason="ValueError: no")

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from compilediag.compare.gate.baseline import LOCK_NAME
 from compilediag.compare.run_baseline import LaneBaseline, Scalar, baseline_fields
-from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.codes import BLIND
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 
@@ -78,7 +78,7 @@ def inconclusive_reasons(receipt: Receipt) -> Iterable[str]:
     if receipt.verdict is None:
         yield "the receipt has no verdict"
     if receipt.verdict == "blind":
-        blind = next((item for item in receipt.findings if info(item.rule).blinds), None)
+        blind = next((item for item in receipt.findings if item.rule in BLIND), None)
         why = f": {blind.title or blind.slug.replace('-', ' ')}" if blind is not None else ""
         yield f"the receipt is blind{why}"
     lost, cost = receipt.completeness, receipt.overhead
