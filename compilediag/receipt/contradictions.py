@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
+from compilediag.diagnosis.codes import RECOMPILES
 from compilediag.errors import ReceiptContradictory
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import Record
@@ -20,8 +21,6 @@ _COUNTED = ("completeness", "compile", "findings", "steps", "cudagraph", "invoca
 """Sections whose whole numbers are counts, sizes, steps and lines: never negative."""
 _FREE = frozenset({"evidence", "numbers", "grown_bytes"})
 """Fields in them that may hold any number; a process may also shrink around a compile."""
-_OF_RECOMPILES = frozenset(f"CD{number}" for number in (*range(101, 119), 190))
-"""Rules that only a recompile can break."""
 _MAX_SENTENCES = 5
 
 
@@ -118,6 +117,6 @@ def _verdict(receipt: Receipt) -> Iterable[str]:
     seen = receipt.compile
     if seen.recompiles or seen.recompile_limit_hits or receipt.verdict == "blind":
         return  # where something was not seen, a recompile may be known without its compile
-    about = next((item for item in receipt.findings if item.rule in _OF_RECOMPILES), None)
+    about = next((item for item in receipt.findings if item.rule in RECOMPILES), None)
     if about is not None:
         yield f"{about.id} ({about.rule}) is about a recompile, and there is none"
