@@ -13,7 +13,7 @@
 #   make chaos     runs killed, starved and raced at random moments: about half an hour; not in make test
 #   make padding   judges random callables by FixedShape.check: PADDING_CASES=10000
 #   make programs  diagnoses random programs whose causes are known: PROGRAMS=500
-#   make fixes     runs fix on all scenarios, checks each proof, writes docs/fixes.md: FIXES="closure_flag two_flags"
+#   make fixes     runs fix on all scenarios, checks each proof, writes docs/project/fixes.md: FIXES="closure_flag two_flags"
 #   make gallery   runs the programs of examples/, in an environment of their own: GALLERY="gpt2 vit"
 #   make browser   install Chromium (Debian, Ubuntu) and axe-core, and test HTML pages in them
 #   make pictures  take the README's pictures of the HTML report again, in Chromium

@@ -1,4 +1,4 @@
-"""docs/fixes.md belongs to the scenarios as they are, and what it sums up follows from its rows."""
+"""docs/project/fixes.md belongs to the scenarios as they are, and what it sums up follows from its rows."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ try:
 finally:
     sys.path.pop(0)
 
-PAGE = ROOT / "docs" / "fixes.md"
+PAGE = ROOT / "docs" / "project" / "fixes.md"
 SCENARIOS = ROOT / "scenarios"
 
 
@@ -34,7 +34,7 @@ def test_every_scenario_has_a_result_of_its_program_as_it_is() -> None:
     ran = programs(PAGE.read_text(encoding="utf-8"))
     stale = sorted(name for name in {*now, *ran} if ran.get(name) != now.get(name))
     assert not stale, (
-        f'docs/fixes.md has results of other programs: make fixes FIXES="{" ".join(stale)}"'
+        f'docs/project/fixes.md has results of other programs: make fixes FIXES="{" ".join(stale)}"'
     )
 
 

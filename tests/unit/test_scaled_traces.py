@@ -1,4 +1,4 @@
-"""The traces of many ranks of docs/explanation/scale.md are valid."""
+"""The traces of many ranks of docs/project/scale.md are valid."""
 
 import gzip
 from pathlib import Path

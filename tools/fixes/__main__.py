@@ -1,4 +1,4 @@
-"""Runs `compilediag fix` on the scenarios, checks each proof in a plain run, writes docs/fixes.md.
+"""Runs `compilediag fix` on the scenarios, checks each proof in a plain run, writes docs/project/fixes.md.
 
     python tools/fixes [--results FOLDER] [--page-only] [SCENARIO ...]
 
@@ -18,7 +18,7 @@ from page import Former, Result, contradictions, rendered
 from trying import names, tried
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "fixes.md"
+PAGE = ROOT / "docs" / "project" / "fixes.md"
 FORMER = Path(__file__).with_name("former_proofs.json")
 """Proofs by edits that `fix` no longer makes, as the page had them."""
 

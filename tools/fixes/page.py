@@ -15,7 +15,7 @@ HEAD = """\
 # What `compilediag fix` proves on the scenarios
 
 Every finding of at least `warning` of every `scenarios/*/broken.py`: the change that
-[fix](reference/fix.md) proves, or why there is none. Each proof was then followed as its
+[fix](../reference/fix.md) proves, or why there is none. Each proof was then followed as its
 line or patch says, in a plain run without compilediag, and torch's own counters were compared with
 the certificate.
 `make fixes FIXES="NAME NAME"` runs some scenarios again; results are kept in `build/fixes`.
@@ -191,7 +191,7 @@ def _rules(results: Iterable[Result]) -> str:
         proved = _proved(findings)
         share = f"{proved / len(findings):.0%}"
         lines.append(
-            f"| [{rule}](rules/{rule}.md) | {len(findings)} | {proved} | {share} | {shown} |"
+            f"| [{rule}](../rules/{rule}.md) | {len(findings)} | {proved} | {share} | {shown} |"
         )
     return "\n".join([*lines, ""])
 

@@ -1,6 +1,6 @@
 """Records of runs from anywhere made into receipts: traces, text logs, run directories, and the
 output of trainers. The way is that of a live run; docs/reference/analyze.md and
-docs/explanation/scale.md show its use.
+docs/project/scale.md show its use.
 """
 
 from __future__ import annotations
