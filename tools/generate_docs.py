@@ -22,6 +22,14 @@ from compilediag.diagnosis.codes import REGISTER
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 96
+SHARED = {
+    "explain": "show.md#explaining-a-finding-or-a-rule",
+    "repro": "show.md#a-small-program-for-a-finding",
+    "diff": "gate.md#comparing-two-receipts",
+    "trend": "stats.md#what-got-slower-and-since-when",
+    "doctor": "../howto/troubleshooting.md#what-can-be-observed-here",
+}
+"""Commands that have a section of a page instead of a page."""
 MADE = "<!-- Written by `make docs`; change the code instead. -->\n"
 
 
@@ -72,7 +80,7 @@ def rules_index() -> str:
 def commands_page() -> str:
     """The help of every command, with a link to the page that explains it."""
     sections = [
-        f"## [{name}]({name}.md)\n\n{summary}\n\n```text\n{_help(name)}\n```\n"
+        f"## [{name}]({SHARED.get(name, f'{name}.md')})\n\n{summary}\n\n```text\n{_help(name)}\n```\n"
         for name, summary in COMMANDS.items()
     ]
     head = "# Commands\n\nWhat `compilediag COMMAND --help` prints. Every page says more.\n"

@@ -1,6 +1,6 @@
-"""receipt.schema.json and receipt.md of docs/reference, from the records and what stands beside
-their fields. The page is also the register of ids: those that it has stay, a new field takes the
-next one."""
+"""receipt.schema.json, receipt.md and receipt_ids.json of docs/reference, from the records and
+what stands beside their fields. The ids that the last of them has stay, a new field takes the next
+one."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ import msgspec.inspect
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION, Receipt
 from compilediag.receipt.schema.record import Record
 
-SCHEMA_FILE, PAGE_FILE = "receipt.schema.json", "receipt.md"
+SCHEMA_FILE, PAGE_FILE, IDS_FILE = "receipt.schema.json", "receipt.md", "receipt_ids.json"
 
-_PAGE = Path(__file__).parents[1] / "docs" / "reference" / PAGE_FILE
+_FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+_DEPTH = 1
+"""How many records deep the page goes."""
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -94,30 +96,30 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def ids(page: str) -> dict[str, int]:
-    """The ids of a page, by path."""
-    return {
-        path: int(number)
-        for path, number in re.findall(r"^\| `(\S+)` \| (\d+) ", page, re.MULTILINE)
-    }
+class Ids(NamedTuple):
+    """The register of the fields' ids."""
+
+    next: int
+    """Of the next new field; ids of fields that went are not given again."""
+    fields: dict[str, int]
+    """By path."""
 
 
-def next_id(page: str) -> int:
-    """The id that the next new field takes."""
-    return int(re.findall(r"next free id is\s+(\d+)", page)[0])
+def read_ids() -> Ids:
+    """Read the register as it is."""
+    return Ids(**json.loads((_FOLDER / IDS_FILE).read_text(encoding="utf-8")))
 
 
-def page(before: str) -> str:
-    """docs/reference/receipt.md: every field with its id and meaning, section by section.
+def add_new_fields(before: Ids) -> Ids:
+    """Give new fields the next ids, and drop those that are gone."""
+    paths = [field.path for field in fields()]
+    new = [path for path in paths if path not in before.fields]
+    known = before.fields | {path: before.next + position for position, path in enumerate(new)}
+    return Ids(before.next + len(new), {path: known[path] for path in paths})
 
-    Args:
-        before: the page as it is, of which ids are kept.
-    """
-    found = list(fields())
-    known = ids(before)
-    free = next_id(before)
-    new = [field.path for field in found if field.path not in known]
-    known |= {path: free + position for position, path in enumerate(new)}
+
+def page() -> str:
+    """docs/reference/receipt.md: the sections of a receipt and their own fields."""
     lines = [
         "<!-- Written by `make docs`; change the code instead. -->",
         f"# The receipt, version {SCHEMA_VERSION}",
@@ -128,9 +130,10 @@ def page(before: str) -> str:
         "false. A receipt holds no secret that is recognised: what was replaced is counted in",
         "`header.run.redactions`.",
         "",
-        "In paths `[]` is every element of a list, `{}` every value of a map of any names. The id",
-        f"of a field never moves; its name may. The next free id is {free + len(new)}.",
-        f"The JSON Schema is [{SCHEMA_FILE}]({SCHEMA_FILE}).",
+        "This page has the sections and their own fields. The fields below them, with types and",
+        f"meanings, are in the JSON Schema, [{SCHEMA_FILE}]({SCHEMA_FILE}). Each field has an id",
+        f"that never moves, though its name may: [{IDS_FILE}]({IDS_FILE}). In paths `[]` is every",
+        "element of a list, `{}` every value of a map of any names.",
         "",
         "## Versions",
         "",
@@ -143,24 +146,21 @@ def page(before: str) -> str:
         "  later ones: `compilediag diff` compares them and names the field.",
         "- NaN and numbers too large for a float are read as null, and `checks.values_finite` is",
         "  false; a file that ends in the middle is refused and left as it is.",
+        "",
+        "## Fields",
+        "",
+        "| field | meaning |",
+        "|---|---|",
     ]
-    section = None
-    first: dict[str, str] = {}
-    for field in found:
-        top = field.path.split(".")[0]
-        head = top if any(other.path.startswith(f"{top}.") for other in found) else ""
-        if head != section:
-            section = head
-            title = f"`{head}`" if head else "Top level"
-            lines += ["", f"## {title}", "", "| field | id | meaning |", "|---|---|---|"]
-        as_there = f"As `{first.setdefault(field.meaning, field.path)}`."
-        again = first[field.meaning] != field.path and len(as_there) < len(field.meaning)
-        meaning = as_there if again else field.meaning.replace("|", "\\|")
-        lines.append(f"| `{field.path}` | {known[field.path]} | {meaning} |")
+    shown = (field for field in fields() if field.path.count(".") <= _DEPTH)
+    lines += [
+        f"| `{field.path}` | {field.meaning.replace('|', chr(92) + '|')} |" for field in shown
+    ]
     return "\n".join(lines) + "\n"
 
 
 def rendered() -> dict[str, str]:
-    """File name to content of both files."""
+    """File name to content of the three files."""
     schema = json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"
-    return {SCHEMA_FILE: schema, PAGE_FILE: page(_PAGE.read_text(encoding="utf-8"))}
+    ids = json.dumps(add_new_fields(read_ids())._asdict(), indent=1) + "\n"
+    return {SCHEMA_FILE: schema, PAGE_FILE: page(), IDS_FILE: ids}

@@ -225,7 +225,7 @@ def _injection() -> Check:
             return Check("attaching", "ok", "a child process attaches and keeps its journal")
         faults = [path.read_text(errors="replace") for path in Path(folder).glob("attach-fault-*")]
     problem = faults[0] if faults else "a child process does not attach: it wrote no journal"
-    remedy = "is another sitecustomize imported first? see docs/reference/doctor.md"
+    remedy = "is another sitecustomize imported first? see docs/howto/troubleshooting.md"
     return Check("attaching", "failed", problem, remedy)
 
 

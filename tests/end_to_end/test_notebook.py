@@ -1,4 +1,4 @@
-"""`%%compilediag` in a real kernel, and docs/howto/notebook.md followed literally."""
+"""`%%compilediag` in a real kernel, and docs/howto/html_report.md followed literally."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ nbformat: Any = pytest.importorskip("nbformat")
 nbclient: Any = pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "notebook.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "html_report.md"
 
 CELLS = {
     "value": "%%compilediag --lane cell --save run.json\nout = scaled(torch.ones(2), 7)\nout.sum()",

@@ -238,8 +238,8 @@ def texts(*patterns: str) -> dict[str, str]:
 
 
 def pages() -> dict[str, str]:
-    """The documentation for users: without the pages of rules and the map of the house."""
-    apart = ("docs/rules/", "docs/architecture.md")
+    """The documentation for users: without the pages of rules and those on the project itself."""
+    apart = ("docs/rules/", "docs/project/", "docs/architecture.md")
     found = texts("docs/**/*.md")
     return {path: text for path, text in found.items() if not path.startswith(apart)}
 

@@ -24,29 +24,27 @@ def schema_page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_ids_are_unique_and_sentences_end(schema_page: ModuleType) -> None:
     """Every field has an id of its own, below the next free one, and a meaning that ends like a
     sentence."""
-    fields, page = list(schema_page.fields()), (REFERENCE / schema_page.PAGE_FILE).read_text()
-    ids: dict[str, int] = schema_page.ids(page)
-    assert list(ids) == [field.path for field in fields]
-    assert len(set(ids.values())) == len(ids)
-    assert max(ids.values()) < schema_page.next_id(page)
+    fields, ids = list(schema_page.fields()), schema_page.read_ids()
+    assert list(ids.fields) == [field.path for field in fields]
+    assert len(set(ids.fields.values())) == len(ids.fields)
+    assert max(ids.fields.values()) < ids.next
     assert [field.path for field in fields if not field.meaning.endswith(".")] == []
 
 
 def test_released_ids_never_move(schema_page: ModuleType) -> None:
     """Fields of released versions keep their ids: compared with the file made at the release."""
     released: dict[str, int] = json.loads((DATA / "receipt-fields-1.0.json").read_text())
-    ids = schema_page.ids((REFERENCE / schema_page.PAGE_FILE).read_text())
+    ids: dict[str, int] = schema_page.read_ids().fields
     assert {path: ids[path] for path in released} == released
 
 
 def test_a_new_field_takes_the_next_id(schema_page: ModuleType) -> None:
-    """Also where the page has lost a field with a greater id than all that are left."""
-    page = (REFERENCE / schema_page.PAGE_FILE).read_text()
-    number = schema_page.ids(page)["checks"]
-    without = page.replace(f"| `checks` | {number} |", "| `gone` | 1 |")
-    now, free = schema_page.page(without), schema_page.next_id(page)
-    assert schema_page.ids(now)["checks"] == free
-    assert schema_page.next_id(now) == free + 1
+    """Also where the register has lost a field with a greater id than all that are left."""
+    before = schema_page.read_ids()
+    fields = {path: number for path, number in before.fields.items() if path != "checks"}
+    after = schema_page.add_new_fields(before._replace(fields=fields | {"gone": 1}))
+    assert after.fields == before.fields | {"checks": before.next}
+    assert after.next == before.next + 1
 
 
 def test_pages_are_fresh(schema_page: ModuleType) -> None:

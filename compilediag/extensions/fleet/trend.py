@@ -2,7 +2,7 @@
 
 Exact counts change when they stay at another value; what varies by itself is tested, and all tests
 of a trend together have one false alarm in twenty trends at most. Timings and memory are compared
-on one machine only. See docs/reference/trend.md for the statistics.
+on one machine only. See docs/reference/stats.md for the statistics.
 """
 
 from __future__ import annotations

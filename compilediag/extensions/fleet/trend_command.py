@@ -65,7 +65,7 @@ def command(options: TrendOptions) -> None:
 
     Follows throughput, step time, goodput, compile seconds, memory, recompiles, graph breaks and
     checks of each lane over the receipts in DIR (default .compilediag). A change is shown if it
-    lasts; docs/reference/trend.md explains how that is decided. The exit code is always 0.
+    lasts; docs/reference/stats.md explains how that is decided. The exit code is always 0.
     """
     for name in options.measures:
         if name not in BY_NAME:
