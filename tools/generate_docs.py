@@ -78,22 +78,31 @@ def rules_index() -> str:
 
 
 def commands_page() -> str:
-    """The help of every command, with a link to the page that explains it."""
+    """Each command: its summary, usage, purpose and examples; its page explains the options."""
     sections = [
-        f"## [{name}]({SHARED.get(name, f'{name}.md')})\n\n{summary}\n\n```text\n{_help(name)}\n```\n"
+        f"## [{name}]({page_of(name)})\n\n{summary}\n\n```text\n{_describe(name)}\n```\n"
         for name, summary in COMMANDS.items()
     ]
-    head = "# Commands\n\nWhat `compilediag COMMAND --help` prints. Every page says more.\n"
+    head = (
+        "# Commands\n\n`compilediag COMMAND --help` lists the options of a command, and its page "
+        "explains them.\n"
+    )
     return MADE + "\n".join([head, *sections])
 
 
-def _help(name: str) -> str:
-    """The help of one command, as it is printed into a pipe."""
+def page_of(name: str) -> str:
+    """The page of a command, from docs/reference; with the section where several share a page."""
+    return SHARED.get(name, f"{name}.md")
+
+
+def _describe(name: str) -> str:
+    """The help of one command, as it is printed into a pipe, without its options."""
     command = load_command(name)
     top = click.Context(click.Group("compilediag"), info_name="compilediag")
     context = click.Context(command, info_name=name, parent=top, terminal_width=WIDTH)
     formatter = context.make_formatter()
-    command.format_help(context, formatter)
+    for part in (command.format_usage, command.format_help_text, command.format_epilog):
+        part(context, formatter)
     return "\n".join(line.rstrip() for line in formatter.getvalue().splitlines())
 
 

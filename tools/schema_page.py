@@ -21,8 +21,8 @@ from compilediag.receipt.schema.record import Record
 SCHEMA_FILE, PAGE_FILE, IDS_FILE = "receipt.schema.json", "receipt.md", "receipt_ids.json"
 
 _FOLDER = Path(__file__).parents[1] / "docs" / "reference"
-_DEPTH = 1
-"""How many records deep the page goes."""
+_SHOWN = ("completeness", "header", "compile", "cost", "findings[]", "checks")
+"""Sections whose own fields are on the page."""
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -130,10 +130,10 @@ def page() -> str:
         "false. A receipt holds no secret that is recognised: what was replaced is counted in",
         "`header.run.redactions`.",
         "",
-        "This page has the sections and their own fields. The fields below them, with types and",
-        f"meanings, are in the JSON Schema, [{SCHEMA_FILE}]({SCHEMA_FILE}). Each field has an id",
-        f"that never moves, though its name may: [{IDS_FILE}]({IDS_FILE}). In paths `[]` is every",
-        "element of a list, `{}` every value of a map of any names.",
+        "This page has the sections, and the own fields of those that are read most. All fields,",
+        f"with types and meanings, are in the JSON Schema: [{SCHEMA_FILE}]({SCHEMA_FILE}). Each",
+        f"has an id that never moves, though its name may: [{IDS_FILE}]({IDS_FILE}). In paths",
+        "`[]` is every element of a list, `{}` every value of a map of any names.",
         "",
         "## Versions",
         "",
@@ -152,10 +152,11 @@ def page() -> str:
         "| field | meaning |",
         "|---|---|",
     ]
-    shown = (field for field in fields() if field.path.count(".") <= _DEPTH)
-    lines += [
-        f"| `{field.path}` | {field.meaning.replace('|', chr(92) + '|')} |" for field in shown
-    ]
+    for field in fields():
+        section, _, rest = field.path.partition(".")
+        if not rest or (section in _SHOWN and "." not in rest):
+            meaning = field.meaning.replace("|", "\\|")
+            lines.append(f"| `{field.path}` | {meaning} |")
     return "\n".join(lines) + "\n"
 
 

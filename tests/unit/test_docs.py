@@ -106,6 +106,18 @@ def test_every_command_is_documented(name: str) -> None:
     assert f"compilediag {name}" in section.partition("Example")[2]
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_documented(name: str) -> None:
+    """The page of a command names each of its options; probe has most from run."""
+    listed = text_of("docs", "reference", "commands.md")
+    page = listed.partition(f"## [{name}](")[2].partition(")")[0].partition("#")[0]
+    pages = [page, "run.md"] if name == "probe" else [page]
+    text = "".join(text_of("docs", "reference", *page.split("/")) for page in pages)
+    options = [option for option in load_command(name).params if isinstance(option, click.Option)]
+    shown = [option.opts for option in options if not option.hidden]
+    assert [names for names in shown if not any(known in text for known in names)] == []
+
+
 def codes_in(text: str) -> set[str]:
     """Every rule code that stands as a string of its own in a module."""
     strings = (node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))

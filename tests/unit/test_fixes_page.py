@@ -1,4 +1,4 @@
-"""docs/project/fixes.md belongs to the scenarios as they are, and what it sums up follows from its rows."""
+"""docs/project/fixes.md belongs to the scenarios as they are, and its sums follow from its rows."""
 
 import hashlib
 import re
@@ -85,7 +85,7 @@ def test_the_page() -> None:
     assert "1 contradicted" in text
     assert "- one F1 (CD104): exit code 0 → 1" in text
     assert "| [CD101](../rules/CD101.md) | 2 | 0 | 0% |  |" in text
-    assert "| [CD104](rules/CD104.md) | 1 | 1 | 100% | environment 1 |" in text
+    assert "| [CD104](../rules/CD104.md) | 1 | 1 | 100% | environment 1 |" in text
     assert "| one | CD104 self.n | proved | `` export A=1\\|2 `` |" in text
     assert "| one | CD101 self.n | refused | `` x = 1 ``: 1 of 1 recompiles remain |" in text
     assert "1 scenarios have no result yet" in text

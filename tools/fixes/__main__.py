@@ -1,4 +1,4 @@
-"""Runs `compilediag fix` on the scenarios, checks each proof in a plain run, writes docs/project/fixes.md.
+"""Runs `compilediag fix` on the scenarios, checks each proof, writes docs/project/fixes.md.
 
     python tools/fixes [--results FOLDER] [--page-only] [SCENARIO ...]
 
