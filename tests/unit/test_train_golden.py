@@ -1,7 +1,7 @@
 """Output of trainers as their own format strings write it, read.
 
 Each file was made by executing the print or log expressions of the project's source, which
-docs/howto/trainlog.md names, with figures chosen here: 0.25 s a step, and a slow first one.
+docs/project/accuracy.md names, with figures chosen here: 0.25 s a step, and a slow first one.
 """
 
 from pathlib import Path
