@@ -1,4 +1,4 @@
-"""The answers of two runs compared: outputs of compiled calls, what modules hold, randomness.
+"""The outputs of two runs compared: what compiled calls return, what modules hold, randomness.
 
 Numbers of the same kind may differ by rounding, as `torch.testing.assert_close` allows for their
 dtype; anything else must be equal. Tensors are compared by a sample, their norm and their digest.
@@ -30,6 +30,7 @@ be equal bit for bit."""
 
 _OUTPUT, _STATE = "output", "state"
 
+# Invariant: no line is part of a key: an edit of the file moves the functions in it.
 Key = tuple[object, ...]  #: Process, function, output or state, which of them, and the path within.
 
 
@@ -57,8 +58,8 @@ class Exact:
 
 
 def exact_answers(eager: Timeline, precise: Timeline) -> Mapping[Key, Exact]:
-    """The references of an eager run that made some. One counts only where the call itself answered
-    as it does in the eager run without them."""
+    """Collect the values in float64 of an eager run that made some. One counts only where the call
+    itself returned what it does in the eager run without them."""
     ours, own = _answers(eager), _answers(precise)
     places = functions_by_order(call.function for call in precise.answers)
     found: dict[Key, Exact] = {}
@@ -80,9 +81,10 @@ UNSTABLE_SHARE = 0.25
 
 
 def unstable(before: Timeline, again: Timeline) -> frozenset[Key] | None:
-    """What modules hold that differs between two unchanged runs: parameters whose gradient is zero,
-    which Adam moves by its rounding, where sums are added in another order each time; and seconds,
-    dates, identifiers. None where anything else differs, an output first of all, or too much."""
+    """Find values of modules that differ between two unchanged runs: parameters whose gradient is
+    zero, which Adam moves by its rounding, where sums are added in another order each time; and
+    seconds, dates, identifiers. None where anything else differs, an output first of all, or too
+    much."""
     ours, theirs = _answers(before), _answers(again)
     tensors, others = set[Key](), set[Key]()
     for key, (_, answer) in ours.items():
@@ -103,7 +105,7 @@ def unstable(before: Timeline, again: Timeline) -> frozenset[Key] | None:
 
 
 def _at_any_call(key: Key) -> Key:
-    """The key of a value that is held, without the call after which it was read."""
+    """Remove the call after which a value of a module was read from its key."""
     *state, _, path = key
     return (*state, path)
 
@@ -115,9 +117,9 @@ def compare(
     exact: Mapping[Key, Exact] | None = None,
     ignored: frozenset[Key] = frozenset(),
 ) -> OutputComparison:
-    """The answers of `after`, a run with a change, against those of `before`. What it alone has
-    makes no difference, nor what the change declares, nor what is `ignored` (see `unstable`);
-    `exact` excuses differences between floating tensors that calls returned."""
+    """Compare the outputs of `after`, a run with a change, with those of `before`. What it alone
+    has makes no difference, nor what the change declares, nor what is `ignored` (see
+    `find_unstable_state`); `exact` excuses those between floating tensors that calls returned."""
     ours, theirs = _answers(before), _answers(after)
     largest, compared, first = 0.0, 0, None
     excused, by_rounding = 0, True
@@ -156,7 +158,7 @@ def compare(
 
 
 def randomness(timeline: Timeline) -> frozenset[tuple[int, str, str]]:
-    """How far each generator has come."""
+    """Collect the states of all generators: how far each has come."""
     return frozenset(
         (each.process, *digest) for each in timeline.random_states for digest in each.digests
     )
@@ -179,8 +181,8 @@ def _answers(timeline: Timeline) -> Mapping[Key, tuple[str, Answer]]:
 
 
 def functions_by_order(functions: Iterable[Location]) -> dict[Location, tuple[str, str, int]]:
-    """Each function by file, name, and its place among those of the same name: lines are others
-    where a file was edited."""
+    """Order functions by file, name, and place among those of the same name: lines are others where
+    a file was edited."""
     found: dict[Location, tuple[str, str, int]] = {}
     often: Counter[tuple[str, str]] = Counter()
     for each in sorted(set(functions), key=lambda place: (place.file, place.line, place.function)):
@@ -199,7 +201,7 @@ def _named(
 
 
 def _is_gone(key: Key, theirs: Mapping[Key, object]) -> bool:
-    """It is of an object that the program had dropped before it ended, and that was read
+    """True for a value of an object that the program had dropped before it ended, and that was read
     after calls: torch keeps a module that was compiled, and eager code does not."""
     if key[2] != _STATE:
         return False
@@ -209,7 +211,7 @@ def _is_gone(key: Key, theirs: Mapping[Key, object]) -> bool:
 
 
 def _as_before(before: Answer, after: Answer, numbers: frozenset[NumberAsTensor]) -> Answer:
-    """A 0-dim tensor as the number that it was before, where the change says that it is one."""
+    """Convert a 0-dim tensor to the number that it was before, where the change says so."""
     if before.kind != "number" or (after.kind, after.shape) != ("tensor", ()):
         return after
     item = NumberAsTensor(before.path.rpartition(".")[2], after.dtype)
@@ -220,7 +222,12 @@ def _as_before(before: Answer, after: Answer, numbers: frozenset[NumberAsTensor]
 
 
 def difference_of(before: Answer, after: Answer) -> tuple[str | None, float]:
-    """What differs, if anything does, and by how much the numbers do."""
+    """Find the first difference between two values.
+
+    Returns:
+        The difference in words, None where they are the same within tolerance; and the greatest
+        absolute difference of their numbers, infinity where they cannot be subtracted.
+    """
     kinds = [(item.kind, item.dtype, item.shape) for item in (before, after)]
     if kinds[0] != kinds[1]:
         return f"{_kind(before)} → {_kind(after)}", math.inf
@@ -240,7 +247,8 @@ def difference_of(before: Answer, after: Answer) -> tuple[str | None, float]:
 def _numbers(
     before: Answer, after: Answer, relative: float, absolute: float
 ) -> tuple[str | None, float]:
-    """Absolute tolerance grows with the largest number: sums of large numbers round like them."""
+    """Compare numbers. The absolute tolerance grows with the largest number: sums of large numbers
+    round like them."""
     absolute *= max(1.0, before.largest or 0.0)
     error = 0.0
     for old, new in zip(before.values, after.values, strict=True):
@@ -271,14 +279,14 @@ it, and nothing is excused."""
 
 
 def is_trusted(exact: Answer, dtype: str, error: float) -> bool:
-    """Eager is near enough to float64 for its error to be a measure."""
+    """True where eager is near enough to float64 for its error to be a measure."""
     if exact.dtype != "float64" or exact.norm is None:
         return False
     return error <= _TRUSTED[dtype] * exact.norm / math.sqrt(math.prod(exact.shape) or 1)
 
 
 def _is_as_near(after: Answer, exact: Exact) -> bool:
-    """An answer is hardly farther from float64 than that of eager. Beside the sampled
+    """True where a value is hardly farther from float64 than that of eager. Beside the sampled
     elements all are judged, by the norm: it differs by no more than the error of the whole."""
     error = root_mean_square(after, exact.answer)
     if error is None or after.norm is None or exact.answer.norm is None:
@@ -291,7 +299,8 @@ def _is_as_near(after: Answer, exact: Exact) -> bool:
 
 
 def root_mean_square(answer: Answer, exact: Answer) -> float | None:
-    """The error of a floating tensor's sample; None where it is none, or not all is finite."""
+    """Compute the root-mean-square error of a floating tensor's sample; None where it is none, or
+    not all is finite."""
     if not _may_round(answer, answer) or answer.shape != exact.shape or exact.not_finite:
         return None
     pairs = zip(answer.values, exact.values, strict=True)
@@ -300,7 +309,7 @@ def root_mean_square(answer: Answer, exact: Answer) -> float | None:
 
 
 def _may_round(before: Answer, after: Answer) -> bool:
-    """Both are finite floating tensors of one kind."""
+    """True where both are finite floating tensors of one kind."""
     kinds = {(item.kind, item.dtype, item.shape) for item in (before, after)}
     finite = not before.not_finite and not after.not_finite
     return len(kinds) == 1 and before.kind == "tensor" and before.dtype in _MULTIPLIERS and finite

@@ -2,7 +2,7 @@
 
 A change is proved only where the first four points hold in every run with it: the finding is gone,
 nothing else is worse, as much is compiled and called, and the program computes the same. Time and
-memory are stated, not judged: another machine has others.
+memory are reported, not judged: another machine has others.
 
 Of what a program prints, its results are compared: lines that begin with RESULT, and losses
 wherever they stand. The rest of its output may have times in it, which differ in every run.
@@ -42,8 +42,12 @@ def judge(
     labels: Sequence[str] = (),
     declared: Declared = NOTHING_DECLARED,
 ) -> Certificate:
-    """The certificate of a change, from one run with it or more. `labels`: the parts of the change
-    that a run reports when they are applied."""
+    """Judge a change by one run with it or more. `labels`: the parts of the change that a run
+    reports when they are applied.
+
+    Returns:
+        The certificate; with the one point "applied" where a run failed.
+    """
     broken = next((run.problem for run in runs if run.problem), None)
     if broken is not None:
         return Certificate((ProofPoint("applied", False, f"does not run: {broken}"),), len(runs))
@@ -80,8 +84,9 @@ def _applied(baseline: Observed, runs: Sequence[Observed], labels: Sequence[str]
 def _finding(
     subject: Subject, baseline: Observed, runs: Sequence[Observed], declared: Declared
 ) -> ProofPoint:
-    """A call that recompiles for two causes does so until the last one is gone: where the program
-    has as many recompiles as before, the finding has another name now and is not gone."""
+    """Check that the finding is gone. A call that recompiles for two causes does so until the last
+    one is gone: where the program has as many recompiles as before, the finding has another name
+    now and is not gone."""
     before = count_in(subject, baseline.receipt)
     after = max(count_in(subject, run.receipt) for run in runs)
     total = baseline.receipt.compile.recompiles
@@ -99,7 +104,7 @@ def _finding(
 
 
 def time_point(baseline: Observed, runs: Sequence[Observed]) -> ProofPoint:
-    """Compiling, and steps with an interval where there are enough."""
+    """Measure the seconds of compiling, and of steps with an interval where there are enough."""
     measures: dict[str, Callable[[Observed], float | None]] = {
         "compile": lambda run: run.receipt.compile.time_s.total,
         "first compiles": lambda run: run.receipt.compile.time_s.first_compile,
@@ -111,13 +116,13 @@ def time_point(baseline: Observed, runs: Sequence[Observed]) -> ProofPoint:
 
 
 def _step(run: Observed) -> float | None:
-    """Median of the steps in which nothing compiled, past the first."""
+    """Compute the median seconds of the steps in which nothing compiled, past the first."""
     quiet = [step.wall_s for step in run.timeline.steps[1:] if step.compile_s == 0]
     return median(quiet) if quiet else None
 
 
 def _interval(baseline: Observed, runs: Sequence[Observed]) -> str:
-    """The change of the step time between steps of the same number, where there are enough."""
+    """Format the change of the step time between steps of one number, where there are enough."""
     before = {(s.process, s.number): s.wall_s for s in baseline.timeline.steps if not s.compile_s}
     ratios = sorted(
         math.log(step.wall_s / before[step.process, step.number])
@@ -141,7 +146,7 @@ def _interval(baseline: Observed, runs: Sequence[Observed]) -> str:
 
 
 def cost_point(baseline: Observed, runs: Sequence[Observed]) -> ProofPoint:
-    """Guards, synchronisations, memory."""
+    """Measure guards, synchronisations and memory."""
     figures = [
         worst("guards of a call", baseline, runs, _guard_time, "µs"),
         worst("synchronisations a step", baseline, runs, _syncs),
@@ -164,7 +169,8 @@ def _guard_time(run: Observed) -> float | None:
 
 
 def _syncs(run: Observed) -> float | None:
-    """Of the sampled steps, which are not as many in each run: none with a compile is sampled."""
+    """Compute the synchronisations of a step: of the sampled steps, which are not as many in each
+    run: none with a compile is sampled."""
     section = run.receipt.syncs
     if section is None or not section.sampled_steps:
         return None
@@ -182,7 +188,7 @@ _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
 
 
 def answers_point(without: Without, runs: Sequence[Observed], declared: Declared) -> ProofPoint:
-    """Against the program as it is, and against eager; what draws random numbers draws as many."""
+    """Compare with the program as it is and with eager; as many random numbers must be drawn."""
     baseline, reference = without.baseline, without.reference
     if without.repeatable is not None and without.repeatable.difference is not None:
         why = f"two runs without the change differ: {without.repeatable.difference}"
@@ -240,7 +246,7 @@ def needs_float64(
     runs: Sequence[Observed],
     declared: Declared = NOTHING_DECLARED,
 ) -> bool:
-    """A change failed by numbers alone that may differ by rounding, which only the same
+    """True where a change failed by numbers alone that may differ by rounding, which only the same
     calls in float64 can show."""
     failed = [point.name for point in certificate.points if point.passed is False]
     if failed != ["answers"] or without.reference is None or without.precise is not None:
@@ -256,7 +262,7 @@ def needs_float64(
 
 
 def _randomness(without: Without, run: Observed) -> str | None:
-    """It draws as many random numbers as the program does, compiled or eager."""
+    """Check that it draws as many random numbers as the program does, compiled or eager."""
     drawn = randomness(run.timeline)
     if drawn == randomness(without.baseline.timeline):
         return None
@@ -266,12 +272,12 @@ def _randomness(without: Without, run: Observed) -> str | None:
 
 
 def _expected(without: Without, *, corrected: bool) -> Observed:
-    """The run whose results a change has to print; eager, where the change corrects results."""
+    """Get the run whose results a change has to print; eager, where the change corrects results."""
     return without.reference if corrected and without.reference else without.baseline
 
 
 def _printed(without: Without, run: Observed, declared: Declared, *, corrected: bool) -> str | None:
-    """Results in the output of the program; the whole text may have times in it."""
+    """Compare the results in the output of the program; the whole text may have times in it."""
     expected = _expected(without, corrected=corrected)
     if declared.silences and left_out(expected.printed, run.printed) is not None:
         return None
@@ -285,7 +291,7 @@ def _printed(without: Without, run: Observed, declared: Declared, *, corrected: 
 
 
 def results_in(output: str) -> tuple[str, ...]:
-    """The results in a program's output, in their order."""
+    """Find the results in a program's output, in their order: at most `MAX_RESULTS`."""
     found: list[str] = []
     for line in output.splitlines():
         if line.lstrip().startswith("RESULT"):
@@ -298,8 +304,8 @@ def results_in(output: str) -> tuple[str, ...]:
 
 
 def left_out(before: Sequence[str], after: Sequence[str]) -> int | None:
-    """How many results of a run another one does not print; None where it prints others, or in
-    another order."""
+    """Count the results of a run that another one does not print; None where it prints others, or
+    in another order."""
     rest = iter(before)
     if all(any(same_result(old, new) for old in rest) for new in after):
         return len(before) - len(after)
@@ -307,7 +313,7 @@ def left_out(before: Sequence[str], after: Sequence[str]) -> int | None:
 
 
 def same_result(before: str, after: str) -> bool:
-    """Two results are equal but for the rounding of their numbers."""
+    """True where two results are equal but for the rounding of their numbers."""
     if _TOKENS.sub("#", before) != _TOKENS.sub("#", after):
         return False
     pairs = zip(_TOKENS.findall(before), _TOKENS.findall(after), strict=True)

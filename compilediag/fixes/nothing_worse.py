@@ -49,7 +49,7 @@ _JUDGED = ("CD1", "CD2", "CD3")
 def others_point(
     subject: Subject, baseline: Observed, runs: Sequence[Observed], declared: Declared
 ) -> ProofPoint:
-    """Counts of the whole run first, then causes, breaks and findings that are new."""
+    """Compare counts of the whole run first, then causes, breaks and findings that are new."""
     figures = [
         worst(shown, baseline, runs, lambda run, name=name: getattr(run.receipt.compile, name))
         for name, shown in COUNTS.items()
@@ -82,7 +82,7 @@ def others_point(
 
 
 def _splits(receipt: Receipt, disables: Collection[str]) -> list[BreakKey]:
-    """The breaks at calls of functions that a change leaves to Python by
+    """List the breaks at calls of functions that a change leaves to Python by
     `torch.compiler.disable`."""
     at = {
         finding.id
@@ -96,8 +96,8 @@ def _splits(receipt: Receipt, disables: Collection[str]) -> list[BreakKey]:
 
 
 def _without_end(subject: Subject, baseline: Observed, run: Observed) -> str | None:
-    """What speaks against another recompile limit: more compiles of what did not run eager at the
-    limit, or variants of what did (or was near it) that are still new in the later half."""
+    """Find what speaks against another recompile limit: more compiles of what did not run eager at
+    the limit, or variants of what did (or was near it) that are still new in the later half."""
     freed = _limited(baseline.receipt) - _limited(run.receipt)
     before, after = (
         sum(_place(event.frame) not in freed for event in each.receipt.compile.events)
@@ -121,7 +121,7 @@ def _place(frame: FrameName) -> Place:
 
 
 def _limited(receipt: Receipt) -> set[Place]:
-    """Frames that reached the recompile limit, as causes name their place."""
+    """List the frames that reached the recompile limit, as causes name their place."""
     return {
         place_in(finding_key(item))
         for item in receipt.findings
@@ -130,7 +130,7 @@ def _limited(receipt: Receipt) -> set[Place]:
 
 
 def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Declared) -> str | None:
-    """What is worse in a run with the change, beside the counts of the whole run. What a frame
+    """Find what is worse in a run with the change, beside the counts of the whole run. What a frame
     recompiles for that ran eager at the limit before is no worse: it is compiled at last."""
     before, after = baseline.receipt.compile, run.receipt.compile
     changes = changes_between(baseline.known.lane, run.known.lane)
@@ -172,8 +172,8 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Decla
 
 
 def _variables(file: str | None, function: str | None, shown: str | None) -> set[Named]:
-    """The variables of a cause by their place; of a combination (CD120) each, without what of it
-    met. A cause without a name has none."""
+    """List the variables of a cause by their place; of a combination (CD120) each, without what of
+    it met. A cause without a name has none."""
     names = (part.partition(" (")[0] for part in (shown or "").split(", "))
     return {(file, function, name) for name in names if name}
 
@@ -195,8 +195,9 @@ def _new_finding(
 
 
 def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Declared) -> ProofPoint:
-    """As much is compiled, and as often called: what compiles nothing recompiles nothing. Where a
-    hook is left to Python, half of the operations must be there: how many it takes is not known."""
+    """Check that as much is compiled, and as often called: what compiles nothing recompiles
+    nothing. Where a hook is left to Python, half of the operations must be there: how many it takes
+    is not known."""
     measures: tuple[tuple[str, float, Callable[[Timeline], float]], ...] = (
         ("graph operations", 0.5 if declared.disables else 1.0, _operations),
         ("compiled calls", 1.0, _calls),
@@ -220,9 +221,9 @@ def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Decla
 
 
 def _operations(timeline: Timeline) -> int:
-    """In the first graph of each frame; of captured graphs, whose code has another name each time,
-    in the first of all. Parts of a function that a graph break divides count on their own: without
-    the break its one graph holds them all."""
+    """Count the operations in the first graph of each frame; of captured graphs, whose code has
+    another name each time, in the first of all. Parts of a function that a graph break divides
+    count on their own: without the break its one graph holds them all."""
     chosen: dict[tuple[object, ...], int] = {}
     for item in timeline.compiles:
         if is_compile(item) and item.graph_ops:
@@ -233,8 +234,8 @@ def _operations(timeline: Timeline) -> int:
 
 
 def _calls(timeline: Timeline) -> int:
-    """Of compiled functions, but for those under a stance that compiles nothing. A batch that a
-    `FixedShape` pads or splits is one; calls of its warm-up are none."""
+    """Count the calls of compiled functions, but for those under a stance that compiles nothing. A
+    batch that a `FixedShape` pads or splits is one; calls of its warm-up are none."""
     eager = sum(item.calls for item in timeline.stance_calls)
     called = sum(item.calls - item.padded for item in timeline.invocations)
     fixed = timeline.fixed_shapes
@@ -243,7 +244,7 @@ def _calls(timeline: Timeline) -> int:
 
 
 def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
-    """The functions that the program calls compiled and that have a graph."""
+    """List the functions that the program calls compiled and that have a graph."""
     frames = [item.frame for item in timeline.compiles if is_compile(item) and item.graph_ops]
     compiled = {(frame.file, frame.line) for frame in frames}
     # What follows a split is a part of the function too.
@@ -260,8 +261,8 @@ def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
 def padding_points(
     functions: Sequence[Location], baseline: Timeline, runs: Sequence[Timeline]
 ) -> Iterator[ProofPoint]:
-    """The point "padding" for each function whose arguments a change pads. It fails where a check
-    in any run found harm or could not tell, and where nothing was padded or checked."""
+    """Check padding, a point for each function whose arguments a change pads. It fails where a
+    check in any run found harm or was undetermined, and where nothing was padded or checked."""
     for function in functions:
         by_run = [_shapes_of(function, run) for run in runs]
         waste = [_waste(shapes) for shapes in by_run if shapes]
@@ -280,7 +281,7 @@ def padding_points(
 
 
 def _shapes_of(function: Location, timeline: Timeline) -> list[FixedShapeRun]:
-    """By file and name: it may stand at another line."""
+    """Find the `FixedShape`s of a function by file and name: it may stand at another line."""
     name, file = function.function.rpartition(".")[2], f"/{function.file.lstrip('/')}"
     return [
         shape
@@ -292,7 +293,7 @@ def _shapes_of(function: Location, timeline: Timeline) -> list[FixedShapeRun]:
 
 
 def _waste(shapes: Sequence[FixedShapeRun]) -> float:
-    """Padding in percent of the real elements."""
+    """Compute padding in percent of the real elements."""
     real = sum(shape.elements for shape in shapes)
     run = sum(shape.run_elements for shape in shapes)
     return round(100 * (run / real - 1), 1) if real else 0.0

@@ -1,5 +1,5 @@
-"""What certificates are about: a finding as it is found again in other runs, the runs without a
-change and with it; a certificate, and what was tried for a finding."""
+"""Types of a proof: a finding by what is found again in other runs, the runs without a change and
+with it, a certificate, and what was tried for a finding."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Unit = Literal["recompiles", "graph breaks", "findings"]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A finding by what is found again in other runs."""
+    """What identifies a finding in other runs of the program."""
 
     unit: Unit
     causes: frozenset[CauseKey] = frozenset()
@@ -42,7 +42,7 @@ class Subject:
 
 
 def subject_of(finding: FindingRecord, receipt: Receipt) -> Subject:
-    """What a finding of the receipt is about. That of a graph break is about the break, also where
+    """Identify a finding of the receipt. That of a graph break is known by the break, also where
     what goes on behind it is recompiled."""
     breaks = frozenset(
         break_key(site) for site in receipt.compile.breaks if site.finding == finding.id
@@ -61,7 +61,7 @@ def subject_of(finding: FindingRecord, receipt: Receipt) -> Subject:
 
 
 def finding_key(finding: FindingRecord) -> tuple[str, ...]:
-    """What makes two findings of two runs the same."""
+    """Make the key that two findings of two runs share where they are the same."""
     place = finding.location
     where = (portable_file(place.file), function_key(place.function)) if place else ()
     return (finding.rule, finding.variable or "", *where)
@@ -71,12 +71,12 @@ Place = tuple[str | None, str | None]  #: A file and a function, as keys have th
 
 
 def place_in(key: tuple[str, ...]) -> Place:
-    """The place in the key of a finding (`finding_key`)."""
+    """Get the place in the key of a finding (`make_finding_key`)."""
     return (key[2], key[3]) if len(key) > 3 else (None, None)
 
 
 def count_in(subject: Subject, receipt: Receipt) -> int:
-    """How often a run has it."""
+    """Count how often a run has a finding: its recompiles, its graph breaks, or itself."""
     compiled = receipt.compile
     if subject.causes:
         return sum(
@@ -91,7 +91,7 @@ def count_in(subject: Subject, receipt: Receipt) -> int:
 
 @dataclass(frozen=True)
 class Observed:
-    """One run of the program, and what is known of it."""
+    """One run of the program, with its receipt and timeline."""
 
     receipt: Receipt
     timeline: Timeline
@@ -106,7 +106,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Without:
-    """What a change is judged by: the program without it, compiled and eager."""
+    """The runs that a change is judged by: the program without it, compiled and eager."""
 
     baseline: Observed
     reference: Observed | None  #: Without compiling anything; None where that does not run.
@@ -116,14 +116,14 @@ class Without:
     precise: Observed | None = None  #: Eager with its sampled calls in float64, if needed.
 
     def compared(self, unchanged: Observed, run: Observed, declared: Declared) -> OutputComparison:
-        """A run with a change that declares something, against one without."""
+        """Compare a run with a change that declares something with one without."""
         return compare(
             unchanged.timeline, run.timeline, declared, self.exact, ignored=self.unstable
         )
 
     @cached_property
     def exact(self) -> Mapping[Key, Exact]:
-        """What excuses differences by rounding."""
+        """The values in float64 that excuse differences by rounding."""
         if self.reference is None or self.precise is None:
             return {}
         return exact_answers(self.reference.timeline, self.precise.timeline)
@@ -132,7 +132,7 @@ class Without:
 def proof_figure(
     name: str, before: float | None, after: float | None, unit: str = ""
 ) -> ProofFigure:
-    """A figure as receipts have it, whatever kind of number it is."""
+    """Make a figure as receipts have it, whatever kind of number it is."""
     before, after = (None if number is None else float(number) for number in (before, after))
     return ProofFigure(name, before, after, unit)
 
@@ -144,21 +144,21 @@ def worst(
     value: Callable[[Observed], float | None],
     unit: str = "",
 ) -> ProofFigure:
-    """A figure of runs with a change: the worst of them, without those that have none."""
+    """Find the worst figure of runs with a change: the largest, without those that have none."""
     after = [found for run in runs if (found := value(run)) is not None]
     return proof_figure(name, value(baseline), max(after, default=None), unit)
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What was seen of a change."""
+    """The points that were checked of a change, and whether they hold."""
 
     points: tuple[ProofPoint, ...]
     runs: int  #: With the change.
 
     @property
     def holds(self) -> bool:
-        """No point has failed."""
+        """True where no point has failed."""
         return all(point.passed is not False for point in self.points)
 
     @property
@@ -169,7 +169,7 @@ class Certificate:
 
     @property
     def figures(self) -> tuple[ProofFigure, ...]:
-        """Those of all points."""
+        """The figures of all points."""
         return tuple(figure for point in self.points for figure in point.figures)
 
 
@@ -177,7 +177,7 @@ class Certificate:
 
 
 class Listed(NamedTuple):
-    """What there is to try for a finding."""
+    """The changes that there are to try for a finding."""
 
     possible: tuple[Change, ...]
     impossible: tuple[RefusedChange, ...]  #: Edits that files do not allow, each with the reason.
@@ -195,7 +195,7 @@ class Tried:
 
     @property
     def risk(self) -> str:
-        """What else the change does, and what it needs."""
+        """A sentence on what else the change does, and what it needs."""
         if not self.beside:
             return self.change.risk
         numbers = " and ".join(each[1:] for each in self.beside)
@@ -205,7 +205,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a campaign found out about one finding."""
+    """The result of a campaign for one finding."""
 
     finding: FindingRecord
     tried: tuple[Tried, ...]

@@ -33,7 +33,7 @@ STEP = 8
 
 
 class PlanLimits(NamedTuple):
-    """What a plan must keep to."""
+    """Limits that a plan must keep to."""
 
     graphs: int = 8
     """Most buckets, or most cells of a grid."""
@@ -54,7 +54,7 @@ class Alternative(NamedTuple):
 
 
 class FixedSizes(NamedTuple):
-    """What a `FixedShape` pads to now."""
+    """The sizes that a `FixedShape` pads to now."""
 
     axes: tuple[str, ...]
     buckets: tuple[tuple[int, ...], ...]
@@ -103,14 +103,15 @@ class PlanRecord(Record, frozen=True, kw_only=True):
 
 
 class PlanDocument(Document, frozen=True, kw_only=True):
-    """What `plan --json` prints."""
+    """The output of `plan --json`."""
 
     plans: tuple[PlanRecord, ...]
 
 
 def bucket_plans(receipt: Receipt, limits: PlanLimits) -> tuple[PlanRecord, ...]:
-    """A plan for each callable whose sizes change, those called most first. What a `FixedShape`
-    wraps is planned by the sizes of the batches that came, not by those it padded them to.
+    """Make a plan for each callable whose sizes change, those called most first. What a
+    `FixedShape` wraps is planned by the sizes of the batches that came, not by those it padded them
+    to.
 
     Raises:
         BucketsImpossible: the limits leave no bucket.
@@ -158,7 +159,7 @@ def _from_calls(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
 
 
 def _from_recompiles(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
-    """The sizes that recompiles met, and those they were compared with."""
+    """Plan by the sizes that recompiles met, and those they were compared with."""
     shapes: dict[tuple[str, str, int], dict[str, None]] = {}
     for event in receipt.compile.events:
         frame = event.frame
@@ -177,6 +178,7 @@ def _from_recompiles(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecor
 def _planned(
     name: str, file: str | None, line: int | None, varying: VaryingSizesRecord, limits: PlanLimits
 ) -> PlanRecord:
+    # Invariant: `dims`, `sizes`, `counts` and `other_calls` have the same names in both records.
     found = record_from(
         PlanRecord,
         varying,
@@ -247,9 +249,9 @@ class SizesOfBucket(NamedTuple):
 def histogram(
     counts: Mapping[int, int], buckets: Sequence[int], max_ranges: int
 ) -> tuple[list[SizesOfBucket], Range | None]:
-    """The sizes by bucket, each bucket in equally many ranges, about `max_ranges` in all, and those
-    above the largest bucket, which run in several calls; sizes of no rows are left out. `counts`:
-    how often each size occurred; `buckets`: ascending."""
+    """Build a histogram of the sizes by bucket, each bucket in equally many ranges, about
+    `max_ranges` in all, and those above the largest bucket, which run in several calls; sizes of no
+    rows are left out. `counts`: how often each size occurred; `buckets`: ascending."""
     by_bucket: dict[int, dict[int, int]] = {bucket: {} for bucket in buckets}
     above: dict[int, int] = {}
     for size, count in sorted(counts.items()):
@@ -286,7 +288,7 @@ _AXES = ("rows", "length")
 
 
 def name_of(item: PlanRecord) -> str:
-    """What the program calls it by, or would: `policy` for "Policy.forward"."""
+    """Choose the name that the program calls it by, or would: `policy` for "Policy.forward"."""
     if item.held_by is not None:
         return item.held_by
     name = item.name
@@ -299,7 +301,7 @@ def name_of(item: PlanRecord) -> str:
 
 
 def has_size_twice(item: PlanRecord) -> bool:
-    """One tensor has a size in two of its dimensions: `FixedShape` takes one."""
+    """True where one tensor has a size in two of its dimensions: `FixedShape` takes one."""
     return any(
         len(tensors) < len(places)
         for tensors, places in zip(dimensions_of(item), item.dims, strict=True)
@@ -307,13 +309,13 @@ def has_size_twice(item: PlanRecord) -> bool:
 
 
 def dimensions_of(item: PlanRecord) -> tuple[dict[str, int], ...]:
-    """Of each axis, the dimension of each argument that has it."""
+    """List for each axis the dimension of each argument that has it."""
     axes = ([place.rpartition(":") for place in places] for places in item.dims)
     return tuple({name: int(dim) for name, _, dim in places} for places in axes)
 
 
 def settings_of(item: PlanRecord) -> str:
-    """`dims={"x": 0}, buckets=[8, 16]`."""
+    """Format the arguments of `FixedShape`: `dims={"x": 0}, buckets=[8, 16]`."""
     axes = dimensions_of(item)
     if item.grid is None:
         dims = {tensor: str(dim) for tensor, dim in axes[0].items()}
@@ -327,13 +329,13 @@ def settings_of(item: PlanRecord) -> str:
 
 
 def listed_buckets(axes: Sequence[str], sizes: Sequence[Sequence[int]]) -> str:
-    """Sizes as `FixedShape` takes them."""
+    """Format sizes as `FixedShape` takes them."""
     if len(sizes) == 1:
         return str([*sizes[0]])
     return _literal({axis: str([*one]) for axis, one in zip(axes, sizes, strict=False)})
 
 
 def _literal(items: Mapping[str, str]) -> str:
-    """A dict as Python writes it, its values as they are."""
+    """Format a dict as Python writes it, its values as they are."""
     keys = (f'"{key}"' if key.isprintable() and '"' not in key else repr(key) for key in items)
     return "{" + ", ".join(f"{k}: {v}" for k, v in zip(keys, items.values(), strict=True)) + "}"

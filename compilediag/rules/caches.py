@@ -1,4 +1,4 @@
-"""CD611, CD613, CD614: compile caches that every start passes by, cannot write, or half misses."""
+"""Compile caches that every start passes by, cannot write, or half misses (CD611, CD613, CD614)."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ _UNKNOWN = Reason(
 
 
 def reason_of(text: str) -> Reason:
-    """The known reason that torch's words are; one without advice where none is."""
+    """Find the known reason that torch's words are; one without advice where none is."""
     return next((item for item in REASONS if re.search(item.pattern, text)), _UNKNOWN)
 
 
@@ -257,7 +257,7 @@ _HALVES: Mapping[str, tuple[str, str, Severity | None]] = {
         "info",
     ),
 }
-"""What is said of each kind, what to do, and its severity where that is another one."""
+"""By kind: the title, what to do, and the severity where that is another one."""
 
 
 def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
@@ -300,8 +300,8 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _with_graphs(part: ProcessCaches) -> Iterator[tuple[CacheLookedUp, list[CacheLookedUp]]]:
-    """Each miss of AOTAutograd's, with the lookups of its graphs; none where this process made one
-    of them itself, which says nothing about an earlier start."""
+    """Pair each miss of AOTAutograd's cache with the lookups of its graphs; none where this process
+    made one of them itself, which says nothing about an earlier start."""
     made = {item.key for item in part.lookups if item.outcome == MISS and item.cache == FX_GRAPH}
     graphs: dict[tuple[int, str], list[CacheLookedUp]] = {}
     misses: dict[tuple[int, str], CacheLookedUp] = {}
@@ -332,7 +332,7 @@ def _location(compiles: Iterable[Compile]) -> Location | None:
 
 
 def _paid_s(compiles: Sequence[Compile], phases: frozenset[str]) -> float | None:
-    """Seconds of these phases; None where torch's timing was not seen."""
+    """Sum the seconds of these phases; None where torch's timing was not seen."""
     if not compiles or any(item.phases is None for item in compiles):
         return None
     timed = [pair for item in compiles for pair in item.phases or ()]

@@ -1,4 +1,4 @@
-"""A finding of a receipt with what changes are made from: the calls of the program's own by which
+"""A finding with what changes are made from (`FixContext`): the calls of the program's own by which
 its function was compiled, and something else that these pass for an argument.
 
 A function that writes into its argument would write into a copy: it is looked at in each trial, and
@@ -23,6 +23,8 @@ from compilediag.rules.changes import Change, Edit, expression_of
 from compilediag.rules.facts import is_integer, is_number
 from compilediag_harness.wire import ArgumentChange, Location, resumed_function
 
+# Invariant: no blank, quote, `$`, backslash or `!` in an item of the path: sources are put between
+# double quotes of a shell as they are (`format_export`).
 PARAMETER = re.compile(r"L\['([A-Za-z_]\w*)'\]((?:\[[^\s$`\\\"!]+\]|\.\w+)*)")
 """A source below a parameter: its name, and the path below it."""
 
@@ -33,7 +35,7 @@ keywords of `torch.compile` about recompiles."""
 
 @dataclass(frozen=True)
 class Case:
-    """A finding, and the run that it is of."""
+    """A finding of a receipt, and the run that it is of: what changes are proposed from."""
 
     finding: FindingRecord
     receipt: Receipt
@@ -42,7 +44,7 @@ class Case:
 
     @cached_property
     def evidence(self) -> GuardEvidence:
-        """That of a finding about guards."""
+        """The evidence, read as that of a finding about guards."""
         return GuardEvidence.of(self.finding.evidence)
 
     @property
@@ -52,7 +54,7 @@ class Case:
 
     @property
     def kind(self) -> str:
-        """Which of its rule's cases it is."""
+        """The kind among those that its rule distinguishes; empty where there is none."""
         return self.evidence.kind or ""
 
     @property
@@ -73,12 +75,12 @@ class Case:
 
     @property
     def are_integers(self) -> bool:
-        """Whether every value that was seen is an int."""
+        """True where every value that was seen is an int."""
         return bool(self.seen) and all(map(is_integer, self.seen))
 
     @property
     def are_numbers(self) -> bool:
-        """Whether every value that was seen is an int or a float."""
+        """True where every value that was seen is an int or a float."""
         return bool(self.seen) and all(map(is_number, self.seen))
 
     @property
@@ -112,24 +114,25 @@ class Case:
         return Location(called[0].file or "", called[0].line or 0, called[0].name)
 
     def is_own(self, file: str | None) -> bool:
-        """Whether a file is the program's own: others are never edited."""
+        """True where a file is the program's own: others are never edited."""
         return file in self.receipt.header.provenance.source_sha256
 
     @property
     def call_place(self) -> str:
-        """Where the program's own call is, for the end of a line; empty where it is not known."""
+        """The place of the program's own call, for the end of a line; empty if it is not known."""
         entered = self.finding.entered_at
         return f", {entered.file}:{entered.line}" if entered is not None else ""
 
 
 def case_of(finding: FindingRecord, receipt: Receipt) -> Case | None:
-    """None where the version of torch is not known: what it can do is not, either."""
+    """Make the context of a finding; None where the version of torch is not known: what it can do
+    is not, either."""
     version = torch_version(receipt.environment.torch or "")
     return None if version is None else Case(finding, receipt, version)
 
 
 def torch_version(text: str) -> Version | None:
-    """Without what a build adds to it; None where it is none."""
+    """Parse a version of torch without what a build adds to it; None where the text is none."""
     try:
         return Version(Version(text).base_version)
     except InvalidVersion:
@@ -139,7 +142,7 @@ def torch_version(text: str) -> Version | None:
 # --- the calls of the program -------------------------------------------------------------------
 
 Key = int | str
-"""Of an argument of a call: its position or keyword."""
+"""The position or keyword of an argument of a call."""
 
 
 @dataclass(frozen=True)
@@ -149,13 +152,13 @@ class SourceCall:
     place: EnteredAt
     tree: ast.Call
     arguments: Mapping[Key, str]
-    """The text of each, but of those with a star."""
+    """The text of each argument, but of those with a star."""
     parameters: Mapping[str, str]
-    """What is passed for each, in the order of the parameters."""
+    """The expression that is passed for each parameter, in their order."""
 
     @classmethod
     def of(cls, place: EnteredAt | None) -> SourceCall | None:
-        """None where it is not known, or its text is no whole call."""
+        """Parse the call at a place; None where it is not known, or its text is no whole call."""
         tree = expression_of(place.text) if place is not None else None
         if place is None or not isinstance(tree, ast.Call):
             return None
@@ -170,7 +173,8 @@ class SourceCall:
         return cls(place, tree, arguments, parameters)
 
     def key_of(self, name: str) -> Key | None:
-        """How it passes a parameter. Of several that get the same expression, each in turn."""
+        """Find the position or keyword by which the call passes a parameter; of several that get
+        the same expression, each in turn."""
         if name in self.arguments:
             return name
         expression = self.parameters.get(name)
@@ -187,8 +191,8 @@ class SourceCall:
         return same[order.index(name)] if same and len(same) == len(order) else None
 
     def passing(self, key: Key, code: str) -> Edit:
-        """The edit that passes something else for an argument: `code`, with `_` for the argument as
-        it is."""
+        """Make the edit that passes something else for an argument: `code`, with `_` for the
+        argument as it is."""
         given = [*self.tree.args, *self.tree.keywords]
         given.sort(key=lambda item: (item.lineno, item.col_offset))
         wanted = self.tree.args[key] if isinstance(key, int) else _keyword(self.tree, key)
@@ -196,12 +200,12 @@ class SourceCall:
         return Edit(self.place.file, self.place.line, "argument", made)
 
     def passing_too(self, name: str, code: str) -> Edit:
-        """The edit that passes one more argument, by name."""
+        """Make the edit that passes one more argument, by name."""
         made = (ast.unparse(self.tree), name, code)
         return Edit(self.place.file, self.place.line, "keyword", made)
 
     def shown_passing(self, key: Key, code: str) -> str:
-        """The text of the call with something else passed for an argument."""
+        """Format the call with something else passed for an argument."""
         call = copy.deepcopy(self.tree)
         text = re.sub(r"\b_\b", lambda _: f"({self.arguments[key]})", code)
         value = ast.parse(text, mode="eval").body
@@ -217,7 +221,8 @@ def _keyword(call: ast.Call, name: str) -> ast.keyword:
 
 
 def calls_of(case: Case) -> list[SourceCall]:
-    """Every one, once each; none where one is not known, or not the program's own."""
+    """List the calls by which the program compiled the function, once each; none where one is not
+    known, or not the program's own."""
     found: dict[tuple[str, int, str], SourceCall] = {}
     for event in case.compiles_of_frames:
         call, place = SourceCall.of(event.entered_at), event.entered_at
@@ -230,13 +235,13 @@ def calls_of(case: Case) -> list[SourceCall]:
 
 
 def edit_calls(edits: Sequence[Edit], shown: str, risk: str) -> Change:
-    """A change of every call, of which the first is shown."""
+    """Edit every call: one change, whose line shows the first of them."""
     line = f"{edits[0].file}:{edits[0].line}: {shown}{_others(len(edits))}"
     return Change("source", line, risk, edits=tuple(dict.fromkeys(edits)))
 
 
 def _others(calls: int) -> str:
-    """The end of a line that shows the first of several calls."""
+    """Format the end of a line that shows the first of several calls."""
     return f" (and at {calls - 1} other call{'s' * (calls > 2)})" if calls > 1 else ""
 
 
@@ -244,7 +249,7 @@ def _others(calls: int) -> str:
 
 
 def argument_of(source: str) -> str | None:
-    """The argument that a source is, as a call passes it: "x", "args[0]"; None for a part of
+    """Parse the argument that a source is, as a call passes it: "x", "args[0]"; None for a part of
     one."""
     found = PARAMETER.fullmatch(source)
     if found is None or found[1] == "self" or not re.fullmatch(r"(?:\[\d+\])?", found[2]):
@@ -255,12 +260,12 @@ def argument_of(source: str) -> str | None:
 def changes_at_calls(
     case: Case, argument: str, action: str, code: str, risk: str
 ) -> Iterator[Change]:
-    """Something else passed for an argument at every call of the function: from outside, and as
+    """Propose something else for an argument at every call of the function: from outside, and as
     edits of the calls.
 
     Args:
-        case: the finding.
-        argument: as `argument_of` names it.
+        context: the finding.
+        argument: as `parse_argument` names it.
         action: as `ArgumentChange` has it.
         code: the same as an expression, with `_` for the argument.
         risk: what else it changes.

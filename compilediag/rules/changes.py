@@ -1,5 +1,5 @@
-"""A change of a run: what a trial applies, edits of source among it, and the line that a user would
-write for it."""
+"""A change that a trial applies to a run (`ProgramChange`), edits of source among it, with the line
+that a user would write for it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ NEEDS_LIBCST = 'edits need libcst: pip install "compilediag[fix]"'
 
 
 class EditImpossible(CompilediagError):
-    """The source does not have what the edit is about; the message says what."""
+    """An edit does not fit the source; the message says what is missing."""
 
 
 class NothingToEdit(EditImpossible):
-    """The place has nothing of the kind that the edit is about: there is nothing to say of it."""
+    """A place has nothing of the kind that the edit is about: there is nothing to say of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Edit:
 
 
 def expression_of(text: str) -> ast.expr | None:
-    """The tree of an expression; None where the text is none."""
+    """Parse an expression; None where the text is none."""
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError):
@@ -56,13 +56,13 @@ def expression_of(text: str) -> ast.expr | None:
 
 
 def normalized(text: str) -> str:
-    """An expression as `ast.unparse` writes it; the text itself where it is none."""
+    """Normalize an expression to what `ast.unparse` writes; the text itself where it is none."""
     tree = expression_of(text)
     return text if tree is None else ast.unparse(tree)
 
 
 def by_file(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
-    """The edits of each file, each once."""
+    """Group edits by their file, each once."""
     found: dict[str, list[Edit]] = {}
     for edit in dict.fromkeys(edits):
         found.setdefault(edit.file, []).append(edit)
@@ -86,7 +86,7 @@ class NumberAsTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What a change, or several, make different, as they say; all else must stay as it is."""
+    """Effects that a change declares, or several do: all else must stay as it is."""
 
     left: int = 0
     """Recompiles of the finding that may remain."""
@@ -110,7 +110,7 @@ NOTHING_DECLARED = Declared()
 
 @dataclass(frozen=True, slots=True)
 class Change(Declared):
-    """Something that may remove a finding, and what it declares."""
+    """A change that may remove a finding, and the effects that it declares."""
 
     kind: ChangeKind
     """How it is applied: a variable of the environment, an option of torch's configuration, or a
@@ -134,7 +134,7 @@ class Change(Declared):
 
     @property
     def needs_edit(self) -> bool:
-        """The program has to be edited for it."""
+        """True where the program has to be edited for it."""
         return self.kind != "environment"
 
     @property
@@ -146,7 +146,7 @@ class Change(Declared):
 def plan_of(
     changes: Iterable[Change], *, seed: int | None = None, stance: str | None = None
 ) -> TrialPlan:
-    """What a trial of the changes applies, but for the variables."""
+    """Build the plan of a trial of the changes, without variables of the environment."""
     chosen = tuple(changes)
     return TrialPlan(
         settings=_each(item for change in chosen for item in change.settings),
@@ -161,7 +161,7 @@ def plan_of(
 
 
 def declared_by(changes: Sequence[Change], others: Sequence[Change] = ()) -> Declared:
-    """What changes for a finding declare, in runs that have others too."""
+    """Merge the effects that changes for a finding declare, in runs that have others too."""
     every = (*changes, *others)
     return Declared(
         left=max((change.left for change in changes), default=0),
@@ -175,7 +175,7 @@ def declared_by(changes: Sequence[Change], others: Sequence[Change] = ()) -> Dec
 
 
 def located(change: Change, functions: Iterable[Location]) -> Change:
-    """The change with the functions of a run: a receipt names files as its reader finds them."""
+    """Locate the functions of a change in a run: a receipt names files as its reader finds them."""
     called = tuple(functions)
     arguments = tuple(
         replace(item, function=_same_function(item.function, called)) for item in change.arguments
@@ -210,22 +210,22 @@ LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
 
 
 def dynamo(name: str, value: bool | str, risk: str, left: int = 0, module: str = DYNAMO) -> Change:
-    """An option of Dynamo's configuration, or of another module's."""
+    """Make a change of an option of Dynamo's configuration, or of another module's."""
     line, setting = f"{module}.{name} = {value!r}", SettingChange(module, name, value)
     return Change("configuration", line, risk, settings=(setting,), left=left)
 
 
 def override(name: str, value: bool | str, risk: str, left: int = 0) -> Change:
-    """An option of Dynamo's for every frame, from outside."""
+    """Make a change of an option of Dynamo's for every frame, by a variable of the environment."""
     return variable(OVERRIDES, f">=0:{name}={value}", risk, left)
 
 
 def dynamic_sources(value: str, risk: str, left: int = 0) -> Change:
-    """A list of sources that are dynamic from the first compile on."""
+    """Make a change that lists sources as dynamic from the first compile on."""
     return variable(SOURCES, value, risk, left)
 
 
 def variable(name: str, value: str, risk: str, left: int = 0) -> Change:
-    """A variable of the environment."""
+    """Make a change of a variable of the environment."""
     line = export_line(name, value)
     return Change("environment", line, risk, variables=((name, value),), left=left)

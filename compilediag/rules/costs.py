@@ -1,6 +1,5 @@
-"""What compiling costs, where something can be done about it (CD601 to CD604), and evaluating the
-guards of compiled frames (CD621); ranks that compile while the others wait for them in the next
-collective (CD641).
+"""Compile time where something can be done about it (CD601 to CD604), the time that guards take
+(CD621), and ranks that compile while the others wait for them in the next collective (CD641).
 
 What makes compiling long is for information: a program that compiles long is not wrong. Kernels
 that are built or tuned are counted apart: equal ones are built once, however often a graph has one.
@@ -160,7 +159,7 @@ def _most(
 
 
 def _own(timeline: Timeline) -> Sequence[Compile]:
-    """Of one process: others of the run do the same at the same time."""
+    """List the compiles of the lead process: others of the run do the same at the same time."""
     return [item for item in timeline.compiles if item.process == timeline.lead]
 
 
@@ -369,7 +368,7 @@ def find_waits_for_compiles(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _waits(timeline: Timeline, by_rank: Mapping[int, Sequence[Compile]]) -> list[Wait]:
-    """By step, where every rank made steps; else of the whole run."""
+    """Find waits by step, where every rank made steps; else one of the whole run."""
     ranks = {process.index: process.rank for process in timeline.processes}
     walls: dict[tuple[int, int], float] = {}
     for step in timeline.steps:
@@ -405,7 +404,11 @@ def _waits(timeline: Timeline, by_rank: Mapping[int, Sequence[Compile]]) -> list
 
 
 def _wait(step: int | None, seconds: Mapping[int, float]) -> Wait | None:
-    """None where nobody waits long, or there is nobody else."""
+    """Measure the wait for ranks that compile longest; None where nobody waits long, or is alone.
+
+    Returns:
+        As `slow` the ranks above the middle between most and least seconds, the others as waiting.
+    """
     if len(seconds) < 2:
         return None
     most, least = max(seconds.values()), min(seconds.values())

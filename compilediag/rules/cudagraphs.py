@@ -48,8 +48,8 @@ _STATIC_FIX = (
 
 
 def cudagraph_rerecorded(timeline: Timeline) -> Iterable[Finding]:
-    """CD402: by frame and reason; CD405 for new addresses of static inputs that go on: torch 2.13
-    records again at each change, without a limit and without a word."""
+    """CD402: repeated recordings by frame and reason; CD405 for new addresses of static inputs that
+    go on: torch 2.13 records again at each change, without a limit and without a word."""
     for run in timeline.cudagraphs:
         for reason, items in _grouped(run, lambda item: item.reason):
             if reason in _AGAIN:
@@ -93,7 +93,7 @@ def too_many_sizes(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _count_sizes(items: Sequence[CudagraphRecorded]) -> int:
-    """How many sizes the graphs of one frame are of. Several graphs that are the first of one
+    """Count the sizes that the graphs of one frame are of. Several graphs that are the first of one
     compile are its partitions: they take tensors of different sizes, at one size of the call."""
     firsts: dict[str, list[tuple[str, ...]]] = {}
     more: dict[str, set[tuple[str, ...]]] = {}
@@ -112,7 +112,7 @@ def _count_sizes(items: Sequence[CudagraphRecorded]) -> int:
 def _grouped(
     run: CudagraphRun, key: Callable[[CudagraphRecorded], str]
 ) -> Iterable[tuple[str, list[CudagraphRecorded]]]:
-    """The recordings of each frame by key."""
+    """Group the recordings of each frame by key."""
     found: dict[tuple[tuple[int, str], str], list[CudagraphRecorded]] = {}
     for item in run.recorded:
         found.setdefault((frame_of(item), key(item)), []).append(item)
@@ -164,7 +164,7 @@ def _finding(
 
 
 def _frame(timeline: Timeline, run: CudagraphRun, item: CudagraphRecorded) -> Location | None:
-    """The compiled function, where its compile was seen."""
+    """Find the compiled function; None where its compile was not seen."""
     epoch, frame = frame_of(item)
     return next(
         (
@@ -225,7 +225,7 @@ def cudagraph_skipped(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _modes(timeline: Timeline) -> Iterator[str]:
-    """The modes and options that `torch.compile` was called with."""
+    """Iterate the modes and options that `torch.compile` was called with, as one text each."""
     for process in timeline.processes:
         requests = process.facts.get("compile_requests")
         for request in cast(list[object], requests) if isinstance(requests, list) else ():
@@ -252,7 +252,7 @@ def output_overwritten(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _named_line(text: str) -> Location | None:
-    """The innermost line of the program that torch names."""
+    """Find the innermost line of the program that torch names; else the innermost line."""
     lines = [
         Location(found["file"], int(found["line"]), found["function"].strip())
         for found in _LINE.finditer(text)

@@ -1,4 +1,4 @@
-"""Every rule there is: runs them, merges cause and symptom, orders by cost, gives the verdict."""
+"""Diagnosis of a run: runs all rules, merges cause and symptom, orders by cost, gives a verdict."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Verdict = Literal["clean", "findings", "blind"]
 
 
 def _rules_of(point: str) -> tuple[Rule, ...]:
-    """Those of an extension; none where it is missing."""
+    """Load the rules of an extension; none where it is missing."""
     if not extension_points.is_installed(point):
         return ()
     return extension_points.load(point, "diagnosis")
@@ -91,7 +91,7 @@ _ABSORPTIONS: tuple[Absorption, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is wrong with a run, the most expensive first."""
+    """The findings of a run, the most expensive first, and its verdict."""
 
     findings: tuple[Finding, ...]
     """With ids F1, F2..."""
@@ -107,7 +107,11 @@ class Diagnosis:
 
 
 def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis:
-    """Findings of all rules over a run, and what may be concluded from it."""
+    """Find what is wrong with a run by all rules, and conclude whether it is clean.
+
+    Returns:
+        Findings with ids F1, F2…; the verdict "blind" where part of what happened was not seen.
+    """
     analysis = analysis_of(timeline)
     found = [
         finding
@@ -142,17 +146,18 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
 
 
 class _Inside(NamedTuple):
-    """A line of the program's own inside what was compiled: nearer than the call of it."""
+    """A line of the program inside what was compiled: nearer than the call of it."""
 
     entered_at: UserCall
     entered_from: str = ""
 
 
 def _with_callers(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Finding]:
-    """The findings, each with the call of the program's own that led to it first; those of which a
-    rule has determined it, or nothing is recorded, as they are."""
+    """Add to each finding the call of the program that led to it first. Those of which a rule has
+    determined it, or nothing is recorded, stay as they are."""
     timeline = analysis.timeline
     known: dict[CauseId | BreakLine | Place | None, Entered] = {}
+    # Invariant: the first call counts, so nothing below replaces an entry.
     for recompile in timeline.recompiles:
         for cause in analysis.causes.of(recompile):
             known.setdefault(cause.id, recompile if cause.own is None else _Inside(cause.own))

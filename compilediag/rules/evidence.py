@@ -1,4 +1,4 @@
-"""What the record itself is worth (CD901 to CD905): no frame with a graph was seen, and why, as far
+"""Rules about the record itself (CD901 to CD905): no frame with a graph was seen, and why, as far
 as the record says; what was lost; frames that ran eager unseen."""
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def find_nothing_compiled(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _reasons(timeline: Timeline) -> Iterator[Why]:
-    """Every reason that the record holds, the first one first."""
+    """Iterate every reason that the record holds, the first one first."""
     lost = {item.source: item.reason for item in reversed(timeline.lost)}
     if OLD_TORCH in lost:
         yield Why("old_torch", lost[OLD_TORCH], "record the run with torch 2.7 or newer")
@@ -139,7 +139,7 @@ def _reasons(timeline: Timeline) -> Iterator[Why]:
 
 
 def _failed(timeline: Timeline) -> Iterator[Why]:
-    """The program ended by an exception before anything was compiled: that comes first."""
+    """Find the exception that ended the program before anything was compiled: that comes first."""
     failed: list[tuple[Process, str]] = []
     for process in timeline.processes:
         text = "" if process.ended is None else (process.ended.failure or "").strip()
@@ -245,7 +245,8 @@ _NOTHING_TO_COMPILE = (
     "skipping generator expression in",
     "frame has already started executing",
 )
-"""Reasons for which running a frame eager costs nothing, or is what the user asked for."""
+"""Reasons for which running a frame eager costs nothing, or is what the user requested.
+Torch's words, matched anywhere in its text: reasons for skipping have no ids."""
 
 _OPERATOR_FAILURES = ("BackendCompilerFailed", "TorchRuntimeError")
 """An exception of the backend, or of an operator run with fake tensors: CD210."""
@@ -256,7 +257,7 @@ _FALLS_BACK = (None, "Unsupported", "UserError", "SkipFrame")
 """Failures after which torch runs the frame eager; others it raises, unless set to suppress."""
 
 _TOLD_BY_CD901 = frozenset({ATTACH, OLD_TORCH})
-"""What is lost where nothing was observed, with which CD901 explains that."""
+"""Losses where nothing was observed, with which CD901 explains that."""
 
 _PROFILE_SETTINGS = ("TORCH_COMPILE_JOB_ID", "job_id")
 """Names under which the environment facts hold torch's job id, which stores profiles."""
@@ -340,7 +341,7 @@ def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
 
 
 def costs_compiles(skipped: FrameSkipped, timeline: Timeline) -> bool:
-    """Whether a frame that Dynamo refused would have been compiled but for the reason given."""
+    """True where a frame that Dynamo refused would have been compiled but for the reason given."""
     owner = ownership_of(skipped.frame.file, timeline.user_roots)
     if owner == "torch" or any(known in skipped.reason for known in _NOTHING_TO_COMPILE):
         return False
@@ -353,7 +354,8 @@ def costs_compiles(skipped: FrameSkipped, timeline: Timeline) -> bool:
 def _ran_eager(
     timeline: Timeline, location: Location, reason: str, compiles: Sequence[Compile]
 ) -> Finding:
-    """A frame that ran eager for torch's reason, after these compiles that left nothing to run."""
+    """Make the finding of a frame that ran eager for torch's reason, after these compiles that left
+    nothing to run."""
     fail_type = next((item.fail_type for item in compiles if item.fail_type), None)
     outcome = "ran eager" if fail_type in _FALLS_BACK else "could not be compiled"
     code = "CD210" if fail_type in _OPERATOR_FAILURES else "CD904"
@@ -378,9 +380,9 @@ def _ran_eager(
 
 
 def that_ran_eager(cause: str) -> Absorption:
-    """Findings of `cause` explain that a frame ran eager: they know what became of it, and whether
-    the user asked for it. Where torch names only the consequence (a break in a loop), they name no
-    cause of their own."""
+    """Make the absorption by which findings of `cause` explain that a frame ran eager: they know
+    what became of it, and whether the user requested it. Where torch names only the consequence (a
+    break in a loop), they name no cause of their own."""
 
     def explains(broken: Finding, _: Finding) -> bool:
         known = BreakEvidence.of(broken.evidence)
@@ -390,12 +392,13 @@ def that_ran_eager(cause: str) -> Absorption:
 
 
 def that_nothing_compiled(cause: str, explains: Callable[[Finding, Finding], bool]) -> Absorption:
-    """Findings of `cause` explain that nothing was compiled, where `explains` says so of both."""
+    """Make the absorption by which findings of `cause` explain that nothing was compiled, where
+    `explains` says so of both."""
     return Absorption("CD901", cause, explains)
 
 
 def _eager_places(finding: Finding) -> Sequence[Hashable]:
-    """The frames that a break sends to eager; of a finding about such a frame, its place."""
+    """List the frames that a break sends to eager; of a finding about such a frame, its place."""
     frames, at = BreakEvidence.of(finding.evidence).eager_frames, finding.location
     if frames is not None or at is None:
         return frames or ()
@@ -445,7 +448,7 @@ _STANCES = {
         ),
     ),
 }
-"""What a stance does with a call, and what to do about it."""
+"""By stance: what it does with a call, and what to do about it."""
 
 
 def find_stored_profiles(timeline: Timeline) -> Iterable[Finding]:
@@ -473,7 +476,7 @@ def find_stored_profiles(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _setting(facts: dict[str, object], name: str) -> object:
-    """A setting among the environment facts: at the top, or one level below."""
+    """Find a setting among the environment facts: at the top, or one level below."""
     groups = [cast(dict[str, object], group) for group in facts.values() if isinstance(group, dict)]
     return next((group[name] for group in (facts, *groups) if group.get(name)), None)
 
@@ -498,7 +501,7 @@ ABSORBS = (
         silent=True,
         common=_eager_places,
     ),
-    # A break that is for information alone, such as one that was asked for, leaves it blind.
+    # A break that is for information alone, such as one that was requested, leaves it blind.
     that_nothing_compiled(
         "CD2",
         lambda broken, nothing: (

@@ -33,9 +33,9 @@ _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b|.*(?:absent|present)$")
 
 
 def break_before(group: Group) -> tuple[str, str] | None:
-    """The function and place of the graph break that made the value an argument: the frame goes on
-    behind one, and the value is no attribute or global, which the whole function would guard just
-    as well."""
+    """Find the function and place of the graph break that made the value an argument: the frame
+    goes on behind one, and the value is no attribute or global, which the whole function would
+    guard just as well."""
     frame = group.recompiles[0].frame
     found = _RESUMED.fullmatch(frame.function)
     if found is None or group.owner != "argument":
@@ -44,8 +44,8 @@ def break_before(group: Group) -> tuple[str, str] | None:
 
 
 def is_held_by_package(group: Group) -> bool:
-    """Compiled code of a package gets the value from a call that is not the program's: the last
-    line of the program's own passes nothing for it."""
+    """True where compiled code of a package gets the value from a call that is not the program's:
+    the last line of the program's own passes nothing for it."""
     first = group.recompiles[0]
     if first.entered_at is None or ownership_of(first.frame.file) == "user":
         return False
@@ -58,7 +58,11 @@ def is_held_by_package(group: Group) -> bool:
 
 
 def passed_for(group: Group, variable: str) -> tuple[str, dict[str, str]]:
-    """The variable as guards name it, and what the first recompile's call passes for what."""
+    """Get the variable as guards name it, and what the first recompile's call passes.
+
+    Returns:
+        The path ("x", "data.x"), and the expressions passed by parameter; empty without a call.
+    """
     call = group.recompiles[0].entered_at
     sources = {part.variable: part.first.source for part in group.parts}
     # Calls are bound to the parameters of what was compiled, as guards name them: a variable may
@@ -69,13 +73,13 @@ def passed_for(group: Group, variable: str) -> tuple[str, dict[str, str]]:
 
 
 def is_field_of_argument(group: Group) -> bool:
-    """An attribute of an object, no module, that the call passes."""
+    """True for an attribute of an object, no module, that the call passes."""
     root = _LOCAL.match(group.first.source)
     return root is not None and root[1] not in ("self", "fn") and is_of_object(group)
 
 
 def is_of_object(group: Group) -> bool:
-    """An attribute of an object that is no module: it has no buffers."""
+    """True for an attribute of an object that is no module: it has no buffers."""
     kinds = {
         guard.facts.holder_kind
         for recompile in group.recompiles
@@ -87,24 +91,24 @@ def is_of_object(group: Group) -> bool:
 
 
 def is_of_hook(group: Group) -> bool:
-    """A registered hook holds the value."""
+    """True where a registered hook holds the value."""
     return any(_HOOK.search(cause.source) for cause in group.causes)
 
 
 def is_callable(group: Group) -> bool:
-    """A function or method."""
+    """True where the value is a function or method."""
     return any(_CALLABLE.search(text or "") for text in (group.first.expected, group.first.actual))
 
 
 def is_container(group: Group) -> bool:
-    """What changed is the length or the keys of a container."""
+    """True where the length or the keys of a container changed."""
     shown = (group.first.expected or "", group.first.actual or "")
     return group.kind in STRUCTURE or any(map(_COUNTED.match, shown))
 
 
 def is_read_below(group: Group) -> bool:
-    """An attribute that no line of the user's reads: what the line calls does, and takes it as it
-    is."""
+    """True for an attribute that no line of the user's reads: what the line calls does, and takes
+    it as it is."""
     if ownership_of(group.location.file) == "torch":
         return True
     # A module keeps its children, parameters and buffers in dicts, which no line names. An item may
@@ -116,7 +120,7 @@ def is_read_below(group: Group) -> bool:
 
 
 def is_filled_inside(group: Group) -> bool:
-    """The function that reads the value gives it one where it has none."""
+    """True where the function that reads the value gives it one where it has none."""
 
     def named(place: Location) -> tuple[str, str]:
         return place.file, place.function.rpartition(".")[2]  # without what it is nested in
@@ -128,7 +132,11 @@ def is_filled_inside(group: Group) -> bool:
 
 
 def memory_format(strides: str) -> str | None:
-    """The memory format of a tensor of 4 or 5 dimensions whose channels are innermost."""
+    """Infer the memory format of a tensor of 4 or 5 dimensions whose channels are innermost.
+
+    Returns:
+        The name in torch, "channels_last"; None for any other layout.
+    """
     found = [int(stride) for stride in _STRIDES.findall(strides)]
     names = {4: "channels_last", 5: "channels_last_3d"}
     outside_in = [*found[:1], *found[2:], *found[1:2]]
@@ -139,7 +147,7 @@ def memory_format(strides: str) -> str | None:
 
 
 def is_number(text: str | None) -> bool:
-    """An int or a float, as guards show it."""
+    """True for an int or a float, as guards show it."""
     try:
         float(text or "")
     except ValueError:
@@ -148,18 +156,18 @@ def is_number(text: str | None) -> bool:
 
 
 def is_integer(text: str | None) -> bool:
-    """An int, as guards show it."""
+    """True for an int, as guards show it."""
     return re.fullmatch(r"-?\d+", text or "") is not None
 
 
 def is_float(text: str | None) -> bool:
-    """A float that is no infinity, as guards show it."""
+    """True for a float that is no infinity, as guards show it."""
     return is_number(text) and not is_integer(text) and math.isfinite(float(text or ""))
 
 
 def is_branched_on(group: Group) -> bool:
-    """The function that reads the value decides by it: in its source as the process had it, or in
-    the line that is recorded."""
+    """True where the function that reads the value branches on it: in its source as the process had
+    it, or in the line that is recorded."""
     return any(
         cause.branched_on or decides_by(cause.line_text or "", cause.variable)
         for cause in group.causes
@@ -167,12 +175,13 @@ def is_branched_on(group: Group) -> bool:
 
 
 def is_constant(group: Group) -> bool:
-    """One frame of one process was compiled again for a further value: torch makes a number dynamic
-    at its second value, unless the code needs it as a constant. Where the code only computes with
-    it, it does not: `dynamic=False` made it one.
+    """True where one frame of one process was compiled again for a further value: torch makes a
+    number dynamic at its second value, unless the code needs it as a constant. Where the code only
+    computes with it, it does not: `dynamic=False` made it one.
 
     An entry that was compiled at one of these recompiles and does not read the value (on another
-    side of a branch) leaves it to the next: it shows nothing."""
+    side of a branch) leaves it to the next: it shows nothing.
+    """
     if all(only_computes(cause.line_text or "", cause.variable) for cause in group.causes):
         return False
     compiled: dict[FrameId, set[str]] = {}
@@ -194,9 +203,9 @@ def is_constant(group: Group) -> bool:
 
 
 def decides_by(line: str, variable: str) -> bool:
-    """Whether a condition in the line reads the variable, such as "level" or "self.level": a tensor
-    in its place would break the graph. False where the line is no whole statement: nothing is known
-    then."""
+    """True where a condition in the line reads the variable, such as "level" or "self.level": a
+    tensor in its place would break the graph. False where the line is no whole statement: nothing
+    is known then."""
     tree = _parsed(line)
     if tree is None or not variable:
         return False
@@ -210,8 +219,8 @@ _COMPUTES = (
 
 
 def only_computes(line: str, variable: str) -> bool:
-    """Whether the line reads the variable, and only as an operand of arithmetic: not as an index, a
-    bound or an argument of a call."""
+    """True where the line reads the variable, and only as an operand of arithmetic: not as an
+    index, a bound or an argument of a call."""
     tree = _parsed(line)
     if tree is None or not variable:
         return False
@@ -227,6 +236,7 @@ def only_computes(line: str, variable: str) -> bool:
 
 
 def _parsed(line: str) -> ast.AST | None:
+    # A line is a whole statement, or the head of one: `if x:` parses only with a body.
     line = line.strip()
     header = line.removeprefix("el") if line.startswith("elif ") else line
     for text in (line, f"{header} pass", f"def f():\n {header}", f"def f():\n {header} pass"):
@@ -238,7 +248,7 @@ def _parsed(line: str) -> ast.AST | None:
 
 
 def _is(node: ast.AST, variable: str) -> bool:
-    """Whether an expression is the variable; displayed names may lack the `self` in front."""
+    """True where an expression is the variable; displayed names may lack the `self` in front."""
     if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
         return False
     spelled = ast.unparse(node)

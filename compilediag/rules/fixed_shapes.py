@@ -1,5 +1,5 @@
-"""Fixed sizes: padding that changes results (CD406) or that other sizes would not need (CD407),
-rows that are done and still computed (CD408), and compiles after a warm-up (CD302).
+"""Rules about `FixedShape`: padding that changes results (CD406) or that other sizes would not need
+(CD407), rows that are done and still computed (CD408), and compiles after a warm-up (CD302).
 
 What may be tried: a few sizes to pad to, where sizes vary too much for one graph, and other ones
 where padding is most of what is computed.
@@ -53,7 +53,7 @@ MAX_NAMED = 16
 """Sizes that a fix names."""
 
 _SHOWN = 64
-"""Calls and sizes kept in the evidence."""
+"""Calls and sizes stored in the evidence."""
 
 _FIXES = {
     "contaminated": 'mask padding where rows meet: FixedShape(..., mask="name of an argument")',
@@ -186,13 +186,13 @@ def find_late_compiles(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _of_lead(timeline: Timeline) -> list[FixedShapeRun]:
-    """The `FixedShape`s of the lead process."""
+    """List the `FixedShape`s of the lead process."""
     lead = timeline.lead
     return [item for item in timeline.fixed_shapes if item.process == lead]
 
 
 def _about(item: FixedShapeRun) -> Location | None:
-    """The function that it wraps."""
+    """Get the function that it wraps; None where its file is not known."""
     return item.function if item.function.file else None
 
 
@@ -218,7 +218,7 @@ _OTHER_SIZES = "chosen from the batches of this run: others may need more paddin
 
 
 def bucket_changes(case: Case) -> Iterator[Change]:
-    """`FixedShape` with planned sizes, or other sizes for one that is there."""
+    """Propose `FixedShape` with planned sizes, or other sizes for one that is there."""
     if case.finding.rule == "CD407":
         yield from _other_buckets(case)
     elif case.finding.rule in _RULES and case.kind not in ("marking", "padded"):
@@ -228,8 +228,8 @@ def bucket_changes(case: Case) -> Iterator[Change]:
 
 
 def _plan_of(case: Case) -> PlanRecord | None:
-    """That of the one function of the finding, with the fewest sizes that pad little, and fewer
-    than came."""
+    """Find the plan of the one function of the finding, with the fewest sizes that pad little, and
+    fewer than came."""
     try:
         plans = bucket_plans(case.receipt, PlanLimits(MAX_BUCKETS))
     except BucketsImpossible:
@@ -284,7 +284,7 @@ def _padded(case: Case, plan: PlanRecord) -> Iterator[Change]:
 
 
 def _other_buckets(case: Case) -> Iterator[Change]:
-    """Where the sizes are written."""
+    """Propose the planned sizes where the program writes its own."""
     evidence = PaddingEvidence.of(case.finding.evidence)
     shapes = case.receipt.shapes
     for item in () if shapes is None else shapes.fixed:

@@ -56,7 +56,7 @@ def find_combinations(analysis: Analysis) -> Iterable[Finding]:
         frame = group.recompiles[0].frame
         again = [item for item in analysis.timeline.counted_recompiles if item.frame == frame]
         values = values_seen(again, analysis.causes)
-        # Values of a tensor's size and of its dtype are not kept apart.
+        # Values of a tensor's size and of its dtype are not told apart.
         seen = {name: sorted(values[name]) for name in often if often[name] == 1 and name in values}
         found = {
             **finding.evidence,
@@ -87,8 +87,8 @@ def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
             )
         ):
             continue
-        # The recompile that the guards would cause: their consequences fall away and several checks
-        # of one variable are one cause, as for a recompile that happened.
+        # The recompile that the guards would cause, without id, time or cost. Their consequences
+        # fall away and several checks of one variable are one cause, as if it had happened.
         entry = EntryDiff("", look.guards, look.checked, look.unevaluated)
         coming = Recompile(
             *(0.0, look.step, "", 0, look.frame, (), (entry,), 0.0),
@@ -176,8 +176,8 @@ def _recompiles_by_frame(timeline: Timeline) -> Mapping[FrameId, list[Recompile]
 
 
 def values_seen(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str, set[str]]:
-    """Distinct values of each variable whose values torch never generalises: sizes and numbers
-    as arguments become dynamic, so their values do not multiply."""
+    """Collect the distinct values of each variable that torch never makes dynamic: sizes and
+    numbers as arguments become dynamic, so their values do not multiply."""
     seen: dict[str, set[str]] = {}
     for cause in (cause for item in recompiles for cause in causes.of(item)):
         known = {value for value in (cause.expected, cause.actual) if value is not None}
@@ -230,7 +230,7 @@ _OPTION = "recompile_limit"
 
 
 def limit_changes(case: Case) -> Iterator[Change]:
-    """What keeps a frame from running eager at the limit."""
+    """Propose what keeps a frame from running eager at the limit."""
     if case.finding.rule not in LIMIT:
         return
     causes = case.evidence.causes or [other.rule for other in case.receipt.findings]
@@ -259,7 +259,8 @@ def limit_changes(case: Case) -> Iterator[Change]:
 
 
 def _raised(case: Case, number: int, *, searches: bool) -> Change:
-    """In the configuration; where the program sets that itself, at `torch.compile`."""
+    """Make the change of the limit: in the configuration; where the program sets that itself, at
+    `torch.compile`."""
     made = Change(
         "configuration",
         "",
@@ -282,7 +283,7 @@ def _worded(change: Change, number: int) -> Change:
 
 
 def sufficient(change: Change, receipt: Receipt) -> Change:
-    """The change with the number of variants that a run with it needed."""
+    """Set the limit of a change to the number of variants that a run with it needed."""
     number = max((item.headroom.variants for item in receipt.compile.frames_detail), default=1)
     enough = replaced(
         change,

@@ -29,7 +29,7 @@ class Advice(NamedTuple):
     caveat: str | None = None
 
     def filled(self, **names: str) -> Advice:
-        """With some of its names filled in."""
+        """Fill in some of its names."""
         fix, caveat = self
         for name, value in names.items():
             fix = fix.replace(f"{{{name}}}", value)
@@ -56,9 +56,14 @@ def make_finding(
     entered: Entered | None = None,
     changed: ValueChange | None = None,
 ) -> Finding:
-    """A finding of `code`: its severity unless another is given, owned by whom `location` belongs
-    to. What has no location is about the run as a whole, which is the user's. `entered`: what it is
-    about, where neither `about` nor `location` is a frame, cause or break of the timeline."""
+    """Make a finding of `code` with what the register holds for it: its severity unless another is
+    given, owned by whom `location` belongs to. What has no location is about the run as a whole,
+    which is the user's. `called_from`: what it is about, where neither `about` nor `location` is a
+    frame, cause or break of the timeline.
+
+    Returns:
+        A finding without an id: `diagnose` numbers them. `cost_s` is in seconds.
+    """
     register = info(code)
     found = Finding(
         rule=code,
@@ -83,28 +88,28 @@ def make_finding(
 
 
 def pick(item: object, *names: str) -> dict[str, object]:
-    """Attributes of `item` by name, for the evidence: tuples as lists."""
+    """Pick attributes of a record by name, for the evidence: tuples as lists."""
     found = {name: getattr(item, name) for name in names}
     return {n: [*value] if isinstance(value, tuple) else value for n, value in found.items()}
 
 
 def short_place(file: str, line: int | str) -> str:
-    """A line in a sentence: "train.py:3"."""
+    """Format a line for a sentence: "train.py:3"."""
     name = file.replace("\\", "/").rpartition("/")[2]
     return f"{name}:{line}"
 
 
 def plural(count: int, noun: str) -> str:
-    """The count and its noun: "1 call", "3 calls"."""
+    """Format a count and its noun: "1 call", "3 calls"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def and_more(count: int) -> str:
-    """What follows the first of `count` items in a title."""
+    """Format what follows the first of `count` things in a title: ", and 2 more"; empty for one."""
     return f", and {count - 1} more" if count > 1 else ""
 
 
 def shorten(text: str, limit: int) -> str:
-    """The first line, in at most `limit` characters."""
+    """Shorten a text to its first line, in at most `limit` characters."""
     line = text.strip().split("\n", 1)[0].strip()
     return line if len(line) <= limit else f"{line[: limit - 1]}…"

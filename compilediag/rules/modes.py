@@ -1,5 +1,5 @@
-"""States that no variable of the program holds, of torch, an optimizer or compiled autograd, and
-recompiles of unknown cause (CD111, CD116, CD153, CD190)."""
+"""Recompiles for the state of torch, of an optimizer or of compiled autograd, which no variable of
+the program holds, and those of unknown cause (CD111, CD116, CD153, CD190)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ _HYPERPARAMETER = re.compile(r".+\.param_groups\[\d+\]\['(\w+)'\]")
 
 
 def hyperparameter_changes(case: Case) -> Iterator[Change]:
-    """torch's schedulers write into a tensor in place: its value is no constant of the graph."""
+    """Propose a hyperparameter as a tensor, in whose place torch's schedulers write: its value is
+    no constant of the graph."""
     found = _HYPERPARAMETER.fullmatch(case.source)
     if case.finding.rule != "CD116" or found is None or not case.are_numbers:
         return

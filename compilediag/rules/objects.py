@@ -88,7 +88,7 @@ _COUNT = re.compile(r"(?P<count>\d{1,6}) keys?")
 
 
 def with_keywords(finding: Finding, _: Group, timeline: Timeline) -> Finding:
-    """CD108 in the words of its keywords, where the calls show that the container is `**kwargs` and
+    """Describe CD108 by its keywords, where the calls show that the container is `**kwargs` and
     which keywords differ."""
     if finding.parts or finding.variable is None:
         return finding
@@ -120,7 +120,7 @@ def with_keywords(finding: Finding, _: Group, timeline: Timeline) -> Finding:
 
 
 def _calls(finding: Finding, timeline: Timeline) -> Iterator[tuple[UserCall, UserCall]]:
-    """The calls that compiled an entry that did not fit, and that compiled again."""
+    """Iterate pairs of calls: one compiled an entry that did not fit, the other compiled again."""
     ids = compile_ids(finding)
     compiles = {item.id: item for item in timeline.compiles}
     for again in timeline.recompiles:
@@ -132,7 +132,7 @@ def _calls(finding: Finding, timeline: Timeline) -> Iterator[tuple[UserCall, Use
 
 
 def _keywords(call: UserCall, variable: str) -> set[str]:
-    """What a call passes by name into `**variable`."""
+    """List what a call passes by name into `**variable`."""
     opening = f"{variable}['"
     return {
         parameter.removeprefix(opening).removesuffix("']")
@@ -150,7 +150,7 @@ _NOUNS = {
 
 
 def unguarded_change(timeline: Timeline) -> Iterable[Finding]:
-    """CD119: what changed after the compile is ignored, and nothing recompiles."""
+    """CD119: a hook or method that changed after the compile is ignored, and nothing recompiles."""
     found: dict[tuple[str, str], list[UnguardedChanged]] = {}
     for change in timeline.unguarded:
         found.setdefault((change.what, change.target), []).append(change)
@@ -204,7 +204,7 @@ _NEUTRAL_RISK = "adds a tensor to every call; attention with a mask may use a sl
 
 
 def neutral_changes(case: Case) -> Iterator[Change]:
-    """Edits of the calls that lack it."""
+    """Propose a neutral value for an argument that some calls lack, as edits of those calls."""
     calls = calls_of(case)
     # Of the tensor that comes at times; a length of keywords does not show it.
     seen = (dtype for value in case.seen for dtype in re.findall(r"torch\.\w+$", value))
@@ -226,7 +226,7 @@ def neutral_changes(case: Case) -> Iterator[Change]:
 
 
 def _optional(case: Case, calls: Sequence[SourceCall], dtypes: Sequence[str]) -> str | None:
-    """The parameter that only some calls pass, if a value may change nothing there."""
+    """Find the parameter that only some calls pass, if a value may change nothing there."""
     found = PARAMETER.fullmatch(case.source)
     if found is None or found[2] or not calls:
         return None
@@ -242,7 +242,7 @@ _TENSOR = re.compile(r"(?:([\w.\[\]']+)=)?\[([\d, ]*)\]")
 
 
 def _rows(case: Case) -> list[dict[Key, Shape]]:
-    """The shapes of the tensors of calls, by position or keyword."""
+    """List the shapes of the tensors of calls, by position or keyword."""
     function = case.function
     found: list[dict[Key, Shape]] = []
     for called in case.receipt.invocations:
@@ -260,8 +260,8 @@ def _rows(case: Case) -> list[dict[Key, Shape]]:
 def _sizes(
     rows: Sequence[Mapping[Key, Shape]], call: SourceCall, key: Key | None
 ) -> list[Size] | None:
-    """Where each of its sizes comes from in all calls that pass it: the dimension of another
-    argument that may be read twice, or a number."""
+    """Find the source of each size of an argument in all calls that pass it: the dimension of
+    another argument that may be read twice, or a number."""
     places = len(call.tree.args)
     own = [row for row in rows if key in row and sum(isinstance(k, int) for k in row) == places]
     if key is None or len({len(row[key]) for row in own}) != 1:
@@ -283,7 +283,7 @@ def _sizes(
 def _edit(
     call: SourceCall, name: str, sizes: Sequence[Size], value: str, dtype: str
 ) -> Edit | None:
-    """None where an argument may not be read twice."""
+    """Make the edit that fills the argument in; None where an argument may not be read twice."""
     others = {each[0]: call.arguments.get(each[0], "") for each in sizes if isinstance(each, tuple)}
     if not all(map(PLAIN.fullmatch, others.values())):
         return None
@@ -314,7 +314,7 @@ _HOOK = re.compile(r"\._(?:forward|backward)(?:_pre)?_hooks(?:_\w+)?\[")
 
 
 def hook_changes(case: Case) -> Iterator[Change]:
-    """A guard on what a hook reads is one on all of the compiled function."""
+    """Propose to leave a hook to Python: a guard on what it reads is one on the whole function."""
     place, owner = case.finding.location, info(case.finding.rule).owner
     if owner not in ("closure", "global", "object") or place is None:
         return
@@ -346,7 +346,7 @@ def hook_changes(case: Case) -> Iterator[Change]:
 
 
 def late_hook_changes(case: Case) -> Iterator[Change]:
-    """Guards on the hooks of modules, so that one that is registered late is called."""
+    """Propose guards on the hooks of modules, so that one that is registered late is called."""
     if case.finding.rule == "CD119":
         risk = "the hook is called, and its module is compiled again; guards take longer"
         change = dynamo("skip_nnmodule_hook_guards", False, risk)

@@ -1,11 +1,13 @@
-"""What may be tried to remove a finding, the cheapest first: variables of the environment, options
-of torch's configuration, what is done at the call, edits of the program.
+"""Settings and changes that may remove a finding, the cheapest first.
+
+They are variables of the environment, options of torch's configuration, what is done at the call,
+and edits of the program.
 
 A setting or change stands in its family only where it was seen to work for that kind of value and
 version of torch (`tests/end_to_end/test_levers.py` follows each setting); whether it works in this
-program is what a trial shows. Options that drop guards are none. What was tried without
-effect: dynamic sources for floats, bools, strings and strides; `dynamic=True` for ints of modules
-and globals; overriding `recompile_limit` for single frames.
+program is what a trial shows. Options that drop guards are none. What was tried without effect:
+dynamic sources for floats, bools, strings and strides; `dynamic=True` for ints of modules and
+globals; overriding `recompile_limit` for single frames.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ _RISKS = {
 def with_levers(
     findings: Iterable[Finding], timeline: Timeline, causes: RunCauses
 ) -> Iterator[Finding]:
-    """The findings, each with the settings that remove it in the run's version of torch."""
+    """Add to each finding the settings that remove it in the run's version of torch."""
     seen = {process.torch.torch for process in timeline.processes if process.torch is not None}
     version = torch_version(seen.pop()) if len(seen) == 1 else None  # processes may differ
     groups = {group.id: group for of_code in causes.groups.values() for group in of_code}
@@ -103,7 +105,7 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
 
 
 def changes_for(finding: FindingRecord, receipt: Receipt) -> tuple[Change, ...]:
-    """What may remove a finding in the receipt's version of torch, in the order of trying."""
+    """List what may remove a finding in the receipt's version of torch, in the order of trying."""
     found = [
         variable(item.setting, item.value, item.risk, left=int("allow_unspec_int" in item.value))
         for item in finding.fix.candidates

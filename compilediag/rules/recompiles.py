@@ -1,9 +1,9 @@
 """Turns the causes of all counted recompiles into findings: one mechanism for all families.
 
-Causes with one rule, variable and blamed function are one finding, over all steps and processes;
-so are causes that one act changed (`causes/acts.py`), which are its parts.
-The seconds of a recompile go to its primary cause: nobody measured how much of them another cause
-would have cost alone.
+Causes with one rule, variable and blamed function are one finding, over all steps and processes; so
+are causes that one line of the program set off, their common cause: they are its parts. The seconds
+of a recompile go to its primary cause: nobody measured how much of them another cause would have
+cost alone.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire.event import resumed_function
 
 Told = tuple[str, Advice]
-"""What happened, without the variable and its change, which views print beside it, and what to do.
-The names of `_words` stand in braces."""
+"""A title, without the variable and its change, which views print beside it, and the advice. The
+names of `_build_words` stand in braces."""
 
 
 WAYS = re.compile(r"; or,? ")
@@ -50,7 +50,7 @@ _BEFORE_BREAK = Advice(
 
 @dataclass(frozen=True)
 class RecompileRule(AnalysisRule):
-    """The rule of one code: its groups, in the family's words."""
+    """The rule of one code: describes its groups in the words of its family."""
 
     code: str
     tell: Callable[[Group], Told]
@@ -84,8 +84,8 @@ class RecompileRule(AnalysisRule):
 
 
 def passed_as(group: Group, variable: str) -> str:
-    """What the program passes for the argument, "batch" or "data.x"; the argument itself where that
-    is not known, or is made in the call."""
+    """Get the expression that the program passes for the argument, "batch" or "data.x"; the
+    argument itself where that is not known, or is made in the call."""
     path, arguments = passed_for(group, variable)
     root = ROOT.match(path)
     if root is None or group.owner != "argument":
@@ -97,7 +97,7 @@ def passed_as(group: Group, variable: str) -> str:
 
 
 def _words(group: Group) -> dict[str, str]:
-    """What stands in a text for the names in braces."""
+    """Build the words that stand in a text for the names in braces."""
     name, variable, blamed = group.name, group.variable, group.location.function
     function = f"`{blamed}`" if blamed else "the function"
     resumed = resumed_function(blamed)
@@ -121,7 +121,7 @@ def _words(group: Group) -> dict[str, str]:
 
 
 def _told_of_act(group: Group, act: Act) -> Told:
-    """What to do about values that one line changed together."""
+    """Describe what to do about values that one line changed together."""
     likely = "probably " if act.evidence == "probable" else ""
     values = len({(part.code, part.variable) for part in group.parts})
     at = f"{act.file}:{act.line}"

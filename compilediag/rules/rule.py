@@ -1,5 +1,7 @@
-"""What a rule reads and declares: what has been concluded of a run before its rules, and which
-findings another one explains. Cause and symptom are one finding.
+"""The input of rules (`Analysis`), and the findings that another one explains (`Absorption`).
+
+An `Analysis` holds what has been concluded of a run before its rules. Cause and symptom are one
+finding.
 
 A rule module declares in `ABSORBS` what its findings explain; the catalogue lists the declarations
 in the order in which they apply.
@@ -22,7 +24,7 @@ from compilediag.timeline.timeline import Timeline
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A Timeline with the results of the stages that all rules share."""
+    """A Timeline with what the stages before the rules concluded from it."""
 
     timeline: Timeline
     causes: RunCauses
@@ -30,7 +32,7 @@ class Analysis:
 
 
 def analysis_of(timeline: Timeline) -> Analysis:
-    """Runs those stages."""
+    """Run the stages that all rules share: the causes of recompiles, and the sources' agreement."""
     return Analysis(timeline, causes_in(timeline), reconcile(timeline))
 
 
@@ -42,7 +44,7 @@ class AnalysisRule:
         self._find = find
 
     def find(self, analysis: Analysis) -> Iterable[Finding]:
-        """The findings of the rule."""
+        """Find what the rule is about in an analysed run."""
         return self._find(analysis)
 
     def __call__(self, timeline: Timeline) -> Iterable[Finding]:
@@ -75,8 +77,10 @@ class Absorption:
 
 
 def absorb(found: list[Finding], absorption: Absorption) -> list[Finding]:
-    """The findings without the symptoms that another finding explains; those name them in `also`.
-    Symptoms that nothing explains come last, unless they are silent."""
+    """Merge each symptom into the finding that explains it; those name them in `also`. Symptoms
+    that nothing explains come last, unless they are silent."""
+    # Invariant: a symptom explains no other one, and a cause stays at its index: which rule found
+    # what first makes no difference, and the rules' own order stays.
     symptoms = [
         n
         for n, each in enumerate(found)
@@ -99,7 +103,8 @@ def absorb(found: list[Finding], absorption: Absorption) -> list[Finding]:
 
 
 def _with_symptom(cause: Finding, symptom: Finding, absorption: Absorption) -> Finding:
-    """The cause; it takes over what is worse: severity, and cost where its own is not known."""
+    """Add a symptom to its cause, which takes over what is worse: severity, and cost where its own
+    is not known."""
     about = (*cause.about, *symptom.about)
     if absorption.silent:
         return replace(cause, about=about)
@@ -117,5 +122,5 @@ def _with_symptom(cause: Finding, symptom: Finding, absorption: Absorption) -> F
 
 
 def compile_ids(finding: Finding) -> Sequence[str]:
-    """The compiles that a finding names as its evidence."""
+    """List the ids of the compiles that a finding names as its evidence."""
     return AnyEvidence.of(finding.evidence).compile_ids

@@ -1,4 +1,4 @@
-"""What steps do beside compiled code: synchronisations in loops (CD301), compiles in steps that
+"""Rules about steps beside compiled code: synchronisations in loops (CD301), compiles in steps that
 should be steady, or in a stretch that the program times (CD302), spans that claim to be the model's
 time and hold something else, or only the launch (CD303), and waiting for data (CD307). All of the
 lead process."""
@@ -44,8 +44,8 @@ AS_WRITTEN = {
 
 
 def _samples(timeline: Timeline) -> tuple[list[SampledStep], bool, int]:
-    """The sampled steps, whether tensors are on a device in any, and the reads in one of them from
-    which on they are a finding."""
+    """Select the sampled steps, whether tensors are on a device in any, and the reads in one of
+    them from which on they are a finding."""
     samples = [sample for sample in timeline.syncs if sample.process == timeline.lead]
     on_device = any(sample.on_device for sample in samples)
     return samples, on_device, MIN_READS if on_device else MIN_READS_ON_HOST
@@ -95,7 +95,7 @@ def find_sync_loops(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _head(line: Location, loop: int | None) -> Location:
-    """The head of the loop that a line is in; the line itself, where no loop is known."""
+    """Find the head of the loop that a line is in; the line itself, where no loop is known."""
     return Location(line.file, loop or line.line, line.function)
 
 
@@ -202,7 +202,7 @@ _MODEL_NAME = re.compile(
 
 
 def claims_the_model(name: str) -> bool:
-    """Whether a span is named as the model's time: "forward", "lens_forward"."""
+    """True where a span is named as the model's time: "forward", "lens_forward"."""
     return _MODEL_NAME.fullmatch(name) is not None
 
 

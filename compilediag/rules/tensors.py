@@ -1,5 +1,4 @@
-"""Tensors that code holds or gets, and that changed otherwise than in an argument's size (CD103,
-CD106)."""
+"""Tensors that changed in dtype, layout or other metadata (CD106), or grew in a buffer (CD103)."""
 
 from __future__ import annotations
 
@@ -90,7 +89,7 @@ _COPY = "a copy of the tensor per call, unless it already has this form"
 
 
 def tensor_changes(case: Case) -> Iterator[Change]:
-    """One layout or dtype at every call; a gradient for an input."""
+    """Propose one layout or dtype at every call; a gradient for an input."""
     if case.finding.rule != "CD106":
         return
     argument = argument_of(case.source) if case.values else None

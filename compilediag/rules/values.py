@@ -97,7 +97,7 @@ def _global(group: Group) -> Told:
 
 
 def _held(group: Group) -> Advice:
-    """What to do about a value that no call passes."""
+    """Choose the advice about a value that no call passes."""
     if facts.is_of_hook(group):
         return DISABLED_HOOK
     if group.code == "CD104" and facts.is_filled_inside(group):
@@ -128,7 +128,7 @@ def _argument(group: Group) -> Told:
 
 
 def _may_be_tensor(group: Group) -> bool:
-    """A number that no branch reads, and of which no graph is known to need the value."""
+    """True for a number that no branch reads, and of which no graph is known to need the value."""
     known = [text for text in _shown(group) if text is not None]
     numbers = bool(known) and all(map(facts.is_number, known))
     return numbers and not facts.is_branched_on(group) and not facts.is_constant(group)
@@ -154,8 +154,8 @@ _OF_MODULES = ("CD104", "CD117")
 
 
 def dynamic_int(group: Group, version: Version) -> str | None:
-    """torch takes an int of a listed source for dynamic from the first compile on. A branch on its
-    value keeps a guard on it, which recompiles all the same."""
+    """Find the source of an int to list: torch then takes it for dynamic from the first compile on.
+    A branch on its value keeps a guard on it, which recompiles all the same."""
     source = group.first.source
     if group.code not in _NUMBERS or not LISTABLE.fullmatch(source):
         return None
@@ -169,7 +169,7 @@ def dynamic_int(group: Group, version: Version) -> str | None:
 
 
 def dynamic_float(group: Group, version: Version) -> str | None:
-    """Dynamic from the first compile on instead of from the second."""
+    """Find the option that makes a float dynamic from the first compile on, not from the second."""
     if group.code not in (*_NUMBERS, "CD116") or version < FIRST_WITH_UNBACKED:
         return None
     constant = group.code == "CD107" and facts.is_constant(group)
@@ -178,7 +178,7 @@ def dynamic_float(group: Group, version: Version) -> str | None:
 
 
 def unspecialised_int(group: Group, version: Version) -> str | None:
-    """An int of a module becomes dynamic at its second value."""
+    """Find the option by which an int of a module becomes dynamic at its second value."""
     if group.code not in _OF_MODULES or version < FIRST_WITH_UNBACKED or len(group.values) < 2:
         return None
     works = all(map(facts.is_integer, _shown(group))) and not facts.is_branched_on(group)
@@ -192,7 +192,7 @@ _EVERY_FUNCTION = "holds for every compiled function, which may run slower"
 
 
 def setting_changes(case: Case) -> Iterator[Change]:
-    """Where torch has no variable of the environment for it."""
+    """Propose an option of torch's configuration, where it has no variable of the environment."""
     if case.finding.rule not in _NUMBERS or case.version >= FIRST_WITH_UNBACKED:
         return
     if case.are_integers and case.finding.rule in _OF_MODULES:
@@ -202,8 +202,8 @@ def setting_changes(case: Case) -> Iterator[Change]:
 
 
 def branched_changes(case: Case) -> Iterator[Change]:
-    """For a number that the code branches on: each outcome of the branch has a graph then, not each
-    number. An edit that leaves no recompile comes first."""
+    """Propose a setting for a number that the code branches on: each outcome of the branch has a
+    graph then, not each number. An edit that leaves no recompile comes first."""
     new = case.version >= FIRST_WITH_UNBACKED
     if case.finding.rule not in _NUMBERS or not new or case.finding.fix.candidates:
         return
@@ -217,8 +217,8 @@ AS_TENSOR = "the function gets a tensor: a Python branch on it is no longer poss
 
 
 def passed_changes(case: Case) -> Iterator[Change]:
-    """A number that is an argument itself, as a tensor: where it is a size, torch needs it as a
-    number, and the trial fails."""
+    """Propose a number that is an argument itself as a tensor: where it is a size, torch needs it
+    as a number, and the trial fails."""
     argument = argument_of(case.source) if case.finding.rule == "CD107" else None
     numbers = [value for value in case.seen if facts.is_number(value)]
     if argument is None or not numbers or case.seen[0] not in numbers:
@@ -235,8 +235,8 @@ _ATTRIBUTE = re.compile(r".*(?:\.|\._buffers\[')([A-Za-z_]\w*)(?:'\])?")
 
 
 def tensor_changes(case: Case) -> Iterator[Change]:
-    """A number that the program holds (an attribute, a global, or a variable of a function around)
-    as a tensor: an edit of the file that reads it."""
+    """Propose a number that the program holds (an attribute, a global, or a variable of a function
+    around) as a tensor: an edit of the file that reads it."""
     rule, place = case.finding.rule, case.finding.location
     if rule not in _NUMBERS or rule == "CD107" or not case.are_numbers:
         return
@@ -269,7 +269,7 @@ _FROM_THE_START = (
 
 
 def filled_changes(case: Case) -> Iterator[Change]:
-    """An assignment before each call that compiled."""
+    """Propose an assignment before each call that compiled."""
     found, values = _OF_SELF.fullmatch(case.source), set(case.values)
     if case.finding.rule != "CD104" or found is None or len(values) != 1:
         return
@@ -305,7 +305,7 @@ _KEYWORD = re.compile(r"\['([A-Za-z_]\w*)'\]")
 
 
 def flag_changes(case: Case) -> Iterator[Change]:
-    """One flag for all calls, which pass it themselves or among keywords that the function
+    """Propose one flag for all calls, which pass it themselves or among keywords that the function
     collects."""
     found = PARAMETER.fullmatch(case.source)
     if case.finding.rule != "CD107" or found is None or {*case.seen} != {"True", "False"}:

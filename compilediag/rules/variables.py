@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 
 
 def export_line(setting: str, value: str) -> str:
-    """What to type before the program is started. Values hold no character that is special between
-    double quotes (`offers.py`)."""
+    """Format what to type before the program is started. Values hold no character that is special
+    between double quotes (`LISTABLE` and `PARAMETER` take none), so nothing is escaped."""
     return f"export {setting}={value}" if value.isalnum() else f'export {setting}="{value}"'
 
 
 def joined(variables: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The variables with one value each: lists of torch are joined by commas, each item once; of
-    overrides the frames come first; of others the last value counts."""
+    """Join the values of each variable: lists of torch by commas, each entry once; of overrides the
+    frames come first; of others the last value counts."""
     values: dict[str, list[str]] = {}
     for setting, value in variables:
         values.setdefault(setting, []).append(value)
@@ -22,7 +22,7 @@ def joined(variables: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def added(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables as a program gets them whose environment has values of some already."""
+    """Merge the variables with the values that the environment of a program has already."""
     before = [(name, environ[name]) for name in variables if environ.get(name)]
     return joined([*before, *variables.items()])
 

@@ -25,14 +25,15 @@ LITERALS = (libcst.Integer, libcst.Float, libcst.SimpleString)
 
 
 def is_plain(node: libcst.CSTNode) -> bool:
-    """Whether nothing happens when an expression is computed: a name with attributes, a literal."""
+    """True where nothing happens when it is computed: a name with attributes, a literal."""
     if isinstance(node, libcst.Attribute):
         return is_plain(node.value)
     return isinstance(node, (libcst.Name, *LITERALS))
 
 
 def require_plain(source: Source, node: libcst.BaseExpression | libcst.Arg) -> None:
-    """Raises where computing an expression later may do something else; `*items` takes the items.
+    """Refuse an edit where computing an expression later may do something else; `*items` takes the
+    items.
 
     Raises:
         EditImpossible: it is more than a name or a literal.
@@ -46,7 +47,8 @@ def require_plain(source: Source, node: libcst.BaseExpression | libcst.Arg) -> N
 
 
 def require_first(source: Source, call: libcst.Call, statement: libcst.CSTNode) -> None:
-    """Raises unless a statement always evaluates a call, after nothing but plain expressions.
+    """Refuse an edit unless a statement always evaluates a call, after nothing but plain
+    expressions.
 
     Raises:
         EditImpossible: that is not evident.
@@ -69,7 +71,7 @@ def require_first(source: Source, call: libcst.Call, statement: libcst.CSTNode) 
 
 
 def _is_evaluated_at_once(parent: libcst.CSTNode, child: libcst.CSTNode) -> bool:
-    """Whether a node always evaluates a child, before anything else."""
+    """True where a node always evaluates a child, before anything else."""
     if isinstance(parent, (libcst.Attribute, libcst.Subscript, libcst.Assign, libcst.AnnAssign)):
         return child is parent.value
     if isinstance(parent, libcst.BinaryOperation):
@@ -82,20 +84,20 @@ def _is_evaluated_at_once(parent: libcst.CSTNode, child: libcst.CSTNode) -> bool
 
 
 def names_in(node: libcst.CSTNode) -> set[str]:
-    """Every name below a node, those of attributes and keywords too."""
+    """Collect every name below a node, those of attributes and keywords too."""
     found = {node.value} if isinstance(node, libcst.Name) else set[str]()
     return found.union(*map(names_in, node.children))
 
 
 def fresh_name(source: Source, wanted: str) -> str:
-    """A name that stands nowhere in the file."""
+    """Choose a name that stands nowhere in the file."""
     taken = names_in(source.module)
     numbered = (f"{wanted}_{number}" for number in itertools.count(2))
     return next(each for each in itertools.chain((wanted,), numbered) if each not in taken)
 
 
 def bound_inside(source: Source, statement: libcst.CSTNode) -> set[str]:
-    """The names that only parts of a statement give values: comprehensions, lambdas and `:=`."""
+    """Collect the names that only comprehensions, lambdas and `:=` in a statement give values."""
     parts = (libcst.CompFor, libcst.Lambda, libcst.NamedExpr)
     return {
         name.value
@@ -105,7 +107,7 @@ def bound_inside(source: Source, statement: libcst.CSTNode) -> set[str]:
 
 
 def bindings(source: Source, name: str) -> list[libcst.Name]:
-    """Every place of the file where a name gets a value, in whatever scope, or loses it."""
+    """List every place of the file where a name gets a value, in whatever scope, or loses it."""
     every = source.below(source.module, libcst.Name)
     return [node for node in every if node.value == name and source.is_bound_at(node)]
 
@@ -127,7 +129,7 @@ class Variable:
 
 
 def variable_at(source: Source, line: int, name: str) -> Variable:
-    """The variable that a line reads: `name`, or an attribute of that name.
+    """Find the variable that a line reads: `name`, or an attribute of that name.
 
     Raises:
         EditImpossible: there is none, or not all uses of it can be found in the file.
@@ -143,7 +145,7 @@ def variable_at(source: Source, line: int, name: str) -> Variable:
 
 
 def target_of(write: Write) -> libcst.BaseAssignTargetExpression:
-    """The one target of a statement.
+    """Get the one target of a statement.
 
     Raises:
         EditImpossible: it sets several.
@@ -226,7 +228,7 @@ def _sets(source: Source, below: libcst.CSTNode, name: str) -> bool:
 
 
 def _is_of(source: Source, node: libcst.Attribute, owner: libcst.ClassDef, name: str) -> bool:
-    """Whether an attribute is the class's. A call is none: it is no number that is called."""
+    """True where an attribute is the class's. A call is none: it is no number that is called."""
     parent = source.parent(node)
     if isinstance(parent, libcst.Call) and parent.func is node:
         return False
@@ -248,7 +250,7 @@ def _is_of(source: Source, node: libcst.Attribute, owner: libcst.ClassDef, name:
 
 
 def _is_of_self(source: Source, node: libcst.Attribute) -> bool:
-    """Whether it is an attribute of the first parameter of the method that it stands in."""
+    """True where it is an attribute of the first parameter of the method that it stands in."""
     if not isinstance(node.value, libcst.Name):
         return False
     for function in source.around(node, libcst.FunctionDef):
@@ -262,7 +264,7 @@ def _is_of_self(source: Source, node: libcst.Attribute) -> bool:
 def _declarations(
     source: Source, owner: libcst.ClassDef, name: str
 ) -> Iterator[libcst.Assign | libcst.AnnAssign]:
-    """Statements of `__init__` itself that set it, in their order."""
+    """Find statements of `__init__` itself that set it, in their order."""
     for method in owner.body.body:
         if not isinstance(method, libcst.FunctionDef) or method.name.value != "__init__":
             continue
@@ -279,7 +281,7 @@ def _declarations(
 
 
 def _write(source: Source, target: libcst.CSTNode) -> Write:
-    """The statement that a target stands in, which sets it alone."""
+    """Find the statement that a target stands in, which sets it alone."""
     parent = source.parent(target)
     if isinstance(parent, libcst.AssignTarget):
         statement = source.parent(parent)
@@ -299,7 +301,7 @@ def _write(source: Source, target: libcst.CSTNode) -> Write:
 def kept_in(
     source: Source, node: libcst.BaseExpression, statement: libcst.Assign | libcst.AnnAssign
 ) -> libcst.Name | None:
-    """The local name under which an assignment keeps a value; None where the value may live
+    """Find the local name under which an assignment stores a value; None where the value may live
     longer: in an attribute, an item, or under several names."""
     targets = statement.targets if isinstance(statement, libcst.Assign) else (statement,)
     target = targets[0].target
@@ -309,7 +311,7 @@ def kept_in(
 
 
 def reads_of(source: Source, name: libcst.Name) -> list[libcst.Name]:
-    """Where the variable that is bound here is read."""
+    """List the reads of the variable that is bound here."""
     return [
         access.node
         for assignment in source.scope(name)[name.value]
@@ -319,8 +321,8 @@ def reads_of(source: Source, name: libcst.Name) -> list[libcst.Name]:
 
 
 def values_of(source: Source, name: libcst.Name) -> list[libcst.BaseExpression]:
-    """The values that assignments give the variable that is read here, but for one that this read
-    is part of."""
+    """List the values that assignments give the variable that is read here, but for one that this
+    read is part of."""
     found: list[libcst.BaseExpression] = []
     for assignment in source.scope(name)[name.value]:
         target = getattr(assignment, "node", None)

@@ -35,7 +35,7 @@ _NAME = "given"
 
 
 def edit_argument(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "argument": passes something made of an argument. `code`: the call as `ast.unparse` has
+    """Kind "argument": pass something made of an argument. `code`: the call as `ast.unparse` has
     it, which of its arguments, and what is passed, with `_` for it: "_.contiguous()"."""
     text, index, template = edit.code
     for call in _calls(source, edit.line, text):
@@ -46,8 +46,8 @@ def edit_argument(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 
 def add_keyword(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "keyword": passes one more argument by name. `code`: the call as `ast.unparse` writes
-    it, the keyword, and the expression."""
+    """Kind "keyword": pass one more argument by name. `code`: the call as `ast.unparse` writes it,
+    the keyword, and the expression."""
     text, name, expression = edit.code
     for call in _calls(source, edit.line, text):
         if any(each.keyword is not None and each.keyword.value == name for each in call.args):
@@ -66,7 +66,7 @@ class _WithKeyword:
 
 
 def insert_before(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "before": puts `code`, statements of a line each, in front of the statement."""
+    """Kind "before": put `code`, statements of a line each, in front of the statement."""
     statement = source.statement_at(edit.line)
     used = {name for line in edit.code for name in effects.names_in(libcst.parse_statement(line))}
     if inside := used & effects.bound_inside(source, statement):
@@ -75,7 +75,7 @@ def insert_before(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 
 def assign_arguments(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "assigned": assigns arguments to variables, does something with each, and passes them.
+    """Kind "assigned": assign arguments to variables, do something with each, and pass them.
     `code`: the call, then pairs of an argument and a statement with `{}` for its variable."""
     text = normalized(edit.code[0])
     call, *others = _calls(source, edit.line, text)
@@ -113,7 +113,8 @@ def assign_arguments(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 
 def _calls(source: Source, line: int, text: str) -> list[libcst.Call]:
-    """The calls around a line that read so, but for quotes, blanks and comments; at least one."""
+    """Find the calls around a line that read so, but for quotes, blanks and comments; one or
+    more."""
     found = [
         call
         for call in source.below(source.module, libcst.Call)
@@ -142,8 +143,8 @@ _DISABLED = Filled("torch.compiler.disable(_)")
 
 
 def wrap_in_fixed_shape(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "fixed_shape": `compilediag.FixedShape(…, arguments)` around what is compiled under a
-    name; `code` is the name and the arguments."""
+    """Kind "fixed_shape": put `compilediag.FixedShape(…, arguments)` around what is compiled under
+    a name; `code` is the name and the arguments."""
     name, arguments = edit.code
     node = _compiled(source, name)
     if isinstance(node, libcst.FunctionDef):
@@ -153,8 +154,8 @@ def wrap_in_fixed_shape(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 
 def _compiled(source: Source, name: str) -> libcst.Assign | libcst.FunctionDef:
-    """The statement that gives the name what `torch.compile` returns, and is the last to give it
-    anything."""
+    """Find the statement that gives the name what `torch.compile` returns, and is the last to give
+    it anything."""
     statements: list[libcst.Assign | libcst.FunctionDef] = []
     for each in effects.bindings(source, name):
         parent = source.parent(each)
@@ -189,7 +190,7 @@ def _is_compile(source: Source, node: libcst.BaseExpression) -> bool:
 
 
 def _block_of(source: Source, node: libcst.CSTNode) -> libcst.CSTNode:
-    """The statement whose body a statement is in, or the module."""
+    """Find the statement whose body a statement is in, or the module."""
     kinds = (libcst.BaseCompoundStatement, libcst.Module)
     return next(each for each in source.around(node, libcst.CSTNode) if isinstance(each, kinds))
 
@@ -205,8 +206,8 @@ class _Followed:
 
 
 def replace_buckets(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "fixed_shape_buckets": other sizes for the one `FixedShape` of the file that has the
-    given ones as literals; `code` is those and the new ones."""
+    """Kind "fixed_shape_buckets": write other sizes for the one `FixedShape` of the file that has
+    the given ones as literals; `code` is those and the new ones."""
     before, after = edit.code
     found: list[libcst.BaseExpression] = []
     for call in source.below(source.module, libcst.Call):
@@ -225,14 +226,14 @@ def replace_buckets(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 
 def disable_hook(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "disabled_hook": the function around the line is registered as `torch.compiler.disable`
+    """Kind "disabled_hook": register the function around the line as `torch.compiler.disable`
     returns it."""
     for node in _registered(source, edit):
         yield Replacement(node, _DISABLED)
 
 
 def _registered(source: Source, edit: Edit) -> list[effects.NameOrAttribute]:
-    """The names of the function around the line in each call that registers it."""
+    """Find the names of the function around the line in each call that registers it."""
     functions = source.functions_at(edit.line)
     if not functions:
         raise EditImpossible(f"line {edit.line} is not inside a function")
@@ -252,7 +253,7 @@ def _registered(source: Source, edit: Edit) -> list[effects.NameOrAttribute]:
 def _names_of(
     source: Source, argument: libcst.BaseExpression, hook: libcst.FunctionDef
 ) -> Iterator[effects.NameOrAttribute]:
-    """Names of a function, or of a method whose name no other has."""
+    """Find names of a function, or of a method whose name no other has."""
     name = hook.name.value
     if isinstance(source.parent(source.parent(hook)), libcst.ClassDef):
         functions = source.below(source.module, libcst.FunctionDef)
@@ -282,11 +283,11 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
         "number_as_tensor": tensorize.make_tensor,
     }
 )
-"""By the kind of an edit."""
+"""By `Edit.kind`. Invariant: every kind that a rule makes an edit of is one of them."""
 
 
 def rewrite(text: str, edits: Sequence[Edit]) -> str:
-    """The text of a file with edits; imports that they need are added.
+    """Rewrite the text of a file with edits; imports that they need are added.
 
     Raises:
         EditImpossible: one of them does not fit the text, or would not be valid Python; nothing is
@@ -309,8 +310,8 @@ def rewrite(text: str, edits: Sequence[Edit]) -> str:
 
 
 def show_edit(text: str, edit: Edit) -> tuple[int, str] | None:
-    """A line of the file that an edit changes, and how it reads then, where the edit is made at
-    another place than the one it names; None for other edits.
+    """Show a line of the file that an edit changes, and how it reads then, where the edit is made
+    at another place than the one it names; None for other edits.
 
     Raises:
         EditImpossible: the edit cannot be made.
@@ -332,7 +333,7 @@ def show_edit(text: str, edit: Edit) -> tuple[int, str] | None:
 
 
 def _separated(source: Source, names: set[str]) -> Source:
-    """The file with `a, b = x, y` and `a = b = 0` as statements of their own where a name is one of
+    """Split `a, b = x, y` and `a = b = 0` into statements of their own where a name is one of
     these: only where the order of the assignments makes no difference."""
     found: list[Replacement] = []
     for line in source.below(source.module, libcst.SimpleStatementLine):
@@ -360,7 +361,7 @@ def _separated(source: Source, names: set[str]) -> Source:
 def _pairs(
     assign: libcst.Assign,
 ) -> list[tuple[libcst.BaseAssignTargetExpression, libcst.BaseExpression]]:
-    """Each variable, or attribute of one, with its value; nothing where one is something else."""
+    """Pair each variable, or attribute of one, with its value; nothing where one is neither."""
     value, targets = assign.value, [each.target for each in assign.targets]
     values = [value] * len(targets)
     if len(targets) > 1:

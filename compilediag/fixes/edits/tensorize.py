@@ -73,8 +73,8 @@ _REFUSED: Mapping[type[libcst.CSTNode], str] = MappingProxyType(
 
 
 def make_tensor(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "number_as_tensor": `code` has the name of a number that the line reads (or of an
-    attribute), and the dtype that all its values have: "int64" or "float64"."""
+    """Kind "number_as_tensor": make a number a tensor. `code` has the name of a number that the
+    line reads (or of an attribute), and the dtype of all its values: "int64" or "float64"."""
     name, dtype = edit.code
     number = _Number(source, variable_at(source, edit.line, name))
     variable, compiled = number.variable, _compiled_functions(source, edit.line)
@@ -95,7 +95,7 @@ def make_tensor(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 
 def _declared(number: _Number, dtype: str) -> Replacement:
-    """The first value as a tensor: of a module a buffer that no checkpoint has."""
+    """Declare the first value as a tensor: of a module a buffer that no checkpoint has."""
     source, variable = number.source, number.variable
     first, owner = variable.declared, variable.owner
     value = first.value
@@ -124,7 +124,7 @@ def _is_no_number(value: libcst.BaseExpression) -> bool:
 
 
 def _is_module(source: Source, owner: libcst.ClassDef, first: libcst.CSTNode) -> bool:
-    """Whether it is a module of torch's, and was made one before the statement."""
+    """True where it is a module of torch's, and was made one before the statement."""
     bases = [source.code(each.value) for each in owner.bases]
     is_known = any(
         base.startswith(("nn.", "torch.nn.")) or base.endswith(_OF_MODULES) for base in bases
@@ -158,7 +158,7 @@ def _in_place(number: _Number, write: Write, dtype: str) -> Replacement:
 
 
 def _undeclared(source: Source, variable: Variable) -> Iterator[Replacement]:
-    """The `nonlocal` or `global` of a name that nothing assigns any more."""
+    """Remove the `nonlocal` or `global` of a name that nothing assigns any more."""
     scope = source.scope(variable.declared)
     for line in source.below(source.module, libcst.SimpleStatementLine):
         found, block = line.body[0], source.parent(line)
@@ -176,8 +176,8 @@ def _undeclared(source: Source, variable: Variable) -> Iterator[Replacement]:
 
 
 def _compiled_functions(source: Source, line: int) -> set[libcst.FunctionDef]:
-    """Functions that compiled code may enter: the one with the line, `forward`, what is passed to
-    `compile` or decorated with it, hooks, and those of the file that these call by name."""
+    """Find the functions that compiled code may enter: the one with the line, `forward`, what is
+    passed to `compile` or decorated with it, hooks, and what these call by name."""
     functions = list(source.below(source.module, libcst.FunctionDef))
     passed = {
         each.value.value
@@ -216,8 +216,8 @@ class _Number:
         *,
         is_fresh: bool = False,
     ) -> None:
-        """Follows what is computed from a read until it meets a tensor. `is_fresh`: that is a new
-        value already, not the variable itself; `seen`: the names that kept it on the way.
+        """Follow what is computed from a read until it meets a tensor. `is_fresh`: that is a new
+        value already, not the variable itself; `seen`: the names that held it on the way.
 
         Raises:
             EditImpossible: Python needs the number there, or it cannot be followed.
@@ -263,7 +263,7 @@ class _Number:
             raise self._problem(node, _REFUSED.get(type(parent), unknown))
 
     def _is_number(self, node: libcst.BaseExpression) -> bool:
-        """Whether an expression is evidently a number of Python's, and no tensor."""
+        """True where an expression is evidently a number of Python's, and no tensor."""
         if isinstance(node, (libcst.Integer, libcst.Float)) or node in self.variable.reads:
             return True
         if isinstance(node, libcst.UnaryOperation):
@@ -283,7 +283,7 @@ class _Number:
         return False
 
     def _is_set_to_number(self, node: libcst.Attribute) -> bool:
-        """`self.scale` of the class of the variable, where that sets it to a number."""
+        """True for `self.scale` of the class of the variable, where that sets it to a number."""
         owner, text = next(self.source.around(node, libcst.ClassDef), None), self.source.code(node)
         if owner is None or self.variable.owner is not owner:
             return False
@@ -295,7 +295,7 @@ class _Number:
         )
 
     def is_integer(self, node: libcst.BaseExpression) -> bool:
-        """Whether an expression is evidently an integer, where the variable is one."""
+        """True where an expression is evidently an integer, where the variable is one."""
         if isinstance(node, libcst.Integer) or node in self.variable.reads:
             return True
         if isinstance(node, libcst.UnaryOperation):
@@ -317,7 +317,7 @@ class _Number:
         return bool(targets) and all(map(self._is_counted, targets))
 
     def _is_counted(self, target: libcst.CSTNode | None) -> bool:
-        """A parameter that is annotated as an integer, or what a loop counts."""
+        """True for a parameter that is annotated as an integer, or what a loop counts."""
         if isinstance(target, libcst.Param):
             note = target.annotation
             return note is not None and self.source.code(note.annotation) == "int"

@@ -83,7 +83,7 @@ class Filled:
 
 
 def removed(_: libcst.CSTNode) -> libcst.RemovalSentinel:
-    """Nothing in place of a node: for `Replacement.make`."""
+    """Remove a node: for `Replacement.make`."""
     return libcst.RemoveFromParent()
 
 
@@ -91,7 +91,7 @@ class Source:
     """The tree of a file with what libcst knows of its nodes."""
 
     def __init__(self, text: str) -> None:
-        """Parses a text.
+        """Parse a text.
 
         Raises:
             EditImpossible: it cannot be parsed.
@@ -100,13 +100,14 @@ class Source:
             wrapper = MetadataWrapper(libcst.parse_module(text))
         except libcst.ParserSyntaxError as error:
             raise EditImpossible(f"the file cannot be parsed: {error.message}") from error
+        # Invariant: nodes are compared by identity, and the wrapper has a copy of what was parsed.
         self.module = wrapper.module
         self._places = wrapper.resolve(PositionProvider)
         self._parents = wrapper.resolve(ParentNodeProvider)
         self._wrapper = wrapper
 
     def scope(self, node: libcst.CSTNode) -> Scope:
-        """The scope in which the names of a node get their values.
+        """Get the scope in which the names of a node get their values.
 
         Raises:
             EditImpossible: it is not known.
@@ -118,13 +119,13 @@ class Source:
         raise EditImpossible("the names of the file cannot be followed")
 
     def is_variable(self, node: libcst.Name) -> bool:
-        """Whether a name stands for a value: it is no keyword, and no part of a dotted name."""
+        """True where a name stands for a value: it is no keyword, and no part of a dotted name."""
         parent = self.parent(node)
         is_keyword = isinstance(parent, libcst.Arg) and parent.keyword is node
         return self._context(node) is not None and not is_keyword
 
     def is_bound_at(self, node: libcst.CSTNode) -> bool:
-        """Whether a name or attribute gets another value where it stands, or loses it: in an
+        """True where a name or attribute gets another value where it stands, or loses it: in an
         assignment, a loop, a `with`, an import, a `del`, as a parameter or as a function."""
         if isinstance(self.parent(node), (libcst.ImportAlias, libcst.NameItem)):
             return True
@@ -134,49 +135,49 @@ class Source:
         return self._wrapper.resolve(ExpressionContextProvider).get(node)
 
     def imported_name(self, node: libcst.CSTNode) -> str | None:
-        """The full name of what is imported: "torch.compile" of `t.compile` after `import torch as
-        t`; None for anything else, and where it may be one of several."""
+        """Find the full name of what is imported: "torch.compile" of `t.compile` after `import
+        torch as t`; None for anything else, and where it may be one of several."""
         known: Any = self._wrapper.resolve(QualifiedNameProvider).get(node, set[QualifiedName]())
         names: set[QualifiedName] = known() if callable(known) else known  # pyright: ignore[reportAssignmentType]
         found = [each.name for each in names if each.source is QualifiedNameSource.IMPORT]
         return found[0] if len(names) == len(found) == 1 else None
 
     def code(self, node: libcst.CSTNode) -> str:
-        """The text of a node."""
+        """Get the text of a node."""
         return self.module.code_for_node(node)
 
     def position(self, node: libcst.CSTNode) -> tuple[int, int]:
-        """Line and column where it begins."""
+        """Get the line and column where it begins, counted from 1 and from 0."""
         start = self._places[node].start
         return start.line, start.column
 
     def lines_of(self, node: libcst.CSTNode) -> range:
-        """First to last line, without the comments above it."""
+        """Get the first to last line, without the comments above it."""
         place = self._places[node]
         return range(place.start.line, place.end.line + 1)
 
     def parent(self, node: libcst.CSTNode) -> libcst.CSTNode:
-        """What a node stands in; of the module, itself."""
+        """Get the node that a node stands in; of the module, itself."""
         return self._parents.get(node, self.module)
 
     def around(
         self, node: libcst.CSTNode, kind: type[Node] | tuple[type[Node], ...]
     ) -> Iterator[Node]:
-        """The nodes of a type that a node stands in, the innermost first."""
+        """Find the nodes of a type that a node stands in, the innermost first."""
         while node in self._parents:
             node = self.parent(node)
             if isinstance(node, kind):
                 yield node
 
     def below(self, node: libcst.CSTNode, kind: type[Node]) -> Iterator[Node]:
-        """Every node of a type below a node, in their order, and the node itself."""
+        """Find every node of a type below a node, in their order, and the node itself."""
         if isinstance(node, kind):
             yield node
         for child in node.children:
             yield from self.below(child, kind)
 
     def statement_at(self, line: int) -> libcst.SimpleStatementLine:
-        """The simple statement with a line.
+        """Find the simple statement with a line.
 
         Raises:
             EditImpossible: there is none.
@@ -187,13 +188,13 @@ class Source:
         raise EditImpossible(f"line {line} is not a statement of its own")
 
     def functions_at(self, line: int) -> list[libcst.FunctionDef]:
-        """The functions that a line stands in, the innermost first."""
+        """Find the functions that a line stands in, the innermost first."""
         functions = self.below(self.module, libcst.FunctionDef)
         return [each for each in functions if line in self.lines_of(each)][::-1]
 
 
 def with_edits(source: Source, edits: Iterable[EditOfTree]) -> libcst.Module:
-    """The tree with edits; what two of them do alike is done once.
+    """Apply edits to the tree; what two of them do alike is done once.
 
     Raises:
         EditImpossible: two edits put something different in place of one node.
@@ -220,7 +221,7 @@ class _Editor(libcst.CSTTransformer):
         self._insertions = insertions
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
-        """Each node once what stands in it is edited."""
+        """Edit each node once what stands in it is edited."""
         replacement = self._replacements.get(original_node)
         if replacement is not None:
             updated_node = replacement.make(updated_node)
@@ -233,7 +234,7 @@ class _Editor(libcst.CSTTransformer):
 
 
 def with_imports(module: libcst.Module, packages: Iterable[str]) -> libcst.Module:
-    """The tree with an import of each package that it uses by name and does not import."""
+    """Add an import of each package that the tree uses by name and does not import."""
     for package in packages:
         used = matchers.Attribute(value=matchers.Name(package))
         if matchers.findall(module, used):

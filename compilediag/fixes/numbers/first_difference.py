@@ -29,7 +29,7 @@ MAX_CALLABLES = 20
 
 
 class Difference(NamedTuple):
-    """What the receipt has of a difference, and what the next runs need."""
+    """A difference as the receipt has it, and what the next runs need of it."""
 
     record: NumberDifference
     function: Location
@@ -39,14 +39,14 @@ class Difference(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """What the comparison found."""
+    """The result of the comparison."""
 
     section: NumbersSection
     differences: tuple[Difference, ...] = ()  #: Those of the section, in their order.
 
     @property
     def same(self) -> bool | None:
-        """None: that is not known."""
+        """True where nothing differs; None where that is not known."""
         return self.section.same
 
     @property
@@ -62,7 +62,8 @@ class Numbers(NamedTuple):
 
 
 def difference_sentence(found: NumberDifference) -> str:
-    """Where and by how much: "loss_of first differs at call 3 (step 3): 0.25 → 0.5 (float32)"."""
+    """Format where a callable differs, and by how much: "loss_of first differs at call 3 (step 3):
+    0.25 → 0.5 (float32)"."""
     what = f" {found.path.lstrip('.')}" if found.path else ""
     return (
         f"{found.function.function} first differs at call {found.call} "
@@ -71,12 +72,17 @@ def difference_sentence(found: NumberDifference) -> str:
 
 
 def not_compared(problem: str) -> Numbers:
-    """Nothing was compared."""
+    """Make the result of a comparison in which nothing was compared."""
     return Numbers(NumbersSection(same=None, problem=problem))
 
 
 def numbers_of(timeline: Timeline) -> Numbers:
-    """What the calls of a run show."""
+    """Judge the calls of a run that were made eager beside.
+
+    Returns:
+        At most `MAX_CALLABLES` differences, one a callable; `same` is None where no call was
+            compared.
+    """
     made = [call for call in timeline.shadowed_calls if call.problem is None]
     problems = Counter(call.problem for call in timeline.shadowed_calls if call.problem is not None)
     if problems and not made:
@@ -120,6 +126,7 @@ def _difference(
     call: CallShadowed, value: ComparedValue, result: Judged, before: int | None
 ) -> Difference:
     answer = (*value.eager, *value.compiled)[0]
+    # Invariant: `text`, `largest` and both errors have the same names in both records.
     record = record_from(
         NumberDifference,
         result,
@@ -156,8 +163,8 @@ def _with(section: NumbersSection, differences: Sequence[Difference]) -> Numbers
 
 
 def confirmed(numbers: Numbers, shadowed: Timeline, plain: Timeline) -> Numbers:
-    """Differences, of those that `shadowed` shows, whose calls answer the same in a `plain` run, in
-    which no eager call was made beside them."""
+    """Confirm the differences that `shadowed` shows: those whose calls return the same in a `plain`
+    run, in which no eager call was made beside them."""
     ours, theirs = _outputs(shadowed), _outputs(plain)
 
     def holds(found: Difference) -> bool:
@@ -185,8 +192,8 @@ def _outputs(timeline: Timeline) -> dict[tuple[int, Location, int], Sequence[Ans
 
 
 def still_differs(found: Difference, timeline: Timeline) -> bool | None:
-    """The callable still gives other numbers in another run; None where none of its calls
-    was compared there."""
+    """True where the callable still gives other numbers in another run; None where none of its
+    calls was compared there."""
     calls = [each for each in timeline.shadowed_calls if each.function == found.function]
     if not any(each.problem is None for each in calls):
         return None
@@ -220,18 +227,18 @@ _NEAR_OVERFLOW = {"float16": 3e4}  #: Numbers so large may be infinite by roundi
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What one value shows."""
+    """The judgement of one value."""
 
     kind: Kind
-    text: str = ""  #: The difference, or why nothing is told.
+    text: str = ""  #: The difference, or why it is undetermined.
     largest: float | None = None  #: Greatest difference between two numbers that are written.
     eager_error: float | None = None  #: Root mean square of eager against float64, of the written.
     compiled_error: float | None = None
 
 
 def judged(value: ComparedValue, *, floating: bool, drew_otherwise: bool = False) -> Judged:
-    """What a value of a call shows. `floating`: floating tensors went into the call;
-    `drew_otherwise`: it drew other random numbers compiled than eager."""
+    """Judge a value of a call. `floating`: floating tensors went into the call; `drew_otherwise`:
+    it drew other random numbers compiled than eager."""
     if not value.compiled or not value.eager:
         where = "compiled" if value.compiled else "eager"
         return Judged("undetermined" if value.path else "differs", f"only {where} has it")
@@ -258,7 +265,7 @@ def judged(value: ComparedValue, *, floating: bool, drew_otherwise: bool = False
 
 
 def _as_tensor(answer: Answer) -> Answer:
-    """A number of Python's that came out of a tensor is as exact as that was."""
+    """Convert a number to a tensor: one that came out of a tensor is as exact as that was."""
     if answer.kind != "number":
         return answer
     return dataclasses.replace(answer, kind="tensor", dtype="float32", digest="")
@@ -309,7 +316,7 @@ def _float(compiled: Answer, eager: Answer, exact: Answer | None, text: str) -> 
 
 
 def _same_finite(compiled: Answer, eager: Answer) -> bool:
-    """The same of those that are written are finite, and as many of all."""
+    """True where the same of those that are written are finite, and as many of all."""
     if compiled.not_finite != eager.not_finite:
         return False
     pairs = zip(compiled.values, eager.values, strict=False)
@@ -317,7 +324,7 @@ def _same_finite(compiled: Answer, eager: Answer) -> bool:
 
 
 def _whole(compiled: Answer, eager: Answer, exact: Answer | None, text: str) -> Judged:
-    """Whole numbers and flags of a call that rounds."""
+    """Judge whole numbers and flags of a call that rounds."""
     if exact is None or exact.digest != eager.digest:
         return Judged("undetermined", "rounding may decide it: float64 gives another one, or none")
     pairs = list(zip(compiled.values, eager.values, strict=False))

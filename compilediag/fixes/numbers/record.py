@@ -23,7 +23,7 @@ BISECT = "--bisect-numerics"
 
 
 def other_numbers(timeline: Timeline, numbers: Numbers) -> Iterable[Finding]:
-    """One for each callable that gives other numbers; the first one may have been narrowed."""
+    """Find one for each callable that gives other numbers; the first one may have been narrowed."""
     narrowed = numbers.section.narrowed
     for each in numbers.differences:
         found, name = each.record, each.record.function.function
@@ -74,7 +74,7 @@ def _fix(narrowed: NarrowedRecord | None) -> str:
 
 
 def where(narrowed: NarrowedRecord) -> str:
-    """Layer and frames in words."""
+    """Format layer and frames in words."""
     frames = ", ".join(narrowed.frames)
     layer = _WHERE[narrowed.layer] if narrowed.layer is not None else "an unknown layer"
     if not frames:
@@ -95,12 +95,16 @@ run shows nothing."""
 
 
 class _Enough(Exception):
-    """As many runs as may be were made."""
+    """Raised where as many runs as may be were made."""
 
 
 def narrowing(own: Sequence[str], others: Sequence[str], differs: Differs) -> NarrowedRecord:
-    """The frames and the layer that a difference is narrowed to, by the ids of the frames of the
-    callable that differs and of the others."""
+    """Narrow a difference to frames and a layer, by the ids of the frames of the callable that
+    differs and of the others.
+
+    Returns:
+        `layer` is None where it was not found; `problem` says why.
+    """
     runs = 0
 
     def counted(value: str) -> bool | None:
@@ -145,8 +149,8 @@ def _frames(own: tuple[str, ...], others: tuple[str, ...], differs: Differs) -> 
 def _halved(
     frames: tuple[str, ...], backend: str, sure: bool, differs: Differs
 ) -> tuple[tuple[str, ...], bool]:
-    """The fewest of the frames that were seen to be enough, and whether they were seen to be:
-    `sure` is that of all of them."""
+    """Narrow to the fewest of the frames that were seen to be enough, and whether they were seen to
+    be: `sure` is that of all of them."""
     while len(frames) > 1:
         middle = len(frames) // 2
         for part in (frames[:middle], frames[middle:]):

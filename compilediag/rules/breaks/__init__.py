@@ -1,1 +1,1 @@
-"""Graph breaks."""
+"""Rules about graph breaks, and the reader of torch's reports of them."""

@@ -1,4 +1,4 @@
-"""CD201–CD214, CD290: graph breaks, one finding per place and cause; what to change for each
+"""Graph breaks (CD201–CD214, CD290), one finding per place and cause; what to change for each
 category, as measured in docs/rules/CD2xx.md; and what may be tried: settings that torch's reports
 name, and messages that are left out or written later."""
 
@@ -44,7 +44,8 @@ class Broken:
 
     @property
     def ran_eager(self) -> bool:
-        """The break sends a whole frame to eager, by torch's word or by what the frame became."""
+        """True where the break sends a whole frame to eager, by torch's word or what the frame
+        became."""
         return self.report.ran_eager or bool(self.eager_frames)
 
     @property
@@ -60,7 +61,7 @@ class Broken:
 
 @AnalysisRule
 def find_breaks(analysis: Analysis) -> Iterable[Finding]:
-    """One finding per site. Explicit breaks are information: the user asked for them."""
+    """Find one finding per site. Explicit breaks are information: the user requested them."""
     timeline, made_by = analysis.timeline, analysis.causes.behind.breaks
     behind: dict[BreakLine, list[CompileId]] = {}
     for item in timeline.counted_recompiles:
@@ -74,7 +75,7 @@ def find_breaks(analysis: Analysis) -> Iterable[Finding]:
 
 
 def read_sites(timeline: Timeline) -> Iterable[Broken]:
-    """Every break site with its report and the frames in which torch met it."""
+    """Read every break site with its report and the frames in which torch met it."""
     compiles, frames = timeline.compiles, timeline.frames  # a run may have thousands of each
     attempts: dict[str, list[int]] = {}
     for at, item in enumerate(compiles):
@@ -113,8 +114,8 @@ def read_sites(timeline: Timeline) -> Iterable[Broken]:
 def _finding(
     broken: Broken, timeline: Timeline, behind: Sequence[CompileId], others: Collection[str]
 ) -> Finding:
-    """`behind`: the recompiles of frames that exist only because of the break; `others`: ids that
-    recompiles of other frames have."""
+    """Make the finding of a break. `behind`: the recompiles of frames that exist only because of
+    the break; `others`: ids that recompiles of other frames have."""
     site, report, roots = broken.site, broken.report, timeline.user_roots
     # The line to change: the site; where that is torch's own line, the innermost other line of the
     # compiled frame, or that frame itself, where the stack leaves it out (2.13 and later do).
@@ -200,8 +201,8 @@ def _evidence(broken: Broken) -> dict[str, object]:
 
 
 def _is_of_broken_code(finding: Finding) -> bool:
-    """What one graph would not have guarded: the instances and calls within one step, their
-    combinations, and what Dynamo itself carries over the break."""
+    """True for what one graph would not have guarded: the instances and calls within one step,
+    their combinations, and what Dynamo itself carries over the break."""
     causes = [part for part in finding.about if isinstance(part, CauseId)]
     if not causes:
         return False
@@ -211,8 +212,8 @@ def _is_of_broken_code(finding: Finding) -> bool:
 
 
 def _makes(broken: Finding, again: Finding) -> bool:
-    """Whether all recompiles of a finding are of frames that a break made. What is carried over it
-    is the break's own where it reads a value or size out of a tensor; else the size of an input."""
+    """True where all recompiles are of frames that a break made. What is carried over it is the
+    break's own where it reads a value or size out of a tensor; else the size of an input."""
     root = next(part for part in again.about if isinstance(part, CauseId))
     carried = root.variable.startswith(TEMPORARY) and root.kind != ANOTHER_INSTANCE
     if broken.severity == "info" or (carried and broken.rule != "CD202"):
@@ -289,9 +290,9 @@ WITHIN_PACKAGE = Advice("accept it: the line is a package's, and so is what call
 def _advice(
     report: BreakReport, *, is_own: bool, in_package: bool, call: UserCall | None
 ) -> Advice:
-    """What to change: whether torch names a line of the program's own, whether the line to change
-    is a package's, and then the call of it in what the program compiles; None where the program
-    calls something compiled of which all code is a package's."""
+    """Choose the advice, by whether torch names a line of the program's own, whether the line to
+    change is a package's, and then the call of it in what the program compiles; None where the
+    program calls something compiled of which all code is a package's."""
     if report.explicit:
         return EXPLICIT if is_own else EXPLICIT_OF_OTHERS
     code = CODES[report.category]
@@ -318,7 +319,7 @@ _CAPTURES = {
 
 
 def settings_of(finding: FindingRecord) -> Iterator[CandidateRecord]:
-    """Where torch's own report of the break names the setting."""
+    """List the settings that torch's own report of the break names."""
     broken = BreakEvidence.of(finding.evidence)
     text = f"{broken.reason or ''} {broken.explanation or ''}"
     for mark, name in _CAPTURES.items():
@@ -338,7 +339,7 @@ _READ_OUTSIDE = frozenset(("compiled_autograd",))
 
 
 def hint_changes(case: Case) -> Iterator[Change]:
-    """One change with each option that the report of the break wants set."""
+    """Propose a change for each option that the report of the break wants set."""
     options = BreakEvidence.of(case.finding.evidence).options or {}
     offered = " ".join(item.setting for item in case.finding.fix.candidates)
     risk = "holds for every compiled function; torch supports it only in part"
@@ -361,7 +362,7 @@ _LOST = "the messages are not written while compiled"
 
 
 def logging_changes(case: Case) -> Iterator[Change]:
-    """A break at a function that writes text."""
+    """Propose to leave out or postpone a function that writes text, where the break is at one."""
     writer, ignorable = message_writer(case.finding), case.version >= FIRST_WITH_UNBACKED
     if writer in ("print", "warnings.warn"):
         dotted = "builtins.print" if writer == "print" else writer
@@ -383,11 +384,11 @@ def _functions(option: str, dotted: str, shown: str, risk: str) -> Change:
 
 
 def message_writer(finding: FindingRecord) -> str | None:
-    """What writes text where the break is: "print", "warnings.warn" or "logging.Logger.info"; torch
-    2.7 names no method of a logger: "logging.Logger". None for any other function, whatever its
-    name: a `log` of the program's own may do more. Of what torch calls a logger every method is one
-    (`warning_once` of libraries): torch can leave it out, and there is no other it could mean.
-    """
+    """Find the function that writes text where the break is: "print", "warnings.warn" or
+    "logging.Logger.info"; torch 2.7 names no method of a logger: "logging.Logger". None for any
+    other function, whatever its name: a `log` of the program's own may do more. Of what torch calls
+    a logger every method is one (`warning_once` of libraries): torch can leave it out, and there is
+    no other it could mean."""
     if finding.rule != "CD211":
         return None
     broken = BreakEvidence.of(finding.evidence)

@@ -1,4 +1,4 @@
-"""One report of a graph break, as torch words it, read into its cause and category."""
+"""Reads torch's report of a graph break into its cause, category and place."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class BreakCategories:
     """Titles of torch 2.7 without an explanation below."""
 
 
+# Invariant: every repetition is bounded: a report holds text of the program, long or damaged.
 _SITE = re.compile(
     r"Graph break (?:\([^)\n]{1,200}\) )?in user code at (?P<file>[^\n]{1,4096}):(?P<line>\d{1,9})"
 )
@@ -119,13 +120,13 @@ class BreakReport:
     code: str
     """"CD202"; "CD904" or "CD152" when torch only reports a consequence."""
     explicit: bool
-    """The user asked for it: `graph_break()` or `torch.compiler.disable`."""
+    """The user requested it: `graph_break()` or `torch.compiler.disable`."""
     ran_eager: bool
     """The whole frame falls back to eager because of it, in torch's words."""
     c_extension: str | None
     """Module of the third-party C extension that was called."""
     callee: Callee | None
-    """What torch could not trace, where its text carries a name."""
+    """The function, operator or type that torch could not trace, where its text names it."""
     options: tuple[tuple[str, str], ...]
     """Options of Dynamo's configuration that torch's hints want set: ("allow_rnn", "True")."""
     stack: tuple[Location, ...]
@@ -143,7 +144,7 @@ CODES = {item.family: code for code, item in REGISTER.items() if code.startswith
 
 @lru_cache(maxsize=1024)
 def read_break(text: str) -> BreakReport:
-    """Reads a report of any torch from 2.7 on. Unknown wording ends as "other", never an error."""
+    """Read a report of any torch from 2.7 on. Unknown wording ends as "other", never an error."""
     reason, stack = _reason_of(text), _stack_of(text)
     cause, second, _ = reason.partition(_SECOND)
     title = _title_of(cause)
@@ -172,7 +173,7 @@ def read_break(text: str) -> BreakReport:
 
 
 def _reason_of(text: str) -> str:
-    """The part with the reason: after "Graph Break Reason", or the error that ended the tracing."""
+    """Extract the reason: after "Graph Break Reason", or the error that ended the tracing."""
     _, found, rest = text.partition(_REASON)
     if found:
         end = _REASON_END.search(rest)
@@ -184,7 +185,8 @@ def _reason_of(text: str) -> str:
 
 
 def _title_of(cause: str) -> str:
-    """The last line before the explanation that is not indented, else the first of the text."""
+    """Extract the title: the last line before the explanation that is not indented, else the first
+    of the text."""
     head, explained, _ = cause.partition("\n  Explanation:")
     lines = [line for line in head.split("\n") if line.strip() and not line.startswith(" ")]
     plain = [line for line in lines if not _LEAD_IN.match(line)]
@@ -194,7 +196,7 @@ def _title_of(cause: str) -> str:
 
 
 def _category_of(own_id: str | None, title: str, explanation: str, context: str) -> str:
-    """By id where the id is one cause; else by context, then by title (rules.md 2.1)."""
+    """Find the category by id where the id is one cause; else by context, then by title."""
     table = categories()
     known = table.ids.get(own_id or "")
     if known is not None and own_id not in table.generic:
@@ -213,7 +215,7 @@ def _matching(rules: Patterns, text: str) -> str | None:
 
 
 def _c_extension_of(category: str, explanation: str, context: str) -> str | None:
-    """The module, when torch could not trace a function because it is compiled third-party code."""
+    """Find the module, when torch could not trace a function of a third-party C extension."""
     found = _MODULE.search(context)
     if category != "unsupported_call" or found is None:
         return None
@@ -254,7 +256,8 @@ def _site_of(text: str, stack: Sequence[Location]) -> Location | None:
 
 
 def _stack_of(text: str) -> tuple[Location, ...]:
-    """The user's stack: below "User code traceback:", or all of a skip report but Dynamo's own."""
+    """Parse the user's stack: below "User code traceback:", or a skip report without Dynamo's
+    own."""
     _, found, stack = text.partition("\nUser code traceback:")
     if not found:
         stack = text if _SKIP_HEAD.match(text) else ""
@@ -271,7 +274,7 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
 
 @cache
 def categories() -> BreakCategories:
-    """The table that ships with the package."""
+    """Load the table of categories that ships with the package."""
     text = pkgutil.get_data("compilediag.rules.breaks", "gb_categories.json")
     assert text is not None, "a file of the package"
     data: dict[str, Any] = json.loads(text)

@@ -30,7 +30,7 @@ MAX_WASTE = 0.25
 """Padding that the proposed buckets may cost, as a share of the rows, if so few can keep to it."""
 
 _MAX_SIZES = 16
-"""Sizes kept in the evidence: those seen most."""
+"""Sizes stored in the evidence: those seen most."""
 
 
 PAD = "pad to a fixed size (drop_last=True for a last batch)"
@@ -87,7 +87,7 @@ _CONDITIONS = {
 
 
 def _size(group: Group) -> Told:
-    """What to do about sizes that changed, from what the recompiles show.
+    """Describe what to do about sizes that changed, from what the recompiles show.
 
     A mark makes a dimension dynamic from the first call on, unless the graph makes the size a
     constant (a loop over it, a number computed from it): torch has then compiled a second size
@@ -118,13 +118,13 @@ def _size(group: Group) -> Told:
 
 
 def _beyond(group: Group, advice: Advice) -> Advice:
-    """With a caveat where the size goes on into another frame."""
+    """Add a caveat where the size goes on into another frame."""
     beyond = any(part.changed == "size" for part in group.follows)
     return advice._replace(caveat=NOT_MARKED) if beyond else advice
 
 
 def _condition(group: Group) -> Told:
-    """A condition between sizes, strides or numbers that no longer holds."""
+    """Describe a condition between sizes, strides or numbers that no longer holds."""
     guard = group.first.guard
     if "size()" not in guard:
         layout = "stride()" in guard
@@ -151,9 +151,10 @@ view or a copy, one by a text is that of a dict."""
 
 
 def _marking(group: Group) -> str:
-    """What to write, where: "call torch._dynamo.maybe_mark_dynamic(batch, 0) before train.py:3,
-    from the first call on". Variables that change together may do so in other dimensions. A mark is
-    an attribute of one tensor object: what the call itself computes needs a variable."""
+    """Format what to write, and where: "call torch._dynamo.maybe_mark_dynamic(batch, 0) before
+    train.py:3, from the first call on". Variables that change together may do so in other
+    dimensions. A mark is an attribute of one tensor object: what the call computes needs a
+    variable."""
     dimensions: dict[str, set[int]] = {}
     for part in (group, *group.together):
         dimensions.setdefault(part.variable, set()).update(part.sizes_changed[0])
@@ -208,7 +209,7 @@ def _marks(tensors: Mapping[str, Iterable[object]]) -> str:
 
 
 def since_first_call(summary: str, first: UserCall | None) -> str:
-    """The sentence with the line of the first call, where that is another one."""
+    """Add the line of the first call to a sentence, where that is another one."""
     place = None if first is None else short_place(first.file, first.line)
     if place is None or f" {place}, " in summary or _FROM_FIRST_PASSED in summary:
         return summary
@@ -221,9 +222,9 @@ def since_first_call(summary: str, first: UserCall | None) -> str:
 
 
 def _with_calls(finding: Finding, _: Group, timeline: Timeline) -> Finding:
-    """CD105 with the sizes that were called, how often, and buckets for them where one size changes
-    and was compiled more than once, and with the line of the first call where it is another one: a
-    mark holds from the first compile on."""
+    """Add to CD105 the sizes that were called, how often, and buckets for them where one size
+    changes and was compiled more than once, and with the line of the first call where it is another
+    one: a mark holds from the first compile on."""
     ids = set(compile_ids(finding))
     compiles = [
         ((item.process, item.frame.file, item.frame.line), item) for item in timeline.compiles
@@ -260,7 +261,7 @@ def _with_calls(finding: Finding, _: Group, timeline: Timeline) -> Finding:
 def called_sizes(
     timeline: Timeline, frames: Collection[tuple[int, str, int]]
 ) -> VaryingSizesRecord | None:
-    """The changing size of the first callable, as (process, file, line), with one such size."""
+    """Find the changing size of the first callable (process, file, line) with one such size."""
     for item in timeline.invocations:
         if (item.process, item.function.file, item.function.line) in frames:
             shapes = ((shape.shapes, shape.count) for shape in item.shapes)
@@ -271,7 +272,7 @@ def called_sizes(
 
 
 class Padded(NamedTuple):
-    """What was called, and buckets for it."""
+    """The sizes that were called, and buckets for them."""
 
     evidence: dict[str, object]
     buckets: tuple[int, ...]
@@ -280,7 +281,7 @@ class Padded(NamedTuple):
 
 
 def padded_to(sizes: VaryingSizesRecord) -> Padded | None:
-    """The fewest buckets that pad little; None where nothing has rows."""
+    """Choose the fewest buckets that pad little; None where nothing has rows."""
     counts = _counts(sizes)
     if not any(counts):
         return None

@@ -1,4 +1,4 @@
-"""Sizes of tensors that change, and what is done to a tensor before the call.
+"""Changes that may remove recompiles for sizes: marks, dynamic sources, unbacked sizes.
 
 A line that marks a tensor is followed literally: what the call itself computes is assigned to a
 variable first, because a mark belongs to one tensor object.
@@ -49,16 +49,16 @@ class Marked:
 
     @property
     def argument(self) -> str:
-        """As the receipt names arguments."""
+        """The name of the argument in receipts."""
         return f"{self.parameter}{self.path}"
 
     def calls(self, name: str, action: str = MARK) -> list[str]:
-        """The statements that mark a variable."""
+        """Format the statements that mark a variable."""
         return [f"{_MODULES[action]}.{action}({name}, {each})" for each in self.dimensions]
 
 
 def marked(source: str, dimensions: Iterable[int]) -> Marked | None:
-    """None for what is not part of an argument."""
+    """Parse the source of a tensor to mark; None for what is not part of an argument."""
     found = PARAMETER.fullmatch(source)
     if found is None or found[1] == "self":
         return None
@@ -75,7 +75,7 @@ _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
 
 
 def size_changes(case: Case) -> Iterator[Change]:
-    """Marks on the argument, then everything dynamic; unbacked sizes; what a condition is about."""
+    """Propose marks, then everything dynamic; unbacked sizes; what a condition is about."""
     if info(case.finding.rule).changed == "condition":
         yield from _condition_changes(case)
     dimensions, small = dimensions_to_mark(case)
@@ -95,8 +95,8 @@ def size_changes(case: Case) -> Iterator[Change]:
 
 
 def dimensions_to_mark(case: Case) -> tuple[list[int], bool]:
-    """The dimensions of an argument whose sizes changed, and whether 0 or 1 was among the sizes:
-    these are constants for a mark. None where a mark is not what the finding needs."""
+    """Find the dimensions of an argument whose sizes changed, and whether 0 or 1 was among the
+    sizes: these are constants for a mark. None of either where a mark is no help."""
     if info(case.finding.rule).changed != "size" or case.kind == "marking":
         return [], False
     return sizes_changed(case.values)
@@ -107,8 +107,8 @@ _BOUND = re.compile(r"L\['([A-Za-z_]\w*)'\](?![\[.\w'])")
 
 
 def _condition_changes(case: Case) -> Iterator[Change]:
-    """A condition that torch put into the graph's guards: other symbols for equal sizes, a number
-    in its range as a tensor."""
+    """Propose for a condition that torch put into the graph's guards other symbols for equal sizes,
+    a number in its range as a tensor."""
     sizes = _SIZE.findall(case.guard)
     if case.kind == "zero_one" and len(sizes) == 1:
         source, dimension = sizes[0]
@@ -123,7 +123,8 @@ def _condition_changes(case: Case) -> Iterator[Change]:
 
 
 def _unbacked(case: Case, source: str, dimensions: Sequence[int]) -> Iterator[Change]:
-    """0 and 1 are constants of every graph, but for a size that is taken for unknown."""
+    """Propose an unbacked size: 0 and 1 are constants of every graph, but not of one that takes the
+    size for unknown."""
     if case.version >= FIRST_WITH_UNBACKED and PARAMETER.fullmatch(source) and "," not in source:
         value = _listed(source, dimensions)
         yield changes.variable("TORCH_COMPILE_UNBACKED_SOURCES", value, _DATA_DEPENDENT)
@@ -133,12 +134,12 @@ def _unbacked(case: Case, source: str, dimensions: Sequence[int]) -> Iterator[Ch
 
 
 def _listed(source: str, dimensions: Iterable[int]) -> str:
-    """Sizes in a list of sources, as torch takes them from 2.13 on."""
+    """Format sizes for a list of sources, as torch takes them from 2.13 on."""
     return ",".join(f"{source}:{dimension}" for dimension in dimensions)
 
 
 def changed_sizes(case: Case, dimensions: Iterable[int]) -> list[Marked]:
-    """The tensor of the finding, and those whose sizes changed with it: one that is not marked
+    """List the tensor of the finding, and those whose sizes changed with it: one that is not marked
     makes the same call compile again. Empty where the first is not an argument."""
     sizes = {case.source: set(dimensions)}
     for cause in (cause for event in case.compiles for cause in event.causes):
@@ -150,7 +151,7 @@ def changed_sizes(case: Case, dimensions: Iterable[int]) -> list[Marked]:
 
 
 def _at_the_call(case: Case, tensors: Sequence[Marked], action: str, risk: str) -> Iterator[Change]:
-    """Marks on the arguments of every call of the function."""
+    """Propose marks on the arguments of every call of the function."""
     if case.function is None or not tensors:
         return
     before, names, passing = named_before(case, tensors)
@@ -169,8 +170,8 @@ def _at_the_call(case: Case, tensors: Sequence[Marked], action: str, risk: str) 
 
 
 def named_before(case: Case, tensors: Sequence[Marked]) -> tuple[list[str], list[str], str]:
-    """Tensors of a call: statements before it, the names of the tensors then, and for the end of
-    the line the variables that the call has to pass in place of what they hold."""
+    """Name the tensors of a call: statements before it, the names of the tensors then, and for the
+    end of the line the variables that the call has to pass in place of what they hold."""
     texts = [_passed(case.finding.entered_at, each) for each in tensors]
     names = _variables(
         each
@@ -187,13 +188,13 @@ def named_before(case: Case, tensors: Sequence[Marked]) -> tuple[list[str], list
 
 
 def _variables(texts: Iterable[str]) -> dict[str, str]:
-    """Names for expressions that the call computes, by their text."""
+    """Name the expressions that the call computes, by their text."""
     each = [*dict.fromkeys(texts)]
     return {text: f"given{at}" if len(each) > 1 else "given" for at, text in enumerate(each, 1)}
 
 
 def _passed(entered: EnteredAt | None, tensor: Marked) -> str | None:
-    """The expression of a tensor at the program's call; None where it is not known."""
+    """Find the expression of a tensor at the program's call; None where it is not known."""
     texts = {item.parameter: item.expression for item in entered.arguments} if entered else {}
     if tensor.argument in texts:
         return texts[tensor.argument]
@@ -202,7 +203,7 @@ def _passed(entered: EnteredAt | None, tensor: Marked) -> str | None:
 
 
 def mark_changes(case: Case) -> Iterator[Change]:
-    """Marks as edits, before every call by which the function was compiled."""
+    """Propose marks as edits, before every call by which the function was compiled."""
     dimensions, small = dimensions_to_mark(case)
     tensors = changed_sizes(case, dimensions) if dimensions and not small else []
     places = [event.entered_at for event in case.compiles_of_frames] if tensors else []
@@ -223,7 +224,8 @@ def mark_changes(case: Case) -> Iterator[Change]:
 
 
 def _mark_before(entered: EnteredAt | None, tensors: Sequence[Marked]) -> Edit | None:
-    """None for a call that is not known, or does not pass the first of them."""
+    """Make the edit that marks before a call; None for a call that is not known, or does not pass
+    the first of them."""
     passed = [(each, text) for each in tensors if (text := _passed(entered, each)) is not None]
     if entered is None or not entered.file or not passed or passed[0][0] is not tensors[0]:
         return None
@@ -246,7 +248,7 @@ _EVERY_NAMESAKE = "holds for every compiled function with variables of these nam
 
 
 def together_changes(case: Case) -> Iterator[Change]:
-    """Every dynamic source of the findings of its frames at once."""
+    """Propose every dynamic source of the findings of its frames at once."""
     own, changed = _dynamic_sources(case.finding), info(case.finding.rule).changed
     if not own and _growing_source(case) is None and changed not in _OF_SEVERAL:
         return
@@ -270,8 +272,8 @@ def _dynamic_sources(finding: FindingRecord) -> list[str]:
 
 
 def _growing_source(case: Case) -> str | None:
-    """A tensor of a module that grows, as a dynamic source: each growth is another branch, and the
-    sizes after it are one graph. None where torch takes no dimensions, or takes the size for a
+    """Find a tensor of a module that grows, as a dynamic source: each growth is another branch, and
+    the sizes after it are one graph. None where torch takes no dimensions, or takes the size for a
     constant."""
     if case.kind != "shape" or case.version < FIRST_WITH_UNBACKED:
         return None
@@ -286,8 +288,9 @@ _STATIC = re.compile(r"\._(?:buffers|parameters)\[")
 
 
 def dynamic_size(group: Group, version: Version) -> str | None:
-    """0 and 1 stay constants, and so does a size that the graph made one. A tensor of a module that
-    grows where the code asks for its size is another branch while it does."""
+    """Find the sources of a size that a setting makes dynamic. 0 and 1 stay constants, and so does
+    a size that the graph made one. A tensor of a module that grows where the code asks for its size
+    is another branch while it does."""
     source, new = group.first.source, version >= FIRST_WITH_UNBACKED
     dimensions, small = group.sizes_changed
     if not dimensions or small or not LISTABLE.fullmatch(source):

@@ -56,8 +56,8 @@ _TITLES = {
 
 
 def with_size_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
-    """The finding at the line that needs the value of its size, if that was recorded: a mark does
-    not help there."""
+    """Move a finding to the line that needs the value of its size, if that was recorded: a mark
+    does not help there."""
     size, limit = next(_fixed_sizes(group, timeline), ("", None))
     if limit is None or not _has_line(finding):
         return finding
@@ -79,7 +79,7 @@ def with_size_line(finding: Finding, group: Group, timeline: Timeline) -> Findin
 
 
 def with_side_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
-    """The finding at the line of a condition that no longer holds, if that was recorded."""
+    """Move a finding to the line of a condition that no longer holds, if that was recorded."""
     guards = (
         behind(timeline.size_guards.get(key, ()), cause.guard, cause.location)
         for cause, recompile in _members(group)
@@ -98,13 +98,13 @@ def with_side_line(finding: Finding, group: Group, timeline: Timeline) -> Findin
 
 
 def _has_line(finding: Finding) -> bool:
-    """False where no line made the size a number."""
+    """True unless no line made the size a number."""
     kind = GuardEvidence.of(finding.evidence).kind
     return finding.severity != "info" and kind not in _NO_LINE
 
 
 def _at_line(finding: Finding, limit: SizeLimit, timeline: Timeline) -> Finding:
-    """The finding at the line of what limits the size, where that is known."""
+    """Move a finding to the line of what limits the size, where that is known."""
     finding = replace(finding, evidence={**finding.evidence, **_line_needed(limit)})
     if limit.place is None:
         return finding
@@ -113,7 +113,7 @@ def _at_line(finding: Finding, limit: SizeLimit, timeline: Timeline) -> Finding:
 
 
 def _line_needed(limit: SizeLimit) -> dict[str, object]:
-    """The line as evidence."""
+    """Build the evidence about the line."""
     return {
         "size_needed": {
             "by": limit.how,
@@ -127,7 +127,8 @@ def _line_needed(limit: SizeLimit) -> dict[str, object]:
 
 
 def _fixed_sizes(group: Group, timeline: Timeline) -> Iterator[tuple[str, SizeLimit]]:
-    """Changed sizes that some graph made numbers, or whose two values it tells apart, and where."""
+    """Find changed sizes that a graph made numbers, or whose two values it tells apart, and
+    where."""
     for cause, recompile in _members(group):
         for size, before in _changed_sizes(cause):
             for key in _compiles_of(recompile):
@@ -145,7 +146,7 @@ def _members(group: Group) -> Iterator[tuple[Cause, Recompile]]:
 
 
 def _changed_sizes(cause: Cause) -> Iterator[tuple[str, str]]:
-    """The sizes of a tensor that changed, with what they were."""
+    """List the sizes of a tensor that changed, with what they were."""
     tensor = plain_size(cause.source) if cause.source else cause.variable
     changed = changed_dimensions(cause.expected, cause.actual)
     for each in changed:
@@ -157,7 +158,7 @@ def _changed_sizes(cause: Cause) -> Iterator[tuple[str, str]]:
 
 
 def _compiles_of(recompile: Recompile) -> list[CompileId]:
-    """The recompile's own compile, then the cache entries that did not fit."""
+    """List the recompile's own compile, then the cache entries that did not fit."""
     entries = [entry.compile_id for entry in recompile.entries]
     entries += [reason.partition(":")[0].strip() for reason in recompile.reasons]
     others = [
@@ -219,7 +220,7 @@ def _violations(
     *,
     alone: bool,
 ) -> Iterator[Finding]:
-    """One finding for each line that violates what was declared, in torch's order."""
+    """Find one finding for each line that violates what was declared, in torch's order."""
     unmark = "use torch._dynamo.maybe_mark_dynamic"
     if suggested := _SUGGESTED.search(text):
         lines = "; ".join(line.strip() for line in suggested[1].splitlines())
@@ -267,7 +268,7 @@ def _violations(
 
 
 def _guard_of(part: str, sizes: Sequence[str], guards: Sequence[SizeGuard]) -> SizeGuard | None:
-    """The condition that one line of torch's message is about; None where several would do."""
+    """Find the condition that one line of torch's message is about; None where several would do."""
     generated = _GENERATED.search(part)
     if generated is not None:
         return behind(guards, generated[1], None)
@@ -282,14 +283,14 @@ def _guard_of(part: str, sizes: Sequence[str], guards: Sequence[SizeGuard]) -> S
 
 
 def _printed_place(part: str, user_roots: Sequence[str]) -> Location | None:
-    """The user's line of the stack that torch 2.13 prints."""
+    """Find the user's line of the stack that torch 2.13 prints."""
     stack = [Location(file, int(line), name) for file, line, name in _STACK_LINE.findall(part)]
     own = [at for at in stack if ownership_of(at.file, user_roots) == "user"]
     return (own or stack or [None])[-1]
 
 
 def _explains_all(cause: Finding, symptom: Finding) -> bool:
-    """Nothing else was compiled, and what failed, failed for it."""
+    """True where nothing else was compiled, and what failed, failed for it."""
     alone = BreakEvidence.of(cause.evidence).nothing_else
     why = AnyEvidence.of(symptom.evidence).why
     return alone and why in ("failed", "eager", "ahead_of_time")
