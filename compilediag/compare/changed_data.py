@@ -44,7 +44,7 @@ class ChangedData(Struct, frozen=True):
 
 
 def changed_data(before: Receipt, after: Receipt, lane: Iterable[FieldChange]) -> ChangedData:
-    """Put together what differs; `configuration` are its fields that do."""
+    """Put together what differs; `config` are the fields of the configuration that do."""
     settings, work = tuple(lane), work_changes(before, after)
     left, right = before.throughput, after.throughput
     same = left is not None and right is not None and left.callable == right.callable

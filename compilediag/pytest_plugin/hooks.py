@@ -104,6 +104,10 @@ class CompileFixture:
         """Assert how often each function has been compiled since the test began, by its name.
 
         A function that is not named must not have been compiled, unless `others` allows it.
+
+        Raises:
+            CompileFailure: a function was compiled more or less often, or the test is blind.
+            pytest.UsageError: a number is negative or a truth.
         """
         self.judged = True
         __tracebackhide__ = True
@@ -284,7 +288,11 @@ def watch_tests(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
 
 
 def fixture_of(request: pytest.FixtureRequest) -> CompileFixture:
-    """Get the fixture of the test that requests it."""
+    """Get the fixture of the test that requests it.
+
+    Raises:
+        pytest.UsageError: it was requested after the test had begun.
+    """
     test = request.node.stash.get(_WATCHED, None)
     if test is None or test.fixture is None:
         raise pytest.UsageError(

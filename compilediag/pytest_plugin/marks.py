@@ -176,7 +176,7 @@ def checked_counts(values: Mapping[str, object], where: str) -> dict[str, int]:
 
 
 def _source_of(mark: pytest.Mark) -> str:
-    """Format the marker as it is written in the source."""
+    """Quote the marker as it is written in the source."""
     arguments = [repr(value) for value in mark.args]
     arguments += [f"{name}={value!r}" for name, value in mark.kwargs.items()]
     return f"{mark.name}({', '.join(arguments)})"

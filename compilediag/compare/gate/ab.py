@@ -79,6 +79,9 @@ def intervals(
 ) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
     """Compute bounds of each row's median, and its standard error, by the percentile bootstrap.
 
+    Returns:
+        Lower bounds, upper bounds and standard errors: one of each a row, in the unit of the rows.
+
     Raises:
         UsageError: scipy is not installed.
     """

@@ -159,7 +159,7 @@ _EXPLAINED_BY: Mapping[str, tuple[Kind, ...]] = {
     "eager_fallbacks": ("fallback",),
     "recompile_limit_hits": ("fallback", "cause"),
 }
-"""Kinds of observations that explain why a count changed: then the count itself is none."""
+"""Kinds of issues that explain why a count changed: then the count itself is none."""
 
 
 def _count_items(
@@ -225,7 +225,7 @@ _ORDER = (
     *("not_judged", "cause", "fallback", "break", "frame", "recording", "count", "limit"),
     "unproved",
 )
-_MAX_NAMED = 5  #: Observations named in a notice; the rest is counted.
+_MAX_NAMED = 5  #: Issues named in a notice; the rest is counted.
 
 
 def judge(

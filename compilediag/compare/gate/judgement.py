@@ -1,5 +1,5 @@
 """The result of a gate, as values: made by `judge`, shown by the views of `views/gate/`; its
-observations are made of the causes, breaks, frames and findings of a receipt."""
+issues are made of the causes, breaks, frames and findings of a receipt."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ _MAX_CHARS = 300  #: Longest text of the target in a message; the receipt has th
 
 
 def item_of(receipt: Receipt, run: RunBaseline, known: Allowed, before: int | None) -> Item:
-    """Build the observation of a cause, a graph break or a fallback of the run. `before`: how often
-    the baseline has it; None where there is no baseline."""
+    """Build the issue of a cause, a graph break or a fallback of the run. `before`: how often the
+    baseline has it; None where there is no baseline."""
     if isinstance(known, KnownCause):
         return _cause(receipt, run, known, before)
     if isinstance(known, KnownBreak):

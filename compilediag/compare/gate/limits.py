@@ -139,7 +139,7 @@ _SHOWN_BY: dict[str, tuple[Kind, ...]] = {
     "findings": ("cause", "break", "fallback"),
     "recompile_s": ("cause",),
 }
-"""Kinds of observations that show where a count comes from."""
+"""Kinds of issues that show where a count comes from."""
 
 
 def unmeasured(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[str]:
@@ -177,7 +177,7 @@ def count_of(receipt: Receipt, run: RunBaseline, name: str) -> int | None:
 
 
 def broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[Item]:
-    """Find the limits that are broken, each after the observations that show where its count comes
+    """Find the limits that are broken, each after the issues that show where its count comes
     from."""
     found: list[Item] = []
     for limit in limits:

@@ -94,7 +94,7 @@ def headline(judgement: Judgement) -> str:
 
 
 def summary(items: Iterable[Item]) -> str:
-    """Count observations by what they are, in order: "2 new causes, 1 new graph break"."""
+    """Count issues by what they are, in order: "2 new causes, 1 new graph break"."""
     counted = Counter(map(_noun, items))
     return ", ".join(f"{total:,} {noun[total != 1]}" for noun, total in counted.items())
 
@@ -126,7 +126,7 @@ def title(item: Item) -> str:
 
 
 def short(item: Item) -> str:
-    """Format what an observation is about, whether bad or not: "CD103 cause: pos.pe"."""
+    """Format what an issue is about, whether bad or not: "CD103 cause: pos.pe"."""
     return _title(item, _NOUNS.get(item.kind) or _FAILED[item.kind][0])
 
 
@@ -149,7 +149,7 @@ def often(item: Item, arrow: str = "→") -> str:
 
 
 def explain(item: Item) -> str:
-    """Format the command that explains an observation's finding; "" where there is none."""
+    """Format the command that explains an issue's finding; "" where there is none."""
     number = (item.finding or "").removeprefix("F")
     return f"compilediag explain {number}" if number.isdecimal() and number.isascii() else ""
 
