@@ -1,1 +1,1 @@
-"""Receipts against receipts and baselines: keys, changes, diff and the gate."""
+"""Comparisons of receipts with receipts and baselines: keys, changes, diff and the gate."""

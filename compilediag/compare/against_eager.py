@@ -1,5 +1,5 @@
-"""Does compiling pay? What pairs of runs, compiled and eager, show of steps and of callables, and
-the findings of what does not.
+"""A comparison of compiled with eager runs, in pairs: whether compiling pays, for steps and for
+callables, and the findings of what does not.
 
 Both runs of a pair do the same work step by step, so that steps of one number are compared. The
 interval is that of `gate --ab`, over stretches of steps of every pair. Stretches of one process
@@ -65,7 +65,7 @@ class Arm:
 
 
 def arm_of(timeline: Timeline, *, whole: bool = True) -> Arm:
-    """What one run gives to the comparison."""
+    """Build the arm of one run; `whole`: it ended by itself."""
     lead = timeline.lead
     steps = [each for each in timeline.steps if each.process == lead]
     compiles = [each for each in timeline.compiles if each.process == lead]
@@ -113,14 +113,14 @@ MEASURED_S = 0.005
 
 
 class ArmPair(NamedTuple):
-    """Neighbours in time."""
+    """A compiled and an eager run, neighbours in time."""
 
     compiled: Arm
     eager: Arm
 
 
 def verdict_of(ratio: EagerRatio) -> AgainstEagerVerdict:
-    """What follows from the interval."""
+    """Decide what follows from the interval of the ratio: eager over compiled seconds."""
     if ratio.low > 1 + SLOWER:
         return "pays"
     if ratio.high < 1 - SLOWER:
@@ -129,12 +129,12 @@ def verdict_of(ratio: EagerRatio) -> AgainstEagerVerdict:
 
 
 def not_concluded(problem: str) -> AgainstEagerSection:
-    """There was nothing to compare."""
+    """Build the section of a comparison with nothing to compare."""
     return AgainstEagerSection(verdict="not_concluded", problem=problem)
 
 
 def conclude(pairs: Sequence[ArmPair], difference: str | None = None) -> AgainstEagerSection:
-    """What the pairs show, in the order in which they ran: the section without the runs. A pair
+    """Conclude from the pairs, in the order in which they ran: the section without the runs. A pair
     whose steps cannot be compared counts for none; `difference` is the first one that is known
     between the outputs of both arms, in words.
 
@@ -178,7 +178,7 @@ def conclude(pairs: Sequence[ArmPair], difference: str | None = None) -> Against
 
 
 def problem_of(pair: ArmPair) -> str | None:
-    """Why the steps of a pair cannot be compared."""
+    """Find why the steps of a pair cannot be compared; None where they can."""
     compiled, eager = pair
     if eager.compiles:
         return (
@@ -205,8 +205,8 @@ def problem_of(pair: ArmPair) -> str | None:
 
 
 def _common(pair: ArmPair) -> list[int]:
-    """The steps to compare: steady in both runs; where there are enough, those only that were not
-    looked into in either."""
+    """Find the steps to compare: steady in both runs; where there are enough, those only that were
+    not looked into in either."""
     compiled, eager = pair
     unsampled = sorted(compiled.unsampled & eager.unsampled)
     if len(unsampled) >= MIN_STEPS * STRETCHES:
@@ -215,7 +215,7 @@ def _common(pair: ArmPair) -> list[int]:
 
 
 class _Row(NamedTuple):
-    """What one pair gives to a comparison: work by step, and the steps to compare."""
+    """The work of one pair by step, and the steps to compare."""
 
     eager: Mapping[int, Work]
     compiled: Mapping[int, Work]
@@ -223,6 +223,7 @@ class _Row(NamedTuple):
 
 
 class _Measured(NamedTuple):
+    # Invariant: `record_from` copies these fields by name into `CallableAgainstEager`.
     ratio: EagerRatio
     gain_s: EagerRatio  #: Eager seconds less compiled ones.
     compiled_s: float
@@ -230,7 +231,7 @@ class _Measured(NamedTuple):
 
 
 def _measured(rows: Sequence[_Row]) -> _Measured:
-    """What the median stretch of steps shows: within one, steps of any length count by what they
+    """Measure by the median stretch of steps: within one, steps of any length count by what they
     take, and one slow step of a busy machine spoils one stretch."""
     by_pair: list[list[tuple[float, float]]] = []
     for row in rows:
@@ -255,13 +256,13 @@ def _measured(rows: Sequence[_Row]) -> _Measured:
 
 
 def _each_s(works: Mapping[int, Work], steps: Sequence[int]) -> float:
-    """Seconds of one on average."""
+    """Compute the seconds of one piece of work on average."""
     chosen = [works[step] for step in steps]
     return sum(each.seconds for each in chosen) / sum(each.count for each in chosen)
 
 
 def _widened(low: float, high: float, by_pair: Sequence[Sequence[float]]) -> EagerRatio:
-    """The interval with that of the pairs, each for one value (Student's t), in it."""
+    """Widen the interval to hold that of the pairs, each for one value (Student's t)."""
     middles = [median(values) for values in by_pair]
     whole = median(value for values in by_pair for value in values)
     if len(middles) > 1:
@@ -274,7 +275,7 @@ def _widened(low: float, high: float, by_pair: Sequence[Sequence[float]]) -> Eag
 
 
 def _callable(function: Location, pairs: Sequence[ArmPair]) -> CallableAgainstEager | None:
-    """None where it was not timed in both runs of every pair, in enough steps."""
+    """Compare a callable; None unless it was timed in both runs of every pair, in enough steps."""
     rows: list[_Row] = []
     counts: list[int] = []
     for pair in pairs:
@@ -339,8 +340,8 @@ wrapper and launch take tens of microseconds."""
 
 
 def slower_than_eager(timeline: Timeline, payoff: AgainstEagerSection) -> Iterable[Finding]:
-    """CD631: one for each callable that is slower compiled; one for the steps where they are and no
-    callable is seen to be why. None where the outputs differ: that is then what to mend."""
+    """Find CD631: one for each callable that is slower compiled; one for the steps where they are
+    and no callable is seen to be why. None where the outputs differ: that is then what to mend."""
     if payoff.verdict in ("outputs_differ", "not_concluded") or payoff.compiled_step_s is None:
         return
     least_s = MIN_SHARE * payoff.compiled_step_s

@@ -1,4 +1,4 @@
-"""What else two runs differ in: the data and settings that a fix changed, and keys of caches.
+"""Other differences of two runs: the data and settings that a fix changed, and keys of caches.
 
 Padding, dropping the last batch, other sizes or `dynamic=` change the work of a run on purpose.
 Counts and causes of such runs can be compared; what is measured of other work cannot. Lookups of
@@ -22,7 +22,7 @@ from compilediag.receipt.schema.receipt import Receipt
 OPTION = "--changed-data"
 _WORK = ("samples", "elements")
 _SAME_SPEED = frozenset({"lane.name", "lane.numerics_flags.dynamic"})
-"""Fields of the lane that leave the same work: its times can be compared as after any edit."""
+"""Fields of the configuration that leave the same work: times are comparable as after any edit."""
 
 
 class FieldChange(Struct, frozen=True):
@@ -36,14 +36,15 @@ class FieldChange(Struct, frozen=True):
 class ChangedData(Struct, frozen=True):
     """What differs between two runs that is accepted as the work of a fix."""
 
-    fields: tuple[FieldChange, ...]  #: Of the lane, of the work (`throughput`), and `steps.count`.
+    #: Those of the configuration, of the work (`throughput`), and `steps.count`.
+    fields: tuple[FieldChange, ...]
     callable: str | None  #: What was given the compared work; None: not known to be the same.
     #: Same samples, elements and settings: then times and memory can be compared too.
     same_work: bool
 
 
 def changed_data(before: Receipt, after: Receipt, lane: Iterable[FieldChange]) -> ChangedData:
-    """Puts together what differs; `lane` are the fields of the lane."""
+    """Put together what differs; `config` are the fields of the configuration that do."""
     settings, work = tuple(lane), work_changes(before, after)
     left, right = before.throughput, after.throughput
     same = left is not None and right is not None and left.callable == right.callable
@@ -64,7 +65,7 @@ def changed_data(before: Receipt, after: Receipt, lane: Iterable[FieldChange]) -
 
 
 def work_changes(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
-    """Samples and elements that the same callable was given, where both are known and differ."""
+    """Find samples and elements given to the same callable, where both are known and differ."""
     left, right = before.throughput, after.throughput
     if left is None or right is None or left.callable != right.callable:
         return ()
@@ -86,7 +87,7 @@ class CacheKeyChange(Struct, frozen=True):
 
 
 def changed_cache_keys(before: Receipt, after: Receipt) -> tuple[CacheKeyChange, ...]:
-    """Misses of `after` by what their keys differ in, the most frequent first."""
+    """Find misses of `after` by what their keys differ in, the most frequent first."""
     left, right = _paired(before), _paired(after)
     found: dict[tuple[str, tuple[str, ...]], list[tuple[CacheLookupRecord, tuple[KeyChange, ...]]]]
     found = {}
@@ -113,7 +114,7 @@ def changed_cache_keys(before: Receipt, after: Receipt) -> tuple[CacheKeyChange,
 
 
 def _paired(receipt: Receipt) -> dict[object, tuple[CacheLookupRecord, Mapping[str, str]]]:
-    """Lookups with all components of their keys, by what they belong to in any run."""
+    """Map lookups, with all components of their keys, by what they belong to in any run."""
     section = receipt.caches
     if section is None:
         return {}

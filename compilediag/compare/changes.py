@@ -1,10 +1,11 @@
-"""What changed from one run to another: items paired by their keys, once for `diff` and the gate.
+"""Changes from one run to another: causes, breaks, frames and fallbacks paired by their keys.
 
-Both runs have the common form of `run_baseline`, so that a baseline is compared as a receipt is.
+`diff` and the gate both use it. Both runs have the common form of `run_baseline`, so that a
+baseline is compared as a receipt is.
 
-A file or a function that has another name is no new fault beside a mended one. An item moved where
+A file or a function that has another name is no new fault beside a mended one. A key moved where
 everything but its file, or but its function, is the same, its old place has nothing in the later
-run, its new place had nothing in the earlier one, and no other item could be meant. A cause moves
+run, its new place had nothing in the earlier one, and no other key could be meant. A cause moves
 with its frame, too: a function that a new one wraps and calls is no frame any more.
 """
 
@@ -32,7 +33,7 @@ AnyKey: TypeAlias = CauseKey | BreakKey | FrameKey
 
 
 class ItemChange(Struct, Generic[Item], frozen=True):
-    """One item in both runs; None where a run does not have it."""
+    """A cause, break, frame or fallback in both runs; None where a run does not have it."""
 
     before: Item | None
     after: Item | None
@@ -71,7 +72,7 @@ class CountChange(Struct, frozen=True):
 
 
 class RunChanges(Struct, frozen=True):
-    """Every item of either run by its key: those of the earlier run first, changed or not."""
+    """All that either run has, by key: that of the earlier run first, changed or not."""
 
     counts: tuple[CountChange, ...]  #: The counts that both runs have.
     causes: Mapping[CauseKey, ItemChange[KnownCause]]
@@ -82,11 +83,12 @@ class RunChanges(Struct, frozen=True):
     @property
     def allowed(self) -> Mapping[AnyKey, ItemChange[Any]]:
         """Causes, graph breaks and fallbacks."""
+        # Invariant: keys of different types never compare equal, so none replaces another.
         return {**self.causes, **self.breaks, **self.fallbacks}
 
 
 def changes_between(before: LaneBaseline, after: LaneBaseline) -> RunChanges:
-    """What changed from one run to another."""
+    """Find what changed from one run to another."""
     return RunChanges(
         counts=tuple(
             CountChange(name, before.counts[name], count)
@@ -107,7 +109,7 @@ _GROUPS = ("causes", "breaks", "frames", "fallbacks")
 
 
 class Move(Struct, frozen=True):
-    """One item that is elsewhere now."""
+    """A cause, break, frame or fallback that is elsewhere now."""
 
     group: str
     before: AnyKey
@@ -115,7 +117,7 @@ class Move(Struct, frozen=True):
 
 
 class Moved(Struct, frozen=True):
-    """The earlier run with its items where the later one has them."""
+    """The earlier run with its keys where the later one has them."""
 
     lane: LaneBaseline
     moves: tuple[Move, ...] = ()
@@ -132,7 +134,7 @@ class Moved(Struct, frozen=True):
 
 
 def moved(before: LaneBaseline, after: LaneBaseline) -> Moved:
-    """The earlier run with the items that only moved put where they are in the later one."""
+    """Relocate what only moved: give it, in the earlier run, the key that it has in the later."""
     old, new = ({_place(key) for key in _keys(lane)} - {None} for lane in (before, after))
     frames, later = ({_place(item.key) for item in lane.frames} for lane in (before, after))
     wrapped, wrappers = frames - later, later - frames
@@ -158,13 +160,13 @@ def moved(before: LaneBaseline, after: LaneBaseline) -> Moved:
 def _pairs(
     gone: list[AnyKey], came: list[AnyKey], files: Mapping[str, str]
 ) -> dict[AnyKey, AnyKey]:
-    """Each item that is gone with the one it became, where just one can be meant."""
+    """Pair each key that is gone with the one it became, where just one can be meant."""
 
     def in_moved_file(key: AnyKey) -> Hashable:
         return _without_file(key), files.get(key.file or "", key.file)
 
     def without_function(key: AnyKey) -> Hashable:
-        # Of a frame nothing would be left.
+        # A frame's key is file and function: nothing would be left.
         return None if isinstance(key, FrameKey) else replace(key, function="")
 
     pairs: dict[AnyKey, AnyKey] = {}
@@ -196,7 +198,7 @@ def _keys(lane: LaneBaseline) -> list[AnyKey]:
 
 
 def _moved_files(before: LaneBaseline, after: LaneBaseline) -> dict[str, str]:
-    """Files that are gone, and the new one that has most of what each had; only where one has."""
+    """Find files that are gone, and the new one that has most of what each had, if just one."""
     old, new = _keys(before), _keys(after)
     old_files, new_files = ({key.file for key in keys} for keys in (old, new))
     votes: dict[str, Counter[str]] = {}
@@ -216,5 +218,5 @@ def _moved_files(before: LaneBaseline, after: LaneBaseline) -> dict[str, str]:
 
 
 def place_text(key: AnyKey) -> str:
-    """The place of an item: "forward of model.py"."""
+    """Format the place of a key: "forward of model.py"."""
     return f"{key.function} of {key.file}"

@@ -1,4 +1,4 @@
-"""What a second start compiles again although the first had compiled it, why, and its findings."""
+"""A comparison of two starts of a program: what the second compiles again, why, and findings."""
 
 from __future__ import annotations
 
@@ -65,13 +65,14 @@ class ColdAndWarm(NamedTuple):
 
 
 def not_concluded(problem: str) -> ColdAndWarm:
-    """The outcome where the starts cannot be compared."""
+    """Build the outcome of starts that cannot be compared."""
     return ColdAndWarm(ColdAndWarmSection(verdict="not_concluded", problem=problem))
 
 
 def conclude(cold: Timeline, warm: Timeline, folder: str) -> ColdAndWarm:
-    """What the second start pays again, with the caches that the first one left, which were empty
-    before. `folder`: where those of inductor are to lie; a program may choose another."""
+    """Conclude what the second start pays again, with the caches that the first one left, which
+    were empty before. `folder`: where those of inductor are to lie; a program may choose
+    another."""
     if problem := _problem(cold, warm, folder):
         return not_concluded(problem)
     cold_seconds, warm_seconds = compile_seconds(cold.compiles), compile_seconds(warm.compiles)
@@ -160,6 +161,7 @@ def _compiled_again(cold: Timeline, warm: Timeline) -> Iterable[CompiledAgain]:
             continue
         frame, frame_before = _frame(compiles.get(key)), _frame(compiled_before.get(key))
         same_frame = frame is None or frame_before in (None, frame)
+        # Another frame under the same id is no earlier compile of this one: no lookups then.
         why, reason, changes = _why(lookups, missed, before.get(key, []) * same_frame, cold_keys)
         rows = [item.seconds for item in compiles.get(key, ()) if item.has_row]
         record = CompiledAgainRecord(
@@ -183,7 +185,7 @@ def _why(
     before: _Lookups,
     cold_keys: set[tuple[str, str]],
 ) -> tuple[WhyCompiledAgain, str, tuple[KeyChange, ...]]:
-    """Why a compile was not taken from a cache; torch's own reason comes first."""
+    """Explain why a compile was not taken from a cache; torch's own reason comes first."""
     for outcome, why, words in _REFUSED:
         for lookup in missed:
             if lookup.outcome == outcome:
@@ -201,7 +203,7 @@ def _why(
 
 
 def _changes(lookups: _Lookups, before: _Lookups) -> tuple[KeyChange, ...]:
-    """Of the first lookup, paired by cache and order, whose components differ."""
+    """Find the changes of the first lookup, paired by cache and order, whose components differ."""
     for cache in OF_GRAPHS:
         now = [pair for pair in lookups if pair[1].cache == cache]
         then = [pair for pair in before if pair[1].cache == cache]
@@ -220,7 +222,7 @@ NAMED = 20  #: Most components in the evidence of a finding.
 
 
 def changing_keys(warm: Timeline, found: ColdAndWarm) -> Iterable[Finding]:
-    """CD612: one for each function and set of components that differ, where torch records these."""
+    """Find CD612: one for each function and set of components that differ, if torch has these."""
     groups: dict[object, list[CompiledAgain]] = {}
     for each in found.again:
         if each.changes:

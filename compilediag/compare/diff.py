@@ -1,4 +1,4 @@
-"""What changed from one receipt to another of the same lane: counts, causes, breaks, frames, facts.
+"""The comparison of two receipts of one configuration: counts, causes, breaks, frames, facts.
 
 Pure. Seconds and other measurements are shown and never judged: two machines, or two moments of
 one, are not comparable.
@@ -158,9 +158,9 @@ class Comparison(Struct, frozen=True):
     numbers: tuple[NumberChange, ...] = ()
     #: Configurations of tracked runs that differ: their measurements are not compared.
     tracked_lanes: tuple[FieldChange, ...] = ()
-    #: The same items elsewhere, by place: "forward of model.py".
+    #: The same keys elsewhere, by place: "forward of model.py".
     moves: tuple[FieldChange, ...] = ()
-    #: Fields of the lane that the version of the older receipt did not have.
+    #: Fields of the configuration that the version of the older receipt did not have.
     lane_not_recorded: tuple[FieldChange, ...] = field(default=(), name="lane_not_told")
     command: tuple[FieldChange, ...] = ()  #: Arguments and environment variables that differ.
     #: Lookups of compile caches that missed, whose keys are not those of the earlier run.
@@ -188,16 +188,16 @@ class DiffDocument(Document, frozen=True, kw_only=True):
 
 
 def document_of(found: Comparison) -> DiffDocument:
-    """What `diff --json` prints."""
+    """Build what `diff --json` prints."""
     return DiffDocument(schema="compilediag.diff", changed=found.changed, comparison=found)
 
 
 def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Comparison:
-    """What changed. With `other_data` the data, and what else a fix changes, may differ.
+    """Compare two receipts. With `other_data` the data, and what else a fix changes, may differ.
 
     Raises:
-        LanesNotComparable: they differ in a field of the lane, or in the work that was done; the
-            message names it.
+        ConfigurationsNotComparable: they differ in a field of the configuration, or in the work
+            that was done; the message names it.
     """
     different, not_recorded = _lane_changes(before, after)
     _refuse_other_lanes(different, other_data=other_data)
@@ -264,8 +264,9 @@ def _timings(before: Receipt, after: Receipt, *, same_work: bool) -> Iterable[Ti
 def _lane_changes(
     before: Receipt, after: Receipt
 ) -> tuple[tuple[FieldChange, ...], tuple[FieldChange, ...]]:
-    """What differs (a field that one receipt does not have differs as well), and what the older of
-    two versions had no field for: old receipts stay comparable when the lane gets more fields."""
+    """Compare fields: those that differ (one that a receipt does not have differs as well), and
+    those that the older version did not have: old receipts stay comparable when there are more
+    fields."""
     found = _field_changes(before.header.lane, after.header.lane, "lane")
     older = min(before, after, key=lambda item: version_of(item.schema_version) or (0, 0))
     if not found or before.schema_version == after.schema_version:
@@ -291,8 +292,8 @@ def _refuse_other_lanes(different: Sequence[FieldChange], *, other_data: bool) -
 
 
 def _refuse_other_work(before: Receipt, after: Receipt) -> None:
-    """Two runs that are known to have done different work are not comparable. Where the work of one
-    is not known, or was measured on another callable, it is not compared."""
+    """Refuse two runs that are known to have done different work. Where the work of one is not
+    known, or was measured on another callable, it is not compared."""
     for item in work_changes(before, after)[:1]:
         name = item.path.partition(".")[2]
         given = before.throughput.callable if before.throughput is not None else None
@@ -318,7 +319,7 @@ def _field_changes(before: object, after: object, path: str) -> tuple[FieldChang
 
 
 def _command(before: Receipt, after: Receipt) -> Iterable[FieldChange]:
-    """What a fix without an edit changes: arguments, and levers such as
+    """Compare what a fix without an edit changes: arguments, and settings such as
     TORCH_COMPILE_DYNAMIC_SOURCES."""
     old, new = before.header.run, after.header.run
     if old.argv_redacted != new.argv_redacted:
@@ -388,8 +389,8 @@ def _relocated(run: RunBaseline, found: Moved) -> RunBaseline:
 def _new_findings(
     earlier: Receipt, later: Receipt, places: Mapping[Place, Place]
 ) -> tuple[str, ...]:
-    """Findings of the later receipt that the earlier one has less often, in their order; `places`:
-    where those of the earlier one are in the later."""
+    """List findings of the later receipt that the earlier one has less often, in their order;
+    `places`: where those of the earlier one are in the later."""
     left = Counter(_finding_key(item, places) for item in earlier.findings)
     # A part that is a finding now, or that became part of one, is neither new nor gone.
     left.update((part.rule, part.variable) for item in earlier.findings for part in item.parts)
@@ -412,7 +413,7 @@ def _finding_key(item: FindingRecord, places: Mapping[Place, Place]) -> tuple[st
 
 
 def _numbers(before: Receipt, after: Receipt, *, comparable: bool) -> tuple[NumberChange, ...]:
-    """What one of the two measured; of tracked runs only those of one configuration."""
+    """Compare what one of the two measured; of tracked runs only those of one configuration."""
     left, right = _measured(before), _measured(after)
     for name, old, new in _tracked_pairs(before, after):
         if old.config == new.config:
@@ -425,7 +426,7 @@ def _numbers(before: Receipt, after: Receipt, *, comparable: bool) -> tuple[Numb
 
 
 def _measured(receipt: Receipt) -> dict[str, float]:
-    """What was measured of the whole run, beside its counts, with units in the names."""
+    """Collect what was measured of the whole run, beside its counts, with units in the names."""
     found = {name: _value(receipt, path) for name, path in _MEASUREMENTS.items()}
     if receipt.cost is not None:
         found[f"cost_{receipt.cost.currency}"] = receipt.cost.amount
@@ -433,7 +434,7 @@ def _measured(receipt: Receipt) -> dict[str, float]:
 
 
 def _value(receipt: Receipt, path: str) -> float | None:
-    """A field of the receipt; None where a part of the path was not measured."""
+    """Read a field of the receipt; None where a part of the path was not measured."""
     found: Any = receipt
     for name in path.split("."):
         found = getattr(found, name, None)
@@ -451,7 +452,7 @@ def _tracked_metrics(run: TrackedRecord) -> dict[str, float]:
 def _tracked_pairs(
     before: Receipt, after: Receipt
 ) -> Iterable[tuple[str, TrackedRecord, TrackedRecord]]:
-    """The newest tracked runs that ended well, by the names that both receipts have."""
+    """Pair the newest tracked runs that ended well, by the names that both receipts have."""
     left, right = (
         {run.name: run for run in receipt.tracked if run.state == "finished"}
         for receipt in (before, after)

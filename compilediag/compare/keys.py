@@ -1,8 +1,8 @@
-"""The only definition of when two causes, graph breaks, frames or lanes are the same.
+"""Keys: the only definition of when causes, graph breaks, frames or configurations are the same.
 
-They survive edits and other machines: they hold no line number, which moves with every edit above
-it, no folder above an installed package, and no address of an object. A lane is compared field by
-field.
+Keys survive edits and other machines: they hold no line number, which moves with every edit above
+it, no folder above an installed package, and no address of an object. A configuration is
+compared field by field.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ CHANGED_BY_FIXES = frozenset(
         ),
     }
 )
-"""Fields of the lane that a fix may change: the script (a copy with the fix), `dynamic=`, and the
-settings of CD111, which are set before the first compiled call or where autocast is entered."""
+"""Fields of the configuration that a fix may change: the script (a copy with the fix), `dynamic=`,
+and the settings of CD111, which are set before the first compiled call or where autocast is
+entered."""
 
 COUNTS = (
     "frames",
@@ -50,7 +51,7 @@ _GENERATED = re.compile(r"<[^<>]{1,80}>")
 #: Addresses and ids of objects, which differ in every run.
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,16}\b|\b[0-9]{12,20}\b")
 _FOLDERS_KEPT = 2
-"""Of a file that lies neither below the working directory nor in a package: its last parts."""
+"""Last parts shown of a file that lies neither below the working directory nor in a package."""
 
 
 class CauseKey(Struct, frozen=True, order=True):
@@ -79,8 +80,8 @@ class FrameKey(Struct, frozen=True, order=True):
 
 
 def cause_key(cause: EventCause) -> CauseKey:
-    """The key of one false guard. A mode of torch has no source: it is no line's, whichever frame
-    met it first."""
+    """Build the key of one false guard. A mode of torch has no source: it is no line's, whichever
+    frame met it first."""
     placed = bool(cause.source) or cause.rule != "CD111"
     return CauseKey(
         cause.rule or cause.family,
@@ -91,18 +92,18 @@ def cause_key(cause: EventCause) -> CauseKey:
 
 
 def break_key(site: GraphBreak) -> BreakKey:
-    """The key of one graph-break site."""
+    """Build the key of one graph-break site."""
     function, reason = function_key(site.function), _ADDRESS.sub("...", site.reason)
     return BreakKey(portable_file(site.file), function, site.category, reason)
 
 
 def frame_key(frame: FrameName) -> FrameKey:
-    """The key of a frame."""
+    """Build the key of a frame."""
     return FrameKey(portable_file(frame.file), function_key(frame.function))
 
 
 def function_key(name: str) -> str:
-    """A function without a line number: torch names what follows a graph break after its line."""
+    """Remove the line number: torch names what follows a graph break after its line."""
     if not name.startswith(_RESUMED):
         return name
     found = re.fullmatch(rf"(?:{_RESUMED})+(.+?)(?:_at_[0-9]+)+", name)
@@ -110,7 +111,7 @@ def function_key(name: str) -> str:
 
 
 def portable_file(file: str) -> str:
-    """The same file on every machine: below the working directory as it is; packages by name."""
+    """Make a file the same everywhere: below the working directory as it is; packages by name."""
     file = file.replace("\\", "/")
     if (generated := _GENERATED.match(file)) is not None:
         return generated[0]
@@ -123,5 +124,5 @@ def portable_file(file: str) -> str:
 
 
 def lane_fields(receipt: Receipt) -> dict[str, Any]:
-    """Every field of the lane by its dotted path, `name` included; None where it is not known."""
+    """List every field of the configuration by dotted path, `name` included; None: not known."""
     return dict(flatten(receipt.header.lane))

@@ -1,4 +1,4 @@
-"""What a run did, in the form in which it is compared: from a receipt or from a baseline.
+"""The common form in which runs are compared, made from a receipt or from a baseline.
 
 Everything that depends on the machine is taken out of the names on the way (see `keys`).
 """
@@ -38,8 +38,8 @@ from compilediag.timeline.ownership import ownership_of
 
 
 def finding_of_cause(receipt: Receipt, cause: EventCause) -> FindingRecord | None:
-    """The finding that is about a cause: the one it names; in a receipt that names none, that of
-    the same rule and variable, and of the same place if several are."""
+    """Find the finding that is about a cause: the one it names; in a receipt that names none, that
+    of the same rule and variable, and of the same place if several are. None where none is."""
     if cause.finding is not None:
         return next((item for item in receipt.findings if item.id == cause.finding), None)
     rule = cause.rule or cause.family
@@ -58,7 +58,8 @@ def finding_of_cause(receipt: Receipt, cause: EventCause) -> FindingRecord | Non
 
 
 def finding_of_break(receipt: Receipt, site: GraphBreak) -> FindingRecord | None:
-    """The finding that is about a graph break; torch's own lines are blamed on who called them."""
+    """Find the finding that is about a graph break; torch's own lines are blamed on their
+    callers."""
     same = [
         item
         for item in receipt.findings
@@ -76,7 +77,7 @@ def finding_of_break(receipt: Receipt, site: GraphBreak) -> FindingRecord | None
 
 
 def finding_of_frame(receipt: Receipt, file: str, line: int, function: str) -> FindingRecord | None:
-    """What sent a frame to eager: its own finding, or the graph break that names it."""
+    """Find what sent a frame to eager: its own finding, or the graph break that names it."""
     for item in receipt.findings:
         if item.rule in EAGER and item.location is not None:
             place = item.location
@@ -88,13 +89,13 @@ def finding_of_frame(receipt: Receipt, file: str, line: int, function: str) -> F
     return None
 
 
-_RECOMPILES = "CD1"  #: How the codes of findings about recompiles begin.
+_RECOMPILES = "CD1"  #: Begin of the codes of findings about recompiles.
 Scalar: TypeAlias = str | int | float | bool | None
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 
 
 class Known(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One item of a baseline."""
+    """An entry of a baseline."""
 
     unknown: dict[str, Any] = EMPTY  #: Its fields of newer versions.
 
@@ -140,7 +141,7 @@ Allowed: TypeAlias = KnownCause | KnownBreak | KnownFallback
 
 
 class LaneBaseline(Struct, frozen=True):
-    """What one lane does: as a baseline allows it, or as a receipt shows it."""
+    """What a program does in one configuration: as a baseline allows it, or a receipt shows it."""
 
     name: str
     fields: Mapping[str, Scalar]  #: What must be equal: "precision", "numerics_flags.backend"...
@@ -184,7 +185,7 @@ class RunBaseline(Struct, frozen=True):
 def run_baseline(
     receipt: Receipt, name: str | None = None, *, own_code_only: bool = False
 ) -> RunBaseline:
-    """A receipt as a baseline, under another lane's name if one is given.
+    """Build the baseline of a receipt, under another configuration's name if one is given.
 
     With `own_code_only` it holds what happened in the user's own files, or because of them: a
     recompile in a library that a call in them asked for, but no graph break there, which no call
@@ -213,14 +214,14 @@ def run_baseline(
 
 
 def baseline_fields(receipt: Receipt) -> dict[str, Scalar]:
-    """What must be equal between a receipt and its baseline, beside the name; None: not known."""
+    """List what must be equal between receipt and baseline, beside the name; None: not known."""
     fields = lane_fields(receipt)
     del fields["name"]
     return fields
 
 
 def torch_release(receipt: Receipt) -> str | None:
-    """torch's version without the build: "2.13.0" of "2.13.0+cpu"."""
+    """Get torch's version without the build: "2.13.0" of "2.13.0+cpu"."""
     version = receipt.environment.torch
     return version.partition("+")[0] if version else None
 
@@ -233,7 +234,7 @@ def is_own(file: str | None) -> bool:
 
 
 def _file_filter(receipt: Receipt, *, own_code_only: bool) -> FileFilter:
-    """All files, or the user's own: as the receipt says where it does, else by their paths."""
+    """Make a filter for all files, or the user's own: as the receipt says, else by their paths."""
     if not own_code_only:
         return lambda _: True
     owners = {item.file: item.ownership for item in receipt.compile.breaks if item.ownership}
@@ -250,7 +251,7 @@ def _file_filter(receipt: Receipt, *, own_code_only: bool) -> FileFilter:
 def _causes(
     receipt: Receipt, counted: FileFilter
 ) -> dict[CauseKey, list[tuple[CompileEvent, EventCause]]]:
-    """Causes with the recompiles they had a part in, each recompile once."""
+    """Group causes with the recompiles they had a part in, each recompile once."""
     found: dict[CauseKey, list[tuple[CompileEvent, EventCause]]] = {}
     for event in receipt.compile.events:
         of_event: dict[CauseKey, EventCause] = {}
@@ -291,8 +292,8 @@ def _frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameDetail
 
 
 def counts_recompile(event: CompileEvent, counted: FileFilter) -> bool:
-    """A recompile is of the user's own code if the frame is, any of its causes, or the call that
-    led there."""
+    """Whether a recompile is of the user's own code: the frame, any of its causes, or the call that
+    led there is."""
     causes = any(cause.file and counted(cause.file) for cause in event.causes)
     return counted(event.frame.file) or causes or event.entered_at is not None
 
@@ -300,7 +301,7 @@ def counts_recompile(event: CompileEvent, counted: FileFilter) -> bool:
 def _own_counts(
     receipt: Receipt, counted: FileFilter, breaks: Mapping[BreakKey, Sequence[GraphBreak]]
 ) -> dict[str, int]:
-    """The counts that can be split by whose code it is."""
+    """Count what can be split by whose code it is."""
     frames = [item for item in receipt.compile.frames_detail if counted(item.frame.file)]
     sites = {(site.file, site.line) for found in breaks.values() for site in found}
     return {

@@ -1,4 +1,4 @@
-"""The part of the plugin that pytest loads in every run: options, markers and the fixture.
+"""The entry of the pytest plugin, loaded in every session: options, markers and the fixture.
 
 Invariant: imports the standard library, pytest and `marks.py` only, and does nothing for a
 test without a marker, the fixture or the option. torch and the rest of compilediag are imported
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options and ini keys."""
+    """Add options and ini keys."""
     group = parser.getgroup("compilediag", "torch.compile: recompiles, graph breaks, fallbacks")
     group.addoption(
         "--compilediag",
@@ -56,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the markers; a worker of pytest-xdist gets its own compile cache in time."""
+    """Register the markers; a worker of pytest-xdist gets its own compile cache in time."""
     for text in MARKERS.values():
         config.addinivalue_line("markers", text)
     if watches_all(config) and hasattr(config, "workerinput"):
@@ -66,13 +66,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def watches_all(config: pytest.Config) -> bool:
-    """`--compilediag`, or its ini key."""
+    """Whether `--compilediag`, or its ini key, asks to watch every test."""
     return bool(config.getoption("compilediag") or config.getini("compilediag"))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Registers the plugin's other hooks when a test needs them.
+    """Register the plugin's other hooks when a test needs them.
 
     Raises:
         pytest.UsageError: a marker or a setting cannot be used as it is written.
@@ -103,7 +103,7 @@ def compilediag(request: pytest.FixtureRequest) -> CompileFixture:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """A worker of pytest-xdist is done: its lanes come to the controller, which writes once."""
+    """Take the configurations of a pytest-xdist worker that is done: the controller writes once."""
     lanes = getattr(node, "workeroutput", {}).get("compilediag_lanes")
     if lanes:
         from compilediag.pytest_plugin.lanes import receive
@@ -113,7 +113,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Writes the lanes of `--compilediag-update`."""
+    """Write the configurations of `--compilediag-update`."""
     if session.config.getoption("compilediag_update"):
         from compilediag.pytest_plugin.lanes import write
 
@@ -121,7 +121,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """One line for each test that was watched."""
+    """Write one line for each test that was watched."""
     watched = [
         report
         for reports in terminalreporter.stats.values()

@@ -1,4 +1,4 @@
-"""The details behind the counts of a receipt, as lines of text: causes, breaks, frames, compiles.
+"""Details behind the counts of a receipt, as lines of text: causes, breaks, frames, compiles.
 
 Text of the program under test goes through `views.text.clean`; only what is longer than a terminal
 can bear is cut.
@@ -46,8 +46,8 @@ _KINDS = {
 
 
 def failed_recompiles(run: WatchResult) -> tuple[CompileEvent, ...]:
-    """Attempts to compile again that left no code, the one that hits the recompile limit included,
-    in the form of a receipt's events: a receipt lists only what ended with code."""
+    """List attempts to compile again that left no code, the one that hits the recompile limit
+    included, in the form of a receipt's events: a receipt lists only what ended with code."""
     ids = run.diagnosis.finding_ids
     attempts = [
         record_from(
@@ -69,7 +69,7 @@ def failed_recompiles(run: WatchResult) -> tuple[CompileEvent, ...]:
 
 
 def attempts(run: WatchResult) -> list[str]:
-    """Every attempt to compile, backward ones and those without code included."""
+    """Render every attempt to compile, backward ones and those without code included."""
     found = run.timeline.compiles
     frames = [record_from(FrameName, item.frame) for item in found]
     named, _ = sanitized(frames, Redactor(), working_directories(run.timeline))
@@ -77,7 +77,7 @@ def attempts(run: WatchResult) -> list[str]:
 
 
 def compiles(events: Iterable[CompileEvent]) -> list[str]:
-    """Every compile that ended with code."""
+    """Render every compile that ended with code."""
     return [_attempt(item, item.frame) for item in events]
 
 
@@ -93,8 +93,8 @@ _Occurrence = tuple[CompileEvent, EventCause]
 def causes(
     receipt: Receipt, events: Iterable[CompileEvent], only: tuple[str, str | None] | None = None
 ) -> list[str]:
-    """Every cause of these recompiles with its variable, place, guard, writers and fix; or the one
-    of a rule and a variable `only`."""
+    """Render every cause of these recompiles with its variable, place, guard, writers and fix; or
+    the one of a rule and a variable `only`."""
     groups: dict[tuple[CauseKey, str | None], list[_Occurrence]] = {}
     for event in events:
         for cause in event.causes:
@@ -146,7 +146,7 @@ def _cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
 
 
 def _behind(record: CompileEvent | GraphBreak | FrameDetail, here: str) -> str:
-    """A place in a library or in torch behind the call of the program's own that led there."""
+    """Put the call of the program's own that led there before a place in a library or torch."""
     call = record.entered_at
     if call is None:
         return f"{here} · {no_call(record, RenderOptions())}"
@@ -154,7 +154,7 @@ def _behind(record: CompileEvent | GraphBreak | FrameDetail, here: str) -> str:
 
 
 def breaks(receipt: Receipt, sites: Iterable[GraphBreak]) -> list[str]:
-    """Every graph break with its place, torch's reason and the fix."""
+    """Render every graph break with its place, torch's reason and the fix."""
     lines: list[str] = []
     for site in sites:
         finding = _finding(receipt, site.finding)
@@ -169,7 +169,7 @@ def breaks(receipt: Receipt, sites: Iterable[GraphBreak]) -> list[str]:
 
 
 def eager(receipt: Receipt, frames: Iterable[FrameDetail]) -> list[str]:
-    """Every frame that ran without compiled code, and why."""
+    """Render every frame that ran without compiled code, and why."""
     lines: list[str] = []
     for frame in frames:
         file, line, function = frame.frame.file, frame.frame.line, frame.frame.function
@@ -186,7 +186,7 @@ def eager(receipt: Receipt, frames: Iterable[FrameDetail]) -> list[str]:
 
 
 def frames(details: Iterable[FrameDetail]) -> list[str]:
-    """Every frame with how often it was compiled."""
+    """Render every frame with how often it was compiled."""
     times = {0: "never", 1: "once", 2: "twice"}
     return [
         f"{_name(item.frame)}: compiled {times.get(item.compiles, f'{item.compiles} times')} · "

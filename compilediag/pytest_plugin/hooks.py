@@ -1,4 +1,4 @@
-"""Watched tests: the hooks around them, and each from its setup to the end of its call.
+"""Watched tests: the pytest hooks around them, and each from its setup to the end of its call.
 
 The hooks are registered only in a session that has such tests.
 """
@@ -101,9 +101,13 @@ class CompileFixture:
         _fail(problems, block.title)
 
     def assert_frames(self, frames: Mapping[str, int], *, others: bool = False) -> None:
-        """Asserts how often each function has been compiled since the test began, by its name.
+        """Assert how often each function has been compiled since the test began, by its name.
 
         A function that is not named must not have been compiled, unless `others` allows it.
+
+        Raises:
+            CompileFailure: a function was compiled more or less often, or the test is blind.
+            pytest.UsageError: a number is negative or a truth.
         """
         self.judged = True
         __tracebackhide__ = True
@@ -132,15 +136,16 @@ class CompileFixture:
 
 
 def _fail(problems: Sequence[Problem], block: str) -> None:
-    """Ends the test if there are problems, under the name of the block."""
+    """End the test if there are problems, under the name of the block."""
     __tracebackhide__ = True
     if problems:
         raise CompileFailure(failure_text(problems, block))
 
 
 def _caller() -> str:
-    """The line of the test that is running, as `test_model.py:12`."""
+    """Find the line of the test that is running, as `test_model.py:12`."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    # Frames of contextlib and of this file stand between a `with` line of the test and its block.
     here = (__file__, contextmanager.__code__.co_filename)
     while frame.f_back is not None and frame.f_code.co_filename in here:
         frame = frame.f_back
@@ -153,7 +158,7 @@ SECTION = "compilediag"
 
 
 class WatchedTest:
-    """What one test compiles, and what is required of it."""
+    """One test that is watched: what it compiles, and what its markers require."""
 
     def __init__(
         self, item: pytest.Item, required: Requirements, settings: SessionSettings
@@ -167,8 +172,8 @@ class WatchedTest:
         self.fixture: CompileFixture | None = None
 
     def open(self) -> None:
-        """Begins to watch, after torch has forgotten what earlier tests compiled where this one
-        is judged."""
+        """Begin to watch, after torch has forgotten what earlier tests compiled where this one is
+        judged."""
         self.close()
         if self._required.any or self._required.fixture or self._settings.limits:
             forget_compiled_code()
@@ -180,7 +185,8 @@ class WatchedTest:
         self.fixture = CompileFixture(self._run)
 
     def judge(self, failed: BaseException | None) -> None:
-        """The call has ended: what the markers forbid fails the test, unless it `failed` anyway.
+        """Judge the test after its call: what its markers forbid fails it unless it `failed`
+        anyway.
 
         Raises:
             CompileFailure: with everything that is wrong.
@@ -222,7 +228,7 @@ class WatchedTest:
             self._item.add_report_section("call", SECTION, text)
 
     def close(self) -> None:
-        """Stops watching, whatever happened."""
+        """Stop watching, whatever happened."""
         self._stop(None)
         self._run = self.fixture = None
 
@@ -235,7 +241,7 @@ class WatchedTest:
     def _problems(
         self, run: WatchResult, fixture: CompileFixture, *, passed: bool
     ) -> list[Problem]:
-        """Everything that is wrong; limits and lanes are for tests that `passed` themselves."""
+        """Find all that is wrong; limits and baseline are for tests that `passed` themselves."""
         required, settings = self._required, self._settings
         problems: list[Problem] = []
         if required.any:
@@ -256,7 +262,7 @@ _WATCHED = pytest.StashKey[WatchedTest]()
 
 
 def watch_tests(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
-    """Prepares these tests to be watched, and puts the hooks in place.
+    """Prepare these tests to be watched, and put the hooks in place.
 
     Raises:
         pytest.UsageError: with every marker and setting that cannot be used.
@@ -282,7 +288,11 @@ def watch_tests(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
 
 
 def fixture_of(request: pytest.FixtureRequest) -> CompileFixture:
-    """The fixture of the test that requests it."""
+    """Get the fixture of the test that requests it.
+
+    Raises:
+        pytest.UsageError: it was requested after the test had begun.
+    """
     test = request.node.stash.get(_WATCHED, None)
     if test is None or test.fixture is None:
         raise pytest.UsageError(

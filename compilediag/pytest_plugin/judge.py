@@ -1,4 +1,4 @@
-"""A test, or a block of it, judged on its receipt: counts, the lines behind them, markers. Pure.
+"""Judges a test, or a block of it, on its receipt: counts, the lines behind them, markers. Pure.
 
 In a block nothing may compile, or counts are exact. What was known before it (the process, torch,
 its settings, the steps) stays. A recompile belongs to the block in which its compile ended, with
@@ -41,12 +41,12 @@ class Problem:
 
     @classmethod
     def of_blindness(cls, headline: str, details: Iterable[str] = ()) -> Problem:
-        """Why the test cannot be judged."""
+        """Make the problem of a test that cannot be judged."""
         return cls(f"blind: {headline}", tuple(details), blind=True)
 
     @classmethod
     def of_unmeasured(cls, name: str) -> Problem:
-        """A count has a limit and was not measured: that is not zero."""
+        """Make the problem of a count that has a limit and was not measured: that is not zero."""
         what = f"{_noun(name)}s were not measured here"
         return cls.of_blindness(f"{what}: skip the test where they cannot be")
 
@@ -61,7 +61,7 @@ class CompileFailure(pytest.fail.Exception):
 
 
 def failure_text(problems: Sequence[Problem], block: str = "") -> str:
-    """The problems as text without secrets; `block` names the block of the test they are about."""
+    """Format problems as text without secrets; `block` names the block that they are about."""
     about = f"{block}: " if block else ""
     lines: list[str] = []
     for problem in problems:
@@ -71,7 +71,7 @@ def failure_text(problems: Sequence[Problem], block: str = "") -> str:
 
 
 def counted(name: str, number: int) -> str:
-    """A count in words: "2 recompiles"."""
+    """Describe a count in words: "2 recompiles"."""
     return count(number, _noun(name))
 
 
@@ -82,12 +82,12 @@ def _noun(name: str) -> str:
 
 NOTHING_COMPILED = "CD901"
 _KNOWN_REASONS = frozenset({"ahead_of_time", "failed", "interrupted", "torch_modules"})
-"""Of CD901, with which there is nothing to guess."""
+"""Reasons of CD901 with which there is nothing to guess."""
 
 
 def blind(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[Problem]:
-    """Why this test cannot be judged. `may_be_quiet`: that nothing compiled is no reason, because
-    it is what the test is about."""
+    """Find why this test cannot be judged. `may_be_quiet`: that nothing compiled is no reason,
+    because it is what the test is about."""
     problems: list[Problem] = []
     for finding in receipt.findings:
         if finding.rule not in BLIND or (may_be_quiet and finding.rule == NOTHING_COMPILED):
@@ -104,7 +104,7 @@ def blind(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[P
 
 
 def why_nothing_compiled(receipt: Receipt, calls: int) -> list[str]:
-    """Likely reasons, each with what to do. `calls`: of compiled callables."""
+    """List likely reasons, each with what to do. `calls`: of compiled callables."""
     if receipt.environment.hooks_available is None:
         return ["torch was not imported by the end of the test"]
     reasons: list[str] = []
@@ -137,8 +137,9 @@ def why_nothing_compiled(receipt: Receipt, calls: int) -> list[str]:
 
 
 class JudgedPart:
-    """With `own_code_only`, without what lies in libraries and in torch: a recompile is the user's
-    own when the line of a guard, the compiled frame or the call that led there is."""
+    """The part of a run that is judged. With `own_code_only`, without what lies in libraries and in
+    torch: a recompile is the user's own when the line of a guard, the compiled frame or the call
+    that led there is."""
 
     def __init__(self, run: WatchResult, *, own_code_only: bool = False) -> None:
         self.receipt = run.receipt
@@ -150,11 +151,11 @@ class JudgedPart:
         """Attempts to compile again that left no code: in no count of recompiles, and worse."""
 
     def count(self, name: str) -> int | None:
-        """One count by its name; None where it was not measured."""
+        """Get a count by its name; None where it was not measured."""
         return count_of(self.receipt, self._run, name)
 
     def behind(self, name: str) -> list[str]:
-        """What a count counts, line by line."""
+        """List what a count counts, line by line."""
         part = self.receipt.compile
         frames = [item for item in part.frames_detail if self._run.counts_file(item.frame.file)]
         if name == "recompiles":
@@ -174,18 +175,18 @@ class JudgedPart:
     def causes(
         self, events: Iterable[CompileEvent], only: tuple[str, str | None] | None = None
     ) -> list[str]:
-        """Every cause of these recompiles; or that of a rule and a variable `only`."""
+        """List every cause of these recompiles; or that of a rule and a variable `only`."""
         return details.causes(self.receipt, events, only)
 
 
 # --- a test --------------------------------------------------------------------------------------
 
 Intervals = Sequence[tuple[float, float]]
-"""In which compiling is expected: begin and end of each."""
+"""Warm-ups, in which compiling is expected: begin and end of each, in seconds."""
 
 
 def judge(run: WatchResult, required: Requirements, warmups: Intervals) -> list[Problem]:
-    """Everything that the markers forbid, and first whatever makes the counts worth nothing."""
+    """Judge a test: all that its markers forbid, and first what makes the counts worth nothing."""
     part = JudgedPart(run, own_code_only=required.own_code_only)
     problems = blind(run.receipt, run.calls)
     if required.own_code_only and not problems and not part.count("graphs"):
@@ -252,22 +253,22 @@ class Block:
     calls: int
     """Calls of compiled callables: before the block, then, once it is closed, inside it."""
     stance: str | None = None
-    """Of `torch.compiler.set_stance`, at the beginning, or at the end when it was none then."""
+    """The `torch.compiler.set_stance` at the beginning, or at the end when it was none then."""
     end: float = float("inf")
 
     @property
     def title(self) -> str:
-        """As a failure names it."""
+        """The name of the block in a failure."""
         return f"{self.name} at {self.where}"
 
     def closed(self, end: float, calls: int, stance: str | None) -> Block:
-        """The block at its end; `calls` counts from the beginning of the test."""
+        """Close the block at its end; `calls` counts from the beginning of the test."""
         known = self.stance if self.stance in _SWITCHED_OFF else stance
         return replace(self, end=end, calls=calls - self.calls, stance=known)
 
 
 def judge_steady(run: WatchResult, block: Block) -> list[Problem]:
-    """Every compile of a block in which nothing may compile, and whether quiet means anything."""
+    """Judge a block in which nothing may compile: each compile, and whether quiet is meaningful."""
     inside = part_of(run, block.start, block.end)
     problems = blind(run.receipt, run.calls, may_be_quiet=True)
     lines = details.attempts(inside)
@@ -283,7 +284,7 @@ def judge_steady(run: WatchResult, block: Block) -> list[Problem]:
 
 
 def _hollow(run: WatchResult, block: Block) -> list[Problem]:
-    """Reasons for which a quiet block shows nothing."""
+    """Find the reasons for which a quiet block shows nothing."""
     receipt = run.receipt
     if not receipt.compile.graphs:
         reasons = why_nothing_compiled(receipt, run.calls)
@@ -309,7 +310,7 @@ def _hollow(run: WatchResult, block: Block) -> list[Problem]:
 
 
 def judge_exact(run: WatchResult, block: Block, expected: Mapping[str, int]) -> list[Problem]:
-    """Every count of the block that is not the expected one."""
+    """Judge a block by exact counts: each that is not the expected one."""
     inside = JudgedPart(part_of(run, block.start, block.end))
     problems = blind(run.receipt, run.calls, may_be_quiet=True)
     for name, wanted in expected.items():
@@ -325,7 +326,7 @@ def judge_exact(run: WatchResult, block: Block, expected: Mapping[str, int]) -> 
 
 
 def judge_frames(run: WatchResult, expected: Mapping[str, int], *, others: bool) -> list[Problem]:
-    """Every function that has not been compiled as often as expected."""
+    """Judge each function that has not been compiled as often as expected."""
     part, frames = JudgedPart(run), run.receipt.compile.frames_detail
     found = Counter[str]()
     for item in frames:
@@ -347,7 +348,7 @@ def judge_frames(run: WatchResult, expected: Mapping[str, int], *, others: bool)
 
 
 def part_of(run: WatchResult, start: float, end: float) -> WatchResult:
-    """The run from `start` to `end`, both in seconds on the clock of its events."""
+    """Extract the run from `start` to `end`, both in seconds on the clock of its events."""
     part = WatchResult(run.timeline.user_roots)
     for event in events_between(run.events, start, end):
         part.keep(event)
@@ -358,7 +359,7 @@ def part_of(run: WatchResult, start: float, end: float) -> WatchResult:
 def events_between(
     events: Sequence[wire.Event], start: float, end: float
 ) -> tuple[wire.Event, ...]:
-    """The events from `start` to `end`."""
+    """Select the events from `start` to `end`."""
     rows = [event for event in events if isinstance(event, wire.Compiled)]
     inside = {(row.epoch, row.compile_id) for row in rows if start <= row.t <= end}
     before = {(row.epoch, row.compile_id) for row in rows if row.t < start}
@@ -377,8 +378,8 @@ def events_between(
 
 
 def unfinished(events: Iterable[wire.Event]) -> tuple[wire.CompileStarted, ...]:
-    """Compiles that began and have no row: still going on, or none of Dynamo's (a recording of a
-    CUDA graph, a tuning run of Triton)."""
+    """List compiles that began and have no row: still going on, or none of Dynamo's (a recording of
+    a CUDA graph, a tuning run of Triton)."""
     started = [event for event in events if isinstance(event, wire.CompileStarted)]
     rows = {(row.epoch, row.compile_id) for row in events if isinstance(row, wire.Compiled)}
     return tuple(event for event in started if (event.epoch, event.compile_id) not in rows)

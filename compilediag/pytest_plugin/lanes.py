@@ -1,4 +1,5 @@
-"""`compile_baseline`: a test judged by its lane of the checked-in baseline, or written into it.
+"""The marker `compile_baseline`: judges a test by its configuration in the checked-in baseline, or
+writes it there.
 
 With pytest-xdist the workers judge, and hand what is to be written to the controller, which alone
 writes, once, at the end of the session.
@@ -25,12 +26,12 @@ from compilediag.views.text import clean
 UPDATE = "pytest --compilediag-update"
 _BASELINE = pytest.StashKey[Baseline]()
 _CHANGED = pytest.StashKey[dict[str, str]]()
-"""Lanes to be written, each as the text of a baseline that holds it alone."""
+"""Configurations to be written, each as the text of a baseline that holds it alone."""
 _MESSAGES = pytest.StashKey[list[str]]()
 
 
 def open_baseline(config: pytest.Config, settings: SessionSettings) -> None:
-    """Reads the baseline; one that is not there yet has no lanes.
+    """Read the baseline; one that is not there yet has no configurations.
 
     Raises:
         pytest.UsageError: the file is no baseline, or is damaged.
@@ -45,8 +46,8 @@ def open_baseline(config: pytest.Config, settings: SessionSettings) -> None:
 def judge_lane(
     config: pytest.Config, run: WatchResult, required: Requirements, settings: SessionSettings
 ) -> tuple[list[Problem], int]:
-    """What is worse than the lane allows, and how much is better; in an update nothing is worse,
-    and the lane is kept to be written."""
+    """Judge a test by its configuration: what is worse than it allows, and how many improvements;
+    in an update nothing is worse, and the configuration is stored to be written."""
     name = str(required.lane)
     known = config.stash[_BASELINE].lane(name)
     if settings.update:
@@ -73,7 +74,7 @@ def judge_lane(
 
 
 def judge_limits(run: WatchResult, settings: SessionSettings) -> list[Problem]:
-    """What breaks the limits of `compilediag_fail_on`."""
+    """Judge a test by the limits of `compilediag_fail_on`."""
     return _problems(judge(run.receipt, limits=settings.limits), run, absent=False)
 
 
@@ -89,7 +90,7 @@ def _problems(judgement: Judgement, run: WatchResult, *, absent: bool) -> list[P
     again = (*part.recompiles, *part.failed_recompiles)
     details: list[str] = []
     for item in items:
-        # An item in full; a cause with everything that is behind it.
+        # Each in full; a cause with everything that is behind it.
         caused = part.causes(again, (item.rule, item.variable)) if item.kind == "cause" else []
         if caused:
             was = "" if item.before is None else f" (the baseline has {item.before})"
@@ -118,13 +119,13 @@ def _problems(judgement: Judgement, run: WatchResult, *, absent: bool) -> list[P
 
 
 def receive(config: pytest.Config, lanes: Mapping[str, str]) -> None:
-    """The lanes that were recorded, here or by a worker."""
+    """Store the configurations that were recorded, here or by a worker."""
     config.stash.setdefault(_CHANGED, {}).update(lanes)
 
 
 def write(session: pytest.Session) -> None:
-    """Puts the recorded lanes into the baseline; lanes of tests that did not run stay. A file that
-    cannot be read or written is left as it is, and the session fails."""
+    """Put the recorded configurations into the baseline; those of tests that did not run stay. A
+    file that cannot be read or written is left as it is, and the session fails."""
     config = session.config
     if hasattr(config, "workerinput"):
         return
@@ -150,5 +151,5 @@ def write(session: pytest.Session) -> None:
 
 
 def update_messages(config: pytest.Config) -> list[str]:
-    """The result of the update, for the end of the session."""
+    """Get the result of the update, for the end of the session."""
     return config.stash.setdefault(_MESSAGES, [])

@@ -23,7 +23,7 @@ MARKERS = {
 """Each marker with what `pytest --markers` says of it."""
 
 COUNTS = ("recompiles", "graph_breaks", "frames", "compiles", "eager_fallbacks", "recordings")
-"""What a budget can name, in the order in which it is shown."""
+"""Counts that a budget can name, in the order in which they are shown."""
 
 _MAX_LANE_CHARS = 200
 
@@ -37,7 +37,7 @@ class BadMark(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What the markers of one test require of it."""
+    """Requirements of one test, by its markers."""
 
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
     """The most of each count, over the whole test."""
@@ -55,7 +55,7 @@ class Requirements:
 
 
 def requirements_of(item: pytest.Item) -> Requirements:
-    """The requirements of a test: of each marker, the one nearest to it.
+    """Read the requirements of a test: of each marker, the one nearest to it.
 
     `zero_recompiles` and a budget of recompiles contradict each other; from different places, the
     nearer one holds.
@@ -93,7 +93,7 @@ def requirements_of(item: pytest.Item) -> Requirements:
         source = _source_of(baseline)
         if not isinstance(lane, str) or not lane.strip() or not lane.isprintable():
             raise BadMark(f'{source}: give the lane a name, as in compile_baseline("train")')
-        # A test with parameters has one lane for each of them.
+        # A test with parameters has one configuration for each of them.
         parameters = getattr(getattr(item, "callspec", None), "id", None)
         lane = f"{lane}[{parameters}]" if parameters is not None else lane
         if len(lane) > _MAX_LANE_CHARS:
@@ -102,18 +102,18 @@ def requirements_of(item: pytest.Item) -> Requirements:
 
 
 def has_fixture(item: pytest.Item) -> bool:
-    """The test, or one of its fixtures, has the fixture `compilediag`."""
+    """Whether the test, or one of its fixtures, has the fixture `compilediag`."""
     return FIXTURE in getattr(item, "fixturenames", ())
 
 
 def is_marked(item: pytest.Item) -> bool:
-    """The test has a marker, on itself or around it, or the fixture."""
+    """Whether the test has a marker, on itself or around it, or the fixture."""
     return has_fixture(item) or any(mark.name in MARKERS for mark in item.iter_markers())
 
 
 def _levels(item: pytest.Item) -> Iterator[Level]:
-    """The marks around a test, the nearest place first. pytest itself lists a parameter's marks
-    after the function's, and a base class's before the class's."""
+    """Iterate the marks around a test, the nearest place first. pytest itself lists a parameter's
+    marks after the function's, and a base class's before the class's."""
     for node in reversed(item.listchain()):
         marks = list(node.own_markers)
         if node is item:
@@ -160,7 +160,7 @@ def _budget(mark: pytest.Mark) -> tuple[dict[str, int], bool]:
 
 
 def checked_counts(values: Mapping[str, object], where: str) -> dict[str, int]:
-    """Counts by name, after checking the names and that no number is negative.
+    """Check names and numbers of counts, and sort them as `COUNTS` has them.
 
     Raises:
         BadMark: there is no such count, or a number is negative or no whole number.
@@ -176,14 +176,14 @@ def checked_counts(values: Mapping[str, object], where: str) -> dict[str, int]:
 
 
 def _source_of(mark: pytest.Mark) -> str:
-    """The marker as it is written in the source."""
+    """Quote the marker as it is written in the source."""
     arguments = [repr(value) for value in mark.args]
     arguments += [f"{name}={value!r}" for name, value in mark.kwargs.items()]
     return f"{mark.name}({', '.join(arguments)})"
 
 
 def shared_lanes(tests: Mapping[str, Requirements]) -> Iterator[str]:
-    """Sentences about lanes that several tests have; `tests` by node id."""
+    """List sentences about configurations that several tests have; `tests` by node id."""
     holders: dict[str, list[str]] = {}
     for node, required in tests.items():
         if required.lane is not None:

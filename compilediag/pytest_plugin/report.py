@@ -27,7 +27,7 @@ _MAX_CHARS = 100
 
 
 def file_name(nodeid: str) -> str:
-    """The name of a test's receipt: readable, and different for each test. No part of it leads
+    """Make the name of a test's receipt: readable, and different for each test. No part of it leads
     out of the folder, hides the file, or is too long."""
     readable = _UNSAFE.sub("-", nodeid).strip("-.")[-_MAX_CHARS:].lstrip("-.") or "test"
     digest = hashlib.sha256(nodeid.encode("utf-8", "surrogatepass")).hexdigest()[:8]
@@ -35,7 +35,7 @@ def file_name(nodeid: str) -> str:
 
 
 def write_receipt_of(run: WatchResult, nodeid: str, folder: Path) -> Path:
-    """Writes the receipt of a test into the folder, which is made where it is missing.
+    """Write the receipt of a test into the folder, which is made where it is missing.
 
     Raises:
         OutputUnwritable: the folder or the file cannot be written.
@@ -53,7 +53,7 @@ PAGE = "index.html"
 
 
 def write_page_of(nodeids: Sequence[str], folder: Path) -> Path:
-    """Writes a page of the receipts that tests of this session have left in the folder.
+    """Write a page of the receipts that tests of this session have left in the folder.
 
     Raises:
         CompilediagError: a receipt cannot be read, or the page cannot be written.
@@ -81,7 +81,7 @@ _ALWAYS = ("frames", "compiles", "recompiles", "graph_breaks")
 
 
 def write(terminal: Any, reports: Sequence[Any]) -> None:
-    """Writes the section. A test that was run again counts as it was the last time."""
+    """Write the section. A test that was run again counts as it was the last time."""
     watched = {report.nodeid: dict(report.user_properties) for report in reports}
     compiled = {
         nodeid: found
@@ -110,7 +110,7 @@ def write(terminal: Any, reports: Sequence[Any]) -> None:
 
 
 def line(nodeid: str, properties: Mapping[str, object]) -> str:
-    """The counts of one test, those that are always shown first, behind its name."""
+    """Format the counts of one test, those that are always shown first, behind its name."""
     counts: list[str] = []
     for name in sorted(COUNTS, key=lambda name: name not in _ALWAYS):
         number = properties.get(f"compilediag.{name}")

@@ -1,4 +1,4 @@
-"""The settings of a session: options and ini keys, read once, and what keeps its tests apart."""
+"""The settings of a session: options and ini keys, read once, and what isolates its tests."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from compilediag.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What holds for every test of a session."""
+    """Settings of every test of a session."""
 
     report: Path | None
     """Folder of the receipts; None where none are written."""
     baseline: Path
-    """File of the lanes."""
+    """File of the baseline."""
     limits: tuple[Limit, ...]
     update: bool
-    """The lanes are written instead of judged."""
+    """The baseline is written, and no test is judged by it."""
     strict: bool
 
 
 def settings_of(config: pytest.Config) -> SessionSettings:
-    """The settings of a session.
+    """Read the settings of a session.
 
     Raises:
         pytest.UsageError: `compilediag_fail_on` does not parse.
@@ -50,13 +50,13 @@ def settings_of(config: pytest.Config) -> SessionSettings:
 
 
 def report_folder(config: pytest.Config) -> Path | None:
-    """Folder of the receipts, relative to where pytest was started; None where none are written."""
+    """Get the folder of receipts, relative to where pytest was started; None: none are written."""
     report = config.getoption("compilediag_report") or config.getini("compilediag_report")
     return config.invocation_params.dir / str(report) if report else None
 
 
 def baseline_of(config: pytest.Config) -> Path:
-    """The file of the lanes, relative to the folder of the configuration file."""
+    """Get the file of the baseline, relative to the folder of the configuration file."""
     folder = config.inipath.parent if config.inipath is not None else config.rootpath
     return folder / str(config.getini("compilediag_baseline"))
 
@@ -65,8 +65,8 @@ CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def own_cache_folder(config: pytest.Config) -> None:
-    """A worker of pytest-xdist compiles into a folder of its own, kept between runs, unless the
-    user or torch itself has already chosen one."""
+    """Let a worker of pytest-xdist compile into a folder of its own, which stays between runs,
+    unless the user or torch itself has already chosen one."""
     worker = getattr(config, "workerinput", {}).get("workerid")
     if worker is None or CACHE_VARIABLE in os.environ:
         return
@@ -82,7 +82,7 @@ def own_cache_folder(config: pytest.Config) -> None:
 
 
 def forget_compiled_code() -> None:
-    """`torch.compiler.reset()`, where Dynamo is loaded: else there is nothing to forget, and
+    """Call `torch.compiler.reset()` where Dynamo is loaded: else there is nothing to forget, and
     importing it here would be earlier than the program under test does."""
     if "torch._dynamo" in sys.modules:
         sys.modules["torch"].compiler.reset()

@@ -1,1 +1,1 @@
-"""Views: each is `render(receipt) -> str` and computes nothing."""
+"""Views: functions from a record (receipt, comparison, judgement) to text; they compute nothing."""

@@ -1,6 +1,6 @@
-"""What was compiled: frame by frame with its room below the limit, compile by compile with every
-guard that was false; and where the seconds went: phases as bars, the most expensive frames, caches,
-guards and memory."""
+"""Views of compiles: frames with their room below the recompile limit, each compile with every
+guard that was false, and compile seconds: phases as bars, the most expensive frames, caches,
+guards, memory."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ MAX_CAUSES = 20
 _NOT_A_WORD = re.compile(r"[^A-Za-z0-9_]+")
 
 
+# Invariant: `commands/show.py` finds `show_frames`, `show_timeline` and the like by their names.
 def show_frames(receipt: Receipt, options: RenderOptions) -> list[Block]:
-    """The frames of the run as a table, most compiles first, and what its columns mean."""
+    """Build the table of the run's frames, most compiles first, and what its columns mean."""
     found = sorted(receipt.compile.frames_detail, key=lambda item: -item.compiles)
     if not found:
         nothing = "no frame was seen: torch.compile was not reached, or it was not observed"
@@ -78,7 +79,7 @@ def show_frames(receipt: Receipt, options: RenderOptions) -> list[Block]:
 
 
 def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
-    """Every compile in time order with its causes, the one to blame marked with `*`."""
+    """List every compile in time order with its causes, the one to blame marked with `*`."""
     events = receipt.compile.events
     if not events:
         nothing = "no compile was seen: torch.compile was not reached, or it was not observed"
@@ -121,8 +122,8 @@ def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
 
 
 def missed_entries(item: CompileEvent, options: RenderOptions, indent: str) -> list[str]:
-    """The cache entries that did not fit, nearest first, where there was more than one: with each
-    value whether any entry accepts it. A text does not show which is nearest."""
+    """Render the cache entries that did not fit, nearest first, where there was more than one: with
+    each value whether any entry accepts it. A text does not show which is nearest."""
     if len(item.entries) < 2:
         return []
     evaluated = all(entry.left_out is not None for entry in item.entries)
@@ -176,7 +177,7 @@ _REFUSALS = {"bypass": "not cached", "not_written": "not written", "miss": "not 
 
 
 def show_compile_time(receipt: Receipt, options: RenderOptions) -> list[Block]:
-    """The phases of all compiles, the frames, what the caches answered, guards and memory."""
+    """Build the tables of compile seconds: phases, frames, outcomes of caches, guards, memory."""
     measured = show_measured_seconds(receipt, options)
     if measured:
         return measured
@@ -190,7 +191,7 @@ def show_compile_time(receipt: Receipt, options: RenderOptions) -> list[Block]:
 
 
 def show_measured_seconds(receipt: Receipt, options: RenderOptions) -> list[Block]:
-    """What was measured of it; empty where nothing was."""
+    """Build the tables of what was measured of compile seconds; empty where nothing was."""
     found, caches = receipt.compile.seconds, receipt.caches
     guards, memory = receipt.compile.guards, receipt.compile.memory
     return [
@@ -235,7 +236,7 @@ def _seconds(found: CompileSeconds, options: RenderOptions) -> list[Block]:
 
 
 def _caches(found: CacheSection, options: RenderOptions) -> list[Block]:
-    """Each cache, then why something is in none."""
+    """Build the table of the caches, then sentences on why something is in none."""
     head = ("cache", "lookups", "hits", "misses", "bypassed", "off or failed", "saved")
     rows = [
         (

@@ -1,4 +1,5 @@
-"""Two receipts side by side: what changed in counts, causes, breaks and frames; seconds last."""
+"""The view of a comparison of two receipts: counts, causes, breaks and frames that changed; seconds
+last."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _SHORT = {"lane.name": "lane", "steps.count": "steps"}
 
 
 def show_comparison(found: Comparison, options: RenderOptions) -> Overview:
-    """What was accepted as changed, the verdict and the counts that changed in one sentence, then
-    every list that changed and what was measured."""
+    """Build the document: what was accepted as changed, the verdict and the counts that changed in
+    one sentence, then every list that changed and what was measured."""
     parts: list[str] = []
     if found.verdict[0] != found.verdict[1]:
         before, after = (value or "no verdict" for value in found.verdict)
@@ -57,7 +58,7 @@ def show_comparison(found: Comparison, options: RenderOptions) -> Overview:
 
 
 def _changed_data(data: ChangedData, options: RenderOptions) -> str:
-    """What was accepted as changed, and what that leaves to compare."""
+    """Describe what was accepted as changed, and what that leaves to compare."""
     parts: list[str] = []
     for item in data.fields:
         before, after = (
@@ -78,7 +79,7 @@ def _changed_data(data: ChangedData, options: RenderOptions) -> str:
 
 
 def _figures(found: Comparison, options: RenderOptions) -> list[Table]:
-    """Tables of what was measured: what differs, the seconds, and what cannot be compared."""
+    """Build the tables of measurements: those that differ, seconds, and those not comparable."""
     numbers: list[tuple[str, str, str]] = []
     timings: list[tuple[str, str, str]] = []
     others: list[tuple[str, str, str]] = []
@@ -113,7 +114,7 @@ def _plain(name: str) -> str:
 
 
 def _lists(found: Comparison, options: RenderOptions) -> list[Listing]:
-    """Every list of changes that is not empty."""
+    """Build every list of changes that is not empty."""
     differing = [item for item in found.causes_same if item.before != item.after]
     lists: list[tuple[str, Sequence[Any], Callable[[Any, RenderOptions], str]]] = [
         ("causes that are new", found.causes_new, _cause),
@@ -156,7 +157,7 @@ def _cause(item: CauseChange, options: RenderOptions) -> str:
 
 
 def _at(file: str, line: int | None, options: RenderOptions) -> str:
-    """A package's file by the package, which is the same on every machine."""
+    """Format a place; a package's file by the package, which is the same on every machine."""
     return options.place(portable_file(file) if is_foreign(None, file) else file, line)
 
 

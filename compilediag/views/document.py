@@ -1,8 +1,10 @@
-"""A document: what a view says of a record, before anything is drawn.
+"""Documents: sections of sentences, tables, lists and cards that a view makes of a record.
 
 A view is written once, from a record to sections of blocks; `terminal.py`, `markdown.py` and
 `html/` draw them. Texts of the target are made safe for a screen (`RenderOptions.text`) when they
 enter a block; what else a format needs is done where it is drawn.
+
+Invariant: the templates in `html/assets/` read fields of these types by their names.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class Paragraph(Struct, frozen=True):
 
 
 class Listing(Struct, frozen=True):
-    """Items below a title, each on a line of its own."""
+    """Texts below a title, each on a line of its own."""
 
     title: str
     items: Sequence[Text]
@@ -97,7 +99,7 @@ class Table(Struct, frozen=True):
 
     @property
     def shades(self) -> list[tuple[int, ...]]:
-        """Of each cell its shade, 0 to `HEATS`."""
+        """The shade of each cell, 0 to `HEATS`."""
         columns: list[list[int]] = []
         for name in self.head if self.heat else ():
             values = self.heat.get(name, [None] * len(self.rows))
@@ -122,7 +124,7 @@ class LineChart(Struct, frozen=True):
 
     @property
     def points(self) -> str:
-        """Of an SVG polyline in a box of `width` by `height`."""
+        """The points of an SVG polyline in a box of `width` by `height`."""
         step = self.width / max(1, len(self.values) - 1)
         shares = (min(1.0, log_share(value, self.low, self.high)) for value in self.values)
         return " ".join(
@@ -141,7 +143,7 @@ class Share(Struct, frozen=True):
 
 
 def shares(parts: Sequence[tuple[str, str, float]]) -> tuple[Share, ...]:
-    """Name, text and size of each part, side by side; the size is in any unit."""
+    """Lay parts (name, text, size in any unit) side by side, as percents of their sum."""
     whole = sum(max(0.0, size) for _, _, size in parts)
     found: list[Share] = []
     start = 0.0
@@ -205,7 +207,7 @@ class Card(Struct, frozen=True):
     first_step: int | None
     cost: str
     parts: tuple[str, ...]
-    """What else the same act changed."""
+    """What else changed by the same common cause."""
     fix: str
     caveat: str
     settings: tuple[str, ...]
@@ -267,5 +269,5 @@ class Overview(Struct, frozen=True):
 
     @property
     def blocks(self) -> list[Block]:
-        """Those of all sections."""
+        """The blocks of all sections."""
         return [block for section in self.sections for block in section.blocks]

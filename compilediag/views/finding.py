@@ -1,4 +1,4 @@
-"""What `explain` says: everything a receipt holds on one finding, and rules with their pages."""
+"""The view of one finding for `explain`: everything a receipt holds on it; and rules as JSON."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CONFIDENCE = {
 def render_finding(
     number: int, finding: FindingRecord, receipt: Receipt, options: RenderOptions
 ) -> str:
-    """All facts of one finding, labelled, each compile on its own line."""
+    """Render all facts of one finding, labelled, each compile on its own line."""
     title = f"{options.text(finding.rule, 8)} {options.text(title_of(finding))}"
     lines = [*options.wrap(title, f"finding {number}: ", "  ", style="bold"), ""]
     facts: _Facts = []
@@ -96,8 +96,8 @@ _Facts = list[tuple[str, str]]
 
 
 def _places(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:
-    """The program's own lines and what they pass, and the place itself: first the line to look at,
-    which is a call where the place is in a library."""
+    """List the program's own lines and what they pass, and the place itself: first the line to look
+    at, which is a call where the place is in a library."""
     location, calls = finding.location, lookups.calls(finding, receipt)
     place, above = _Facts(), _Facts()
     if location is not None:
@@ -117,8 +117,8 @@ def _places(finding: FindingRecord, receipt: Receipt, options: RenderOptions) ->
 
 
 def _changes(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:
-    """The change that was seen, with all lines in progress; who else writes the value; the line
-    that changed all values of the finding, and whether it was seen."""
+    """List the change that was seen, with all lines in progress; who else writes the value; the
+    line that changed all values of the finding (their common cause), and whether it was seen."""
     parts: _Facts = []
     changed, act = finding.changed_at, finding.act
     if changed is not None:
@@ -138,7 +138,7 @@ def _changes(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -
 
 
 def _evidence(key: str, value: object, options: RenderOptions) -> _Facts:
-    """What a rule kept beside the facts above: a line for each item of a list."""
+    """List what a rule stored beside the facts above: a line for each element of a list."""
     if value in (None, [], (), {}, "") or (key == "processes" and value == [0]):
         return []
     label = options.text(key.replace("_", " "), 30)
@@ -155,8 +155,8 @@ def _evidence(key: str, value: object, options: RenderOptions) -> _Facts:
 
 
 def _judgement(finding: FindingRecord, options: RenderOptions) -> _Facts:
-    """Whose code it is, how sure it is, what to change; the change that is proved, and each point
-    of its certificate; those that were refused."""
+    """List whose code it is, how sure it is, what to change; the change that is proved, and each
+    point of its certificate; those that were refused."""
     owner = {"user": "your code", "third_party": "a library", "torch": "torch itself"}
     fix, proof = finding.fix, finding.fix.proof
     parts: list[tuple[str, str | None]] = [
@@ -188,7 +188,7 @@ def _judgement(finding: FindingRecord, options: RenderOptions) -> _Facts:
 def _other_causes(
     finding: FindingRecord, compiles: list[CompileEvent], options: RenderOptions
 ) -> list[str]:
-    """Guards of other causes that were false at the same compiles: fixing one may not suffice."""
+    """Render guards of other causes, false at the same compiles: one fix may not suffice."""
     others: list[str] = []
     for cause in (cause for item in compiles for cause in item.causes):
         if not lookups.explains(finding, cause):
@@ -251,8 +251,8 @@ class FindingDocument(Document, frozen=True, kw_only=True):
 def finding_document(
     number: int, receipt: Receipt, rule: RuleDocument, suffix: str
 ) -> FindingDocument:
-    """Finding `number`, from 1, with its rule; `suffix` is what commands need to find this receipt
-    again."""
+    """Build the JSON document of finding `number`, from 1, with its rule; `suffix` is what commands
+    need to find this receipt again."""
     finding = receipt.findings[number - 1]
     at, values = leading_call(finding) or finding.location, lookups.change(finding, receipt)
     following = [finding.next] if finding.next and not suffix else []

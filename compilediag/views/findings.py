@@ -1,5 +1,5 @@
-"""A finding as texts: what happened, at which line, when and by whom, what it cost, what to change,
-what is proved. Every format draws the same card."""
+"""Findings as cards of text: what happened, at which line, when and by whom, what it cost, what to
+change, what is proved. Every format draws the same card."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def card_of(
     options: RenderOptions,
     chars: int = VALUE_CHARS,
 ) -> Card:
-    """The card of a finding, whose `number` is the one that `compilediag explain` takes; of a value
-    at most `chars` are shown."""
+    """Build the card of a finding, whose `number` is the one that `compilediag explain` takes; of a
+    value at most `chars` are shown."""
 
     def text(value: str | None, limit: int = chars) -> str:
         return options.text(value, limit) if value else ""
@@ -72,7 +72,7 @@ def card_of(
 
 
 def _proof(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> ProvedChange | None:
-    """The certificate: of each point the figures with the values before and after."""
+    """Build the certificate: the figures of each point with their values before and after."""
     proof = finding.fix.proof
     if proof is None:
         return None
@@ -100,7 +100,7 @@ def _proof(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> 
 
 
 def findings_table(receipt: Receipt, options: RenderOptions) -> Table | None:
-    """The findings of at least `warning`, then the notes; None where there are none."""
+    """Build the table of findings of at least `warning`, then the notes; None without any."""
     chosen = [*lookups.main_findings(receipt), *lookups.notes(receipt)]
     if not chosen:
         return None
@@ -129,7 +129,7 @@ def findings_table(receipt: Receipt, options: RenderOptions) -> Table | None:
 
 
 def finding_line(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
-    """A finding in one line, while the program runs."""
+    """Format a finding in one line, for while the program runs."""
     card = card_of(0, finding, receipt, options)
     detail = change_of(card, options)
     what = f"{card.title}: {detail}" if detail else card.title
@@ -141,12 +141,12 @@ def finding_line(finding: FindingRecord, receipt: Receipt, options: RenderOption
 
 
 def title_of(finding: FindingRecord) -> str:
-    """What was found, in plain words; older receipts have the slug only."""
+    """Get what was found, in plain words; older receipts have the slug only."""
     return finding.title or finding.slug.replace("-", " ")
 
 
 def part_text(part: PartRecord, options: RenderOptions) -> str:
-    """The variable of another cause and its change: `two.active 'en' → 'de'`."""
+    """Format the variable of another cause and its change: `two.active 'en' → 'de'`."""
     name = options.text(part.variable, VALUE_CHARS)
     return name and name + options.change_behind(" ", part.expected, part.actual, VALUE_CHARS)
 
@@ -181,7 +181,7 @@ def writer(item: Writer, options: RenderOptions, *, whole: bool = False) -> str:
 
 
 def when(finding: FindingRecord) -> str:
-    """The steps, with how often where that is more than once a step."""
+    """Format the steps, with how often where that is more than once a step."""
     sentence = steps(finding.steps)
     if finding.count > max(len(finding.steps), 1):
         return f"{finding.count} times, {sentence}" if sentence else f"{finding.count} times"
@@ -189,7 +189,7 @@ def when(finding: FindingRecord) -> str:
 
 
 def joined_exports(findings: Iterable[FindingRecord]) -> list[str]:
-    """The best settings of all findings together, where several need the same variable: the second
+    """Join the best settings of all findings, where several need the same variable: the second
     `export` of it would replace the first."""
     best = [candidate for finding in findings for candidate in finding.fix.candidates[:1]]
     variables = dict.fromkeys((candidate.setting, candidate.value) for candidate in best)

@@ -1,4 +1,4 @@
-"""What `fix` tried for each finding, and what is proved."""
+"""The view of `fix`: changes tried for each finding, with what each did, and those proved."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def render_fixes(
     notes: Sequence[str],
     options: RenderOptions,
 ) -> str:
-    """The table of `fix`: each finding with what was tried; the lines for a shell and the changes
-    that are proved in one run; notes on what was not done, and why."""
+    """Render each finding with what was tried; the lines for a shell and the changes that are
+    proved in one run; notes on what was not done, and why."""
     proved = [fix for fix in fixes if fix.proof is not None]
     have = "has" if len(fixes) == 1 else "have"
     head = f"{len(proved)} of {count(len(fixes), 'finding')} {have} a proved change"
@@ -70,7 +70,7 @@ def render_candidates(
     plans: Sequence[tuple[FindingRecord, Listed]],
     options: RenderOptions,
 ) -> str:
-    """What would be tried."""
+    """Render the changes that would be tried."""
     lines: list[str] = []
     for finding, listed in plans:
         lines += title_lines(card_of(int(finding.id[1:]), finding, receipt, options), options)
@@ -84,8 +84,8 @@ def render_candidates(
 
 
 def _why_none(finding: FindingRecord, listed: Listed, options: RenderOptions) -> list[str]:
-    """What stands in the way of the edits that would remove the finding, in its program or, where
-    there are none, for its rule."""
+    """Explain what prevents the edits that would remove the finding, in its program or, where there
+    are none, for its rule."""
     # Whether these would fit the files is not known.
     unknown = sum(each.reason == NEEDS_LIBCST for each in listed.impossible)
     words = [f"{count(unknown, 'edit')} not tried: {NEEDS_LIBCST}"] if unknown else []
@@ -104,8 +104,8 @@ def _why_none(finding: FindingRecord, listed: Listed, options: RenderOptions) ->
 
 
 def _outcome(item: Tried, options: RenderOptions) -> list[str]:
-    """A change that holds with the figures that changed, and those that everybody looks for; one
-    that was refused with the reason."""
+    """Render a change that holds with the figures that changed, and those that everybody looks for;
+    one that was refused with the reason."""
     line, certificate = options.text(item.change.line, 4096), item.certificate
     if not certificate.holds:
         first = options.styled(f"{options.sign('bad')} refused", "red")

@@ -1,7 +1,7 @@
 """Numbers as text: durations, shares, counts, quantities with units, steps, series as small bars.
 
-`seconds` rounds to two figures, for a glance; `quantity` keeps three, so that a change of a percent
-can be seen.
+`format_seconds` rounds to two figures, for a glance; `format_quantity` keeps three, so that a
+change of a percent can be seen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NOT_MEASURED = "not measured"
 
 
 def seconds(value: float | None) -> str:
-    """A duration with two significant figures and its unit; "not measured" for None."""
+    """Format a duration with two significant figures and its unit; "not measured" for None."""
     if value is None:
         return NOT_MEASURED
     if value < 0.000005:
@@ -36,7 +36,7 @@ def _two_figures(value: float) -> str:
 
 
 def percent(part: float | None, whole: float | None) -> str | None:
-    """The share as "23 %"; None where one of the two was not measured."""
+    """Format a share as "23 %"; None where one of the two was not measured."""
     if part is None or not whole or part < 0:
         return None
     share = 100 * part / whole
@@ -46,23 +46,23 @@ def percent(part: float | None, whole: float | None) -> str | None:
 
 
 def count(number: int, noun: str) -> str:
-    """A number with its noun: "1 recompile", "3 recompiles"; the plural takes an s."""
+    """Format a number with its noun: "1 recompile", "3 recompiles"; the plural takes an s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def more(left: int, ending: str = "", indent: str = "  ") -> list[str]:
-    """The last line of a list that was cut: "+3 more: --json"; none where nothing is left."""
+    """Format the last line of a list that was cut: "+3 more: --json"; [] where nothing is left."""
     return [f"{indent}+{left:,} more{ending}"] if left > 0 else []
 
 
 def ordinal(number: int) -> str:
-    """The number as a place: 1st, 2nd, 3rd, 4th, 11th."""
+    """Format a number as a place: 1st, 2nd, 3rd, 4th, 11th."""
     ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{'th' if 10 <= number % 100 <= 20 else ending}"
 
 
 def steps(numbers: Sequence[int], *, shown: int = 3) -> str:
-    """When it happened: "step 1", "steps 3 to 9", "every 4th step from 4 to 24".
+    """Format step numbers: "step 1", "steps 3 to 9", "every 4th step from 4 to 24".
 
     A rhythm is only claimed for three steps or more that are all equally far apart.
     """
@@ -84,7 +84,7 @@ def steps(numbers: Sequence[int], *, shown: int = 3) -> str:
 
 
 def quantity(value: float, unit: str) -> str:
-    """A number with its unit: seconds and bytes in the size that reads best, shares in percent."""
+    """Format a number with its unit: seconds and bytes in the size that reads best, shares in %."""
     if unit == "s":
         if value >= 3600:
             return f"{three_figures(value / 3600)} h"
@@ -109,14 +109,14 @@ def quantity(value: float, unit: str) -> str:
 
 
 def pair(before: float, after: float, unit: str, arrow: str) -> str:
-    """Two numbers of one unit; counts in full, so that 1,001 differs from 1,000."""
+    """Format two numbers of one unit; counts in full, so that 1,001 differs from 1,000."""
     if unit == "count" and before == int(before) and after == int(after):
         return f"{int(before):,} {arrow} {int(after):,}"
     return f"{quantity(before, unit)} {arrow} {quantity(after, unit)}"
 
 
 def measured(name: str, value: float | None) -> str:
-    """A figure with the unit that its name ends in; "not measured" for None."""
+    """Format a metric with the unit that its name ends in; "not measured" for None."""
     if value is None:
         return NOT_MEASURED
     if name.endswith("_per_s"):
@@ -128,15 +128,15 @@ def measured(name: str, value: float | None) -> str:
 
 
 def figure(value: float) -> str:
-    """A number of any size, to four significant figures: what a program calls its metrics says
-    nothing about their size."""
+    """Format a number of any size to four significant figures: what a program calls its metrics
+    says nothing about their size."""
     if 1000 <= abs(value) < 1e15:
         return f"{value:,.0f}"
     return f"{value:.4g}"
 
 
 def three_figures(value: float) -> str:
-    """The number with three significant figures, thousands apart; whole numbers as they are."""
+    """Format a number with three significant figures, thousands apart; whole ones as they are."""
     size = abs(value)
     if size >= 99.95 or value == round(value):
         return f"{value:,.0f}"
@@ -155,7 +155,7 @@ ASCII_BARS = "_.:-=+*#"
 def sparkline(
     values: Sequence[float], low: float, high: float, width: int, *, ascii_only: bool = False
 ) -> str:
-    """The bars of `values`; where there are more than `width`, the largest of each group.
+    """Draw `values` as bars; where there are more than `width`, the largest of each group.
 
     The scale is logarithmic from `low` to `high`, so that a step of a second does not flatten those
     of a millisecond. Give several series the same scale and they can be compared by eye.
@@ -166,13 +166,13 @@ def sparkline(
 
 
 def squeezed(values: Sequence[float], width: int) -> list[float]:
-    """At most `width` values, each the largest of equally many."""
+    """Reduce a series to at most `width` values, each the largest of equally many."""
     size = max(1, -(-len(values) // max(width, 1)))
     return [max(values[index : index + size]) for index in range(0, len(values), size)]
 
 
 def log_share(value: float, low: float, high: float) -> float:
-    """How far `value` is from `low` to `high`, 0 to 1 and beyond, on a logarithmic scale."""
+    """Compute how far `value` is from `low` to `high` on a logarithmic scale: 0 to 1 and beyond."""
     if not 0 < low < high or value <= low:
         return 0.0
     return math.log(value / low) / math.log(high / low)

@@ -1,5 +1,5 @@
-"""What a receipt says in sentences without signs or colour, for the screen and for Markdown: the
-verdict with the counts behind it, why it is blind, how the program ended, a trainer's figures."""
+"""Sentences on a receipt, without signs or colour, for the screen and for Markdown: the verdict
+with the counts behind it, why it is blind, how the program ended, a trainer's figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOTHING_RAN = frozenset(
         *("never_ran", "switched_off", "torch_modules"),
     }
 )
-"""What CD901 knows of a program that was observed and compiled nothing."""
+"""Reasons that CD901 gives for a program that was observed and compiled nothing."""
 
 
 class Headline(Struct, frozen=True):
@@ -39,7 +39,7 @@ class Headline(Struct, frozen=True):
 
 
 def headline(receipt: Receipt) -> Headline:
-    """What happened in this run, as one sentence."""
+    """Build the headline: what happened in this run, as one sentence."""
     seen = receipt.compile
     total_s = seen.time_s.total
     counts = (
@@ -92,7 +92,7 @@ def several_ranks(receipt: Receipt) -> bool:
 
 
 def _ranks(receipt: Receipt) -> str:
-    """Which ranks the counts are of: "2 ranks", "1 of 2 ranks: 1", "rank 1 of 2"."""
+    """Describe the ranks that the counts are of: "2 ranks", "1 of 2 ranks: 1", "rank 1 of 2"."""
     ranks, run = receipt.ranks, receipt.header.run
     if ranks is None:
         return f"rank {run.rank} of {run.world_size:,}"
@@ -112,7 +112,7 @@ def _in_steps(receipt: Receipt) -> str:
 
 
 def _recompiled(receipt: Receipt) -> str:
-    """How often, on which of several ranks where others did not, and at what cost."""
+    """Describe how often, on which of several ranks where others did not, and at what cost."""
     sentence = count(receipt.compile.recompiles, "recompile") + _in_steps(receipt)
     rows = receipt.ranks.rows if receipt.ranks is not None else ()
     guilty = [row.rank for row in rows if row.recompiles]
@@ -129,7 +129,7 @@ def _recompiled(receipt: Receipt) -> str:
 
 
 def _other_problems(receipt: Receipt) -> str:
-    """What was found beside recompiles of warm-ups, worst first."""
+    """Describe what was found beside recompiles of warm-ups, worst first."""
     seen = receipt.compile
     problems: list[str] = []
     if seen.eager_fallbacks:
@@ -169,13 +169,13 @@ def was_seen(receipt: Receipt) -> bool:
 
 
 def _doubts(receipt: Receipt) -> list[str | None]:
-    """What each finding that blinds gives as the reason."""
+    """List the reason that each finding that blinds gives."""
     doubts = (item.evidence for item in receipt.findings if item.rule in BLIND)
     return [AnyEvidence.of(evidence).why for evidence in doubts]
 
 
 def reasons(receipt: Receipt) -> list[tuple[str, str | None]]:
-    """Each reason for blindness with its remedy: findings first, then what they do not cover."""
+    """List each reason for blindness with its remedy: findings first, then what they leave out."""
     reasons: dict[str, str | None] = {}
     for finding in receipt.findings:
         if finding.rule in BLIND:
@@ -192,7 +192,7 @@ def reasons(receipt: Receipt) -> list[tuple[str, str | None]]:
 
 
 def ending(receipt: Receipt) -> str | None:
-    """A sentence for a run that did not end by itself and well; None for one that did."""
+    """Describe the end of a run that did not end by itself and well; None for one that did."""
     if receipt.status == "complete":
         return None
     sentence = {
@@ -221,8 +221,8 @@ def is_training_alone(receipt: Receipt) -> bool:
 
 
 def trainer_figures(receipt: Receipt) -> list[str]:
-    """Steps, rates and loss from a trainer's own output, the trainer's name before the first; none
-    where they are the headline."""
+    """List steps, rates and loss from a trainer's own output, the trainer's name before the first;
+    none where they are the headline."""
     figures = [] if is_training_alone(receipt) else _figures(receipt)
     return [f"{_reporter(receipt)} says: {figures[0]}", *figures[1:]] if figures else []
 
@@ -258,7 +258,7 @@ def _figures(receipt: Receipt) -> list[str]:
 
 
 def trainer_notes(receipt: Receipt) -> list[str]:
-    """What to know about the figures of a trainer's output."""
+    """List what to know about the figures of a trainer's output."""
     notes = (text for text in receipt.completeness.reasons if text.startswith(_TRAINER_NOTE))
     return [text.removeprefix(_TRAINER_NOTE) for text in notes]
 

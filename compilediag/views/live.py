@@ -1,4 +1,4 @@
-"""What is shown while a program runs: where it is, in the title of the terminal, which no program's
+"""The live view of a running program: its progress in the title of the terminal, which no program's
 output is drawn on; and a line for each recompile, recompile limit, and long compile.
 
 A line begins with a carriage return and clears what it is written over, a progress bar that is
@@ -50,7 +50,7 @@ class Progress:
     """None where `_compiles` has events that are not counted yet."""
     _open: dict[str, _Open] = field(default_factory=dict[str, _Open])
     _asked: dict[str, wire.Recompiled] = field(default_factory=dict[str, wire.Recompiled])
-    """What torch asked before the compiles in progress."""
+    """The recompile events of the compiles in progress, by compile id."""
     _frames: dict[str, wire.Location] = field(default_factory=dict[str, wire.Location])
     """By compile id, for the backward that is compiled later."""
     _first: dict[str, wire.Compiled] = field(default_factory=dict[str, wire.Compiled])
@@ -97,12 +97,13 @@ class Progress:
         elif isinstance(event, wire.GraphBroke | wire.TorchSeen):
             self._compiles.append(event)
         elif isinstance(event, wire.DynamoReset):
+            # `torch._dynamo.reset()` sets its frame counter to 0: compile ids repeat afterwards.
             for known in (self._open, self._asked, self._frames, self._first):
                 known.clear()
         return ()
 
     def line(self, now: float) -> str:
-        """Step, rate, what is compiling and why, and what compiling has cost so far."""
+        """Format step, rate, what is compiling and why, and what compiling has cost so far."""
         parts = [f"step {self.steps}"]
         if self.rate is not None:
             parts.append(f"{self.rate:.3g} steps/s")
@@ -116,8 +117,8 @@ class Progress:
         return " · ".join(parts)
 
     def long_compiles(self, now: float) -> list[tuple[str, int, str]]:
-        """Compile id, how many times ten seconds, and a sentence, for each compile that has gone on
-        for so long."""
+        """List compile id, how many times ten seconds, and a sentence, for each compile that has
+        gone on for so long."""
         return [
             (item.compile_id, int((now - item.since) // LONG_COMPILE_S), _compiling(item, now))
             for item in self._open.values()
@@ -144,7 +145,7 @@ def _why(event: wire.Recompiled) -> str:
 
 
 def status(processes: Sequence[Progress], now: float, elapsed_s: float, label: str = "") -> str:
-    """One line for all processes: that of the one with most steps, and the time so far.
+    """Format one line for all processes: that of the one with most steps, and the time so far.
 
     `label` names the run where there are several.
     """
@@ -158,11 +159,11 @@ def status(processes: Sequence[Progress], now: float, elapsed_s: float, label: s
 
 
 def screen_line(text: str, *, plain: bool = False) -> str:
-    """A whole line above whatever bar is drawn next; `plain`: for terminals without escapes."""
+    """Format a line above whatever bar is drawn next; `plain`: for terminals without escapes."""
     start = "\r" if plain else CLEAR_LINE
     return f"{start}compilediag · {clean(text, limit=LINE_LIMIT)}\n"
 
 
 def title(text: str) -> str:
-    """The escape sequence that makes `text` the title of the terminal."""
+    """Format the escape sequence that makes `text` the title of the terminal."""
     return f"\x1b]2;{clean(text)}\x07"

@@ -17,31 +17,31 @@ from compilediag.receipt.schema.receipt import Receipt
 
 
 def numbered(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
-    """Every finding with the number that `compilediag explain N` takes: 1 is "F1"."""
+    """Number the findings as `compilediag explain N` takes them: 1 is "F1"."""
     return list(enumerate(receipt.findings, 1))
 
 
 def main_findings(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
-    """The findings listed one by one: not the notes, the outlook, or why the verdict is blind."""
+    """List the findings shown one by one: not notes, the outlook, or why the verdict is blind."""
     apart = OUTLOOK | BLIND if receipt.verdict == "blind" else OUTLOOK
     listed = [pair for pair in numbered(receipt) if pair[1].severity != "info"]
     return [(number, item) for number, item in listed if item.rule not in apart]
 
 
 def notes(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
-    """The findings that are for information only."""
+    """List the findings that are for information only."""
     listed = [pair for pair in numbered(receipt) if pair[1].severity == "info"]
     return [(number, item) for number, item in listed if item.rule not in OUTLOOK]
 
 
 def changes(finding: FindingRecord) -> list[tuple[str, str]]:
-    """Every distinct pair of values the evidence has, in the order they appeared."""
+    """List every distinct pair of values the evidence has, in the order they appeared."""
     pairs = GuardEvidence.of(finding.evidence).values
     return [(before, after) for before, after in pairs if before is not None and after is not None]
 
 
 def change(finding: FindingRecord, receipt: Receipt) -> tuple[str, str] | None:
-    """What the guard expected and what it met; None where the evidence does not say both."""
+    """Find what the guard expected and what it met; None where the evidence lacks either."""
     guard = GuardEvidence.of(finding.evidence)
     if guard.expected is not None and guard.actual is not None:
         return guard.expected, guard.actual
@@ -52,12 +52,12 @@ def change(finding: FindingRecord, receipt: Receipt) -> tuple[str, str] | None:
 
 
 def _own_causes(finding: FindingRecord, receipt: Receipt) -> list[EventCause]:
-    """The causes that it explains; a graph break has none of its own, but those that it made."""
+    """List the causes that it explains; a graph break has none of its own, but those it made."""
     return [] if finding.rule.startswith("CD2") else causes(finding, receipt)
 
 
 def writers(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
-    """The functions that write the variable, each once: from the causes, else from the evidence."""
+    """List the functions that write the variable, once each: of the causes, else the evidence."""
     found = [writer for cause in _own_causes(finding, receipt) for writer in cause.writers]
     if not found:
         known = GuardEvidence.of(finding.evidence).writers
@@ -68,21 +68,21 @@ def writers(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
 
 
 def guessed(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
-    """Writers that only the source names, of recompiles whose change was not seen."""
+    """List writers that only the source names, of recompiles whose change was not seen."""
     found = writers(finding, receipt)
     seen = {(w.file, w.line) for w in found if w.evidence == "witnessed"}
     return [w for w in found if w.evidence != "witnessed" and (w.file, w.line) not in seen]
 
 
 def events(finding: FindingRecord, receipt: Receipt) -> list[CompileEvent]:
-    """The compiles that the finding explains, else those that it names, in time order."""
+    """List the compiles that the finding explains, else those that it names, in time order."""
     compiles = receipt.compile.events
     explained = _by_finding(_Same(compiles)).get(finding.id)
     if explained:
         return explained
     ids = frozenset(AnyEvidence.of(finding.evidence).compile_ids)
     named = [item for item in compiles if item.compile_id in ids]
-    # Ids of compiles repeat after a reset and in every process: keep those that the cause is of.
+    # Ids of compiles repeat after a reset and in every process: take those that the cause is of.
     return [item for item in named if any(explains(finding, c) for c in item.causes)] or named
 
 
@@ -101,7 +101,8 @@ class _Same:
 
 @lru_cache(maxsize=4)
 def _by_finding(compiles: _Same) -> dict[str | None, list[CompileEvent]]:
-    """The compiles that each finding explains, by its id. A receipt may have thousands of both."""
+    """Group compiles by the id of the finding that explains them; of both there may be
+    thousands."""
     found: dict[str | None, list[CompileEvent]] = {}
     for item in compiles.events:
         for name in dict.fromkeys(cause.finding for cause in item.causes):
@@ -110,7 +111,7 @@ def _by_finding(compiles: _Same) -> dict[str | None, list[CompileEvent]]:
 
 
 def calls(finding: FindingRecord, receipt: Receipt) -> list[EnteredAt]:
-    """The calls of the program's own that led to the finding, each line once, its own first."""
+    """List the program's own calls that led to the finding, each line once, its own first."""
     own = [] if finding.entered_at is None else [finding.entered_at]
     again = [item.entered_at for item in events(finding, receipt) if item.entered_at is not None]
     found = {(item.file, item.line): item for item in reversed([*own, *again])}
@@ -118,7 +119,7 @@ def calls(finding: FindingRecord, receipt: Receipt) -> list[EnteredAt]:
 
 
 def causes(finding: FindingRecord, receipt: Receipt) -> list[EventCause]:
-    """The false guards that the finding explains."""
+    """List the false guards that the finding explains."""
     found = (cause for event in events(finding, receipt) for cause in event.causes)
     return [cause for cause in found if explains(finding, cause)]
 

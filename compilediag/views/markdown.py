@@ -1,4 +1,4 @@
-"""A document as Markdown for pull requests, step summaries and issues.
+"""Documents as Markdown for pull requests, step summaries and issues.
 
 All text that comes from the target stands in code spans, where GitHub renders no markup, mention
 or link; a `|` is escaped because it would end a table's cell.
@@ -31,12 +31,12 @@ SIGNS = {"bad": "❌", "good": "✅", "blind": "❔", "warn": "⚠️"}
 
 
 def render(blocks: Iterable[Block]) -> str:
-    """The blocks with an empty line between two, and a newline at the end."""
+    """Render blocks with an empty line between two, and a newline at the end."""
     return "\n".join(line for block in blocks for line in (*_block(block), ""))
 
 
 def render_overview(found: Overview, sign: str = "") -> str:
-    """The notes, the sentence as a heading behind a sign, and the blocks of all sections."""
+    """Render notes, the sentence as a heading behind a sign, and the blocks of all sections."""
     lines = [line for note in found.notes for line in (prose(note), "")]
     heading = " ".join(filter(None, ("###", sign, prose(found.sentence))))
     return "\n".join([*lines, heading, "", render(found.blocks)])
@@ -64,18 +64,18 @@ def _block(block: Block) -> Iterable[str]:
 
 
 def table(made: Table) -> list[str]:
-    """Head, rule and rows."""
+    """Render head, rule and rows."""
     rule = "|".join("--:" if name in made.right else "---" for name in made.head)
     return [f"| {' | '.join(made.head)} |", f"|{rule}|", *map(row_of, made.rows)]
 
 
 def row_of(row: Sequence[Text]) -> str:
-    """The cells of a row."""
+    """Render the cells of a row."""
     return f"| {' | '.join(words(cell, cell=True) for cell in row)} |"
 
 
 def words(text: Text, *, cell: bool = False) -> str:
-    """The parts of a text: ours as prose, the target's as code."""
+    """Render the parts of a text: ours as prose, the target's as code."""
     shown = ""
     for part in (text,) if isinstance(text, str) else text:
         if isinstance(part, Code):
@@ -89,7 +89,7 @@ def words(text: Text, *, cell: bool = False) -> str:
 
 
 def code(text: str, *, cell: bool = True, limit: int = 300) -> str:
-    """A text of the target as a code span that nothing in it can end, for a table's `cell`."""
+    """Quote a text of the target as a code span that nothing in it can end; `cell`: of a table."""
     shown = PLAIN.text(text, limit)
     shown = shown.replace("|", "\\|") if cell else shown
     longest = max(map(len, re.findall("`+", shown)), default=0)
@@ -99,7 +99,7 @@ def code(text: str, *, cell: bool = True, limit: int = 300) -> str:
 
 
 def prose(text: str) -> str:
-    """A sentence of ours that may name things of the target: no markup, mention or link works."""
+    """Escape a sentence that may name things of the target: no markup, mention or link works."""
     shown = PLAIN.text(text, 400)
     for sign in "\\`*_[]<>|#~":
         shown = shown.replace(sign, "\\" + sign)
@@ -108,6 +108,6 @@ def prose(text: str) -> str:
 
 
 def fenced(text: str, language: str) -> list[str]:
-    """A block of code; no line of it can end it."""
+    """Wrap a text in a block of code that no line of it can end."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return [f"{fence}{language}", *text.rstrip("\n").splitlines(), fence]

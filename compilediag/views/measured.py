@@ -1,5 +1,5 @@
-"""What the program measured itself, whether compiling pays, what a second start still compiles, and
-what the run cost: lines below the verdict."""
+"""Measurements below the verdict: those of the program itself, whether compiling pays, what a
+second start still compiles, and what the run cost."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ MAX_CALLABLES, MAX_AGAIN, MAX_PHASES = 3, 4, 5
 def measured_lines(
     receipt: Receipt, options: RenderOptions, suffix: str, *, complete: bool
 ) -> list[str]:
-    """Whether compiling pays; the newest tracked runs in a line each, with `complete` all of them
-    as tables; the cost."""
+    """Render whether compiling pays; the newest tracked runs in a line each, with `complete` all of
+    them as tables; the cost."""
     lines: list[str] = []
     eager = receipt.against_eager
     if eager is not None:
@@ -90,8 +90,8 @@ def measured_lines(
 
 
 def measured_sentences(receipt: Receipt) -> list[tuple[str, str]]:
-    """What was measured in other runs beside this one, in a sentence each. What they quote of the
-    target is not made safe."""
+    """List what was measured in other runs beside this one, a name and a sentence each. What they
+    quote of the target is not made safe."""
     found: list[tuple[str, str]] = []
     if receipt.against_eager is not None:
         found.append(("Against eager", against_eager_sentence(receipt.against_eager)))
@@ -103,7 +103,7 @@ def measured_sentences(receipt: Receipt) -> list[tuple[str, str]]:
 
 
 def _witness(witness: WitnessSection, options: RenderOptions) -> str:
-    """What was followed, and what that cost."""
+    """Describe what write tracing followed, and what that cost."""
     lines = count(witness.line_events, "line")
     text = f"{lines} followed, {count(witness.values, 'value')} watched, {seconds(witness.seconds)}"
     if witness.stopped is None:
@@ -115,7 +115,7 @@ def _witness(witness: WitnessSection, options: RenderOptions) -> str:
 
 
 def _metrics(run: TrackedRecord, options: RenderOptions) -> list[str]:
-    """Every metric of one run; a narrow terminal has room for the mean only."""
+    """Render every metric of one run; a narrow terminal has room for the mean only."""
     shown = FIGURES if options.width >= WIDE else FIGURES[:1]
     rows: list[tuple[str, ...]] = []
     for item in run.metrics:
@@ -141,7 +141,7 @@ def _cost(cost: CostSection, options: RenderOptions) -> str:
 
 
 def _notes(notes: Iterable[str], options: RenderOptions) -> list[str]:
-    """What limits a measurement."""
+    """Render what limits a measurement."""
     return [
         line
         for note in notes
@@ -160,8 +160,8 @@ _LAYERS = {
 
 
 def against_eager_sentence(section: AgainstEagerSection) -> str:
-    """The verdict: "pays after 310 steps (240 to 420): 1.8x as fast as eager (1.7x to 1.9x)". What
-    it quotes of the target is not made safe."""
+    """Describe the verdict: "pays after 310 steps (240 to 420): 1.8x as fast as eager (1.7x to
+    1.9x)". What it quotes of the target is not made safe."""
     ratio, even = section.ratio, section.break_even
     if section.verdict == "outputs_differ":
         return f"not concluded, since the outputs differ: {section.problem}"
@@ -187,7 +187,7 @@ def against_eager_sentence(section: AgainstEagerSection) -> str:
 def _against_eager(
     section: AgainstEagerSection, options: RenderOptions, *, complete: bool
 ) -> list[str]:
-    """The verdict, what was measured, the callables, what limits it."""
+    """Render the verdict, what was measured, the callables, what limits it."""
     sentence = options.text(against_eager_sentence(section))
     lines = options.wrap(sentence, "  against eager: ", "    ", style="bold")
     if section.ratio is None:
@@ -217,8 +217,8 @@ def _ratio(ratio: EagerRatio) -> str:
 
 
 def _times(value: float) -> str:
-    """Two digits after the point where the ratio is near one, so that 0.98x is not 1x. The interval
-    of two noisy pairs has no end worth writing."""
+    """Format a ratio, with two digits after the point near one, so that 0.98x is not 1x. The
+    interval of two noisy pairs has no end worth writing."""
     if value > 1000:
         return "over 1,000x"
     return f"{value:.2f}x" if value < 9.995 else f"{three_figures(value)}x"
@@ -229,7 +229,7 @@ def _time(value: float | None) -> str:
 
 
 def _numbers_sentence(section: NumbersSection) -> str:
-    """What was compared, and the first difference."""
+    """Describe what was compared, and the first difference."""
     if section.same is None:
         return f"not compared: {section.problem}"
     if section.same:
@@ -246,7 +246,7 @@ def _numbers_sentence(section: NumbersSection) -> str:
 
 
 def _numbers(section: NumbersSection, options: RenderOptions, *, complete: bool) -> list[str]:
-    """The sentence, the errors of the first difference, frame and layer, what limits it."""
+    """Render the sentence, the errors of the first difference, frame and layer, what limits it."""
     lines = options.wrap(options.text(_numbers_sentence(section)), "  numbers: ", "    ")
     for found in section.differences[: None if complete else 1]:
         if found.eager_error is not None and found.compiled_error is not None:
@@ -283,7 +283,7 @@ _TO_DO = {
 
 
 def _second_start_sentence(section: ColdAndWarmSection) -> str:
-    """How much of the second start was in no cache, and what it paid."""
+    """Describe how much of the second start was in no cache, and what it paid."""
     if section.verdict == "not_concluded":
         return f"not concluded: {section.problem}"
     paid = f"{seconds(section.warm_s)} of compiling (the first start {seconds(section.cold_s)})"
@@ -297,7 +297,7 @@ def _second_start_sentence(section: ColdAndWarmSection) -> str:
 def _second_start(
     section: ColdAndWarmSection, receipt: Receipt, options: RenderOptions, *, complete: bool
 ) -> list[str]:
-    """The sentence, the phases, what the caches answered, and each compile with its reason."""
+    """Render the sentence, the phases, outcomes of the caches, and each compile with its reason."""
     sentence = options.text(_second_start_sentence(section), 600)
     lines = options.wrap(sentence, "  second start: ", "    ", style="bold")
     if section.verdict == "not_concluded":

@@ -4,10 +4,10 @@ It has steps, phases, compiles, waits, spans and marks of each process, and torc
 tlparse wrote it, on the same clock.
 
 Times come from the journals, causes from the receipt, which has them classified and redacted. Every
-process has a number of its own and every lane is a thread of it, numbered in the order in which it
+process has a number of its own and every row is a thread of it, numbered in the order in which it
 is to be drawn. Times are microseconds since the first process attached.
 
-Stretches that overlap without one holding the other are put on lanes of their own: a viewer draws
+Stretches that overlap without one holding the other are put on rows of their own: a viewer draws
 the slices of one thread as a stack, and would draw such a pair wrongly or drop it.
 """
 
@@ -94,7 +94,7 @@ def render_perfetto(
     redactor: Redactor,
     foreign: Iterable[TraceEvent] = (),
 ) -> str:
-    """The whole file, one event a line.
+    """Render the whole file, one event a line.
 
     `origins_ns` is when each process attached, on one common clock; `about` are facts of the run,
     shown by the viewer as metadata; `foreign` events are of torch's own timeline, with times that
@@ -126,7 +126,7 @@ def _drawn(
     yield _named("process_sort_index", pid, 0, sort_index=pid - 1)
     tid = 0
     for track in process.tracks:
-        # Moments stand on the first lane of their track.
+        # Moments stand on the first row of their track.
         yield from (drawn("i", mark, tid + 1, s="t") for mark in track.marks)
         for index, lane in enumerate(lanes_of(track.slices) or [[]]):
             tid += 1
@@ -146,14 +146,15 @@ def _named(kind: str, pid: int, tid: int, **args: object) -> TraceEvent:
 def slice_of(
     name: str, start_s: float, wall_s: float, category: str, args: Mapping[str, Any]
 ) -> Slice:
-    """A slice from seconds; a negative duration, which only a forged record has, becomes zero."""
+    """Make a slice from seconds; a negative duration, of forged records only, becomes zero."""
     start_ns = _ns(start_s)
     return Slice(name, start_ns, max(_ns(start_s + wall_s), start_ns), category, args)
 
 
 def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:
-    """The slices in as few lanes as the order of their starts allows, each in order of time."""
+    """Pack slices into as few rows as the order of their starts allows, each in order of time."""
     lanes: list[list[Slice]] = []
+    # Invariant: beside each row the ends of its open slices, the innermost last; starts only grow.
     open_ends: list[list[int]] = []
     for item in sorted(slices, key=lambda one: (one.start_ns, -one.end_ns)):
         for lane, ends in zip(lanes, open_ends, strict=True):
@@ -169,7 +170,7 @@ def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:
 
 
 def _fitted(item: Slice, ends: list[int]) -> Slice | None:
-    """The slice as it fits behind or into what is open; None where it would cut through it.
+    """Fit a slice behind or into what is open; None where it would cut through it.
 
     `ends` are the ends of the slices that hold each other, the innermost last; those that are over
     leave it.
@@ -193,7 +194,7 @@ def _fitted(item: Slice, ends: list[int]) -> Slice | None:
 def tracks_of(
     receipt: Receipt, timeline: Timeline, journals: Sequence[Sequence[Event]]
 ) -> list[ProcessTracks]:
-    """The tracks of every process; `timeline` is the fold of the same `journals`."""
+    """Build the tracks of every process; `timeline` is the fold of the same `journals`."""
     known: EventsById = {(e.process, e.epoch, e.compile_id): e for e in receipt.compile.events}
     return [
         _process(index, timeline, events, known)
@@ -245,7 +246,7 @@ def _process(
 
 
 def _phases(step: Step) -> Iterable[Slice]:
-    """The phases of a step end to end in their usual order: where they lie is not measured."""
+    """Make the phases of a step end to end in their usual order: their places are not measured."""
     at = step.end - step.wall_s
     for name in TIMED:
         seconds: float | None = getattr(step, f"{name}_s")
@@ -255,7 +256,7 @@ def _phases(step: Step) -> Iterable[Slice]:
 
 
 def _syncs(samples: Iterable[SampledStep], steps: Iterable[Step]) -> list[Slice]:
-    """A sampled step as a whole: which lines read tensors in it is known, not when."""
+    """Make a slice of each sampled step as a whole: when in it a line read tensors is not known."""
     by_number = {step.number: step for step in steps}
     found: list[Slice] = []
     for sample in samples:
@@ -278,9 +279,10 @@ _CAUSE = ("rule", "family", "variable", "expected", "actual", "guard", "file", "
 
 
 def _compile(item: Compile, known: EventsById) -> Iterable[Slice]:
-    """An attempt with the causes that the receipt has for it, and in it the phases that torch
-    timed. They end where it ends: what it took and what they took is read from two clocks. A first
-    compile may be a record of a backward with the same id, which has no causes of its own."""
+    """Make slices: an attempt, with the causes that the receipt has for it, and in it the phases
+    that torch timed. They end where it ends: what it took and what they took is read from two
+    clocks. A first compile may be a record of a backward with the same id, which has no causes of
+    its own."""
     record = known.get((item.process, item.epoch, item.compile_id)) if item.guarded else None
     args: dict[str, Any] = {"compile_id": item.compile_id, "step": item.step}
     if item.epoch:
@@ -315,7 +317,7 @@ def _compile(item: Compile, known: EventsById) -> Iterable[Slice]:
 def _moments(
     events: Iterable[Event],
 ) -> tuple[list[Slice], list[Slice], list[Slice], list[Counter]]:
-    """Graph breaks, recordings of CUDA graphs, and periodic work as marks; memory as counters."""
+    """Collect graph breaks, CUDA-graph recordings, periodic work as marks; memory as counters."""
     breaks: list[Slice] = []
     recordings: list[Slice] = []
     fires: list[Slice] = []
@@ -344,7 +346,7 @@ def _moments(
 
 
 def _spans(index: int, timeline: Timeline) -> Iterable[Track]:
-    """A track a thread."""
+    """Make a track for each thread."""
     threads: dict[int, list[Slice]] = {}
     for span in spans_of(timeline, index):
         args = {"step": span.step, "phase": span.phase}
@@ -355,7 +357,7 @@ def _spans(index: int, timeline: Timeline) -> Iterable[Track]:
 
 
 def _stages(loop: PipelineLoop) -> Iterable[Track]:
-    """A track a stage of a producer-consumer loop."""
+    """Make a track for each stage of a producer-consumer loop."""
     for stage in dict.fromkeys(item.stage for item in loop.stages):
         pieces = [
             slice_of(stage, item.start, item.wall_s, "pipeline", {"samples": item.samples})
@@ -375,8 +377,8 @@ def _ns(seconds: float) -> int:
 def foreign_events(
     raw: object, pid: int, name: str, first_ns: int, redactor: Redactor
 ) -> tuple[list[TraceEvent], int]:
-    """The events of one file that fit beside ours, and how many did not. They come from the program
-    that ran: a malformed one is left out.
+    """Convert the events of one file that fit beside ours, and count those that did not. They come
+    from the program that ran: a malformed one is left out.
 
     `raw` is the decoded file, a list of events with times in microseconds since the epoch; they are
     to stand under the process `name` with the number `pid`. The run's own timeline begins at
@@ -410,7 +412,7 @@ def foreign_events(
 
 
 def _number(value: object) -> float | None:
-    """A finite number; None for anything else."""
+    """Parse a finite number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if math.isfinite(value) else None

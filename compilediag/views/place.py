@@ -1,4 +1,4 @@
-"""Where something is, as text: the program's own line first, that of a library behind it."""
+"""Places as text: the program's own line first, that of a library behind it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def called(call: EnteredAt, options: RenderOptions) -> str:
 
 
 def first_line(finding: FindingRecord, options: RenderOptions) -> str:
-    """The line of the program's own where there is one; nothing where no line is to blame."""
+    """Format the line of the program's own where there is one; "" where no line is to blame."""
     call, location = leading_call(finding), finding.location
     if call is not None:
         return called(call, options)
@@ -47,8 +47,8 @@ def first_line(finding: FindingRecord, options: RenderOptions) -> str:
 
 
 def library_line(finding: FindingRecord, options: RenderOptions) -> list[str]:
-    """What stands behind the first line where the place is in a library or in torch: that place,
-    whose it is, and where no call of the program's own is known, what is known instead."""
+    """List what stands behind the first line where the place is in a library or in torch: that
+    place, whose it is, and where no call of the program's own is known, what is known instead."""
     location = finding.location
     if location is None or not is_foreign_record(finding):
         return []
@@ -59,7 +59,7 @@ def library_line(finding: FindingRecord, options: RenderOptions) -> list[str]:
 
 
 def place_of(finding: FindingRecord, location: Place, options: RenderOptions) -> str:
-    """The finding's own place; of a library or torch by the package's path."""
+    """Format the finding's own place; of a library or torch by the package's path."""
     file = portable_file(location.file) if is_foreign_record(finding) else location.file
     return line_of(file, location.line, location.function, options)
 
@@ -79,14 +79,14 @@ def short_frame(item: CompileEvent, options: RenderOptions) -> str:
 def no_call(
     record: FindingRecord | GraphBreak | FrameDetail | CompileEvent, options: RenderOptions
 ) -> str:
-    """What takes the place of the call where none of the program's own is known."""
+    """Describe what is known instead of a call where none of the program's own is."""
     if record.entered_from:
         return f"entered from {options.text(record.entered_from, 200)}, no line of which is yours"
     return NOT_RECORDED
 
 
 def passed_at(finding: FindingRecord, options: RenderOptions) -> str:
-    """What the call passes for the variable: "train.py:36 passes batch['x'] for x"; nothing where
+    """Format what the call passes for the variable: "train.py:36 passes batch['x'] for x"; "" where
     that is not known."""
     call, found = finding.entered_at, passed(finding.variable, finding.entered_at)
     if call is None or found is None:

@@ -1,4 +1,4 @@
-"""The plan of `compilediag plan`: which sizes came how often, the buckets for them, the code."""
+"""The view of `compilediag plan`: a histogram of sizes, the buckets for them, the code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOTHING_KNOWN = (
 
 
 def render_plan(plans: Sequence[PlanRecord], options: RenderOptions) -> str:
-    """One block a callable, those called most first."""
+    """Render one block a callable, those called most first."""
     if not plans:
         return "\n".join(options.wrap(NOTHING_KNOWN, "", "  ")) + "\n"
     blocks = [_block(item, options) for item in plans[:MAX_PLANS]]
@@ -100,7 +100,7 @@ def _places(dims: Sequence[str], options: RenderOptions) -> str:
 def _drawn(
     sections: Sequence[SizesOfBucket], split: Range | None, options: RenderOptions
 ) -> list[str]:
-    """A bar a range of sizes, and an edge under each bucket."""
+    """Draw a bar for each range of sizes, and an edge under each bucket."""
     ranges = [item for section in sections for item in section.ranges]
     ranges += [split] if split else []
     labels = ("-", "|", "#", "-+", "-") if options.ascii_only else ("–", "│", "█", "─┴─", "─")
@@ -135,7 +135,7 @@ def _share(waste: float) -> str:
 
 
 def _code(item: PlanRecord, options: RenderOptions) -> list[str]:
-    """Lines to be copied; a size that one tensor has twice is left to the reader."""
+    """Render lines to be copied; a size that one tensor has twice is left to the reader."""
     if has_size_twice(item):
         sentence = "one tensor has this size in two dims: name one of them in FixedShape by hand"
         return options.wrap(sentence, "  ")

@@ -1,4 +1,4 @@
-"""The ranks of a run side by side, what some of them do that most do not, and which are slow."""
+"""The view of ranks: all side by side, what some do that most do not, and slow ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ASPECTS = {
 
 
 def show_ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
-    """All ranks as a table, shaded by what they cost, then what diverges, then stragglers."""
+    """Build the table of ranks, shaded by what they cost, then what diverges, then stragglers."""
     section = receipt.ranks
     if section is None:
         return [Paragraph("this run has no ranks to compare: fewer than two were seen")]
@@ -81,7 +81,7 @@ def show_ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
 
 
 def headline(section: RanksSection) -> str:
-    """One sentence on all ranks."""
+    """Describe all ranks in one sentence."""
     expected = "" if section.expected is None else f" of {section.expected:,}"
     sentence = f"{_ranks(section):,}{expected} ranks"
     if section.missing:
@@ -93,12 +93,12 @@ def headline(section: RanksSection) -> str:
 
 
 def _ranks(section: RanksSection) -> int:
-    """Ranks of which something arrived; older receipts only list them."""
+    """Count the ranks of which something arrived; older receipts only list them."""
     return len(section.rows) if section.totals is None else section.totals.ranks
 
 
 def ranks_named(ranks: tuple[int, ...]) -> str:
-    """Ranks with runs drawn together: "0, 3-7"."""
+    """Format ranks, consecutive ones drawn together: "0, 3-7"."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][-1] + 1:

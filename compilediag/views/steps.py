@@ -1,4 +1,4 @@
-"""Where the steps' time went: phases, long steps, reads of tensors, spans and hooks by phase."""
+"""The view of steps' time: phases, long steps, reads of tensors, spans and hooks by phase."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LABELS = {
 
 
 def show_steps(receipt: Receipt, options: RenderOptions) -> list[Block]:
-    """Phases, spikes, synchronisations and timings of the lead process, as tables."""
+    """Build the tables of phases, spikes, synchronisations and timings of the lead process."""
     found = receipt.steps
     if found is None and not receipt.timings:
         return [Paragraph("no step was seen: mark steps with compilediag.step()")]
@@ -97,7 +97,7 @@ def _spikes(steps: StepsSection, options: RenderOptions) -> Block:
 
 
 def _timings(timings: tuple[Timing, ...], options: RenderOptions) -> list[Block]:
-    """Spans and hooks; in notes those that were not measured."""
+    """Build the table of spans and hooks; in notes those that were not measured."""
     rows: list[tuple[str, ...]] = []
     notes: list[str] = []
     for item in timings:

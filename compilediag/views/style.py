@@ -1,4 +1,4 @@
-"""How a view may draw: its width, whether it may use colour, whether it may leave ASCII."""
+"""Options of drawing: width, colour, ASCII only; with the helpers that respect them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIGNS = {"bad": ("✗", "x"), "good": ("✓", "ok"), "blind": ("?", "?"), "warn
 
 
 class RenderOptions(Struct, frozen=True):
-    """Passed to every function that draws; `plain` text goes through `text` first."""
+    """Passed to every function that draws; text of the target goes through `clean` first."""
 
     width: int = 100
     color: bool = False
@@ -22,24 +22,24 @@ class RenderOptions(Struct, frozen=True):
     root: str = ""
     """Files below this folder are shown relative to it."""
     folder: str = ""
-    """Where relative files lie below `root`: "" for the root itself, "examples" below it."""
+    """The folder of relative files below `root`: "" for the root itself, "examples" below it."""
 
     def text(self, value: object, limit: int = 400) -> str:
-        """Text of the target, safe to print."""
+        """Make text of the target safe to print, cut to `limit` characters."""
         return clean(value, ascii_only=self.ascii_only, limit=limit)
 
     def truncate(self, value: str, width: int, *, keep_end: bool = False) -> str:
-        """A cleaned text cut to `width` columns."""
+        """Cut a cleaned text to `width` columns."""
         return truncate(value, width, ellipsis="..." if self.ascii_only else "…", keep_end=keep_end)
 
     def path(self, value: str, limit: int = 200) -> str:
-        """A file of the target, relative to `root` where it lies below it."""
+        """Format a file of the target, relative to `root` where it lies below it."""
         if self.root and value.startswith(self.root.rstrip("/") + "/"):
             value = value[len(self.root.rstrip("/")) + 1 :]
         return self.truncate(self.text(value, limit=4096), limit, keep_end=True)
 
     def styled(self, value: str, style: str) -> str:
-        """The text in a style; unchanged without colour. Pad before, not after."""
+        """Apply a style to a text; unchanged without colour. Pad before, not after."""
         if not self.color or not value:
             return value
         return f"\x1b[{_STYLES[style]}m{value}\x1b[0m"
@@ -53,7 +53,7 @@ class RenderOptions(Struct, frozen=True):
         return f"{self.text(before, limit)} {self.arrow} {self.text(after, limit)}"
 
     def change_behind(self, lead: str, before: object, after: object, limit: int) -> str:
-        """The change behind `lead`; nothing where one of the two is not known."""
+        """Format the change behind `lead`; "" where one of the two is not known."""
         if before is None or after is None:
             return ""
         return lead + self.change(before, after, limit)
@@ -61,7 +61,7 @@ class RenderOptions(Struct, frozen=True):
     def wrap(
         self, text: str, first: str = "", rest: str | None = None, *, style: str = ""
     ) -> list[str]:
-        """Lines no wider than the screen, the first behind `first`, the others behind `rest`.
+        """Wrap a text to lines that fit the screen, the first behind `first`, the others `rest`.
 
         Without `rest` they are indented as far as the first.
         """
@@ -70,8 +70,8 @@ class RenderOptions(Struct, frozen=True):
     def wrap_items(
         self, parts: Sequence[str], first: str = "", rest: str | None = None, *, style: str = ""
     ) -> list[str]:
-        """Parts with dots between them on as few lines as possible; only a part that is too long
-        for one line is broken."""
+        """Wrap parts with dots between them to as few lines as possible; only a part that is too
+        long for one line is broken."""
         room = self._room(first, rest)
         lines: list[str] = []
         for part in parts:
@@ -93,11 +93,11 @@ class RenderOptions(Struct, frozen=True):
         return [self.styled(line, style) for line in behind] if style else behind
 
     def warning(self, text: str, label: str = "") -> list[str]:
-        """The text behind the sign of a warning and a label, in its colour."""
+        """Wrap a text behind the sign of a warning and a label, in its colour."""
         return self.wrap(text, f"{self.sign('warn')} {label}", "  ", style="yellow")
 
     def next_commands(self, commands: Sequence[str]) -> list[str]:
-        """The last line of a screen: the commands that lead on from here."""
+        """Wrap the last line of a screen: the commands that lead on from here."""
         return self.wrap_items([f"compilediag {command}" for command in commands], "  next: ")
 
     @property
@@ -109,7 +109,7 @@ class RenderOptions(Struct, frozen=True):
         return " | " if self.ascii_only else " · "
 
     def sign(self, kind: str) -> str:
-        """The sign at the start of a headline: "bad", "good", "blind" or "warn"."""
+        """Get the sign at the start of a headline: of "bad", "good", "blind" or "warn"."""
         unicode_sign, ascii_sign = _SIGNS[kind]
         return ascii_sign if self.ascii_only else unicode_sign
 

@@ -1,4 +1,4 @@
-"""A run in a few blocks, for a notebook's cell or as Markdown: for a pull request, and for an issue
+"""Summaries of a run, for a notebook's cell or as Markdown: for a pull request, and for an issue
 with what maintainers ask for, which GitHub folds."""
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ WIDTH = 100
 
 
 def summarize(receipt: Receipt, options: RenderOptions, *, findings: bool = True) -> Overview:
-    """The verdict with its counts, what was measured, how the run ended, why it is blind; then the
-    `findings` as a table."""
+    """Build the overview: the verdict with its counts, what was measured, how the run ended, why it
+    is blind; then the `findings` as a table."""
     head, ended = headline(receipt), ending(receipt)
     blocks: list[Block] = [Paragraph(" · ".join(head.counts))]
     if figures := trainer_figures(receipt):
@@ -66,7 +66,7 @@ def summarize(receipt: Receipt, options: RenderOptions, *, findings: bool = True
 
 
 def render_markdown(receipt: Receipt, *, root: str = "") -> str:
-    """A run for a pull request, with the program; files below `root` are shown relative to it."""
+    """Render a run for a pull request, with the program; files below `root` relative to it."""
     options = RenderOptions(root=root)
     found = summarize(receipt, options)
     command = " ".join(receipt.header.run.argv_redacted) or "unknown program"
@@ -78,9 +78,9 @@ def render_markdown(receipt: Receipt, *, root: str = "") -> str:
 def render_issue(
     receipt: Receipt, numbers: Sequence[int], programs: Mapping[int, str], *, root: str = ""
 ) -> str:
-    """Versions, command, counts, and findings with all that the receipt holds on them: those of
-    `numbers`, as `explain N` counts them, each with the small program that can be made of it. Paths
-    below `root` are shown relative to it."""
+    """Render versions, command, counts, and findings with all that the receipt holds on them: those
+    of `numbers`, as `explain N` counts them, each with the small program that can be made of it.
+    Paths below `root` are shown relative to it."""
     options = RenderOptions(width=WIDTH, root=root)
     head = render_overview(summarize(receipt, options, findings=False))
     found = receipt.environment
@@ -117,7 +117,7 @@ def render_issue(
 
 
 def _folded(title: str, text: str, language: str) -> list[str]:
-    """A block that is closed at first."""
+    """Fold a text into a block that is closed at first."""
     if len(text) > MAX_BLOCK_CHARS:
         text = text[:MAX_BLOCK_CHARS].rpartition("\n")[0] + "\n… cut; the receipt has the rest\n"
     title = f"<details><summary>{title}</summary>"
@@ -138,9 +138,9 @@ def render_notebook(
     cell_of: Callable[[str], str | None] = lambda file: None,
     calls: int = 0,
 ) -> str:
-    """The fragment; files below `root` are shown relative to it. `cell_of` gives the name of a cell
-    by its file, None for a file that is no cell's; `calls` are of compiled callables, whether or
-    not they compiled."""
+    """Render an HTML fragment; files below `root` are shown relative to it. `find_cell` gives the
+    name of a cell by its file, None for a file that is no cell's; `calls` are of compiled
+    callables, whether or not they compiled."""
     options = RenderOptions(root=root)
     # All that is wrong is that nothing was compiled: a cell that is run again.
     nothing = not receipt.compile.frames and receipt.status == "complete"

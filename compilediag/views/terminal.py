@@ -1,4 +1,4 @@
-"""A document on a terminal: wrapped sentences, plain tables, lists; numbers to the right."""
+"""Documents on a terminal: wrapped sentences, plain tables, lists; numbers to the right."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _SEVERITY = {"error": "red", "warning": "yellow", "info": "dim"}
 
 
 def render(blocks: Iterable[Block], options: RenderOptions) -> str:
-    """The blocks as text with a newline at its end."""
+    """Render blocks as text with a newline at its end."""
     return "\n".join(line.rstrip() for line in lines_of(blocks, options)) + "\n"
 
 
 def render_overview(found: Overview, options: RenderOptions) -> str:
-    """The notes, the sentence, and the blocks of all sections."""
+    """Render the notes, the sentence, and the blocks of all sections."""
     lines = [line for note in found.notes for line in options.wrap(note, "", "  ", style="bold")]
     # A sentence is broken between its parts where that is possible.
     lines += options.wrap_items(found.sentence.split(options.dot), style="bold")
@@ -45,7 +45,7 @@ def render_overview(found: Overview, options: RenderOptions) -> str:
 
 
 def lines_of(blocks: Iterable[Block], options: RenderOptions) -> list[str]:
-    """The lines of blocks, an empty one between two."""
+    """Render the lines of blocks, an empty one between two."""
     drawn = [_block(each, options) for each in blocks]
     return [line for lines in drawn for line in ("", *lines)][1:]
 
@@ -66,7 +66,7 @@ def _block(block: Block, options: RenderOptions) -> list[str]:
 
 
 def plain(text: Text) -> str:
-    """The parts of a text without markup."""
+    """Join the parts of a text without markup."""
     return text if isinstance(text, str) else "".join(text)
 
 
@@ -75,7 +75,7 @@ def _notes(notes: Iterable[str], options: RenderOptions) -> list[str]:
 
 
 def table(made: Table, options: RenderOptions) -> list[str]:
-    """Lines of a table: columns as wide as their widest cell; the head is dim."""
+    """Render the lines of a table: columns as wide as their widest cell; the head is dim."""
     hidden = 0 if made.limit is None else len(made.rows) - made.limit
     head = list(made.head)
     rows = [[plain(cell) for cell in row] for row in made.rows]
@@ -116,10 +116,10 @@ def _line(
 
 
 def card_lines(card: Card, options: RenderOptions) -> list[str]:
-    """The lines of one finding on a screen: title; file and line, when, who writes it; what else
-    the same act changed; what to change, and what that costs; without an edit."""
+    """Render one finding on a screen: title; file and line, when, who writes it; what else the same
+    common cause changed; what to change, and what that costs; without an edit."""
     lines = title_lines(card, options)
-    # Of what is in a library the program's own line comes first, and the library's behind it on a
+    # For what is in a library the program's own line comes first, and the library's behind it on a
     # line of its own.
     also = f"and from {count(card.other_lines, 'other line')}" if card.other_lines > 0 else ""
     parts = [card.changed, card.line, also, card.when, card.passed]
@@ -150,7 +150,7 @@ def card_lines(card: Card, options: RenderOptions) -> list[str]:
 
 
 def change_of(card: Card, options: RenderOptions) -> str:
-    """The variable and how it changed: `pos.pe  [1, 16] → [8, 16]`."""
+    """Format the variable and how it changed: `pos.pe  [1, 16] → [8, 16]`."""
     if card.before is None:
         return card.variable
     others = " (and others)" if card.others else ""
@@ -158,7 +158,7 @@ def change_of(card: Card, options: RenderOptions) -> str:
 
 
 def title_lines(card: Card, options: RenderOptions) -> list[str]:
-    """Line one: number, code, title, variable, its change; what it cost at the right edge."""
+    """Render line one: number, code, title, variable, its change; its cost at the right edge."""
     prefix = f"{card.number:>3}  {card.rule} "
     room = options.width - len(prefix) - (len(card.cost) + 2 if card.cost else 0)
     detail = change_of(card, options)

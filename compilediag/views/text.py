@@ -1,4 +1,4 @@
-"""Text that comes from the target, made safe and made to fit: escaping, width, wrapping.
+"""Escaping, width and wrapping of text that comes from the target, so that it is safe and fits.
 
 Invariant: what `clean` returns holds no control character, no terminal escape and no character
 that changes the direction of text or hides itself, so that it can be printed anywhere.
@@ -19,7 +19,7 @@ _ASCII_SIGNS = {"→": "->", "–": "-", "—": "-", "…": "...", "×": "x", "�
 
 
 def clean(text: object, *, ascii_only: bool = False, limit: int = LIMIT_CHARS) -> str:
-    """The text with everything unprintable escaped (`\\x1b`, `\\u202e`) and at most `limit`."""
+    """Cut to `limit` characters and escape everything unprintable (`\\x1b`, `\\u202e`)."""
     raw = str(text)
     shown = raw[:limit]
     if not (shown.isascii() and shown.isprintable()):
@@ -36,7 +36,7 @@ def _visible(char: str, ascii_only: bool) -> str:
 
 
 def display_width(text: str) -> int:
-    """How many terminal columns a cleaned text takes: wide characters two, combining ones none."""
+    """Measure a cleaned text in terminal columns: wide characters two, combining ones none."""
     if text.isascii():
         return len(text)
     total = 0
@@ -48,12 +48,12 @@ def display_width(text: str) -> int:
 
 
 def pad(text: str, width: int) -> str:
-    """The text filled with blanks to `width` columns."""
+    """Pad a text with blanks to `width` columns."""
     return text + " " * (width - display_width(text))
 
 
 def truncate(text: str, width: int, *, ellipsis: str = "…", keep_end: bool = False) -> str:
-    """The text cut to `width` columns, at its end or (a path) at its start."""
+    """Cut a text to `width` columns, at its end or (a path) at its start."""
     if display_width(text) <= width:
         return text
     room = max(width - display_width(ellipsis), 0)
@@ -66,7 +66,7 @@ def truncate(text: str, width: int, *, ellipsis: str = "…", keep_end: bool = F
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """The text as lines of at most `width` columns, broken at blanks; a longer word is cut."""
+    """Wrap a text to lines of at most `width` columns, broken at blanks; a longer word is cut."""
     lines: list[str] = []
     line = ""
     for word in text.split(" "):

@@ -1,4 +1,4 @@
-"""The verdict screen: what happened, its cost, its cause, what to change; at most one screen.
+"""The verdict screen: what happened, its cost, its cause, what to change; one screen at most.
 
 Pure: reads a receipt, returns text, computes nothing but the form of numbers. All text that comes
 from the target is escaped and bounded.
@@ -51,7 +51,7 @@ def render(
     complete: bool = False,
     suffix: str = "",
 ) -> str:
-    """The verdict screen as text with a newline at its end; at least `MIN_WIDTH` columns are used.
+    """Render the verdict screen with a newline at its end; at least `MIN_WIDTH` columns are used.
 
     With `complete` every finding, however many lines that takes (`show --all`). `suffix` is what
     the next commands need to find this receipt again, such as its path.
@@ -94,8 +94,8 @@ def render(
 
 
 def _head(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """The verdict with its counts; how the program ended, where it did not end well: the counts
-    then cover only a part; a trainer's figures; every reason for blindness with its remedy."""
+    """Render the verdict with its counts; how the program ended, where it did not end well: the
+    counts then cover only a part; a trainer's figures; reasons for blindness with remedies."""
     head, ended = headline(receipt), ending(receipt)
     sign = options.sign(head.kind) + " "
     sentence = options.text(head.sentence)
@@ -123,7 +123,7 @@ def _head(receipt: Receipt, options: RenderOptions) -> list[str]:
 
 
 def _next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
-    """The commands that lead on from here."""
+    """Render the commands that lead on from here."""
     blind = [item.rule for _, item in numbered(receipt) if item.rule in BLIND]
     chosen = main_findings(receipt)
     commands = ["show --frames" + suffix]
@@ -137,8 +137,8 @@ def _next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
         commands[-1] = "show --timeline" + suffix
     if receipt.ranks is not None and several_ranks(receipt):
         commands.append("show --ranks" + suffix)
-    # Of a value in a library of which no line of the program's own is known that changed it; only
-    # of the latest run, which is the one that is repeated.
+    # For a value in a library that no known line of the program's own changed; only of the latest
+    # run, which is the one that is repeated.
     if not suffix and receipt.witness is None:
         out_of_sight = (
             item.rule in WRITTEN
@@ -152,8 +152,8 @@ def _next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
 
 
 def outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """The lines "armed" (what will recompile at the next call, by name and place) and "forecast";
-    none where there is nothing to report."""
+    """Render the lines "armed" (what will recompile at the next call, by name and place) and
+    "forecast"; none where there is nothing to report."""
     lines: list[str] = []
     names = [
         options.text(item.variable or title_of(item), 60)

@@ -1,4 +1,5 @@
-"""Timings of two commands, measured in turns: is B slower than A, and what would have been found?
+"""A comparison of timings of two commands, measured in turns: whether B is slower than A, and the
+smallest slowdown that would have been found.
 
 A paired bootstrap of the median log ratio. Pairs are neighbours in time, so that a machine that
 grows slower meanwhile slows both; the median does not mind a few outliers.
@@ -48,7 +49,7 @@ class ClockComparison(NamedTuple):
 
 
 def timings(a: Sequence[CommandRun], b: Sequence[CommandRun]) -> tuple[ClockComparison, ...]:
-    """CPU and wall seconds compared, pair by pair, but for a clock that saw nothing in some run.
+    """Compare CPU and wall seconds, pair by pair, but for a clock that saw nothing in some run.
 
     Raises:
         UsageError: scipy is not installed.
@@ -76,7 +77,10 @@ def timings(a: Sequence[CommandRun], b: Sequence[CommandRun]) -> tuple[ClockComp
 def intervals(
     rows: Sequence[Sequence[float]],
 ) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
-    """Bounds of each row's median, and its standard error, by the percentile bootstrap.
+    """Compute bounds of each row's median, and its standard error, by the percentile bootstrap.
+
+    Returns:
+        Lower bounds, upper bounds and standard errors: one of each a row, in the unit of the rows.
 
     Raises:
         UsageError: scipy is not installed.
@@ -97,7 +101,7 @@ def intervals(
 
 
 def require_scipy() -> tuple[Any, Any]:
-    """scipy.stats and numpy.
+    """Import scipy.stats and numpy.
 
     Raises:
         UsageError: scipy is not installed.

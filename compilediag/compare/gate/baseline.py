@@ -1,6 +1,6 @@
-"""The baseline `compilediag.lock.json`: what each lane is allowed to do, and its text.
+"""The baseline `compilediag.lock.json`: what each configuration is allowed to do, and its text.
 
-Checked in beside the code it is about: small, sorted, one item a line so that git merges it, and
+Checked in beside the code it is about: small, sorted, one entry a line so that git merges it, and
 the same from every machine. It holds no line number, no time, no absolute path. Fields of newer
 minor versions survive a read and a write.
 """
@@ -35,18 +35,18 @@ LOCK_NAME = "compilediag.lock.json"
 
 
 class Baseline(Struct, frozen=True):
-    """All lanes of a baseline, by name."""
+    """All configurations of a baseline, by name."""
 
     lanes: tuple[LaneBaseline, ...] = ()
     schema_version: str = SCHEMA_VERSION
     unknown: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def lane(self, name: str) -> LaneBaseline | None:
-        """The lane of this name."""
+        """Find the configuration of this name; None where there is none."""
         return next((lane for lane in self.lanes if lane.name == name), None)
 
     def with_lanes(self, changed: Iterable[LaneBaseline]) -> Baseline:
-        """These lanes added, or put in the place of those of their name; all others as they are."""
+        """Add configurations, or replace those of their name; all others stay as they are."""
         lanes = {lane.name: lane for lane in (*self.lanes, *changed)}
         ordered = tuple(lanes[name] for name in sorted(lanes))
         return Baseline(ordered, self.schema_version, self.unknown)
@@ -65,7 +65,7 @@ _LANE_FIELDS = ("lane", "torch", "counts", "recordings", *_ITEMS)
 
 
 def text_of(baseline: Baseline) -> str:
-    """The file of a baseline: the same text for the same content, whatever its order was."""
+    """Format the file of a baseline: the same text for the same content, whatever its order was."""
     lanes: dict[str, Any] = {}
     for lane in sorted(baseline.lanes, key=lambda lane: lane.name):
         lanes[lane.name] = {
@@ -93,7 +93,7 @@ def _plain_items(items: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _lines(value: Any, indent: str) -> str:
-    """JSON with one key a line, and one element of a list a line, however large the element."""
+    """Format JSON with one key a line, and one element of a list a line, however large that is."""
     inner = indent + " "
     if isinstance(value, Mapping) and value:
         items = cast(Mapping[str, Any], value).items()
@@ -108,15 +108,15 @@ def _lines(value: Any, indent: str) -> str:
 # --- from text ---------------------------------------------------------------------------------
 
 _CONFLICT = re.compile(r"^(?:=======|(?:<<<<<<<|\|\|\|\|\|\|\||>>>>>>>)(?: .*)?)$", re.MULTILINE)
-"""What git writes where it could not merge."""
+"""Lines that git writes where it could not merge."""
 
 
 def read(text: str, name: str = LOCK_NAME) -> Baseline:
-    """The baseline that a file holds; `name` is what errors call it.
+    """Parse the text of a baseline; `name` is what errors call it.
 
     Raises:
         BaselineUnreadable: it is no baseline, is damaged, holds unresolved merge conflicts or two
-            lanes of one name, or a newer major version wrote it.
+            configurations of one name, or a newer major version wrote it.
     """
     if (conflict := _CONFLICT.search(text)) is not None:
         line = text.count("\n", 0, conflict.start()) + 1
@@ -136,7 +136,7 @@ def read(text: str, name: str = LOCK_NAME) -> Baseline:
     lanes = _converted(raw.get("lanes"), dict[str, Any], f"{name}: lanes")
     return Baseline(
         tuple(_lane(lanes[lane], lane, f"{name}: lanes: {lane}") for lane in sorted(lanes)),
-        # That of a newer minor version is kept.
+        # That of a newer minor version stays.
         f"{written[0]}.{written[1]}" if written > ours else SCHEMA_VERSION,
         _beside(raw, ("schema", "schema_version", "lanes")),
     )
@@ -222,7 +222,7 @@ _MUST_BE = {
 
 
 def _converted(value: Any, kind: Any, where: str) -> Any:
-    """The value as a `kind`. Raises BaselineUnreadable, which names the field."""
+    """Convert a value to a `kind`. Raises BaselineUnreadable, which names the field."""
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeError) as error:  # a lone surrogate

@@ -15,7 +15,8 @@ MAX_BYTES = 16 * 1024 * 1024  #: A larger file is not read: no baseline of ours 
 
 
 def find_lock(start: AnyPath) -> str | None:
-    """The baseline of a folder: in it, or in one above it up to the root of its repository."""
+    """Find the baseline of a folder: in it, or in one above it up to the root of its repository;
+    None where there is none."""
     folder = Path(os.path.abspath(start))
     folders = [folder, *folder.parents]
     root = next((index for index, each in enumerate(folders) if (each / ".git").exists()), 0)
@@ -24,7 +25,7 @@ def find_lock(start: AnyPath) -> str | None:
 
 
 def read_lock(path: AnyPath) -> Baseline:
-    """The baseline in a file.
+    """Read the baseline in a file.
 
     Raises:
         BaselineUnreadable: it is not there, cannot be opened, or is no baseline.
@@ -48,7 +49,7 @@ def read_lock(path: AnyPath) -> Baseline:
 
 
 def write_lock(path: AnyPath, lock: Baseline) -> bool:
-    """Writes a baseline; False where the file holds just that already.
+    """Write a baseline; False where the file holds just that already.
 
     Raises:
         OutputUnwritable: the disk does not take it; the file is left as it was.
@@ -62,7 +63,7 @@ def write_lock(path: AnyPath, lock: Baseline) -> bool:
 
 
 def write_whole(path: AnyPath, text: str) -> None:
-    """Puts a text in the place of a file in one move, so that no reader sees half of it.
+    """Put a text in the place of a file in one move, so that no reader sees half of it.
 
     Raises:
         OutputUnwritable: the folder or the disk does not take it; the file is left as it was.

@@ -1,4 +1,5 @@
-"""Why a receipt cannot be judged: what was not seen must not pass, and no other lane's baseline."""
+"""Reasons why a receipt cannot be judged: what was not seen must not pass, nor what another
+configuration did."""
 
 from __future__ import annotations
 
@@ -53,8 +54,8 @@ _TIMING_HOOKS = (
 
 
 def lane_mismatches(receipt: Receipt, baseline: LaneBaseline) -> list[str]:
-    """Fields of the lane in which the receipt is not of the baseline; a field that the baseline
-    does not have did not exist in the version that wrote it."""
+    """Find fields of the configuration in which the receipt is not of the baseline; a field that
+    the baseline does not have did not exist in the version that wrote it."""
     fields = baseline_fields(receipt)
 
     def text(value: Scalar) -> str:
@@ -68,7 +69,7 @@ def lane_mismatches(receipt: Receipt, baseline: LaneBaseline) -> list[str]:
 
 
 def inconclusive_reasons(receipt: Receipt) -> Iterable[str]:
-    """Sentences, most important first; empty where the receipt can be judged."""
+    """Find sentences on what prevents judging, most important first; empty where nothing does."""
     if receipt.status != "complete":
         code = receipt.header.run.exit_code if receipt.status == "failed" else None
         with_code = f" with exit code {code}" if code is not None else ""
@@ -108,7 +109,7 @@ def inconclusive_reasons(receipt: Receipt) -> Iterable[str]:
 
 
 def harmless_losses(receipt: Receipt) -> list[str]:
-    """What was not observed and changes no count."""
+    """List what was not observed and changes no count."""
     names = tuple(f"{name}:" for name in _TIMING_HOOKS)
     return [reason for reason in receipt.completeness.reasons if reason.startswith(names)]
 
@@ -119,7 +120,7 @@ def is_code(path: str) -> bool:
 
 
 def compare_code(ran: Provenance, here: WorkingTree) -> CodeComparison:
-    """What speaks against the receipt's being of the code that is checked out."""
+    """Compare the code that ran with the code that is checked out: reasons why they differ."""
     baseline = here.baseline
     sources = {p: d for p, d in ran.source_sha256.items() if p != baseline and is_code(p)}
     if not ran.source_sha256 and ran.git_commit is None:

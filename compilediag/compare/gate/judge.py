@@ -1,5 +1,5 @@
 """Judges a receipt by limits and a baseline: what is not known to be good does not pass. Records
-one into a baseline: what is newly allowed needs a reason, kept reasons stay.
+one into a baseline: what is newly allowed needs a reason, known reasons stay.
 
 Counts are judged, never seconds: they are the same on every machine. The same fault is reported
 once: a count fails only where no cause, break, fallback or frame explains why it grew.
@@ -63,8 +63,8 @@ Differences = tuple[Sequence[Item], Sequence[Item], Sequence[Item], Sequence[str
 def compare_with_baseline(
     receipt: Receipt, run: RunBaseline, whole: RunBaseline, baseline: LaneBaseline
 ) -> Differences:
-    """Compares item by item. `run` is what is judged; `whole` is everything that happened, which
-    decides what is gone."""
+    """Compare a run with a baseline key by key. `run` is what is judged; `whole` is everything that
+    happened, which decides what is gone."""
     relocated = moved(baseline, whole.lane)
     baseline = relocated.lane
     changes = changes_between(baseline, run.lane)
@@ -72,6 +72,7 @@ def compare_with_baseline(
     worse: list[Item] = []
     known: list[Item] = []
     for found in run.lane.allowed:
+        # Invariant: `changes` has every key of either side, so that this finds one.
         old: Allowed | None = changes.allowed[found.key].before
         before = old.count if old is not None else 0
         item = item_of(receipt, run, found, before)
@@ -110,7 +111,7 @@ def compare_with_baseline(
 
 
 def _moves(relocated: Moved) -> Iterable[str]:
-    """What is allowed where it is now, because it was allowed where it was."""
+    """Describe what is allowed where it is now, because it was allowed where it was."""
     named = [
         (describe(item), move)
         for item in relocated.lane.allowed
@@ -128,8 +129,8 @@ def _is_judged(file: str | None, run: RunBaseline) -> bool:
 
 
 def _grown_frames(run: RunBaseline, changes: RunChanges) -> tuple[list[Item], bool]:
-    """Frames that are compiled more often, recompiles aside, and whether all frames together are. A
-    frame that no longer runs eager may."""
+    """Find frames that are compiled more often, recompiles aside, and whether all frames together
+    are. A frame that no longer runs eager may."""
 
     def firsts(frame: KnownFrame | None) -> int:
         return max(0, frame.count - frame.recompiles) if frame is not None else 0
@@ -158,7 +159,7 @@ _EXPLAINED_BY: Mapping[str, tuple[Kind, ...]] = {
     "eager_fallbacks": ("fallback",),
     "recompile_limit_hits": ("fallback", "cause"),
 }
-"""Kinds of items that explain why a count changed: then the count itself is no item of its own."""
+"""Kinds of issues that explain why a count changed: then the count itself is none."""
 
 
 def _count_items(
@@ -182,7 +183,7 @@ def _count_items(
                 grown[name] = made
         elif item.change < 0 and not kinds_better.intersection(kinds):
             shrunk.append(made)
-    # Of counts that grew together the most specific one: a recompile is a compile and a graph.
+    # For counts that grew together the most specific one: a recompile is a compile and a graph.
     if grown.keys() & {"recompiles", "frames"}:
         grown.pop("compiles", None)
         grown.pop("graphs", None)
@@ -192,8 +193,8 @@ def _count_items(
 
 
 def enlarged(before: LaneBaseline | None, now: LaneBaseline, base: str) -> tuple[str, ...]:
-    """Sentences on what a lane allows that it does not allow in `base`; counts are named where no
-    item says what they are of."""
+    """Describe what a configuration allows that it does not allow in `base`; counts are named where
+    no key says what they are of."""
     if before is None:
         return (
             f"this change adds the lane {now.name!r} to the baseline: it is not in that of {base}",
@@ -224,7 +225,7 @@ _ORDER = (
     *("not_judged", "cause", "fallback", "break", "frame", "recording", "count", "limit"),
     "unproved",
 )
-_MAX_NAMED = 5  #: Items named in a notice; the rest is counted.
+_MAX_NAMED = 5  #: Issues named in a notice; the rest is counted.
 
 
 def judge(
@@ -240,11 +241,12 @@ def judge(
     enlarged: Sequence[str] = (),
     require_proved_fix: bool = False,
 ) -> Judgement:
-    """Judges a receipt. `baseline_name` is the file of the baseline: with it and no `baseline` the
-    receipt's lane is absent there, which is an error and no pass. `lane` is the name to judge the
-    receipt under, its own by default. `code` is the receipt's code against the one that is checked
-    out; None: it is not compared. `enlarged` says what the change allows itself. With
-    `require_proved_fix` each finding needs a proved change, also one that the baseline allows."""
+    """Judge a receipt. `baseline_name` is the file of the baseline: with it and no `baseline` the
+    receipt's configuration is absent there, which is an error and no pass. `configuration` is the
+    name to judge the receipt under, its own by default. `code` is the receipt's code against the
+    one that is checked out; None: it is not compared. `enlarged` says what the change allows
+    itself. With `require_proved_fix` each finding needs a proved change, also one that the baseline
+    allows."""
     name = lane or receipt.header.lane.name
     whole = run_baseline(receipt, name)
     run = run_baseline(receipt, name, own_code_only=True) if own_code_only else whole
@@ -287,7 +289,7 @@ def judge(
 
 
 def _not_comparable(receipt: Receipt, run: RunBaseline, known: LaneBaseline) -> Iterable[str]:
-    """Why the baseline says nothing of this run: what it did not measure is no improvement."""
+    """Explain why the baseline says nothing of a run: what it did not measure is no improvement."""
     yield from lane_mismatches(receipt, known)
     if known.recordings is not None and run.lane.recordings is None:
         without = receipt.cudagraph is not None and receipt.cudagraph.applicable is False
@@ -296,7 +298,7 @@ def _not_comparable(receipt: Receipt, run: RunBaseline, known: LaneBaseline) -> 
 
 
 def _ordered(items: Iterable[Item]) -> list[Item]:
-    """Most important first, the same item once: what a limit shows may be a failure already."""
+    """Sort most important first, each once: what a limit shows may be a failure already."""
     kept: dict[tuple[str, ...], Item] = {}
     for item in items:
         about = (item.kind, item.rule, item.file, item.function, item.variable, item.detail)
@@ -306,7 +308,7 @@ def _ordered(items: Iterable[Item]) -> list[Item]:
 
 
 def _counts(run: RunBaseline, baseline: LaneBaseline | None) -> tuple[CountChange, ...]:
-    """A count that the baseline does not have is shown as unchanged."""
+    """Pair the counts of both; one that the baseline does not have is shown as unchanged."""
     now = dict(run.lane.counts)
     before = dict(baseline.counts) if baseline is not None else {}
     if run.lane.recordings is not None:
@@ -340,8 +342,8 @@ def _notices(
 
 
 def unproved(receipt: Receipt, run: RunBaseline) -> Iterable[Item]:
-    """An item for each finding of at least `warning`, also one that a baseline allows. What was
-    tried in vain has to be edited by hand; all else `compilediag fix` can try."""
+    """Find each finding of at least `warning` without a proof, also one that a baseline allows.
+    What was tried in vain has to be edited by hand; all else `compilediag fix` can try."""
     for finding in receipt.findings:
         if finding.severity == "info" or not run.counts_finding(finding):
             continue
@@ -359,7 +361,7 @@ KnownItem = TypeVar("KnownItem", KnownCause, KnownBreak, KnownFallback)
 
 
 class Recorded(NamedTuple):
-    """A lane as it is to be written."""
+    """A configuration as it is to be written."""
 
     lane: LaneBaseline
     inconclusive: tuple[str, ...]  #: Why the run must not be recorded: blind, torn, killed.
@@ -367,7 +369,7 @@ class Recorded(NamedTuple):
     unexplained: tuple[str, ...]
     without_reason: tuple[str, ...]  #: What is allowed and still has no reason.
     allowed: tuple[str, ...] = ()  #: Everything that is allowed now.
-    explained: frozenset[str] = frozenset()  #: The names in `reasons` that an item has.
+    explained: frozenset[str] = frozenset()  #: The names in `reasons` that something allowed has.
 
 
 def recorded(
@@ -379,8 +381,9 @@ def recorded(
     lane: str | None = None,
     code: CodeComparison | None = None,
 ) -> Recorded:
-    """The receipt as the new baseline of its lane. `reason` is for all that has none yet, `reasons`
-    for items with a name in their description; fields of newer versions stay where they were."""
+    """Record a receipt as the new baseline of its configuration. `reason` is for all that has none
+    yet, `reasons` for what has a name in its description; fields of newer versions stay where they
+    were."""
     now = run_baseline(receipt, lane).lane
     old = baseline if baseline is not None else LaneBaseline(now.name, {}, {})
     old = moved(old, now).lane
@@ -416,7 +419,7 @@ def _merged(
     reason: str | None,
     reasons: Sequence[tuple[str, str]],
 ) -> tuple[KnownItem, ...]:
-    """What is there now, with the reasons and the unknown fields of the old items."""
+    """Merge what is there now with the reasons and the unknown fields of what was allowed."""
     known = {item.key: item for item in old}
     merged: list[KnownItem] = []
     for item in now:

@@ -1,5 +1,5 @@
-"""The result of a gate, as values: made by `judge`, shown by the views of `views/gate/`; its items
-are made of the causes, breaks, frames and findings of a receipt."""
+"""The result of a gate, as values: made by `judge`, shown by the views of `views/gate/`; its
+issues are made of the causes, breaks, frames and findings of a receipt."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from compilediag.receipt.user_line import is_foreign, leading_call
 
 Kind = Literal[
     "limit",  # --fail-on: a count over its limit
-    "count",  # a count over the baseline's that no item below explains
+    "count",  # a count over the baseline's that no kind below explains
     "cause",  # a cause that the baseline does not have, or that is met more often
     "break",  # a graph-break site
     "fallback",  # a frame that torch runs eager
     "frame",  # a frame that is compiled more often without a recompile (a new epoch, a new frame)
     "recording",  # CUDA-graph recordings
     "unproved",  # a finding for which no change is proved, where that is demanded
-    "not_judged",  # blind, torn, another lane, no lane: cannot be judged, which is no pass
+    "not_judged",  # blind, torn, another configuration or none: cannot be judged, which is no pass
 ]
 
 
@@ -59,10 +59,10 @@ class Item(Struct, frozen=True):
     cost_s: float | None = None  #: Seconds it cost in this run; for information.
     finding: str | None = None  #: Its details: `compilediag explain 1` for "F1".
     reason: str | None = None  #: Why it is allowed, for what the baseline has.
-    #: What tells apart two items of a function without a variable: torch's reason for a break.
+    #: What tells apart two of one function without a variable: torch's reason for a break.
     detail: str | None = None
     #: The call of the program's own that led there, where that place is in a library or in torch:
-    #: the line to look at first. It is no part of what the item is.
+    #: the line to look at first. It is no part of the fingerprint.
     call: EnteredAt | None = None
     proved: str | None = None  #: The change that `compilediag fix` proved, and what it does.
 
@@ -70,7 +70,8 @@ class Item(Struct, frozen=True):
     fingerprint: str = ""
 
     def __post_init__(self) -> None:
-        """Of what the item is, and not of where or how often it was met."""
+        """Make the fingerprint of what this is, and not of where or how often it was met."""
+        # msgspec calls this on `replace` too, so that the fingerprint follows the fields.
         parts = [self.kind, self.rule, self.file or "", self.function or "", self.variable or ""]
         parts += [self.detail] if self.detail else []
         text = "\x00".join(parts).encode("utf-8", "replace")
@@ -96,7 +97,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()  #: For information: another torch, no reason, no timings.
 
     def __post_init__(self) -> None:
-        """The answers that follow from the items."""
+        """Derive `passed` and `judged` from failures and improvements."""
         force_setattr(self, "passed", not self.failures and not (self.strict and self.improvements))
         unjudged = any(item.kind == "not_judged" for item in self.failures)
         force_setattr(self, "judged", not unjudged)
@@ -109,8 +110,8 @@ _MAX_CHARS = 300  #: Longest text of the target in a message; the receipt has th
 
 
 def item_of(receipt: Receipt, run: RunBaseline, known: Allowed, before: int | None) -> Item:
-    """A cause, a graph break or a fallback of the run. `before`: how often the baseline has it;
-    None where there is none."""
+    """Build the issue of a cause, a graph break or a fallback of the run. `before`: how often the
+    baseline has it; None where there is no baseline."""
     if isinstance(known, KnownCause):
         return _cause(receipt, run, known, before)
     if isinstance(known, KnownBreak):
@@ -144,7 +145,7 @@ def _cause(receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | 
         file=cause.file,
         line=cause.line,
         function=known.key.function,
-        # That of the recompile itself: a finding has the first one's.
+        # The call of the recompile itself: a finding has the first one's.
         call=event.entered_at if is_foreign(None, cause.file or event.frame.file) else None,
         variable=cause.variable,
         guard=(_cut(cause.guard) + (f" ({_cut(', '.join(met))})" if met else "")).strip(),
@@ -196,7 +197,7 @@ def _fallback(receipt: Receipt, run: RunBaseline, known: KnownFallback, before: 
 
 
 def frame_item(run: RunBaseline, known: KnownFrame, before: int) -> Item:
-    """A frame that is compiled for the first time more often: another epoch, process or frame."""
+    """Build that of a frame with more first compiles: another epoch, process or frame."""
     in_baseline = f"the baseline has {before}" if before else "this frame is not in the baseline"
     function, after = known.key.function, known.count - known.recompiles
     times, total = plural(after, "time"), run.frames[known.key]
@@ -214,7 +215,7 @@ def frame_item(run: RunBaseline, known: KnownFrame, before: int) -> Item:
 
 
 def finding_item(receipt: Receipt, finding: FindingRecord) -> Item:
-    """A finding that a limit is about and that is no cause, break or frame."""
+    """Build that of a finding that a limit is about and that is no cause, break or frame."""
     where = finding.location
     title = finding.title or finding.slug.replace("-", " ")
     about = f": {finding.variable}" if finding.variable and finding.variable not in title else ""
@@ -241,7 +242,7 @@ def _with_finding(item: Item, receipt: Receipt, finding: FindingRecord | None) -
 
 
 def improvement(known: Allowed, after: int) -> Item:
-    """What the baseline has and the run has less often, or no more."""
+    """Build that of what the baseline has and the run has less often, or no more."""
     key, before = known.key, known.count
     if isinstance(known, KnownCause):
         kind, rule, what = "cause", known.key.rule, f"{known.key.variable} made torch compile again"
@@ -264,7 +265,7 @@ def improvement(known: Allowed, after: int) -> Item:
 
 
 def describe(item: Allowed) -> str:
-    """An item in a sentence."""
+    """Describe in a few words what a baseline allows."""
     if isinstance(item, KnownCause):
         return f"{item.key.rule} {item.key.variable}"
     if isinstance(item, KnownBreak):
@@ -273,7 +274,7 @@ def describe(item: Allowed) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """The count with its noun: "1 recompile", "2 recompiles"."""
+    """Format a count with its noun: "1 recompile", "2 recompiles"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 

@@ -1,7 +1,7 @@
-"""Limits as they are typed, `--fail-on 'recompiles>0,graph_breaks>2'`, and what breaks them.
+"""Limits as they are typed, `--fail-on 'recompiles>0,graph_breaks>2'`, and the counts over them.
 
 A limit is what must not be: the gate fails where it holds. Counts are the same on every machine.
-Of times only those of compiling can be limited, as a ceiling that is far from what is usual.
+Only the times of compiling can be limited, as a ceiling that is far from what is usual.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECONDS = {"compile_s": "total", "first_compile_s": "first_compile", "recompile_
 """Times that a limit can be about, and their fields of `receipt.compile.time_s`."""
 
 NAMES = (*COUNTS, "recordings", "replays", "findings", *SECONDS)
-"""What a limit can be about, beside the codes of rules."""
+"""Names that a limit can be about, beside the codes of rules."""
 
 EXAMPLE = "recompiles>0,CD201>0"
 _CEILINGS = (">", ">=")  #: Operators of a limit on a time: no two runs take the same.
@@ -60,7 +60,7 @@ class Limit(NamedTuple):
 
 
 def parse_limits(text: str) -> tuple[Limit, ...]:
-    """The limits of an expression, in its order: parts separated by commas.
+    """Parse the limits of an expression, in its order: parts separated by commas.
 
     Raises:
         UsageError: a part does not parse, names no count, or could not ever decide anything.
@@ -139,11 +139,11 @@ _SHOWN_BY: dict[str, tuple[Kind, ...]] = {
     "findings": ("cause", "break", "fallback"),
     "recompile_s": ("cause",),
 }
-"""Kinds of items that show where a count comes from."""
+"""Kinds of issues that show where a count comes from."""
 
 
 def unmeasured(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[str]:
-    """Sentences about limits on what this run did not count; nothing may pass by them."""
+    """Describe limits on what this run did not count; nothing may pass by them."""
     found: list[str] = []
     for limit in limits:
         if _value(receipt, run, limit.name) is None:
@@ -155,7 +155,7 @@ def unmeasured(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> l
 
 
 def _value(receipt: Receipt, run: RunBaseline, name: str) -> float | None:
-    """What a limit of this name is about, counted or in seconds; None where it was not measured."""
+    """Get the count or seconds that a limit of this name is about; None where not measured."""
     if name not in SECONDS:
         return count_of(receipt, run, name)
     # Compile seconds belong to no file: what only one's own code took is not known.
@@ -164,7 +164,7 @@ def _value(receipt: Receipt, run: RunBaseline, name: str) -> float | None:
 
 
 def count_of(receipt: Receipt, run: RunBaseline, name: str) -> int | None:
-    """What a limit of this name is about, counted; None where it was not measured."""
+    """Get the count that a limit of this name is about; None where it was not measured."""
     if name in COUNTS:
         return run.lane.counts.get(name)
     if name in ("recordings", "replays"):
@@ -177,7 +177,7 @@ def count_of(receipt: Receipt, run: RunBaseline, name: str) -> int | None:
 
 
 def broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[Item]:
-    """An item for each limit that is broken, after the items that show where its count comes
+    """Find the limits that are broken, each after the issues that show where its count comes
     from."""
     found: list[Item] = []
     for limit in limits:
@@ -203,7 +203,7 @@ def broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[
 
 
 def _findings(receipt: Receipt, run: RunBaseline, name: str) -> list[FindingRecord]:
-    """The findings that a limit is about: those of a rule, or all that are no mere information."""
+    """List the findings that a limit is about: those of a rule, or all but mere information."""
     found = [item for item in receipt.findings if run.counts_finding(item)]
     if name == "findings":
         return [item for item in found if item.severity != "info"]

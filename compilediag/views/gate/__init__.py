@@ -1,4 +1,4 @@
-"""The formats of `compilediag gate`."""
+"""The formats of `compilediag gate`: a name for `--format`, and the function that renders it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class JudgementDocument(Document, frozen=True, kw_only=True):
 
 
 def _as_json(judgements: Sequence[Judgement], options: RenderOptions) -> str:
-    """Every field of every judgement; only ASCII, all else is escaped."""
+    """Render every field of every judgement as JSON; only ASCII, all else is escaped."""
     document = JudgementDocument(
         schema="compilediag.judgement",
         compilediag=__version__,

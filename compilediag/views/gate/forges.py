@@ -1,5 +1,5 @@
-"""A gate for forges: for GitHub an annotation on each line to blame, the most important first; for
-GitLab a code quality report; for both, and others, JUnit XML; SARIF 2.1.0 for code scanning.
+"""Formats of a gate for forges: for GitHub an annotation on each line to blame, the most important
+first; for GitLab a code quality report; for both JUnit XML; SARIF 2.1.0 for code scanning.
 
 GitHub shows 10 annotations of a type for a step and drops the others without a word.
 """
@@ -37,11 +37,11 @@ MAX_ERRORS = 9
 MAX_NOTICES = 9
 TITLE_CHARS = 200
 TEXT_CHARS = 500
-"""Of each of message, guard, fix and proof: an annotation's message may have 64 KiB."""
+"""Longest message, guard, fix or proof: an annotation's message may have 64 KiB."""
 
 
 def annotate(judgements: Sequence[Judgement], options: RenderOptions) -> str:
-    """At most nine errors and ten notices, over all lanes."""
+    """Render at most nine errors and ten notices, over all configurations."""
     failures = in_turn(judgements)
     lines: list[str] = []
     for judgement, item in failures[:MAX_ERRORS]:
@@ -55,7 +55,7 @@ def annotate(judgements: Sequence[Judgement], options: RenderOptions) -> str:
         left = count(len(failures) - MAX_ERRORS, "more failure")
         notices.append(_command("notice", _GATE, f"{left}: see the job summary or the log"))
     for judgement in judgements:
-        # That a lane passed, that it is better, and its notices.
+        # That a configuration passed, that it is better, and its notices.
         lane, better = f"lane {options.text(judgement.lane, 200)}", judgement.improvements
         told: list[tuple[str, str]] = []
         if better:
@@ -84,7 +84,7 @@ def annotate(judgements: Sequence[Judgement], options: RenderOptions) -> str:
 
 
 def _command(kind: str, name: str, message: str, place: dict[str, str] | None = None) -> str:
-    """One workflow command; its texts cannot end it, nor start another."""
+    """Format one workflow command; its texts cannot end it, nor start another."""
 
     def data(text: str) -> str:
         return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
@@ -101,14 +101,15 @@ def _command(kind: str, name: str, message: str, place: dict[str, str] | None = 
 
 DESCRIPTION_CHARS = 500
 MAX_BYTES = 10_000_000
-"""A widget with more has no reader; a lane has hardly ever a hundred entries of 500 bytes."""
+"""More would have no reader; a configuration hardly ever has a hundred entries of 500 bytes."""
 
 _SEVERITY: dict[Kind, str] = {"not_judged": "blocker", "fallback": "critical"}
 """All else is major: a gate fails for it."""
 
 
 def report_quality(judgements: Sequence[Judgement], options: RenderOptions) -> str:
-    """The report. A lane that passed has no entry: the widget compares with the target branch."""
+    """Render the report. A configuration that passed has no entry: the widget compares with the
+    target branch."""
     entries: list[str] = []
     room = MAX_BYTES
     for judgement, item, digest in fingerprinted(in_turn(judgements)):
@@ -142,8 +143,8 @@ _ELEMENT = {"bad": "failure", "blind": "error"}
 
 
 def render_junit(judgements: Sequence[Judgement], options: RenderOptions) -> str:
-    """One suite, a test case a lane, with one failure that lists everything, or an error. What is
-    escaped holds no character that XML 1.0 forbids."""
+    """Render one suite with a test case for each configuration, which has one failure that lists
+    everything, or an error. What is escaped holds no character that XML 1.0 forbids."""
     shown = judgements[:MAX_LANES]
     kinds = [outcome(item) for item in shown] or ["blind"]
     counts = f'tests="{len(kinds)}" failures="{kinds.count("bad")}" errors="{kinds.count("blind")}"'
@@ -171,7 +172,7 @@ def render_junit(judgements: Sequence[Judgement], options: RenderOptions) -> str
 
 
 def _failures(judgement: Judgement, options: RenderOptions, room: int) -> str:
-    """Every failure of the lane, as long as there is room."""
+    """Render every failure of the configuration, as long as there is room."""
     parts: list[str] = []
     for number, item in enumerate(judgement.failures, 1):
         lines = [f"{number}. {options.text(title(item), 200)}", *detail(item, options, CASE_CHARS)]
@@ -191,7 +192,7 @@ def _failures(judgement: Judgement, options: RenderOptions, room: int) -> str:
 
 
 def _rest(judgement: Judgement, options: RenderOptions, room: int) -> str:
-    """What does not fail: against what was judged, what is known, better or worth a notice."""
+    """Render what does not fail: what it was judged against, what is known, better, a notice."""
     parts = [f"{headline(judgement)}; against {against(judgement) or 'nothing'}"]
     parts += [f"known: {short(item)}" for item in judgement.known[:50]]
     parts += [f"better: {item.message}" for item in judgement.improvements[:50]]
@@ -223,8 +224,9 @@ _IN_PATHS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 
 
 def render_sarif(judgements: Sequence[Judgement], options: RenderOptions) -> str:
-    """The log: one run for all lanes, since code scanning takes only one run of a tool and category
-    from a file. Improvements are no results, and a run that could not be judged is unsuccessful.
+    """Render the log: one run for all configurations, since code scanning takes only one run of a
+    tool and category from a file. Improvements are no results, and a run that could not be judged
+    is unsuccessful.
 
     Causes of one finding are one result, that of the first, which names the others; the same cause
     twice is no part of itself.
@@ -267,6 +269,7 @@ def render_sarif(judgements: Sequence[Judgement], options: RenderOptions) -> str
         "invocations": [_invocation(judgements, len(failures) - len(results), options)],
     }
     # Results are dumped one by one to know their size; this puts them where they belong.
+    # Invariant: "results" is the first key of `run`, so that the first match is this one.
     body = _dump(run).replace('"results":[]', '"results":[\n' + ",\n".join(results) + "\n]", 1)
     return f'{{"$schema":{_dump(SCHEMA)},"version":"2.1.0","runs":[{body}]}}\n'
 
@@ -331,7 +334,7 @@ def _place(judgement: Judgement, item: Item, options: RenderOptions) -> dict[str
 def _invocation(
     judgements: Sequence[Judgement], left: int, options: RenderOptions
 ) -> dict[str, object]:
-    """Whether everything could be judged, and the notices of the gate itself."""
+    """Build the invocation: whether everything could be judged, and the gate's own notices."""
     parts: list[tuple[str, str]] = []
     if not judgements:
         parts.append(("error", "nothing was judged, which is no pass"))
@@ -357,5 +360,5 @@ def _invocation(
 
 
 def _message(text: str) -> dict[str, str]:
-    """A message in which no text of the target becomes a link: `[text](address)` is one."""
+    """Build a message in which no text of the target becomes a link: `[text](address)` is one."""
     return {"text": text.replace("](", "] (")}

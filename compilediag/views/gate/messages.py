@@ -1,4 +1,4 @@
-"""What all formats share of a judgement and its items: the outcome, titles, how often, where.
+"""Texts of a judgement that all formats share: its outcome; titles, counts and places of failures.
 
 The texts hold names of the target as they are: each format escapes what it writes.
 """
@@ -18,7 +18,7 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.text import clean
 
 LOCK = "compilediag.lock.json"
-"""Where what has no place of its own is shown, unless the gate has another baseline."""
+"""The place of what has none of its own, unless the gate has another baseline."""
 MAX_PATH_CHARS = 1000
 
 
@@ -50,7 +50,7 @@ _FAILED: dict[Kind, _Noun] = {
 }
 
 _KINDS: dict[Kind, str] = {"not_judged": "not judged", "unproved": "no proved change"}
-"""For single items that a noun would make too long."""
+"""For single failures that a noun would make too long."""
 
 _MORE: dict[Kind, _Noun] = {
     "cause": ("cause met more often", "causes met more often"),
@@ -62,7 +62,7 @@ _MORE: dict[Kind, _Noun] = {
 """For what the baseline knows, and fewer of it."""
 
 LINE_CHARS = 1000
-"""Of a line to be copied, which is of no use when it is cut."""
+"""Longest line to be copied, which is of no use when it is cut."""
 
 UPDATE = "compilediag gate --update"
 """The command that writes what is there now into the baseline."""
@@ -71,14 +71,14 @@ Outcome = Literal["good", "bad", "blind"]
 
 
 def outcome(judgement: Judgement) -> Outcome:
-    """Passed, failed, or could not be judged: names of signs."""
+    """Get the outcome (passed, failed, or could not be judged) as the name of a sign."""
     if not judgement.judged:
         return "blind"
     return "good" if judgement.passed else "bad"
 
 
 def headline(judgement: Judgement) -> str:
-    """The outcome in one sentence of our own words, without the lane."""
+    """Describe the outcome in one sentence of our own words, without the configuration."""
     kind = outcome(judgement)
     if kind == "blind":
         return "gate could not judge this run, which is no pass"
@@ -94,7 +94,7 @@ def headline(judgement: Judgement) -> str:
 
 
 def summary(items: Iterable[Item]) -> str:
-    """Items counted by what they are, in their order: "2 new causes, 1 new graph break"."""
+    """Count issues by what they are, in order: "2 new causes, 1 new graph break"."""
     counted = Counter(map(_noun, items))
     return ", ".join(f"{total:,} {noun[total != 1]}" for noun, total in counted.items())
 
@@ -110,29 +110,29 @@ def _noun(item: Item) -> _Noun:
 
 
 def kind_of(item: Item) -> str:
-    """What a failure is, in words of our own: "new cause"."""
+    """Format the kind of a failure in words of our own: "new cause"."""
     return _KINDS.get(item.kind) or _noun(item)[0]
 
 
 def against(judgement: Judgement) -> str:
-    """What it was judged against: the baseline, the limits, proved changes, or several of them."""
+    """Describe what it was judged against: baseline, limits, proved changes, or several of them."""
     proofs = "proved changes" if judgement.require_proved_fix else ""
     return " and ".join(filter(None, (judgement.baseline, ", ".join(judgement.limits), proofs)))
 
 
 def title(item: Item) -> str:
-    """What a failure is, in a few words: "CD103 new cause: pos.pe"."""
+    """Format a failure in a few words: "CD103 new cause: pos.pe"."""
     return _title(item, kind_of(item))
 
 
 def short(item: Item) -> str:
-    """What an item is about, whether bad or not: "CD103 cause: pos.pe"."""
+    """Format what an issue is about, whether bad or not: "CD103 cause: pos.pe"."""
     return _title(item, _NOUNS.get(item.kind) or _FAILED[item.kind][0])
 
 
 def _title(item: Item, noun: str) -> str:
-    """The noun behind its code, or behind the name of the count ("graph breaks", "compile
-    seconds"), then the variable or function."""
+    """Join the code, or the name of the count ("graph breaks", "compile seconds"), the noun, and
+    the variable or function."""
     subject = item.variable or item.function
     named = re.fullmatch(r"CD\d{3}", item.rule) or (item.rule and item.kind in ("count", "limit"))
     rule = re.sub(r" s$", " seconds", item.rule.replace("_", " ")) + " " if named else ""
@@ -140,7 +140,7 @@ def _title(item: Item, noun: str) -> str:
 
 
 def often(item: Item, arrow: str = "→") -> str:
-    """How often before and after; nothing where there is nothing to compare."""
+    """Format how often before and after; "" where there is nothing to compare."""
     if item.before is None or item.after is None:
         return ""
     if item.kind == "limit":
@@ -149,13 +149,13 @@ def often(item: Item, arrow: str = "→") -> str:
 
 
 def explain(item: Item) -> str:
-    """The command that explains an item's finding; nothing where there is none."""
+    """Format the command that explains an issue's finding; "" where there is none."""
     number = (item.finding or "").removeprefix("F")
     return f"compilediag explain {number}" if number.isdecimal() and number.isascii() else ""
 
 
 def detail(item: Item, options: RenderOptions, limit: int = 600) -> list[str]:
-    """Everything else that is known of a failure, cleaned, a line each."""
+    """List everything else that is known of a failure, cleaned, a line each."""
     facts = (
         ("where", place(item, options)),
         ("how often", often(item, options.arrow)),
@@ -169,7 +169,7 @@ def detail(item: Item, options: RenderOptions, limit: int = 600) -> list[str]:
 
 
 def inert(line: str) -> str:
-    """The line, as wide as it was, where GitHub's runner would read a command in a job's log."""
+    """Escape a line, as wide as it was, in which GitHub's runner would read a command."""
     text = line.lstrip()
     if text.startswith("::"):
         line = f"{line[: len(line) - len(text)]}: {text[2:]}"
@@ -177,8 +177,8 @@ def inert(line: str) -> str:
 
 
 def place(item: Item, options: RenderOptions, limit: int = 200) -> str:
-    """`model.py:7 in forward`, cleaned, behind the call of the program's own that led there where
-    that is another file: `train.py:36: model(x), at …`. Nothing where no line is to blame."""
+    """Format `model.py:7 in forward`, cleaned, behind the call of the program's own that led there
+    where that is another file: `train.py:36: model(x), at …`; "" where no line is to blame."""
     if not item.file:
         return ""
     function = f" in {options.text(item.function, 80)}" if item.function else ""
@@ -190,12 +190,12 @@ def place(item: Item, options: RenderOptions, limit: int = 200) -> str:
 
 
 def worst_first(judgements: Sequence[Judgement]) -> list[Judgement]:
-    """Those that could not be judged, those that failed, those that passed."""
+    """Sort judgements: could not be judged, failed, passed."""
     return sorted(judgements, key=lambda item: ("blind", "bad", "good").index(outcome(item)))
 
 
 def in_turn(judgements: Sequence[Judgement]) -> list[tuple[Judgement, Item]]:
-    """The failures of all lanes, the first of each lane before the second of any."""
+    """Merge the failures of all configurations: the first of each before the second of any."""
     turns = zip_longest(*(judgement.failures for judgement in judgements))
     return [
         (judgement, item)
@@ -206,8 +206,8 @@ def in_turn(judgements: Sequence[Judgement]) -> list[tuple[Judgement, Item]]:
 
 
 def location(item: Item, options: RenderOptions) -> RepositoryLine | None:
-    """The item's place: of what is in a library the call of the program's own that led there. None
-    where no file below the root of the repository is to blame."""
+    """Find the line to blame: for what is in a library the call of the program's own that led
+    there. None where no file below the root of the repository is to blame."""
     for at in (item.call, item):
         if at is not None and (path := _below(at.file, options)):
             return RepositoryLine(path, max(at.line or 1, 1))
@@ -215,12 +215,12 @@ def location(item: Item, options: RenderOptions) -> RepositoryLine | None:
 
 
 def home(judgement: Judgement, options: RenderOptions) -> RepositoryLine:
-    """The baseline's file: for formats in which everything must have a place."""
+    """Locate the baseline's file: for formats in which everything must have a place."""
     return RepositoryLine(_below(judgement.baseline, options) or LOCK, 1)
 
 
 def _below(file: str | None, options: RenderOptions) -> str | None:
-    """The path relative to the root, normalized; None for anything that lies elsewhere."""
+    """Find the path relative to the root, normalized; None for anything that lies elsewhere."""
     if not file:
         return None
     root = options.root.rstrip("/") + "/"
@@ -238,7 +238,7 @@ def _below(file: str | None, options: RenderOptions) -> str | None:
 def fingerprinted(
     failures: Iterable[tuple[Judgement, Item]],
 ) -> Iterator[tuple[Judgement, Item, str]]:
-    """Each failure with a fingerprint of its own: lane, cause and, for twins, which of them."""
+    """Add a fingerprint of its own to each failure: configuration, cause and number of twins."""
     seen: Counter[tuple[str, str]] = Counter()
     for judgement, item in failures:
         twin = seen[judgement.lane, item.fingerprint]

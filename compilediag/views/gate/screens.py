@@ -1,5 +1,5 @@
-"""A gate for people: on a terminal the verdict first, then every failure, what is known, what is
-better; as Markdown for a job's summary, never longer than GitHub takes.
+"""Formats of a gate for people: on a terminal the verdict first, then every failure, what is known,
+what is better; as Markdown for a job's summary, never longer than GitHub takes.
 
 In Markdown names, guards and sentences of the target stand in code spans, in which nothing is
 markup, a mention or a link.
@@ -35,9 +35,9 @@ from compilediag.views.terminal import INDENT
 from compilediag.views.text import display_width
 
 MAX_IN_FULL = 5
-"""Failures of a lane that are shown with every detail; the others get a line each."""
+"""Failures of a configuration shown with every detail; the others get a line each."""
 MAX_LINES = 50
-"""Of failures shown in one line; the other formats list them all."""
+"""Failures shown in one line; the other formats list them all."""
 MAX_IMPROVEMENTS = 5
 MAX_NOTICES = 10
 MAX_LANES = 20
@@ -45,14 +45,14 @@ _STYLE = {"good": "green", "bad": "red", "blind": "yellow"}
 MAX_BYTES = 1_000_000
 """GitHub refuses a step's summary of more than 1 MiB, whole."""
 FAILURE_BYTES = 600_000
-"""Of the rows of failures, which come before everything else about a lane."""
+"""Size of the rows of failures, which come before all else about a configuration."""
 MAX_COUNTS = 20
 MAX_CHARS = 300
-"""Of a message, guard or fix."""
+"""Longest message, guard or fix."""
 
 
 def draw(judgements: Sequence[Judgement], options: RenderOptions) -> str:
-    """Every lane, those that did not pass first; the first line is the verdict."""
+    """Render every configuration, those that did not pass first; line one is the verdict."""
     ordered = worst_first(judgements)
     lines: list[str] = []
     if not ordered:
@@ -67,8 +67,8 @@ def draw(judgements: Sequence[Judgement], options: RenderOptions) -> str:
         lines.append(options.styled(line, _STYLE[worst]))
     for judgement in ordered[:MAX_LANES]:
         lines += [*([""] if lines else []), *_head(judgement, options)]
-        # What failed; what is so; where, how often and its seconds; the guard; what to change. Of
-        # those beyond `MAX_IN_FULL` a line each.
+        # What failed; what is so; where, how often and its seconds; the guard; what to change.
+        # Those beyond `MAX_IN_FULL` get a line each.
         failures = judgement.failures
         for number, item in enumerate(failures[: MAX_IN_FULL + MAX_LINES], 1):
             head = f"{number:>3}  {options.text(title(item), 200)}"
@@ -117,7 +117,7 @@ def _head(judgement: Judgement, options: RenderOptions) -> list[str]:
 
 
 def _what_is_right(judgement: Judgement, options: RenderOptions) -> list[str]:
-    """All that the baseline allows, in one line; what is better; the notices."""
+    """Render all that the baseline allows, in one line; what is better; the notices."""
     lines: list[str] = []
     if known := judgement.known:
         sentence = ", ".join(options.text(short(item), 60) for item in known[:20])
@@ -145,7 +145,8 @@ def _plain(name: str) -> str:
 
 
 def draw_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> str:
-    """Every lane under its verdict; what is cut is counted, with where to find it."""
+    """Render each configuration under its verdict; what is cut is counted, with where to find
+    it."""
     ordered = worst_first(judgements)
     rows: dict[int, list[tuple[Text, ...]]] = {id(judgement): [] for judgement in ordered}
     failures = in_turn(ordered)

@@ -1,1 +1,1 @@
-"""One offline HTML file: a report that is shared and looked at."""
+"""Reports as one offline HTML file each, to be shared and looked at."""

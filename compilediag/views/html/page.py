@@ -1,4 +1,4 @@
-"""A page from its template: everything that is put into it is escaped, and nothing else runs."""
+"""HTML pages from jinja2 templates: everything put into one is escaped, and nothing else runs."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ _IN_SCRIPT = str.maketrans(
 
 
 def render_page(assets: Assets, name: str, data: Mapping[str, Any], **context: Any) -> str:
-    """The whole page. The script draws `data`; `context` is what the template `name` names, and
-    every text of it is escaped."""
+    """Render a whole page. The script draws `data`; `context` is what the template `name` names,
+    and every text of it is escaped."""
     from jinja2 import DictLoader, Environment, StrictUndefined
     from markupsafe import Markup
 
+    # With StrictUndefined a field that the template does not find raises instead of leaving a hole.
     made = Environment(
         autoescape=True,
         loader=DictLoader(assets.templates),
@@ -64,11 +65,11 @@ def render_page(assets: Assets, name: str, data: Mapping[str, Any], **context: A
 
 
 def render_overview(found: Overview, assets: Assets) -> str:
-    """The page of a document."""
+    """Render the page of a document."""
     return render_page(assets, "sections.html.j2", {}, about=found)
 
 
 def _digest(text: str) -> str:
-    """As https://www.w3.org/TR/CSP3/#source-list-syntax has it: of the text between the tags."""
+    """Hash the text between the tags: https://www.w3.org/TR/CSP3/#source-list-syntax."""
     digest = hashlib.sha256(text.encode("utf-8")).digest()
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"

@@ -1,4 +1,4 @@
-"""The report of a run as one page: the verdict, the steps, the findings, the frames, the costs."""
+"""The HTML report of a run: verdict, steps, findings, frames, costs; and that of a test session."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class ReportSources:
 def render_report(
     receipt: Receipt, sources: ReportSources, assets: Assets, *, root: str = "", suffix: str = ""
 ) -> str:
-    """The page. Files below `root` are shown relative to it; `suffix` is what commands need to find
-    this receipt again, such as its path."""
+    """Render the page. Files below `root` are shown relative to it; `suffix` is what commands need
+    to find this receipt again, such as its path."""
     options = RenderOptions(width=SCREEN_WIDTH, root=root)
     head, figures = headline(receipt), trainer_figures(receipt)
     notes = [ending(receipt), options.dot.join(figures), *trainer_notes(receipt)]
@@ -123,7 +123,7 @@ def render_report(
 
 
 def _cards(receipt: Receipt, options: RenderOptions, suffix: str, prefix: str = "") -> list[Card]:
-    """The findings of at least `warning` first, then the notes; at most `MAX_CARDS`."""
+    """Build the cards of findings of at least `warning`, then of notes; at most `MAX_CARDS`."""
     ordered = sorted(numbered(receipt), key=lambda pair: pair[1].severity == "info")
     found = (card_of(*pair, receipt, options, VALUE_CHARS) for pair in ordered[:MAX_CARDS])
     return [
@@ -168,7 +168,7 @@ def _facts(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
 
 
 def _unknown(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
-    """Reasons with remedies; nothing where all was seen."""
+    """List reasons for gaps with remedies; empty where all was seen."""
     whole = receipt.completeness
     found = dict[str, str]()
     if receipt.verdict == "blind":
@@ -184,7 +184,7 @@ def _unknown(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
 
 
 def _goodput(found: GoodputSection | None) -> list[Section]:
-    """The seconds of the run as one bar; none where they were not taken apart."""
+    """Build the seconds of the run as one bar; empty where they were not taken apart."""
     if found is None or not found.wall_s or found.goodput_s is None:
         return []
     lost = sorted(found.badput_s.items(), key=lambda item: -(item[1] or 0.0))
@@ -199,7 +199,7 @@ def _goodput(found: GoodputSection | None) -> list[Section]:
 
 
 def _cuda_graphs(receipt: Receipt, options: RenderOptions) -> list[Table]:
-    """Recordings, replays and skips; none without a CUDA device."""
+    """Build the tables of recordings, replays and skips; empty without a CUDA device."""
     found = receipt.cudagraph
     if found is None or not found.applicable:
         return []
@@ -229,7 +229,7 @@ def _cuda_graphs(receipt: Receipt, options: RenderOptions) -> list[Table]:
 
 
 def _cadence(receipt: Receipt, options: RenderOptions) -> list[Section]:
-    """The section of a probe; none where its extension is missing."""
+    """Build the section of a probe; empty where its extension is missing."""
     point = extension_points.CADENCE_SECTION
     if receipt.cadence is None or not extension_points.is_installed(point):
         return []
@@ -268,8 +268,8 @@ class FunctionPieces:
 def functions(
     receipt: Receipt, options: RenderOptions
 ) -> tuple[list[FunctionPieces], tuple[Piece, ...]]:
-    """Functions with most compiles first, at most `MAX_FUNCTIONS`; and the breaks in functions that
-    are inlined into others, or of which no frame was seen."""
+    """Build the functions with most compiles first, at most `MAX_FUNCTIONS`; and the breaks in
+    functions that are inlined into others, or of which no frame was seen."""
     frames: dict[tuple[str, str], list[tuple[int, FrameDetail]]] = {}
     for each in receipt.compile.frames_detail:
         name, line = _original(each.frame.function)
@@ -299,7 +299,7 @@ def functions(
 
 
 def _original(function: str) -> tuple[str, int | None]:
-    """The function that a frame is a part of, and the line behind which it goes on."""
+    """Find the function that a frame is a part of, and the line behind which it goes on."""
     name = resumed_function(function)
     return (function, None) if name is None else (name, int(function.rpartition("_at_")[2]))
 
@@ -339,8 +339,8 @@ def _cuts(
 def show_session(
     receipts: Mapping[str, Receipt], suffixes: Mapping[str, str], options: RenderOptions
 ) -> Overview:
-    """The receipts of a test session by the names of the tests, with what commands need to find
-    each of them."""
+    """Build the page of a test session: `receipts` and `suffixes` (what commands need to find each
+    receipt) by the names of the tests."""
     heads = {name: headline(each) for name, each in receipts.items()}
     found = [
         name

@@ -1,4 +1,4 @@
-"""The steps of a run as columns that a chart draws: seconds by phase, and where torch compiled.
+"""The steps of a run as columns that a chart draws: milliseconds by phase, and marks of compiles.
 
 A long run is thinned out: of neighbouring steps the longest stands for all of them.
 """
@@ -34,7 +34,7 @@ class StepSeries:
     wall_ms: tuple[float, ...] = ()
     compile_ms: tuple[float, ...] = ()
     phases_ms: tuple[tuple[str, tuple[float | None, ...]], ...] = ()
-    """Of each phase that was measured."""
+    """The columns of each phase that was measured."""
     marks: tuple[Mark, ...] = ()
     """Compiles: step, kind, text, number of the finding."""
     steps: int = 0
@@ -43,7 +43,7 @@ class StepSeries:
     marks_left_out: int = 0
 
     def data(self) -> dict[str, Any]:
-        """For the script."""
+        """Get the columns for the script, under the names that `assets/report.js` reads."""
         return {
             "steps": self.numbers,
             "wall": self.wall_ms,
@@ -54,7 +54,7 @@ class StepSeries:
 
 
 def step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
-    """The steps of one process, and the compiles of the receipt."""
+    """Build the columns of the steps of one process, and marks for the receipt's compiles."""
     per_point = max(1, -(-len(steps) // MAX_POINTS))
     shown = [
         max(steps[first : first + per_point], key=lambda step: step.wall_s)
@@ -94,7 +94,7 @@ def step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
 
 
 def longest(receipt: Receipt) -> Table | None:
-    """A table of long steps: what a chart shows, in words."""
+    """Build a table of long steps: what a chart shows, in words."""
     spikes = () if receipt.steps is None else receipt.steps.spikes
     ordered = sorted(spikes, key=lambda each: -each.wall_s)[:MAX_LONGEST]
     numbers = {item.id: f"finding {number}" for number, item in lookups.numbered(receipt)}
