@@ -1,1 +1,1 @@
-"""The cadence probe: what each periodic group of work costs, found by moving it."""
+"""The cadence probe: the cost of periodic work, such as evaluation, found by moving it."""

@@ -1,4 +1,4 @@
-"""What one group costs: its first firing and every later one, in compiling, metric and sync.
+"""Cost of one group of periodic work: first and later firings, in compiling, metric and sync.
 
 A firing is compared with the quiet steps of its own process: steps after warm-up that neither fire
 nor compile. Compiles are compared with those of the control. What noise could explain is not
@@ -62,26 +62,27 @@ class QuietSteps:
         return len(self.values)
 
     def excess(self, step: int, value: float) -> float:
-        """By how much `value` is more than the median of the quiet steps near `step`, its own left
-        out; more than that of all of them where few are near."""
+        """Compute by how much `value` exceeds the median of the quiet steps near `step`, its own
+        left out, or that of all of them where few are near; in seconds."""
         begin = bisect_left(self.numbers, step - self.reach)
         end = bisect_right(self.numbers, step + self.reach)
         near = [self.values[i] for i in range(begin, end) if self.numbers[i] != step]
         return value - (median(near) if len(near) >= MIN_QUIET else self.median)
 
     def median_excess(self, steps: Iterable[tuple[int, float]]) -> float:
-        """The median excess of some steps, as number and seconds."""
+        """Compute the median excess of some steps, given as number and seconds."""
         return median(self.excess(step, value) for step, value in steps)
 
     def bound(self, count: int) -> float:
-        """The largest median excess of `count` steps that noise alone explains."""
+        """Compute the largest median excess of `count` steps that noise alone explains, in
+        seconds: `SIGMAS` standard errors of the difference of two medians."""
         factor = _MEDIAN_ERROR if count > 1 else 1.0
         return SIGMAS * factor * self.spread * math.sqrt(1 / max(count, 1) + 1 / self.count)
 
 
 def baseline_of(steps: Sequence[tuple[int, float]], reach: int) -> QuietSteps | None:
-    """The baseline of quiet steps, given as number and seconds in order; None for fewer than
-    `MIN_QUIET`."""
+    """Make the baseline of quiet steps, given as number and seconds in order; None for fewer
+    than `MIN_QUIET`."""
     if len(steps) < MIN_QUIET:
         return None
     numbers, values = zip(*steps, strict=True)
@@ -92,7 +93,7 @@ def baseline_of(steps: Sequence[tuple[int, float]], reach: int) -> QuietSteps | 
 
 
 def standing_cost(on: Sequence[QuietSteps], off: Sequence[QuietSteps]) -> float | None:
-    """By how much quiet steps are longer in the processes `on` than in those `off`.
+    """Compute by how many seconds quiet steps are longer in the processes `on` than in `off`.
 
     The fastest of the first is compared with the slowest of the second, so that a machine that was
     busy for a while makes no cost. None within the noise, or where there are fewer than three.
@@ -157,7 +158,8 @@ class _Usual:
 def attribute(
     variant: VariantEvidence, control: VariantEvidence | None, fires: Sequence[int], warmup: int
 ) -> Cost:
-    """The cost of what fires in the steps `fires` of `variant`."""
+    """Compute the cost of what fires in the steps `fires` of `variant`, in seconds beyond its quiet
+    steps; without a `control` nothing is known of compiles (None)."""
     finished = {sample.number for sample in variant.samples}
     fires = [step for step in fires if step in finished]
     variant = _one_step_a_firing(variant, fires)
@@ -167,7 +169,8 @@ def attribute(
     later = [step for step in fires[1:] if step >= warmup]
     first = recurring = None
     if fires and usual is not None:
-        # Each firing has the compiles up to the next one; the first, all before it too.
+        # Invariant: every extra compile belongs to one firing, so that no second counts twice. Each
+        # firing has the compiles up to the next one; the first, all before it too.
         compile_s = dict.fromkeys(fires, 0.0)
         for item in extra:
             since = max((step for step in fires if step <= item.step), default=fires[0])
@@ -204,8 +207,8 @@ def attribute(
 
 
 def _one_step_a_firing(variant: VariantEvidence, fires: Sequence[int]) -> VariantEvidence:
-    """The evidence with what one firing did in two steps in the first of them, each of its steps
-    beyond the usual one; the others are no steps of their own."""
+    """Move what one firing did in several steps into the first of them: of each later step what it
+    took beyond the usual one. The later ones are no steps of their own any more."""
     rests = {step: rest for step in fires if (rest := variant.rest_of(step) - set(fires))}
     if not rests:
         return variant
@@ -238,7 +241,7 @@ def _one_step_a_firing(variant: VariantEvidence, fires: Sequence[int]) -> Varian
 
 
 def _joined(sample: StepSample, rest: Sequence[StepSample], usual: StepSample) -> StepSample:
-    """One step with what its firing did in later ones beyond the usual."""
+    """Add to one step what its firing did in later ones beyond the usual."""
     for more in rest:
         sync_s = None
         if None not in (sample.sync_s, more.sync_s, usual.sync_s):
@@ -263,7 +266,7 @@ def _joined(sample: StepSample, rest: Sequence[StepSample], usual: StepSample) -
 
 
 def _extra_work(variant: VariantEvidence, fires: Sequence[int], warmup: int) -> dict[str, int]:
-    """The counts of a later firing beyond those of a quiet step, where both are always the same."""
+    """Count what a later firing does beyond a quiet step, where both are always the same."""
     later = frozenset(step for step in fires[1:] if step >= warmup)
     fired = [sample for sample in variant.samples if sample.number in later]
     quiet = quiet_samples(variant, fires, warmup)
@@ -276,7 +279,7 @@ def _extra_work(variant: VariantEvidence, fires: Sequence[int], warmup: int) -> 
 
 
 def usual_count(samples: Sequence[StepSample], name: str) -> int | None:
-    """The count that most of the counted steps have; None where too few agree."""
+    """Find the count that most of the counted steps have; None where too few agree."""
     counts = Counter(value for s in samples if (value := getattr(s, name)) is not None)
     if not counts:
         return None
@@ -285,7 +288,7 @@ def usual_count(samples: Sequence[StepSample], name: str) -> int | None:
 
 
 def quiet_samples(variant: VariantEvidence, fires: Iterable[int], warmup: int) -> list[StepSample]:
-    """Steps after warm-up in which nothing fires and nothing compiles."""
+    """List the steps after warm-up in which nothing fires and nothing compiles."""
     firing = frozenset(fires)
     return [
         sample
@@ -316,7 +319,7 @@ def _seconds_of(samples: Iterable[StepSample], phase: str) -> list[tuple[int, fl
 
 
 def _split(steps: Sequence[int], compile_s: float, usual: _Usual) -> CostSplit:
-    """The median of some firings; nothing that stands out gives no total."""
+    """Split the median of some firings; where nothing stands out, there is no total."""
     samples = [usual.by_number[step] for step in steps]
     bound = usual.work.bound(len(steps))
     # 0 within the noise; not known unless it was measured in most of them.
@@ -339,7 +342,7 @@ def _split(steps: Sequence[int], compile_s: float, usual: _Usual) -> CostSplit:
 
 
 def _phase_split(steps: Sequence[int], usual: _Usual) -> dict[str, float | None]:
-    """Extra seconds by phase, compiling included; None within the noise."""
+    """Split extra seconds by phase, compiling included; None within the noise."""
     split: dict[str, float | None] = {}
     for name, baseline in usual.phases.items():
         known = _seconds_of((usual.by_number[step] for step in steps), name)
@@ -349,14 +352,14 @@ def _phase_split(steps: Sequence[int], usual: _Usual) -> dict[str, float | None]
 
 
 def _over_all(first: float | None, each: float | None, later: int) -> float | None:
-    """One part over all firings: the first one's, and the later ones' median as often."""
+    """Sum one part over all firings: the first one's, and the later ones' median as often."""
     if first is None and each is None:
         return None
     return (first or 0.0) + (each or 0.0) * later
 
 
 def _without_compiles(split: CostSplit | None, control: VariantEvidence | None) -> CostSplit | None:
-    """Without a control nobody knows whose the compiles are."""
+    """Drop compiles where there is no control: nobody knows whose they are."""
     if split is None or control is not None:
         return split
     total = (split.metric_s or 0.0) + (split.sync_s or 0.0)

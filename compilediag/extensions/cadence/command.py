@@ -1,4 +1,4 @@
-"""`compilediag probe`: what each periodic group of work costs, found by moving it."""
+"""`compilediag probe`: measures what each group of periodic work costs, by moving it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the evidence of all variants to the conclusion of the probe."""
+"""The conclusion of a cadence probe, drawn from the evidence of all its variants."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Collision:
 
 
 def collide(together: Cost, alone: Sequence[Cost]) -> Collision:
-    """The collision against its parts."""
+    """Compare the collision with the sum of its parts."""
     costs = (together, *alone)
     # By which share the machine was slower for one variant than for another, as steps show in which
     # nothing happens: what costs so much more may be the same work.
@@ -58,7 +58,8 @@ def collide(together: Cost, alone: Sequence[Cost]) -> Collision:
 def _beyond(
     both: CostSplit | None, alone: Sequence[CostSplit | None], drift: float
 ) -> float | None:
-    """The total of both beyond that of the parts; None where a part is missing or noise decides."""
+    """Compute the total of both beyond that of the parts, in seconds; None where a part is missing
+    or noise decides."""
     parts = [part for part in alone if part is not None]
     if both is None or len(parts) != len(alone) or not parts:
         return None
@@ -108,7 +109,7 @@ class Conclusion:
 
 
 def conclude(plan: Plan, groups: Sequence[ProbeGroup], runs: Runs) -> Conclusion:
-    """What follows from the variants that ran; a missing one costs only what depends on it."""
+    """Draw the conclusion from the variants that ran; a missing one costs only what needs it."""
     control = next((runs[v] for v in runs if v.kind == "control"), None)
     results = tuple(_group_result(plan, group, runs, control) for group in groups)
     # The rhythms that no group explains: of the control, or of the only variant there is.
@@ -177,7 +178,7 @@ def _why_no_fires(plan: Plan, group: ProbeGroup, evidence: VariantEvidence) -> s
 def fires_of(
     plan: Plan, group: ProbeGroup, evidence: VariantEvidence, control: VariantEvidence | None
 ) -> tuple[tuple[int, ...], FiresFrom | None]:
-    """The steps in which a group fired, and how they are known.
+    """Find the steps in which a group fired, and how they are known.
 
     The period is always known. Where it begins is recorded for a group of the code; for a template
     it is found: in the step times; else in what each step does, which is counted and has no noise;
@@ -217,7 +218,7 @@ def _busier(plan: Plan, evidence: VariantEvidence, name: str) -> tuple[int, ...]
 
 
 def _rhythm_begins(plan: Plan, evidence: VariantEvidence) -> int | None:
-    """The first step after warm-up at which a rhythm of the plan's period stands out."""
+    """Find the first step after warm-up at which a rhythm of the plan's period stands out."""
     after = evidence.after(plan.warmup)
     rhythm = find_offset([sample.work_s for sample in after], plan.every)
     return None if rhythm is None else after[rhythm.first].number

@@ -48,17 +48,17 @@ class Rhythm:
     """By how much those are longer than the steps around them, in the median."""
 
     def steps(self, until: int) -> range:
-        """The steps of the rhythm before `until`."""
+        """List the steps of the rhythm before `until`."""
         return range(self.first, until, self.period)
 
 
 def longest_period(steps: int) -> int:
-    """The longest period that can be found among so many steps."""
+    """Compute the longest period, in steps, that can be found among so many steps."""
     return min(steps, MAX_STEPS) // MIN_HITS
 
 
 def find_periods(values_s: Sequence[float]) -> list[Rhythm]:
-    """The rhythms of the spikes, the clearest first; positions count from 0.
+    """Find the rhythms of the spikes, the clearest first; positions count from 0.
 
     Two rhythms may share steps: those of the first are left open for the second.
     """
@@ -78,7 +78,7 @@ def find_periods(values_s: Sequence[float]) -> list[Rhythm]:
 
 
 def find_offset(values_s: Sequence[float], period: int) -> Rhythm | None:
-    """Where a rhythm of a known period begins; None when no offset of it stands out."""
+    """Find the offset at which a rhythm of a known period begins; None when none stands out."""
     values_s = values_s[:MAX_STEPS]
     candidates = [(period, offset) for offset in range(min(period, len(values_s)))]
     return _clearest(values_s, candidates, set(), MIN_KNOWN_HITS) if period > 1 else None
@@ -90,7 +90,7 @@ def _clearest(
     explained: set[int],
     min_hits: int,
 ) -> Rhythm | None:
-    """The rhythm least likely by chance; None when chance may have made it."""
+    """Find the rhythm least likely by chance; None when chance may have made it."""
     best: tuple[float, Rhythm] | None = None
     series = _Series(values_s, explained)
     for period, offset in candidates:
@@ -99,7 +99,7 @@ def _clearest(
         if len(hits) < max(min_hits, MIN_SHARE_OF_HITS * len(steps)):
             continue
         each = fmean(1 / series.rivals(series.window(index, period)) for index in steps)
-        # That at least so many steps lead, when each does with this probability.
+        # The binomial tail: at least so many steps lead, when each does with this probability.
         size = len(steps)
         terms = (
             math.comb(size, k) * each**k * (1 - each) ** (size - k)
@@ -114,7 +114,7 @@ def _clearest(
 
 
 class _Series:
-    """Which steps are the longest of those around them, and by how much; explained steps do not
+    """The steps that are the longest of those around them, and by how much; explained steps do not
     count."""
 
     def __init__(self, values_s: Sequence[float], explained: Collection[int]) -> None:
@@ -127,12 +127,12 @@ class _Series:
         self._open = [0, *accumulate(index not in explained for index in range(size))]
 
     def window(self, index: int, period: int) -> range:
-        """The `period` steps around one; at an end of the series they are moved in."""
+        """Get the `period` steps around one; at an end of the series they are moved in."""
         begin = min(max(0, index - period // 2), max(0, len(self._values) - period))
         return range(begin, min(begin + period, len(self._values)))
 
     def rivals(self, window: range) -> int:
-        """How many steps of the window are not explained."""
+        """Count the steps of the window that are not explained."""
         return self._open[window.stop] - self._open[window.start]
 
     def leads(self, index: int, period: int) -> bool:
@@ -142,13 +142,13 @@ class _Series:
         return leads and self.rivals(window) >= 2
 
     def excess(self, index: int, period: int) -> float:
-        """By how much the step is longer than the others of its window, in the median."""
+        """Compute by how much the step exceeds the others of its window, in the median."""
         others = (i for i in self.window(index, period) if i != index and i not in self._explained)
         return self._values[index] - median(self._values[i] for i in others)
 
 
 def _nearest_as_long(values_s: Sequence[float], explained: Collection[int]) -> list[int]:
-    """For each position the last one before it that is as long or longer; -1 when there is none."""
+    """Find for each position the last one before it that is as long or longer; -1 for none."""
     found: list[int] = []
     waiting: list[int] = []
     for index, value in enumerate(values_s):
@@ -161,7 +161,7 @@ def _nearest_as_long(values_s: Sequence[float], explained: Collection[int]) -> l
 
 
 def _shortest(rhythm: Rhythm, values_s: Sequence[float], explained: set[int]) -> Rhythm:
-    """The rhythm, or one of a fraction of its period whose other steps are all explained: two
+    """Find the rhythm, or one of a fraction of its period whose other steps are explained: two
     rhythms of 4 and 6 leave every second step of the one of 6 to itself."""
     own = set(rhythm.steps(len(values_s)))
     for period in range(2, rhythm.period):

@@ -1,4 +1,4 @@
-"""Which variants a probe runs, and when each group of periodic work fires in them.
+"""The plan of a cadence probe: its variants, and when each group of periodic work fires in them.
 
 A group is declared in the code, or named from outside by a template, which says how the period gets
 into the program: `--entropy-every {n}` as arguments of the target, `env:ENTROPY_EVERY={n}` as a
@@ -42,7 +42,7 @@ class GroupSelection:
 
 
 def parse_groups(texts: Iterable[str], table: Mapping[str, str]) -> GroupSelection:
-    """The groups of the command line and of pyproject.toml; the command line wins by name.
+    """Parse the groups of the command line and of pyproject.toml; the command line wins by name.
 
     Raises:
         UsageError: a text is neither NAME nor NAME=TEMPLATE, or a name is there twice.
@@ -73,7 +73,7 @@ def _checked(name: str, text: str) -> str:
 
 
 def group_of(name: str, template: str) -> ProbeGroup:
-    """The group of a template.
+    """Parse the group of a template.
 
     Raises:
         UsageError: the template has no `{n}`, or cannot be read.
@@ -101,7 +101,7 @@ def group_of(name: str, template: str) -> ProbeGroup:
 def all_groups(
     selection: GroupSelection, declared: Sequence[CadenceGroup]
 ) -> tuple[ProbeGroup, ...]:
-    """The groups to move: those of the code that were selected, then those of the templates.
+    """Select the groups to move: those of the code by name, then those of the templates.
 
     Raises:
         UsageError: a name is unknown or there twice.
@@ -130,8 +130,8 @@ def all_groups(
 
 
 def with_argument(words: Sequence[str], template: str, period: int) -> tuple[str, ...]:
-    """TARGET and its arguments with the template in place: an option that is there already gets
-    the new value where it stands, any other is put at the end."""
+    """Put the template into TARGET and its arguments: an option that is there already gets the new
+    value where it stands, any other is added at the end."""
     fixed = 2 if words and words[0] in ("-m", "-c") else 1
     arguments = list(words[fixed:])
     parts = shlex.split(template)
@@ -169,7 +169,7 @@ def _replace(arguments: list[str], key: str, value: str, otherwise: list[str]) -
 
 
 def variable_of(template: str, period: int) -> tuple[str, str]:
-    """Name and value of the variable that an `env:` template sets."""
+    """Parse name and value of the variable that an `env:` template sets."""
     found = _ENVIRONMENT.fullmatch(template)
     assert found is not None
     return found[1], _filled(found[2], period)
@@ -204,7 +204,7 @@ class Plan:
     first: int
 
     def setting(self, group: ProbeGroup) -> str:
-        """What moves a group of the code: a period and an offset in the program's own steps."""
+        """Format what moves a group of the code: period and offset in the program's own steps."""
         return f"{self.every}+{(self.first + group.shift) % self.every}"
 
 
@@ -222,7 +222,7 @@ class Variant:
 
 
 def make_plan(steps: int, warmup: int) -> Plan:
-    """The plan for a program that makes so many steps.
+    """Make the plan for a program that makes so many steps.
 
     The more room there is, the more often groups fire, up to `MAX_FIRES`.
 
@@ -248,12 +248,12 @@ def make_plan(steps: int, warmup: int) -> Plan:
 
 
 def min_steps(warmup: int) -> int:
-    """Steps that a program must make to be probed."""
+    """Compute the steps that a program must make to be probed."""
     return MIN_FIRES * (warmup + QUIET + 1) + 1
 
 
 def variants_of(groups: Sequence[ProbeGroup]) -> tuple[Variant, ...]:
-    """What runs after the configured variant, in order. With one group there is no collision."""
+    """List what runs after the configured variant, in order; of one group there is no collision."""
     if not groups:
         return ()
     alone = (Variant("alone", (group,)) for group in groups)
@@ -262,8 +262,8 @@ def variants_of(groups: Sequence[ProbeGroup]) -> tuple[Variant, ...]:
 
 
 def warmup_steps(compiled: Iterable[int], steps: int, configured: int | None) -> int:
-    """Leading steps that are not like the others: as configured by the user, else those that
-    compile, and the one after. A program that compiles in every step is not all warm-up."""
+    """Count the leading steps that are not like the others: as configured by the user, else those
+    that compile, and the one after. A program that compiles in every step is not all warm-up."""
     if configured is not None:
         return configured
     compiled, leading = frozenset(compiled), 0

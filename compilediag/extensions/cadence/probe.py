@@ -50,7 +50,7 @@ READ_BREAKS = frozenset({"CD201", "CD202"})
 def settings_of(
     words: Sequence[str], groups: Sequence[ProbeGroup], plan: Plan, variant: Variant
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The command of a variant, and the variables that set the periods of its groups."""
+    """Build the command of a variant, and the variables that set the periods of its groups."""
     settings: dict[str, str] = {}
     for group in groups:
         on = group in variant.on
@@ -74,7 +74,7 @@ def run_variant(
     settings: Mapping[str, str],
     plan: Plan | None = None,
 ) -> tuple[Outcome, VariantRun]:
-    """One supervised run; its directory is named by a number, since groups have any name. With a
+    """Run one variant, supervised; a number names its directory, since groups have any name. With a
     plan, synchronisations are sampled where a group may fire, in all variants alike."""
     output = os.path.join(program.folder, VARIANTS, f"{number}-{variant.kind}")
     label = f"{variant.kind} {variant.name}" if variant.kind == "alone" else variant.kind
@@ -153,7 +153,7 @@ def probe(
     announce: Announce = lambda number, total, variant: None,
     environ: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Runs TARGET in all variants.
+    """Run TARGET in all variants.
 
     The exit code is that of the configured variant; 2 where it is 0 and the probe could not do all
     that the options require. The variants that ran are in the receipt all the same.
@@ -213,13 +213,13 @@ def _run(
 
 
 def _interrupted(outcome: Outcome) -> bool:
-    """Ctrl-C, a signal to us, or the time limit."""
+    """Whether the run ended by Ctrl-C, a signal to us, or the time limit."""
     receipt = outcome.receipt
     return outcome.stopped or (receipt is not None and receipt.status == "interrupted")
 
 
 def _make_plan(running: _Probe) -> bool:
-    """Makes the plan from the evidence of the configured variant; False when that cannot be done,
+    """Make the plan from the evidence of the configured variant; False when that cannot be done,
     which is then a problem."""
     evidence = running.runs[0].evidence
     steps = len(evidence.samples)
@@ -244,7 +244,7 @@ def _make_plan(running: _Probe) -> bool:
 
 
 def _run_others(running: _Probe) -> None:
-    """Every variant but the configured one, until one is interrupted."""
+    """Run every variant but the configured one, until one is interrupted."""
     assert running.plan is not None
     variants = variants_of(running.groups)
     try:
@@ -265,7 +265,7 @@ def _run_others(running: _Probe) -> None:
 
 
 def _conclusion(running: _Probe) -> Conclusion:
-    """The costs of the groups; groups that never fired become problems."""
+    """Conclude the costs of the groups; groups that never fired become problems."""
     if running.plan is None:
         return Conclusion()
     runs = {item.variant: item.evidence for item in running.runs if item.evidence.samples}
@@ -279,7 +279,7 @@ def _conclusion(running: _Probe) -> Conclusion:
 
 
 def _receipt(running: _Probe, configured: Receipt, conclusion: Conclusion) -> Receipt:
-    """The receipt of the configured variant with the probe's results in it, redacted and bounded
+    """Build the configured variant's receipt with the probe's results in it, redacted and bounded
     like every receipt; its artifacts are found from the probe's directory."""
     program, uri = running.program, running.runs[0].uri
     found = cadence_section(

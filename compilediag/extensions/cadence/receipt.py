@@ -1,4 +1,4 @@
-"""The cadence section of a receipt."""
+"""Builds the cadence section of a receipt from the runs and the conclusion of a probe."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def cadence_section(
     fresh_caches: bool,
     notes: Sequence[str],
 ) -> CadenceSection:
-    """Everything the probe found; `plan` is None when the configured run gave none."""
+    """Build the section of everything the probe measured; `plan` is None when the configured run
+    gave none."""
     after = plan.steps - plan.warmup if plan is not None else None
     by_variant = {run.variant: run for run in runs}
     found, collision = conclusion.collision, None

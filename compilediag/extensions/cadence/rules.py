@@ -1,4 +1,4 @@
-"""CD304, CD305: what makes periodic steps slow, as far as one run shows.
+"""Rules CD304 and CD305: what makes periodic steps slow, as far as one run shows.
 
 A run in which everything happens at once cannot separate the costs of a collision: the cadence
 probe can.
@@ -83,8 +83,8 @@ def find_cadence_recompiles(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _belong(compiled: set[int], fires: set[int], evidence: VariantEvidence) -> bool:
-    """Every recompile from the first firing on is in a step with a firing, and by chance they would
-    not all be."""
+    """Whether every recompile from the first firing on is in a step with a firing, and by chance
+    they would not all be."""
     since = min(fires)
     later = [step for step in compiled if step >= since]
     steps = [sample.number for sample in evidence.samples if sample.number >= since]
@@ -95,7 +95,7 @@ def _belong(compiled: set[int], fires: set[int], evidence: VariantEvidence) -> b
 
 
 def _is_compilation(steps: Collection[int], evidence: VariantEvidence) -> bool:
-    """Compiling takes most of what these steps take more than the others do."""
+    """Whether compiling takes most of what these steps take more than the others do."""
     quiet = _quiet(evidence)
     usual_s = median(sample.work_s for sample in quiet) if quiet else 0.0
     at = [sample for sample in evidence.samples if sample.number in steps]
@@ -114,8 +114,8 @@ def _compile_s(steps: Collection[int], evidence: VariantEvidence) -> float:
 
 
 def _evenly_spaced(steps: Sequence[int]) -> list[int]:
-    """The longest run of neighbours at one distance of two steps or more; empty when it is short
-    or leaves more recompiles out than it holds."""
+    """Find the longest run of neighbours at one distance of two steps or more; empty when it is
+    short or leaves more recompiles out than it holds."""
     best: list[int] = []
     run: list[int] = []
     for step in steps:

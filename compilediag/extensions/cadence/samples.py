@@ -1,4 +1,4 @@
-"""The evidence of one variant: its steps as the probe compares them, its compiles, its firings.
+"""The evidence of one probe variant: its steps as they are compared, its compiles, its firings.
 
 A compile that the control did not make is the groups' doing: the same frame compiled in the same
 step, or again for the same printed reason, is the same compile in both runs. Seconds of compiles
@@ -58,21 +58,21 @@ class VariantEvidence:
     groups: tuple[CadenceGroup, ...] = ()
 
     def after(self, warmup: int) -> list[StepSample]:
-        """The steps after warm-up."""
+        """Select the steps after warm-up."""
         return [sample for sample in self.samples if sample.number >= warmup]
 
     def fires_of(self, name: str) -> tuple[int, ...]:
-        """The finished steps in which a group of the code fired."""
+        """List the finished steps in which a group of the code fired."""
         finished = {sample.number for sample in self.samples}
         found = next((group for group in self.groups if group.name == name), None)
         return tuple(step for step in found.fires if step in finished) if found else ()
 
     def rest_of(self, step: int) -> frozenset[int]:
-        """The steps after `step` in which the firing that began there went on."""
+        """List the steps after `step` in which the firing that began there went on."""
         return frozenset(later for group in self.groups for later in group.rest_of(step))
 
     def without_syncs(self) -> VariantEvidence:
-        """The same where synchronisations were not measured, or not all of them."""
+        """Drop the synchronisations, for a run in which not all of them could be measured."""
         samples = tuple(replace(sample, sync_s=None, reads=None) for sample in self.samples)
         return replace(self, samples=samples)
 
@@ -82,7 +82,7 @@ class VariantEvidence:
 
 
 def evidence_of(timeline: Timeline) -> VariantEvidence:
-    """The evidence of one run: that of its lead process."""
+    """Collect the evidence of one run: that of its lead process."""
     process = timeline.lead
     analysis_s: dict[int, float] = {}
     for item in timeline.recompiles:
@@ -103,7 +103,7 @@ def evidence_of(timeline: Timeline) -> VariantEvidence:
 
 
 def _calls(timeline: Timeline, steps: Sequence[Step]) -> dict[int, int]:
-    """Calls of compiled callables in each step in which all were recorded one by one."""
+    """Count calls of compiled callables in each step in which all were recorded one by one."""
     made = [item for item in timeline.invocations if item.process == timeline.lead]
     if not made:
         return {}
@@ -148,7 +148,7 @@ def _sample(
 
 
 def extra_compiles(variant: Sequence[Compile], control: Sequence[Compile]) -> tuple[Compile, ...]:
-    """Compiles of `variant` without a counterpart in `control`, in time order."""
+    """Find the compiles of `variant` without a counterpart in `control`, in time order."""
     left, others = list(variant), list(control)
     for key in (_at_its_step, _for_its_reason):
         # What remains of both when equal keys are taken away in pairs.
@@ -178,5 +178,5 @@ def _for_its_reason(item: Compile) -> Hashable:
 
 
 def recompiles_among(compiles: Sequence[Compile]) -> int:
-    """Those of them that a failed guard caused and that ended with guarded code."""
+    """Count those of them that a failed guard caused and that ended with guarded code."""
     return sum(item.recompile is not None and item.recompile.produced for item in compiles)

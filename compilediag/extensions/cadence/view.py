@@ -1,4 +1,4 @@
-"""The result of a cadence probe: what each group costs, and a picture of every variant's steps."""
+"""Renders the result of a cadence probe: the costs, and a picture of each variant's steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ SLOWER = 1.5
 
 
 def section(receipt: Receipt, options: RenderOptions) -> Section | None:
-    """The probe: a chart of every variant's steps on one scale, and what each group costs."""
+    """Build the section of the probe: a chart of every variant's steps on one scale, and the costs;
+    None for a receipt without a probe."""
     found = receipt.cadence
     if found is None:
         return None
@@ -67,7 +68,7 @@ def section(receipt: Receipt, options: RenderOptions) -> Section | None:
 def render_cadence(
     receipt: Receipt, options: RenderOptions, suffix: str = "", *, more: bool = True
 ) -> str:
-    """The probe of a receipt as text with a newline at its end.
+    """Render the probe of a receipt as text with a newline at its end.
 
     Args:
         receipt: what to show.
@@ -106,7 +107,7 @@ def render_cadence(
 
 
 def _conclusion(section: CadenceSection, options: RenderOptions) -> tuple[str, str]:
-    """The sign of the headline and its sentence."""
+    """Describe the conclusion: the sign of the headline and its sentence."""
     costs = section.attribution
     if not section.groups:
         if section.periods:
@@ -168,7 +169,7 @@ def _cost_rows(
 
 
 def _cells(split: CostSplit) -> tuple[str, str, str, str]:
-    """Total, compile, metric, sync; what noise could explain is shown as its bound."""
+    """Format total, compile, metric, sync; what noise could explain is shown as its bound."""
     below = f"< {seconds(split.noise_s)}" if split.noise_s is not None else "?"
     compiling = "?" if split.compile_s is None else seconds(split.compile_s)
     return (
@@ -180,7 +181,7 @@ def _cells(split: CostSplit) -> tuple[str, str, str, str]:
 
 
 def _by_phase(phases: ExtraByPhase, options: RenderOptions) -> str:
-    """The phases that stand out most."""
+    """Format the phases that stand out most."""
     known = {name: getattr(phases, name) for name in PHASES}
     parts = [(name, value) for name, value in known.items() if value is not None]
     parts.sort(key=lambda pair: -abs(pair[1]))
@@ -194,8 +195,8 @@ def _signed(value: float) -> str:
 
 
 def _remarks(section: CadenceSection, options: RenderOptions) -> list[str]:
-    """Per group: its periods, why it compiles, what it costs between its firings, what could not
-    be determined."""
+    """List per group its periods, why it compiles, what it costs between its firings, and what
+    could not be determined."""
     lines: list[str] = []
     for item in section.attribution:
         name = options.truncate(options.text(item.group), NAME_CHARS)
@@ -313,7 +314,7 @@ def _rhythm(item: PeriodRecord) -> str:
 
 
 def variant_rows(section: CadenceSection, options: RenderOptions) -> list[str]:
-    """One row a variant, the scale of the pictures, and what went wrong with a variant."""
+    """Render one row a variant, the scale of the pictures, and what went wrong with a variant."""
     cells = [value for item in section.variants if item.picture for value in item.picture.cells_s]
     low, high = min(cells, default=0.0), max(cells, default=0.0)
     head = ("variant", "median", "longest", "frames", "recompiles", "breaks", "exit", "steps")
@@ -353,7 +354,7 @@ def variant_rows(section: CadenceSection, options: RenderOptions) -> list[str]:
 
 
 def variant_sentence(number: int, total: int | None, kind: str, names: Sequence[str]) -> str:
-    """What is printed before a variant starts."""
+    """Describe a variant for the line that is printed before it starts; `total` None: not known."""
     description = {
         "configured": "configured, as the code says",
         "control": "control, every group off",

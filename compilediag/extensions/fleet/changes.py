@@ -1,4 +1,4 @@
-"""What a trend finds, as values: series of measures, and the steps in them with their receipts."""
+"""The results of a trend as values: series of measures, and their lasting steps with receipts."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ class LaneTrend(NamedTuple):
         return len({item.machine for item in self.series if item.machine is not None})
 
     def points_of(self, change: LevelChange) -> tuple[float, ...]:
-        """The series in which a change is, in short."""
+        """Get the short series in which a change is."""
         return next(series.points for series in self.series if change in series.changes)
 
 
 class LaneEvent(NamedTuple):
-    """Changes of one lane that began together."""
+    """Changes of one configuration that began together."""
 
     lane: LaneTrend
     first: Mark
@@ -145,12 +145,12 @@ class LaneEvent(NamedTuple):
 
 
 def mark_of(entry: Entry) -> Mark:
-    """The receipt of an entry that has a time."""
+    """Make the mark of an entry that has a time."""
     return Mark(*(getattr(entry, name) for name in Mark._fields))
 
 
 def events_of(lane: LaneTrend) -> tuple[LaneEvent, ...]:
-    """The changes of a lane, grouped where they may have begun with the same receipt.
+    """Group the changes of a configuration that may have begun with the same receipt.
 
     The change whose beginning is known best determines the receipt; others join it where that is
     within the range in which they may have begun.
@@ -174,7 +174,7 @@ def events_of(lane: LaneTrend) -> tuple[LaneEvent, ...]:
 
 
 def order_of(event: LaneEvent) -> tuple[int, float]:
-    """Sorts events: the worst state first, of one state the newest."""
+    """Get the key that sorts events: the worst state first, of one state the newest."""
     return STATES.index(event.state), -event.first.created_s
 
 

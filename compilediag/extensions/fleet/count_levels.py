@@ -1,10 +1,11 @@
-"""Lasting levels of exact counts: torch counts recompiles without noise, so that a count that stays
-at another value has changed, however small the change.
+"""Lasting levels of exact counts, such as recompiles.
+
+These have no noise: a count that stays at another value has changed, however small the change.
 
 A level is a value that several receipts in a row have. How many: at least `SHORTEST`; where single
 receipts stray from the levels, so many that strays are the same value in a row, anywhere in the
 series, with a probability of `CHANCE` at most (the number of receipts times the share of strays to
-the power of that number). A series that strays often is no series of levels: see `noisy`.
+the power of that number). A series that strays often is no series of levels: see `noisy_steps`.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ class Levels(NamedTuple):
 
 
 def levels_of(counts: Sequence[int]) -> Levels | None:
-    """The levels of a series; None where it has none, or strays from them too often."""
+    """Find the levels of a series; None where it has none, or strays from them too often."""
     length = SHORTEST
     for _ in range(len(counts)):
         found = _levels(counts, length)
         if not found.levels or found.strays > max(MAX_STRAYS * len(counts), 1):
             return None
-        # How many strays of one value in a row are no accident.
+        # Strays in a row that are no accident: size * (strays / size) ** runs <= CHANCE.
         longer, size = SHORTEST, len(counts)
         if found.strays:
             runs = math.log(size / CHANCE) / math.log(size / found.strays)
@@ -87,7 +88,7 @@ def _levels(counts: Sequence[int], length: int) -> Levels:
 
 
 def _last(counts: Sequence[int], run: Level, end: int) -> int:
-    """The index behind the last receipt before `end` that is at the level of the run."""
+    """Find the index behind the last receipt before `end` that is at the level of the run."""
     while counts[end - 1] != run.value:
         end -= 1
     return end

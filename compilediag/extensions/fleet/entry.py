@@ -1,4 +1,4 @@
-"""One receipt of many in a few hundred bytes: its lane, its code, its machine and its measures."""
+"""One receipt of many in a few hundred bytes: configuration, code, machine and measures."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class LaneKey(NamedTuple):
     preset: str | None
     precision: str | None
     flags: tuple[tuple[str, str], ...]
-    """Every other field of the lane that is known, by its path, as JSON."""
+    """Every other field of the configuration that is known, by its path, as JSON."""
 
 
 class Entry(NamedTuple):
-    """What is kept of a receipt."""
+    """The facts of a receipt that statistics and trends need."""
 
     path: str
     """Below the folder, with "/" between its parts."""
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
     verdict: str | None
     steps: int | None
     failed: tuple[str, ...] | None
-    """Checks whose answer was no; None where no check was answered."""
+    """Checks that failed; None where no check has an outcome."""
     values: dict[str, float]
     """Measures by name; what was not measured is not there."""
 
@@ -75,7 +75,7 @@ KINDS = {
 
 
 def entry_of(receipt: Receipt, path: str, created: str, created_s: float | None) -> Entry:
-    """What is kept of a receipt that was read from `path`."""
+    """Make the entry of a receipt that was read from `path`."""
     provenance, environment = receipt.header.provenance, receipt.environment
     versions = ((name, getattr(environment, name)) for name in SOFTWARE)
     checks = checks_of(receipt)
@@ -105,7 +105,7 @@ def entry_of(receipt: Receipt, path: str, created: str, created_s: float | None)
 
 
 def lane_of(receipt: Receipt) -> LaneKey:
-    """The lane of a receipt; a field that is null is the same as one that is not there."""
+    """Get the configuration of a receipt; a field that is null equals one that is not there."""
     fields = lane_fields(receipt)
     name, preset, precision = (fields.pop(key) for key in ("name", "preset", "precision"))
     flags = {
@@ -126,16 +126,16 @@ NO_PRESET = "(no preset)"
 
 
 class Choice(NamedTuple):
-    """Which receipts are wanted; an empty choice is all of them."""
+    """The receipts that are wanted; an empty filter is all of them."""
 
     lanes: tuple[str, ...] = ()
-    """Names of lanes, or patterns such as "gpt-*"."""
+    """Names of configurations, or patterns such as "gpt-*"."""
     presets: tuple[str, ...] = ()
     since_s: float | None = None
     until_s: float | None = None
 
     def wants(self, lane: str, created_s: float | None) -> bool:
-        """Whether a receipt of this lane and time may be one of them."""
+        """Whether a receipt of this configuration and time may be one of them."""
         if self.lanes and not _fits(lane, self.lanes):
             return False
         if self.since_s is None and self.until_s is None:
@@ -146,7 +146,7 @@ class Choice(NamedTuple):
         return after and (self.until_s is None or created_s < self.until_s)
 
     def of(self, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-        """The wanted receipts, in their order."""
+        """Select the wanted receipts, in their order."""
         return tuple(
             entry
             for entry in entries
@@ -160,7 +160,7 @@ def _fits(name: str, patterns: Sequence[str]) -> bool:
 
 
 def as_presets(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """The receipts with all lanes of one preset taken as one lane."""
+    """Merge all configurations of one preset into one."""
     return tuple(
         entry._replace(lane=LaneKey(entry.lane.preset or NO_PRESET, None, None, ()))
         for entry in entries
@@ -168,7 +168,7 @@ def as_presets(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def by_lane(entries: Iterable[Entry]) -> dict[LaneKey, list[Entry]]:
-    """The receipts of each lane, in their order; lanes in the order of their names."""
+    """Group the receipts by configuration, in their order; configurations in that of names."""
     found: dict[LaneKey, list[Entry]] = {}
     for entry in entries:
         found.setdefault(entry.lane, []).append(entry)
@@ -177,8 +177,8 @@ def by_lane(entries: Iterable[Entry]) -> dict[LaneKey, list[Entry]]:
 
 
 def labels_of(lanes: Iterable[LaneKey]) -> dict[LaneKey, str]:
-    """A text for each lane: name, preset, precision, and the flags in which lanes of the same three
-    differ."""
+    """Label each configuration: name, preset, precision, and the flags in which those of the same
+    three differ."""
     alike: dict[tuple[str | None, ...], list[LaneKey]] = {}
     for lane in lanes:
         alike.setdefault(lane[:3], []).append(lane)
@@ -190,7 +190,7 @@ def labels_of(lanes: Iterable[LaneKey]) -> dict[LaneKey, str]:
 
 
 def _distinct_flags(lane: LaneKey, group: Sequence[LaneKey]) -> list[str]:
-    """The flags of a lane that not all of the group have, or not with this value."""
+    """List the flags that not all of the group have, or not with this value."""
     flags = [dict(other.flags) for other in group]
     names = dict.fromkeys(name for other in flags for name in other)
     own = dict(lane.flags)
@@ -202,8 +202,8 @@ def _distinct_flags(lane: LaneKey, group: Sequence[LaneKey]) -> list[str]:
 
 
 def throughput_of(values: Sequence[Mapping[str, float]]) -> str | None:
-    """The measure that is the throughput of these receipts: the best one that at least half of the
-    receipts with any throughput have; None where none has any."""
+    """Choose the measure that is the throughput of these receipts: the best one that at least half
+    of the receipts with any throughput have; None where none has any."""
     having = [item for item in values if any(name in item for name in THROUGHPUTS)]
     for name in THROUGHPUTS:
         if having and 2 * sum(name in item for item in having) >= len(having):

@@ -1,7 +1,7 @@
-"""The receipts of a folder or URI as entries. The files are the truth: the index beside them
-only saves reading them again.
+"""Loads the receipts of a folder or URI as entries, by an index of what was read before.
 
-The index is a SQLite file beside the receipts that can be deleted, and is made again then. Each row
+The files are the truth. The index is a SQLite file beside them that can be deleted, and is made
+again then; it only saves reading. Each row
 holds what one file was read as, and how the file looked from outside. Writers use SQLite's
 transactions, so that several processes may share an index and a killed one leaves the rows before
 it. A damaged index is deleted; a file of that name that is not ours is never written to.
@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
     path: str
     lane: str | None
-    """The name of its lane; None for a file that is no receipt."""
+    """The name of its configuration; None for a file that is no receipt."""
     created_s: float | None
     signature: bytes
     """How the file looked when it was read; empty when it may have changed unseen since."""
@@ -73,7 +73,7 @@ Progress = Callable[[int, int], None]
 """Called with how many of how many files have been read."""
 
 Wanted = Callable[[str, float | None], bool]
-"""Whether a receipt is wanted, by its lane's name and its time."""
+"""Whether a receipt is wanted, by its configuration's name and its time."""
 
 
 class Fleet(NamedTuple):
@@ -91,17 +91,17 @@ class Fleet(NamedTuple):
 
 
 def every(lane: str, created_s: float | None) -> bool:
-    """Every receipt is wanted."""
+    """Accept every receipt."""
     return True
 
 
 def fleet_at(
     location: str, wanted: Wanted = every, progress: Progress = lambda done, total: None
 ) -> Fleet:
-    """Every wanted receipt in and below a folder or a URI, and what the other files are.
+    """Load every wanted receipt in and below a folder or a URI, and what the other files are.
 
     Each file of a folder is looked at from outside, and read where it changed since it was indexed.
-    The index is brought up to date where that is possible; where not, the answer is the same.
+    The index is brought up to date where that is possible; where not, the result is the same.
 
     Raises:
         UsageError: there is nothing at the location, or what it needs is not installed.
@@ -135,10 +135,11 @@ def fleet_at(
 
 
 def newest(folder: str, lane: str, count: int) -> Fleet | None:
-    """The newest receipts of a lane from the index alone, without a look at every file.
+    """Load the newest receipts of a configuration from the index alone.
 
-    The files of these receipts are looked at. None where the index has no answer: there is none, it
-    is damaged or of another version, it has no such lane, or one of these files has changed.
+    Only the files of these receipts are looked at. None where the index does not tell: there is
+    none, it is damaged or of another version, it does not know the configuration, or one of these
+    files has changed.
     """
     try:
         rows = newest_rows(folder, lane, count)
@@ -152,7 +153,7 @@ def newest(folder: str, lane: str, count: int) -> Fleet | None:
 
 
 class _Indexed(NamedTuple):
-    """What the index holds of the files that were found."""
+    """The content of the index for the files that are there."""
 
     items: list[Entry | BadFile]
     """Of files that look as they did, those that are wanted."""
@@ -200,7 +201,7 @@ def _wanted(items: Iterable[Entry | BadFile], wanted: Wanted) -> list[Entry | Ba
 def gathered(
     root: str, items: Iterable[Entry | BadFile], notes: Sequence[str] = (), files_read: int = 0
 ) -> Fleet:
-    """Entries in the order of time, each receipt once; copies are among the problems."""
+    """Build the fleet: entries in the order of time, each receipt once; copies are problems."""
     entries: dict[str, Entry] = {}
     problems: list[BadFile] = []
     for item in sorted(items, key=lambda item: item.path):
@@ -217,7 +218,7 @@ def gathered(
 
 
 def user_version() -> int:
-    """Of the indexes of this version: a checksum of what a row depends on."""
+    """Compute the version of our indexes: a checksum of what a row depends on."""
     kept = (*Row._fields, *Entry._fields, *LaneKey._fields, *BadFile._fields)
     measures = (measure.name for measure in MEASURES)
     parts = (__version__, SCHEMA_VERSION, *kept, *KINDS, *measures)
@@ -225,8 +226,8 @@ def user_version() -> int:
 
 
 def row_of(item: Entry | BadFile, signature: bytes) -> Row | None:
-    """An entry or a problem as a row; None where the name of its file is no text, which cannot be
-    stored: such a file is read every time."""
+    """Encode an entry or a problem as a row; None where the name of its file is no text, which
+    cannot be stored: such a file is read every time."""
     try:
         facts = msgspec.msgpack.encode(item)
     except UnicodeEncodeError:
@@ -241,7 +242,8 @@ _decode_problem = msgspec.msgpack.Decoder(BadFile).decode
 
 
 def item_of(row: Row, shared: dict[object, object]) -> Entry | BadFile:
-    """The entry or problem of a row; lanes and machines that are equal are kept once, in `shared`.
+    """Decode the entry or problem of a row; equal configurations and machines are shared objects,
+    by `shared`.
 
     Raises:
         msgspec.MsgspecError: it holds neither.
@@ -257,7 +259,7 @@ def item_of(row: Row, shared: dict[object, object]) -> Entry | BadFile:
 
 
 def read_rows(folder: str) -> Iterator[Row]:
-    """Every row of the folder's index; none without an index, or with that of another version.
+    """Read every row of the folder's index; none without one, or with that of another version.
 
     Raises:
         NotAnIndex: a file of that name is not ours.
@@ -271,7 +273,7 @@ def read_rows(folder: str) -> Iterator[Row]:
 
 
 def newest_rows(folder: str, lane: str, count: int) -> list[Row]:
-    """The newest rows of a lane, newest first; none where the index does not have the lane.
+    """Read the newest rows of a configuration, newest first; none where the index has none of it.
 
     Raises:
         NotAnIndex, sqlite3.DatabaseError: as `read_rows`.
@@ -283,7 +285,7 @@ def newest_rows(folder: str, lane: str, count: int) -> list[Row]:
 
 
 def write_rows(folder: str, rows: Iterable[Row], gone: Iterable[str]) -> None:
-    """Adds rows to the folder's index, or replaces those of the same paths, and deletes the rows of
+    """Add rows to the folder's index, or replace those of the same paths, and delete the rows of
     the paths `gone`. An index of another version is made anew.
 
     Raises:
@@ -293,6 +295,8 @@ def write_rows(folder: str, rows: Iterable[Row], gone: Iterable[str]) -> None:
     with contextlib.closing(
         sqlite3.connect(_path(folder), timeout=WAIT_S, isolation_level=None)
     ) as index:
+        # Invariant: `IMMEDIATE` takes the write lock before the checks below, which another process
+        # could else make stale.
         index.execute("BEGIN IMMEDIATE")
         with index:
             empty = index.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
@@ -309,7 +313,7 @@ def write_rows(folder: str, rows: Iterable[Row], gone: Iterable[str]) -> None:
 
 
 def delete_index(folder: str) -> None:
-    """Deletes a damaged index, so that the next one is made anew."""
+    """Delete a damaged index, so that the next one is made anew."""
     for path in (f"{_path(folder)}-journal", _path(folder)):
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -323,7 +327,7 @@ _NOT_OURS = (
 
 @contextlib.contextmanager
 def _opened(folder: str) -> Generator[sqlite3.Connection | None, None, None]:
-    """The index of this version, to be read; None where there is none."""
+    """Open the index of this version for reading; None where there is none."""
     path = _path(folder)
     if not _is_ours(path):
         yield None
@@ -337,7 +341,11 @@ def _opened(folder: str) -> Generator[sqlite3.Connection | None, None, None]:
 
 
 def _is_ours(path: str) -> bool:
-    """Whether there is an index, of whatever version; an empty or half-made file is none."""
+    """Whether there is an index, of whatever version; an empty or half-made file is none.
+
+    Raises:
+        NotAnIndex: a file of that name is not ours.
+    """
     try:
         with open(path, "rb") as stream:
             head = stream.read(_ID_OFFSET + 4)

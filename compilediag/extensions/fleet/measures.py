@@ -1,4 +1,4 @@
-"""What is followed over many receipts: each measure, its unit, its noise, and what is worse."""
+"""The measures that are followed over many receipts: unit, noise, and which direction is worse."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ MEASURES = (
 BY_NAME: Mapping[str, Measure] = {item.name: item for item in MEASURES}
 
 THROUGHPUTS = ("tokens_per_s", "tokens_per_s_per_device", "samples_per_s", "steps_per_s")
-"""Best first: of a lane the first one that most of its receipts have is its throughput."""
+"""Best first: the first one that most receipts of a configuration have is its throughput."""
 
 CHECKS = "checks_passed"
 
 
 def values_of(receipt: Receipt) -> dict[str, float]:
-    """Every measure in the receipt; what was not measured is left out, and so are counts of a
-    receipt whose evidence is not complete."""
+    """Collect every measure of the receipt by name; what was not measured is left out, and so are
+    counts of a receipt whose evidence is not complete."""
     throughput, steps = receipt.throughput, receipt.steps
     found: dict[str, float | None] = {}
     if throughput is not None:
@@ -89,6 +89,6 @@ def values_of(receipt: Receipt) -> dict[str, float]:
 
 
 def checks_of(receipt: Receipt) -> dict[str, bool]:
-    """Every check that has an answer."""
+    """List every check that has an outcome: name to whether it passed."""
     answers = msgspec.structs.asdict(receipt.checks)
     return {name: answer for name, answer in answers.items() if answer is not None}

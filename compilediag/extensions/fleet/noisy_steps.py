@@ -11,7 +11,7 @@ a 95 % confidence set: the index maximises a likelihood, twice the logarithm of 
 larger of two exponential numbers' doubles (Yao, Annals of Statistics 15, 1987, 1321-1328), and
 inverting the ratio gives the set (Eo and Morley, Quantitative Economics 6, 2015, 463-497).
 
-Whether there is a step anywhere is asked in one test. Every index splits an interval in two; of
+Whether there is a step anywhere is one test. Every index splits an interval in two; of
 each split the rank sum is compared with what chance gives (Wilcoxon, Mann and Whitney). That is the
 scan of Pettitt (Applied Statistics 28, 1979, 126-135), with each split measured by its own spread,
 so that a step near the end is seen as well. Intervals are the whole series and, so that two steps
@@ -74,7 +74,7 @@ SHORTEST = 4
 
 
 class StepRule(NamedTuple):
-    """What counts as a step."""
+    """The conditions under which a change counts as a step."""
 
     chance: float = 0.01
     """Highest probability of any step where nothing changed."""
@@ -99,7 +99,7 @@ class LevelStep(NamedTuple):
 
 
 def steps(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> tuple[LevelStep, ...]:
-    """Every lasting step of a series, in order.
+    """Find every lasting step of a series, in order.
 
     Args:
         values: the series, finite numbers.
@@ -148,7 +148,8 @@ def steps(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> tuple
 
 
 def _doubt(step: LevelStep, rule: StepRule) -> float:
-    """Above 1 for a step that is too small or explained by chance; the largest is dropped first."""
+    """Compute the doubt in a step: above 1 where it is too small or explained by chance; the step
+    with the largest is dropped first."""
     if step.chance > rule.chance:
         return 2 + step.chance
     size = abs(step.after - step.before)
@@ -165,7 +166,7 @@ def place(
     shares: bool = False,
     correlation: float = 0.0,
 ) -> Placed:
-    """The index of the one step in `values` that is somewhere near `at`.
+    """Locate the one step in `values` that is somewhere near `at`: its index, and the range of it.
 
     Args:
         values: the series, with one step.
@@ -205,7 +206,7 @@ def place(
 
 
 def ranks_of(values: Sequence[float], ties: Sequence[int]) -> list[int]:
-    """The rank of each value, 1 for the smallest; equal values in the order of `ties`."""
+    """Compute the rank of each value, 1 for the smallest; equal values in the order of `ties`."""
     ranks = [0] * len(values)
     order = sorted(range(len(values)), key=lambda index: (values[index], ties[index]))
     for rank, index in enumerate(order, 1):
@@ -214,7 +215,7 @@ def ranks_of(values: Sequence[float], ties: Sequence[int]) -> list[int]:
 
 
 def clearest_split(values: Sequence[float], ties: Sequence[int], shortest: int) -> Split | None:
-    """The split that chance explains worst; None where no split leaves `shortest` values a side."""
+    """Find the split that chance explains worst; None where no side has `shortest` values."""
     best: Split | None = None
     for low, high, times in _intervals(len(values), shortest):
         # The split with the smallest tail: the one with the largest deviation, or one near an end.
@@ -233,7 +234,7 @@ def clearest_split(values: Sequence[float], ties: Sequence[int], shortest: int) 
 
 
 def _intervals(size: int, shortest: int) -> Iterator[tuple[int, int, int]]:
-    """Intervals as begin and end, and by what the probability of a split in each is multiplied."""
+    """Iterate intervals: begin, end, and what the probability of a split in it is multiplied by."""
     if size < 2 * shortest:
         return
     yield 0, size, 2 * _splits(size, shortest)
@@ -251,8 +252,8 @@ def _splits(size: int, shortest: int) -> int:
 
 
 def chance_at(ranks: Sequence[int], at: int, shortest: int, correlation: float = 0.0) -> float:
-    """How likely a split of the whole as clear as that at `at` is where nothing changed: corrected
-    for having looked at all splits, and for the correlation of neighbours."""
+    """Compute the probability of a split of the whole as clear as that at `at` where nothing
+    changed: corrected for having looked at all splits, and for the correlation of neighbours."""
     size = len(ranks)
     tail = _tail(abs(sum(ranks[:at]) - at * (size + 1) / 2), at, size)
     if correlation > 0:
@@ -264,8 +265,8 @@ def chance_at(ranks: Sequence[int], at: int, shortest: int, correlation: float =
 
 
 def min_values(chance: float, shortest: int) -> int:
-    """How many values there must be for the clearest step there is, in the middle of them, to be
-    one that chance explains with a probability of `chance` at most."""
+    """Compute how many values there must be for the clearest step there is, in the middle of them,
+    to be one that chance explains with a probability of `chance` at most."""
 
     def best(size: int) -> float:
         half = size // 2
@@ -275,7 +276,7 @@ def min_values(chance: float, shortest: int) -> int:
 
 
 def neighbour_correlation(values: Sequence[float], splits: Sequence[int]) -> float:
-    """How much neighbours resemble each other beside the steps, from 0 to `MAX_CORRELATION`.
+    """Compute how much neighbours resemble each other beside the steps, up to `MAX_CORRELATION`.
 
     The correlation of neighbours around the mean of their own part, less the standard error that
     independent values would have: what chance alone shows costs nothing.
@@ -292,8 +293,8 @@ def neighbour_correlation(values: Sequence[float], splits: Sequence[int]) -> flo
 
 
 def _tail(excess: float, at: int, size: int) -> float:
-    """A bound on the probability that the ranks of `at` of `size` values add up to so much more
-    than on average: for a few values that of as many uniform numbers, else that of the normal."""
+    """Bound the probability that the ranks of `at` of `size` values add up to so much more than
+    on average: for a few values that of as many uniform numbers, else that of the normal."""
     excess = max(excess - 0.5, 0.0)
     few = min(at, size - at)
     spread = math.sqrt(few * (size - few) * (size + 1) / 12)
@@ -309,5 +310,5 @@ def _tail(excess: float, at: int, size: int) -> float:
 
 
 def _normal_tail(deviations: float) -> float:
-    """Not from `NormalDist.cdf`, which is 1 less what is small."""
+    """Compute the tail by `erfc`: `NormalDist.cdf` is 1 less what is small, and loses it."""
     return math.erfc(deviations / math.sqrt(2)) / 2

@@ -1,4 +1,4 @@
-"""What `stats` and `trend` share: a folder, lanes and a range of time; JSON of what was found."""
+"""Options and JSON documents that `stats` and `trend` share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EVERY = 500
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """Which receipts of a folder."""
+    """The receipts of a folder that a command is about."""
 
     folder: str | None = argument(metavar="[DIR]", required=False, type=click.Path())
     lanes: tuple[str, ...] = option(
@@ -54,7 +54,11 @@ class FleetOptions:
     )
 
     def choice(self) -> Choice:
-        """The receipts that the options choose."""
+        """Make the filter of the receipts that the options choose.
+
+        Raises:
+            UsageError: `--indexed` without one plain name, or a time that cannot be read.
+        """
         if self.indexed and (len(self.lanes) != 1 or set(self.lanes[0]) & set("*?[")):
             raise UsageError(
                 "--indexed answers for one lane: name it with --lane, without a pattern"
@@ -69,8 +73,11 @@ class FleetOptions:
 
 
 def seconds_of(option: str, text: str | None, now: float) -> float | None:
-    """A moment in seconds since the epoch: a day or time (UTC unless it says otherwise), or how
-    long before `now`.
+    """Parse a moment to seconds since the epoch: a day or time (UTC unless it says otherwise), or
+    how long before `now`; None where no text is given.
+
+    Raises:
+        UsageError: the text is no time.
     """
     if text is None:
         return None
@@ -86,8 +93,11 @@ def seconds_of(option: str, text: str | None, now: float) -> float | None:
 
 
 def receipts_in(options: FleetOptions, last: int | None) -> Fleet:
-    """The receipts that the options choose; with --indexed the newest `last` of the lane, from the
-    index alone where it can answer.
+    """Load the receipts that the options choose; with --indexed the newest `last` of the
+    configuration, from the index alone where it can tell.
+
+    Raises:
+        UsageError: there is no such folder, or no receipt in it that fits.
     """
     choice = options.choice()
     root = RUNS_FOLDER if options.folder is None else options.folder
@@ -97,7 +107,7 @@ def receipts_in(options: FleetOptions, last: int | None) -> Fleet:
         )
 
     def report(done: int, total: int) -> None:
-        """A line on a terminal while many files are read for the first time."""
+        """Write a line on a terminal while many files are read for the first time."""
         if total >= 2 * _EVERY and done % _EVERY == 0:
             write_stderr(f"\r\x1b[Kreading receipts {done:,} of {total:,}")
         if total >= 2 * _EVERY and done == total - 1:
@@ -125,13 +135,13 @@ def receipts_in(options: FleetOptions, last: int | None) -> Fleet:
 
 
 def notes_below(fleet: Fleet) -> str:
-    """What the screen has below its tables: files that are no receipts."""
+    """Format what the screen has below its tables: files that are no receipts."""
     lines = notes(fleet.problems, fleet.notes, render_options())
     return "".join(f"\n{line}" for line in lines) + "\n" if lines else ""
 
 
 def receipts_read(fleet: Fleet) -> dict[str, Any]:
-    """What the documents of `stats` and `trend` share: the fields of a `FleetDocument`."""
+    """Make the fields of a `FleetDocument`, which `stats` and `trend` share."""
     return {
         "folder": fleet.root,
         "receipts": len(fleet.entries),

@@ -1,4 +1,4 @@
-"""Which files below a folder or URI may be receipts, and what each of them holds.
+"""Finds the files below a folder or URI that may be receipts, and reads them as entries.
 
 Candidates are JSON files. Of a folder below the root that holds a `receipt.json`, only that counts:
 it is the folder of a run, and the rest are its artifacts. Hidden files and folders are left out,
@@ -44,7 +44,7 @@ class CandidateFile(NamedTuple):
 
 
 def scan(folder: str) -> tuple[list[CandidateFile], list[BadFile]]:
-    """Every candidate below a folder in the order of paths, and what could not be read."""
+    """Scan a folder: every candidate below it in the order of paths, and what cannot be read."""
     paths: list[str] = []
     problems: list[BadFile] = []
 
@@ -75,7 +75,7 @@ def scan(folder: str) -> tuple[list[CandidateFile], list[BadFile]]:
 
 
 def candidates(paths: Iterable[str]) -> list[str]:
-    """Of all files below a root those that may be receipts, in order."""
+    """Select those of all files below a root that may be receipts, in order."""
     visible = sorted(path for path in paths if path.endswith(SUFFIX) and not _is_hidden(path))
     runs = {os.path.dirname(path) for path in visible if os.path.basename(path) == RECEIPT_NAME}
     runs.discard("")
@@ -94,7 +94,7 @@ def _is_hidden(path: str) -> bool:
 
 
 def signature_of(folder: str, path: str) -> bytes | None:
-    """The signature of one file; None where it is gone."""
+    """Read the signature of one file; None where it is gone."""
     try:
         return _signature(os.stat(os.path.join(folder, path)))
     except OSError:
@@ -107,7 +107,7 @@ def _signature(status: os.stat_result) -> bytes:
 
 
 def read_uri(location: str) -> Iterator[Entry | BadFile]:
-    """What every candidate below a URI holds.
+    """Read what every candidate below a URI holds.
 
     Raises:
         UsageError: it cannot be listed or read, or what fsspec needs for it is not installed.
@@ -132,7 +132,7 @@ def read_uri(location: str) -> Iterator[Entry | BadFile]:
 
 
 def read_file(folder: str, path: str) -> Entry | BadFile:
-    """What the file at `path` below `folder` holds. No content raises."""
+    """Read what the file at `path` below `folder` holds. No content raises."""
     file = os.path.join(folder, path)
     try:
         if os.stat(file).st_size > LARGEST_BYTES:
@@ -145,7 +145,7 @@ def read_file(folder: str, path: str) -> Entry | BadFile:
 
 
 def read_content(content: bytes, path: str, name: str) -> Entry | BadFile:
-    """The same for the bytes of a file that errors call `name`."""
+    """Read what the bytes of a file hold, which errors call `name`. No content raises."""
     try:
         receipt = receipt_from(content, name)
     except ReceiptUnreadable as error:

@@ -1,4 +1,4 @@
-"""The receipts of each lane summed up: medians, and how many runs passed their checks."""
+"""Figures of each configuration's receipts: medians, and how many runs passed their checks."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Passed(NamedTuple):
     """The checks of the newest runs."""
 
     runs: int
-    """Runs with an answer to any check, `LAST_CHECKS` at most."""
+    """Runs with an outcome of any check, `LAST_CHECKS` at most."""
     passed: int
-    """Those whose answers were all yes."""
+    """Those that passed all of theirs."""
     failed: dict[str, int]
     """How many of them failed each check."""
 
@@ -54,11 +54,12 @@ class LaneStats(NamedTuple):
 
 
 def stats_of(entries: Sequence[Entry], last: int | None = None) -> tuple[LaneStats, ...]:
-    """The figures of each lane. Shares and peaks are those of single runs, of which the median.
+    """Compute the figures of each configuration. Shares and peaks are those
+    of single runs, of which the median.
 
     Args:
         entries: in the order of time.
-        last: only so many of each lane, the newest; None for all.
+        last: only so many of each configuration, the newest; None for all.
     """
     lanes = by_lane(entries)
     labels = labels_of(lanes)

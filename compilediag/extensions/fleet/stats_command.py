@@ -24,7 +24,7 @@ from compilediag.option_fields import flag, option
 
 @dataclass(frozen=True)
 class StatsOptions(FleetOptions):
-    """Which receipts to sum up, and how."""
+    """The receipts to sum up, and how."""
 
     last: int | None = option("--last N", "Only the newest N of each lane.", type=click.IntRange(1))
     by: str = option(

@@ -1,4 +1,4 @@
-"""Many receipts as one table: a line a lane, with the medians of its runs."""
+"""Renders many receipts as one table: a line a configuration, with the medians of its runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_NAMES = 3
 
 
 MAX_LANES = 30
-"""Lines of the table; `--json` has all lanes."""
+"""Lines of the table; `--json` has all configurations."""
 
 _MISSING = "-"
 _COLUMNS = (
@@ -27,15 +27,15 @@ _COLUMNS = (
     ("host memory", ("host_peak_bytes",)),
     ("GPU memory", ("device_allocated_peak_bytes", "device_reserved_peak_bytes")),
 )
-"""Columns with the measures they show; one that no lane has is left out."""
+"""Columns with the measures they show; one that no configuration has is left out."""
 
 
 def render_stats(lanes: Sequence[LaneStats], options: RenderOptions) -> str:
-    """The table as text, with what the numbers leave out below it."""
+    """Render the table as text, with what the numbers leave out below it."""
     shown = lanes[:MAX_LANES]
     lines = [options.styled(span(lanes, options), "bold"), "", *_table(shown, options)]
     lines += more(len(lanes) - MAX_LANES, " lanes: --lane NAME, or --json")
-    # What the line of a lane alone does not show.
+    # What the line of a configuration alone does not show.
     remarks: list[str] = []
     for lane in shown:
         parts: list[str] = []
@@ -93,7 +93,7 @@ def _medians(lane: LaneStats, measures: Sequence[str]) -> str:
 
 
 def span(lanes: Sequence[LaneTrend] | Sequence[LaneStats], options: RenderOptions) -> str:
-    """`12 receipts of 3 lanes, 2026-01-01 to 2026-02-01`."""
+    """Describe the span: `12 receipts of 3 lanes, 2026-01-01 to 2026-02-01`."""
     receipts = count(sum(lane.receipts for lane in lanes), "receipt")
     first, last = min(lane.first for lane in lanes), max(lane.last for lane in lanes)
     days = f"{options.text(first[:10], 40)} to {options.text(last[:10], 40)}"
@@ -101,12 +101,12 @@ def span(lanes: Sequence[LaneTrend] | Sequence[LaneStats], options: RenderOption
 
 
 def counted(counts: Mapping[str, int], options: RenderOptions) -> str:
-    """Counts by name in one line: `5 failed, 2 killed`."""
+    """Format counts by name in one line: `5 failed, 2 killed`."""
     return ", ".join(f"{total:,} {options.text(name, 60)}" for name, total in counts.items())
 
 
 def notes(problems: Sequence[BadFile], remarks: Sequence[str], options: RenderOptions) -> list[str]:
-    """Files that are not counted, by kind and by name, and what else is to be known."""
+    """List the files that are not counted, by kind and by name, and what else is to be known."""
     lines: list[str] = []
     if problems:
         lines.append(options.styled(f"not counted: {count(len(problems), 'file')}", "bold"))

@@ -1,4 +1,4 @@
-"""Which measures of a lane took a lasting step, and with which receipt each began.
+"""Finds the measures of a configuration that took a lasting step, and the receipt it began with.
 
 Exact counts change when they stay at another value; what varies by itself is tested, and all tests
 of a trend together have one false alarm in twenty trends at most. Timings and memory are compared
@@ -29,10 +29,10 @@ _OTHER_LENGTH = 1.5
 
 
 class Rules(NamedTuple):
-    """What a trend follows, and what it reports."""
+    """Settings of a trend: what it follows, and what it reports."""
 
     last: int | None = 1000
-    """Only so many receipts of each lane, the newest; None for all."""
+    """Only so many receipts of each configuration, the newest; None for all."""
     at_least: float | None = None
     """Smaller changes of noisy measures are left out, as a share; None: as each measure has it."""
     any_status: bool = False
@@ -59,12 +59,13 @@ class _Part(NamedTuple):
 
 
 def trend_of(entries: Sequence[Entry], rules: Rules = DEFAULT) -> tuple[LaneTrend, ...]:
-    """Every lane with its series and their changes; `entries` in the order of time."""
+    """Compute the trend of every configuration: its series and their changes; `entries` in the
+    order of time."""
     last = slice(-rules.last if rules.last else None, None)
     lanes = {lane: members[last] for lane, members in by_lane(entries).items()}
     parts = {lane: list(_parts(members, rules)) for lane, members in lanes.items()}
     tests = sum(_is_tested(part) for series in parts.values() for part in series)
-    chance = rules.chance / max(tests, 1)
+    chance = rules.chance / max(tests, 1)  # Bonferroni: over all tests of the trend together
     labels = labels_of(lanes)
     sizes = Counter(entry.lane for entry in entries)
     needed = min_values(chance, noisy_steps.SHORTEST)
@@ -88,14 +89,14 @@ def trend_of(entries: Sequence[Entry], rules: Rules = DEFAULT) -> tuple[LaneTren
 
 
 def _unused(entry: Entry, rules: Rules) -> str | None:
-    """Why a receipt is not followed."""
+    """Explain why a receipt is not followed; None where it is."""
     if entry.created_s is None:
         return "without a time"
     return None if rules.any_status or entry.status == "complete" else entry.status
 
 
 def _parts(members: Sequence[Entry], rules: Rules) -> Iterable[_Part]:
-    """The series of a lane: one a measure, and of noisy ones one a machine."""
+    """Split one configuration into series: one a measure, and of noisy ones one a machine."""
     timed = [entry for entry in members if entry.created_s is not None]
     used = [entry for entry in timed if _unused(entry, rules) is None]
     throughput = throughput_of([entry.values for entry in used])
@@ -181,7 +182,7 @@ def _count_changes(part: _Part, levels: Levels) -> Iterable[LevelChange]:
 
 
 def _tie(receipt_id: str) -> int:
-    """Orders equal values in a way that has nothing to do with time."""
+    """Make a key that orders equal values in a way that has nothing to do with time."""
     digest = blake2b(receipt_id.encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 

@@ -29,7 +29,7 @@ from compilediag.option_fields import flag, option
 
 @dataclass(frozen=True)
 class TrendOptions(FleetOptions):
-    """Which receipts to follow, and which changes to show."""
+    """The receipts to follow, and the changes to show."""
 
     last: int = option(
         "--last N",
@@ -103,7 +103,7 @@ def command(options: TrendOptions) -> None:
 
 
 def _next(lanes: Sequence[LaneTrend], root: str, folder: str | None) -> str:
-    """The two receipts on both sides of the first change on the screen, compared."""
+    """Format the next command: a comparison of the receipts on both sides of the first change."""
     events = [event for lane in lanes for event in events_of(lane)]
     first = min(events, key=order_of, default=None)
     if first is None or first.state not in ("worse", "beginning"):

@@ -1,4 +1,4 @@
-"""Changes over many receipts, the worst first, each with where it began: a screen, and a page."""
+"""Renders changes over many receipts, the worst first, with where each began: screen and page."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _STATES = {
 def render_trend(
     lanes: Sequence[LaneTrend], options: RenderOptions, *, complete: bool = False
 ) -> str:
-    """The trend as text: a headline, the changes by when they began, then what did not change."""
+    """Render the trend as text: a headline, the changes by when they began, then what is steady."""
     events = all_events(lanes)
     shown = [event for event in events if complete or event.state != "undone"]
     listed = shown if complete else shown[:MAX_EVENTS]
@@ -86,12 +86,12 @@ def render_trend(
 
 
 def all_events(lanes: Sequence[LaneTrend]) -> list[LaneEvent]:
-    """The changes of all lanes, the worst first."""
+    """List the changes of all configurations, the worst first."""
     return sorted(chain.from_iterable(map(events_of, lanes)), key=order_of)
 
 
 def conclusion(lanes: Sequence[LaneTrend], events: Sequence[LaneEvent]) -> tuple[Kind, str]:
-    """The sign of the trend and its sentence."""
+    """Conclude the trend: its sign and its sentence."""
     worse = sum(1 for event in events if event.state == "worse")
     if worse:
         return "bad", f"{count(worse, 'change')} for the worse"
@@ -103,8 +103,8 @@ def conclusion(lanes: Sequence[LaneTrend], events: Sequence[LaneEvent]) -> tuple
 
 
 def event_title(event: LaneEvent, options: RenderOptions) -> str:
-    """The lane, and when the change began: the receipt and its commit, or the range where that is
-    not sure."""
+    """Format the configuration, and when the change began: the receipt and its commit, or the range
+    where that is not sure."""
     change = event.surest
     began = f"since {_receipt(change.first, options)}"
     if not change.lasting:
@@ -131,7 +131,7 @@ def _commit(mark: Mark, options: RenderOptions) -> str:
 
 
 def change_cells(change: LevelChange, options: RenderOptions) -> tuple[str, str, str]:
-    """Measure, levels and size of a change."""
+    """Format measure, levels and size of a change."""
     measure = BY_NAME[change.measure]
     levels = pair(change.before, change.after, measure.unit, options.arrow)
     difference = change.after - change.before
@@ -146,14 +146,14 @@ def change_cells(change: LevelChange, options: RenderOptions) -> tuple[str, str,
 
 
 def raised(points: Sequence[float]) -> list[float]:
-    """The points above zero, as a logarithmic scale needs them: counts may be zero."""
+    """Raise the points above zero, as a logarithmic scale needs them: counts may be zero."""
     low, high = min(points), max(points)
     lift = (high - low) / 8 - low if low <= 0 else 0.0
     return [point + lift for point in points]
 
 
 def circumstances(event: LaneEvent, options: RenderOptions) -> list[str]:
-    """What may explain the change, or rules an explanation out."""
+    """List what may explain the change, or rules an explanation out."""
     entries: list[str] = []
     change = event.surest
     if change.same_commit:
@@ -178,7 +178,7 @@ def circumstances(event: LaneEvent, options: RenderOptions) -> list[str]:
 
 
 def quiet_lines(lane: LaneTrend, options: RenderOptions, *, complete: bool) -> list[str]:
-    """What is steady in a lane, what could not be determined, and which receipts were left out.
+    """Render what is steady, what could not be determined, and which receipts were left out.
 
     Counts that are and stay zero are listed on request, and so is the noise.
     """
@@ -216,10 +216,10 @@ def quiet_lines(lane: LaneTrend, options: RenderOptions, *, complete: bool) -> l
 
 
 def render_trend_page(lanes: Sequence[LaneTrend], assets: Assets, *, root: str = "") -> str:
-    """The page: every change, the worst first, then what is steady.
+    """Render the page: every change, the worst first, then what is steady.
 
     Args:
-        lanes: with their changes.
+        trends: with their changes.
         assets: templates, style and script.
         root: files below this folder are shown relative to it.
     """

@@ -1,5 +1,5 @@
-"""Batches past the knee of throughput, or above a cap of memory (CD409), by sizes that the program
-has measured with `FixedShape.knee`."""
+"""Rule CD409: batches past the knee of throughput, or above a cap of memory, by sizes that the
+program has measured with `FixedShape.knee`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Beyond(NamedTuple):
 
 
 def beyond_knee(timeline: Timeline) -> Iterable[Finding]:
-    """CD409: one finding a callable, with the size to stay at."""
+    """Find CD409: one finding a callable, with the size to stay at."""
     for item in timeline.fixed_shapes:
         knee = item.knee
         if item.process != timeline.lead or knee is None or len(item.buckets) != 1:

@@ -1,4 +1,4 @@
-"""Large buffers that a step fills and then overwrites (CD306), in the lead process."""
+"""Rule CD306: large buffers that a step of the lead process fills and then overwrites."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIN_FILLED = 2
 
 
 def find_packing_copies(timeline: Timeline) -> Iterable[Finding]:
-    """CD306: buffers of the program's that sampled steps filled in vain."""
+    """Find CD306: buffers of the program's that sampled steps filled in vain."""
     samples = [sample for sample in timeline.syncs if sample.process == timeline.lead]
     walls = {step.number: step.wall_s for step in timeline.steps if step.process == timeline.lead}
     found: dict[tuple[str, str, str, int], dict[int, PackedBuffer]] = {}
@@ -77,7 +77,7 @@ def find_packing_copies(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _overwritten(item: PackedBuffer) -> float:
-    """The share of what was filled; 0 where that is not known."""
+    """Compute the overwritten share of what was filled, 0 to 1; 0 where it is not known."""
     if item.written_bytes is None or item.buffer_bytes <= 0:
         return 0.0
     return min(1.0, item.written_bytes / item.buffer_bytes)

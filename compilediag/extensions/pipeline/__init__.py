@@ -1,4 +1,4 @@
-"""The two sides of a producer-consumer loop: what they could do, and the bottleneck (CD308).
+"""Capacities of the two sides of a producer-consumer loop, and its bottleneck (CD308).
 
 Capacities leave out the stage runs in which something compiled, and waiting is judged from the end
 of the first training step on: filling the pipeline is no bottleneck.
@@ -35,14 +35,14 @@ MIN_COUNT = 3
 
 
 def pipeline_section(timeline: Timeline) -> PipelineSection | None:
-    """None when the program measured no loop."""
+    """Build the section of the loops; None when the program measured no loop."""
     loops = tuple(figures for figures, _ in pipelines_of(timeline))
     return PipelineSection(loops=loops) if loops else None
 
 
 def pipelines_of(timeline: Timeline) -> tuple[tuple[PipelineRecord, float | None], ...]:
-    """The loops of the lead process, else of the first process that has any; each with the seconds
-    that training waited after its first step."""
+    """List the loops of the lead process, else of the first process that has any; each with the
+    seconds that training waited after its first step."""
     if not timeline.pipelines:
         return ()
     lead = timeline.lead
@@ -59,7 +59,7 @@ def pipelines_of(timeline: Timeline) -> tuple[tuple[PipelineRecord, float | None
 
 
 def figures_of(loop: PipelineLoop, compiling: Sequence[tuple[float, float]] = ()) -> PipelineRecord:
-    """The figures of one loop; `compiling`: when compiles were in progress."""
+    """Compute the figures of one loop; `compiling`: begin and end of compiles, in seconds."""
     train, infer, waits = (_of(loop, stage) for stage in (TRAIN, INFER, WAIT))
     train_usual, infer_usual = _usual(train, compiling), _usual(infer, compiling)
     calls = [(item.start, item.end) for item in infer]
@@ -105,8 +105,8 @@ def _bottleneck(
     train_rate: float | None,
     infer_rate: float | None,
 ) -> Bottleneck | None:
-    """Starved training is inference too slow, or samples that do not get to it; a pool that grows
-    is training too slow; else the capacities decide."""
+    """Find the bottleneck: starved training is inference too slow, or samples that do not get to
+    it; a pool that grows is training too slow; else the capacities decide."""
     if len(train) < MIN_COUNT:
         return None
     ratio = None if train_rate is None or infer_rate is None else infer_rate / train_rate
@@ -128,7 +128,7 @@ def _bottleneck(
 
 
 def _starved(loop: PipelineLoop) -> tuple[float | None, float | None]:
-    """Seconds waited after the first training step, and their share of the time since."""
+    """Measure seconds waited after the first training step, and their share of the time since."""
     train, waits = _of(loop, TRAIN), _of(loop, WAIT)
     if not waits or len(train) < MIN_COUNT:
         return None, None
@@ -140,7 +140,7 @@ def _starved(loop: PipelineLoop) -> tuple[float | None, float | None]:
 
 
 def _working_s(train: Sequence[StageRun], waits: Sequence[StageRun]) -> float:
-    """Training seconds without the waits that lie inside a step, in its thread."""
+    """Sum training seconds without the waits that lie inside a step, in its thread."""
     steps: dict[int, list[StageRun]] = {}
     for step in sorted(train, key=attrgetter("start")):
         steps.setdefault(step.thread, []).append(step)
@@ -156,7 +156,7 @@ def _working_s(train: Sequence[StageRun], waits: Sequence[StageRun]) -> float:
 def _usual(
     work: Sequence[StageRun], compiling: Sequence[tuple[float, float]]
 ) -> Sequence[StageRun]:
-    """Without the stage runs in which something compiled, unless there are no others."""
+    """Select the stage runs in which nothing compiled, or all where there are no others."""
     usual = [
         item
         for item in work
@@ -198,7 +198,7 @@ _TITLES = {
 
 
 def pipeline_bottleneck(timeline: Timeline) -> Iterable[Finding]:
-    """CD308: training that waits for samples is a warning; a trainer that is always busy is
+    """Find CD308: training that waits for samples is a warning; a trainer that is always busy is
     information. A balanced loop has no finding."""
     for figures, starved_s in pipelines_of(timeline):
         side = figures.bottleneck
@@ -227,7 +227,7 @@ def pipeline_bottleneck(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _inside_training(timeline: Timeline) -> str | None:
-    """Where the steps' time goes: "data", "compute", or None where it is neither or not known."""
+    """Find where the steps' time goes: "data", "compute"; None where it is neither or unknown."""
     lead = timeline.lead
     data_s = compute_s = 0.0
     for step in timeline.steps:

@@ -55,14 +55,14 @@ class PriceTable:
     as_of: str | None = None
 
     def price(self, unit: str, name: str) -> Price | None:
-        """The first line that fits; None where none does."""
+        """Find the first line that fits; None where none does."""
         table = self.devices if unit == DEVICE else self.machines
         return next((item for item in table if item.fits(name)), None)
 
     def cost(
         self, timeline: Timeline, wall_s: float | None, time: GoodputSection | None
     ) -> CostSection:
-        """An amount only where hardware, wall time and price are known."""
+        """Compute the cost; an amount only where hardware, wall time and price are known."""
         hired, note = _hired(timeline)
         price = None if hired is None else self.price(hired.unit, hired.name)
         if hired is not None and price is None:
@@ -89,7 +89,7 @@ class PriceTable:
 
 
 def read_prices(path: str) -> PriceTable:
-    """The table in a TOML file.
+    """Read the table in a TOML file.
 
     Raises:
         UsageError: it cannot be read, or is no price table.
@@ -111,7 +111,7 @@ def read_prices(path: str) -> PriceTable:
 
 
 def table_of(raw: Mapping[str, Any], name: str, sha256: str) -> PriceTable:
-    """The table in a decoded TOML file.
+    """Parse the table of a decoded TOML file.
 
     Raises:
         UsageError: something in it is missing, unknown, or no price.
@@ -163,7 +163,7 @@ _HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class _Hired:
-    """What the run used: `count` devices, or machines, of one name."""
+    """The hardware of a run: `count` devices, or machines, of one name."""
 
     unit: str
     name: str
@@ -177,7 +177,7 @@ def _amount(seconds: float | None, per_hour: float | None, count: int | None) ->
 
 
 def _hired(timeline: Timeline) -> tuple[_Hired | None, str | None]:
-    """What the run used, or why that cannot be determined."""
+    """Find the hardware that the run used, or why that cannot be determined."""
     lead = lead_process(timeline)
     facts = lead.facts if lead is not None else {}
     gpus = facts.get("gpus")

@@ -1,5 +1,5 @@
-"""What changed between two calls, by the kind of the guard: two expressions, and code that makes
-torch guard on the difference."""
+"""The change of a value between two calls, by the kind of the guard: two expressions, and code that
+makes torch guard on the difference."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ChangedValue(NamedTuple):
 
 
 def change_of(rule: str, kind: str | None, evidence: GuardEvidence) -> ChangedValue:
-    """The change of a finding.
+    """Build the change of a finding.
 
     Raises:
         ReproImpossible: the receipt does not hold enough, or the kind has no small program.
@@ -80,7 +80,7 @@ def _shapes(expected: str, actual: str) -> ChangedValue | None:
 
 
 def _optional(expected: str, actual: str) -> ChangedValue | None:
-    """None in one call and a tensor in another."""
+    """Match None in one call and a tensor in another."""
     assumed: list[str] = []
     made: list[str] = []
     for text in (expected, actual):
@@ -117,7 +117,7 @@ def _members(expected: str, actual: str) -> ChangedValue | None:
 
 
 def _member_of_enum(actual: str) -> ChangedValue | None:
-    """torch guards members of an enum by identity and does not name the one it expected."""
+    """Match a member of an enum: torch guards those by identity, without the one it expected."""
     found = values.enum_of(actual)
     if found is None or found[0] in RESERVED or found[1].startswith(("_", "EXPECTED")):
         return None
@@ -129,7 +129,7 @@ def _member_of_enum(actual: str) -> ChangedValue | None:
 
 
 def _dtypes(expected: str, actual: str) -> ChangedValue | None:
-    """A dtype as a value."""
+    """Match a dtype as a value."""
     before, after = values.dtype_of(expected), values.dtype_of(actual)
     if before is None or after is None:
         return None

@@ -28,7 +28,7 @@ MAX_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class ReproOptions:
-    """Which finding, and where to write its program."""
+    """The finding, and where to write its program."""
 
     index: int = argument(metavar="N", type=click.IntRange(min=1))
     receipt: str | None = receipt_argument()
@@ -98,7 +98,7 @@ def command(options: ReproOptions) -> None:
 
 
 def program_of(index: int, receipt: Receipt) -> str:
-    """A small program for finding 1, 2, … of a receipt.
+    """Build a small program for finding 1, 2, … of a receipt.
 
     Raises:
         ReproImpossible: none can be made of it.
@@ -112,7 +112,7 @@ def program_of(index: int, receipt: Receipt) -> str:
 
 
 def _write_new(file: str, text: str) -> None:
-    """Writes a file that is not there yet: a script that exists may have been changed by hand.
+    """Write a file that is not there yet: a script that exists may have been changed by hand.
 
     Raises:
         UsageError: it exists.
@@ -130,7 +130,7 @@ def _write_new(file: str, text: str) -> None:
 
 
 def _quoted(finding: FindingRecord) -> list[str]:
-    """The user's lines around the place to blame; none where the file is not there any more."""
+    """Quote the user's lines around the place to blame; none where the file is gone."""
     place = finding.location
     stream = open_regular(place.file) if place is not None and place.file.endswith(".py") else None
     if place is None or stream is None:

@@ -1,4 +1,4 @@
-"""A change of a value put into a program: who owns the value decides what is defined and called."""
+"""Programs that change a value between two calls: its owner decides what is defined and called."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INPUT = "INPUT()"
 
 
 def program_of(place: GuardedVariable, change: ChangedValue) -> Lines:
-    """The lines below the imports."""
+    """Build the lines below the imports."""
     parts = {"global": _global, "closure": _closure, "module": _module}.get(place.owner, _argument)(
         place, change
     )
@@ -31,7 +31,7 @@ def program_of(place: GuardedVariable, change: ChangedValue) -> Lines:
 
 
 def blocks(*parts: Iterable[str]) -> Lines:
-    """Definitions and statements with two blank lines between them."""
+    """Join definitions and statements with two blank lines between them."""
     lines: Lines = []
     for part in filter(None, map(list, parts)):
         lines += ["", "", *part] if lines else part
@@ -39,23 +39,23 @@ def blocks(*parts: Iterable[str]) -> Lines:
 
 
 def calls(call: str, *changes: str) -> Lines:
-    """The call that compiles, what changes, and the call that compiles again."""
+    """Build the call that compiles, what changes, and the call that compiles again."""
     return [call, *changes, f"{call}  # compiles again"]
 
 
 def model_calls(*changes: str, setup: Iterable[str] = ()) -> Lines:
-    """An instance of `Model`, compiled and called before and after the changes."""
+    """Build an instance of `Model`, compiled and called before and after the changes."""
     compiled = f"compiled = torch.compile(model, {BACKEND})"
     return ["model = Model()", *setup, compiled, *calls("compiled(INPUT())", *changes)]
 
 
 def function(arguments: str, body: Iterable[str], decorator: str = COMPILED) -> Lines:
-    """The compiled function of a script; `body` is not indented."""
+    """Build the compiled function of a script; `body` is not indented."""
     return [decorator, f"def repeated({arguments}):", *indented(body)]
 
 
 def model(init: Iterable[str], forward: Iterable[str]) -> Lines:
-    """The module of a script, from the bodies of its methods, which are not indented."""
+    """Build the module of a script, from the bodies of its methods, which are not indented."""
     return [
         "class Model(nn.Module):",
         "    def __init__(self):",
@@ -68,7 +68,7 @@ def model(init: Iterable[str], forward: Iterable[str]) -> Lines:
 
 
 def _argument(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
-    """The value, or what holds it, is passed in; the same holder is used for both calls."""
+    """Build for an argument: the value, or its holder, is passed in, one holder for both calls."""
     x = other_name(place.root)
     needs_x = any("{x}" in line for line in change.use)
     arguments = f"{x}, {place.root}" if needs_x else place.root
@@ -92,7 +92,7 @@ def _global(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
 
 
 def _closure(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
-    """The value is in a cell; torch reaches it through the function or through a hook."""
+    """Build for a cell, which torch reaches through the function or through a hook."""
     x = other_name(place.root)
     arguments = f"_module, _inputs, {x}" if place.in_hook else x
     setter = [f"nonlocal {place.root}", f"{place.root} = new_value"]
@@ -119,7 +119,7 @@ def _closure(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
 
 
 def _module(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
-    """The value is an attribute or a buffer of a module below the compiled one."""
+    """Build for an attribute or a buffer of a module below the compiled one."""
     *modules, last = [hop.name for hop in place.hops]
     owner = "self"
     for name in modules:
@@ -137,7 +137,7 @@ def _module(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
 
 
 def nested(names: Iterable[str], module: str = "Module") -> tuple[str, Lines]:
-    """Modules inside each other as attributes of `self`: the name of the innermost, the lines."""
+    """Nest modules as attributes of `self`: the name of the innermost, and the lines."""
     lines: Lines = []
     holder = "self"
     for depth, name in enumerate(names):
@@ -151,17 +151,21 @@ def _body(change: ChangedValue, value: str, x: str) -> Lines:
 
 
 def indented(lines: Iterable[str], depth: int = 1) -> Lines:
-    """The lines behind `depth` indentations."""
+    """Indent the lines `depth` times."""
     return [f"{'    ' * depth}{line}" for line in lines]
 
 
 def other_name(taken: str) -> str:
-    """A name for the tensor of a script that is not the variable's."""
+    """Choose a name for the tensor of a script that is not the variable's."""
     return "x" if taken != "x" else "x_of_the_script"
 
 
 def instances_program(place: GuardedVariable, change: ChangedValue) -> Lines:
-    """Two instances of one class that differ in the value, each compiled by itself."""
+    """Build two instances of one class that differ in the value, each compiled by itself.
+
+    Raises:
+        ReproImpossible: the value is of a module below the instances.
+    """
     if len(place.hops) != 1:
         raise ReproImpossible("the instances differ in a value of a module below them")
     name = place.hops[0].name

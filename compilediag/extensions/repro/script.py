@@ -1,4 +1,4 @@
-"""The script of a finding: what it stands for, what it assumes, the user's lines, the program."""
+"""Builds the script of a finding: facts and assumptions, the user's lines, and the program."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _SHAPE = re.compile(r"\[[\d, ]*\]")
 def script_of(
     number: int, finding: FindingRecord, quoted: Sequence[str] = (), inputs: str | None = None
 ) -> str:
-    """The text of the script for a finding.
+    """Build the text of the script for a finding.
 
     Args:
         number: of the finding in its receipt.
@@ -162,12 +162,12 @@ def _where(finding: FindingRecord) -> str | None:
 
 
 def _comment(text: object) -> str:
-    """A text of the target on one line, which cannot leave its comment."""
+    """Clean a text of the target to one line, which cannot leave its comment."""
     return clean(text, limit=_MAX_COMMENT_CHARS)
 
 
 def mode_program(kind: str | None) -> tuple[Lines, tuple[str, ...]]:
-    """A mode of torch that differs between two calls."""
+    """Build a program in which a mode of torch differs between two calls."""
     if kind == "train_eval":
         forward = ["if self.training:", "    return x + 1", "return x - 1"]
         definition = ["class Model(nn.Module):", "    def forward(self, x):", *indented(forward, 2)]
@@ -181,7 +181,7 @@ def mode_program(kind: str | None) -> tuple[Lines, tuple[str, ...]]:
 
 
 def backend_program() -> Lines:
-    """The same function compiled with two backends."""
+    """Build a program that compiles one function with two backends."""
     call = "torch.compile(repeated, backend=backend_of_its_own())(INPUT())"
     return blocks(
         ["def repeated(x):", "    return x + 1"],
@@ -191,7 +191,7 @@ def backend_program() -> Lines:
 
 
 def aliasing_program(guard: str) -> Lines:
-    """Two arguments that become the same tensor."""
+    """Build a program in which two arguments become the same tensor."""
     found = _DUPLICATES.match(guard)
     names = _QUOTED.findall(found["names"]) if found else []
     if len(names) != 2 or names[0] == names[1] or RESERVED & set(names):
@@ -204,7 +204,7 @@ def aliasing_program(guard: str) -> Lines:
 
 
 def hooks_program(variable: str) -> Lines:
-    """A hook added to a module that has one."""
+    """Build a program that adds a hook to a module that has one."""
     found = _HOOKS.match(variable)
     module = _NUMBERED.sub(r"\1", found["module"]) if found else ""
     names = module.removeprefix("self.").split(".")
@@ -220,7 +220,7 @@ def hooks_program(variable: str) -> Lines:
 
 
 def size_one_program(guard: str) -> Lines:
-    """A dynamic size that becomes 1."""
+    """Build a program in which a dynamic size becomes 1."""
     found = _AT_MIN_TWO.match(guard)
     if found is None or found["name"] in RESERVED:
         raise ReproImpossible(
@@ -230,6 +230,7 @@ def size_one_program(guard: str) -> Lines:
     name, dimension = found["name"], int(found["dimension"])
     large, one = ([2] * (dimension + 1) for _ in range(2))
     large[dimension], one[dimension] = 4, 1
+    # torch guards a dynamic size to be 2 or more: sizes 0 and 1 are specialised.
     decorator = f"@torch.compile({BACKEND}, dynamic=True)"
     return blocks(
         function(name, [f"return {name} + 1"], decorator),

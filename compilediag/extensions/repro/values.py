@@ -1,4 +1,4 @@
-"""The two values of a guard, as a receipt shows them, as Python expressions.
+"""Parses the two values of a guard, as a receipt shows them, to Python expressions.
 
 Invariant: an expression is made of what was understood (literals, numbers, names of dtypes), never
 of text of the target as it stands: a script that is run must hold nothing that a run could plant.
@@ -33,7 +33,7 @@ _ENUM = re.compile(r"(?P<type>[A-Za-z_]\w*)\.(?P<member>[A-Za-z_]\w*)\Z")
 
 
 def literal_of(text: str) -> str | None:
-    """A number, string, bool or None as Python spells it; None for anything else."""
+    """Parse a number, string, bool or None to how Python spells it; None for anything else."""
     if len(text) > MAX_CHARS:
         return None
     try:
@@ -45,7 +45,7 @@ def literal_of(text: str) -> str | None:
 
 
 def shape_of(text: str) -> list[int] | None:
-    """The sizes of "[8, 16]"; None where one is not known ("[*, 16]") or the text is no shape."""
+    """Parse the sizes of "[8, 16]"; None where one is unknown ("[*, 16]") or it is no shape."""
     found = _SHAPE.match(text)
     if found is None:
         return None
@@ -53,7 +53,8 @@ def shape_of(text: str) -> list[int] | None:
 
 
 def tensor_of(text: str) -> str | None:
-    """The expression of a tensor from "[8, 16]" or "Tensor [8, 16] torch.float32"."""
+    """Parse "[8, 16]" or "Tensor [8, 16] torch.float32" to the expression of a tensor; None for
+    another text."""
     found = _TENSOR.match(text)
     if found is not None and found["dtype"] not in DTYPES:
         return None
@@ -64,7 +65,7 @@ def tensor_of(text: str) -> str | None:
 
 
 def ones(shape: list[int], dtype: str | None = None) -> str:
-    """The expression of a tensor of ones.
+    """Build the expression of a tensor of ones.
 
     Raises:
         ReproImpossible: it would be too large.
@@ -76,13 +77,13 @@ def ones(shape: list[int], dtype: str | None = None) -> str:
 
 
 def dtype_of(text: str) -> str | None:
-    """The name in "torch.float32"; None for another text."""
+    """Parse the name in "torch.float32"; None for another text."""
     name = text.removeprefix("torch.")
     return name if name in DTYPES else None
 
 
 def enum_of(text: str) -> tuple[str, str] | None:
-    """Type and member of "Mode.TRAIN"; None for another text."""
+    """Parse type and member of "Mode.TRAIN"; None for another text."""
     found = _ENUM.match(text)
     if found is None or keyword.iskeyword(found["type"]) or keyword.iskeyword(found["member"]):
         return None
@@ -90,19 +91,19 @@ def enum_of(text: str) -> tuple[str, str] | None:
 
 
 def counted_of(text: str) -> tuple[int, bool] | None:
-    """Number, and whether it counts keys of a dict, of "2 items" or "1 key"."""
+    """Parse "2 items" or "1 key" to the number, and whether it counts keys of a dict."""
     found = _COUNTED.match(text)
     return (int(found["number"]), found["noun"].startswith("key")) if found else None
 
 
 def member_of(text: str) -> tuple[str, bool] | None:
-    """The key as a literal, and whether it is there, of "'k' absent"."""
+    """Parse "'k' absent" to the key as a literal, and whether it is there."""
     found = _MEMBER.match(text)
     return (found["key"], found["state"] == "present") if found else None
 
 
 def both(evidence: GuardEvidence) -> tuple[str, str]:
-    """What the guard expected and what it met first.
+    """Get what the guard expected and what it met first.
 
     Raises:
         ReproImpossible: one of them was not seen, or was taken out as a secret.

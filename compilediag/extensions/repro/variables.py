@@ -1,4 +1,4 @@
-"""Where a guarded variable lives: its owner, its root name, and the way from there.
+"""The place of a guarded variable: its owner, its root name, and the path from there.
 
 Names become part of a program, so only identifiers and constants are taken.
 """
@@ -47,13 +47,13 @@ class GuardedVariable(NamedTuple):
 
     @property
     def expression(self) -> str:
-        """As the script reads it."""
+        """The expression by which the script reads it."""
         steps = (f".{hop.name}" if hop.kind == "attr" else f"[{hop.name}]" for hop in self.hops)
         return self.root + "".join(steps)
 
 
 def guarded_variable(rule: str, variable: str, source: str) -> GuardedVariable:
-    """The place of a finding's variable.
+    """Locate the variable of a finding.
 
     Args:
         rule: the code, which determines who owns the variable.
@@ -81,7 +81,7 @@ def guarded_variable(rule: str, variable: str, source: str) -> GuardedVariable:
 
 
 def entry_of(rule: str) -> CodeInfo:
-    """That of the register, which lacks the codes of newer receipts."""
+    """Get a rule from the register, which lacks the codes of newer receipts: those are empty."""
     return REGISTER.get(rule) or CodeInfo(rule, "", "")
 
 
@@ -128,7 +128,7 @@ def _parsed(variable: str) -> tuple[str, tuple[PathStep, ...]]:
 
 
 def holding(hops: tuple[PathStep, ...], leaf: str) -> str:
-    """The expression of nested objects that hold `leaf` at the end of the hops."""
+    """Build the expression of nested objects that hold `leaf` at the end of the hops."""
     for hop in reversed(hops):
         if hop.kind == "attr":
             leaf = f"Holder({hop.name}={leaf})"

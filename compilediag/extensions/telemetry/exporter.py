@@ -40,7 +40,7 @@ METRICS_FILE = "telemetry.json"
 
 
 class Exporter:
-    """Exports one run; `stop` returns how it went."""
+    """The export of one run; `stop` returns how it went."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class Exporter:
         secrets: tuple[str, ...] = (),
         metrics_file: bool = False,
     ) -> None:
-        """`secrets`: values that are redacted; `metrics_file`: keep the newest metrics in the run
-        directory too."""
+        """`secrets`: values that are redacted; `metrics_file`: write the newest metrics into the
+        run directory too."""
         self._run_dir = run_dir
         self._every_s = every_s
         self._metrics_file = metrics_file
@@ -77,7 +77,7 @@ class Exporter:
         self._thread.start()
 
     def stop(self, end: RunEnd) -> TelemetryReport:
-        """Exports the last metrics; returns within `SHUTDOWN_TIMEOUT_S` whatever the sinks do."""
+        """Export the last metrics; returns within `SHUTDOWN_TIMEOUT_S` whatever the sinks do."""
         until = time.monotonic() + SHUTDOWN_TIMEOUT_S
         self._end = end
         self._over.set()
@@ -123,7 +123,7 @@ class Exporter:
         self._done.set()
 
     def _export(self) -> None:
-        """Reads what the journals have added, and offers a snapshot to every sink."""
+        """Read what the journals have added, and offer a snapshot to every sink."""
         added = self._journals.poll(READ_BYTES)
         self._live_run.add(added)
         spans: list[ExportedSpan] = []

@@ -1,6 +1,6 @@
 """A run in progress: the events of its processes as they arrive, and a snapshot at any time.
 
-Memory does not grow with the steps: steps and spans are kept until their time can be settled
+Memory does not grow with the steps: steps and spans are stored until their time can be settled
 (`goodput.settle`); later accounts continue from there, and equal the account of all events.
 """
 
@@ -31,7 +31,7 @@ STEPS_KEPT = 10_000
 """Newest steps whose time stays unsettled: a span may end late and cover many of them."""
 
 MAX_UNSETTLED = 100_000
-"""Steps and spans that are kept when they cannot be settled; beyond, the account is dropped."""
+"""Steps and spans that are stored when they cannot be settled; beyond, the account is dropped."""
 
 _NS = 1_000_000_000
 
@@ -59,12 +59,12 @@ class LiveProcess:
     """A span or a compile reached back into settled time: there is no account any more."""
 
     def start_order(self) -> tuple[bool, str, str]:
-        """Orders processes by their start, as `read_run` does."""
+        """Get the key that orders processes by their start, as `read_run` does."""
         started = self.started
         return (started is None, started.started_utc if started else "", self.name)
 
     def add(self, events: Iterable[wire.Event]) -> None:
-        """Adds new events of the journal."""
+        """Add new events of the journal."""
         for event in unbatch(events):
             if isinstance(event, wire.ProcessStarted):
                 self.started = self.started or event
@@ -111,18 +111,18 @@ class LiveProcess:
             self.spans.append(span)
 
     def _drop_account(self) -> None:
-        """No account from now on: none is better than a wrong one."""
+        """Drop the account for good: none is better than a wrong one."""
         self.account_lost = True
         self.steps, self.spans, self.settled = [], [], None
 
     def take_mean_step_s(self) -> float | None:
-        """Mean seconds of the steps since the previous call; None where none ended."""
+        """Take the mean seconds of the steps since the previous call; None where none ended."""
         mean = self.newest_s / self.newest_steps if self.newest_steps else None
         self.newest_s, self.newest_steps = 0.0, 0
         return mean
 
     def account(self, folded: Timeline, wall_s: float | None, *, orderly: bool) -> Account | None:
-        """Where the time went; None where that is not known. `folded`: the timeline of `events`;
+        """Compute where the time went; None where it is not known. `folded`: timeline of `events`;
         `wall_s`: measured by the parent, once the run has ended; `orderly`: as in `goodput`."""
         if self.settled is not None:
             until = self.settled.until_ns
@@ -136,7 +136,7 @@ class LiveProcess:
         return account(timeline, wall_s, orderly=orderly, settled=self.settled)
 
     def _settle_old(self, folded: Timeline) -> None:
-        """Settles the time of the older half, when there are twice as many steps as are kept."""
+        """Settle the time of the older half, when twice `UNSETTLED_STEPS` are stored."""
         if len(self.steps) < 2 * STEPS_KEPT:
             return
         cut = self.steps[len(self.steps) - STEPS_KEPT - 1].end
@@ -145,6 +145,7 @@ class LiveProcess:
         young = [span for span in self.spans if _end_ns(span) > cut_ns]
         compiles = [item for item in folded.compiles if round(item.t * _NS) <= cut_ns]
         later = [round(_begin_s(item) * _NS) for item in folded.compiles[len(compiles) :]]
+        # Invariant: no span or compile crosses the cut, or its time would count on both sides.
         if min([round(span.start * _NS) for span in young] + later, default=cut_ns) < cut_ns:
             return  # not here: the next snapshot cuts elsewhere
         before = Timeline(
@@ -161,7 +162,7 @@ class LiveProcess:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """How the run ended, as measured by its parent."""
+    """The end of a run, as measured by its parent."""
 
     exit_code: int
     wall_s: float
@@ -170,7 +171,7 @@ class RunEnd:
 
 
 class LiveRun:
-    """Accumulates the events of a run."""
+    """The events of a run, accumulated."""
 
     def __init__(self, started_unix: float, secrets: Iterable[str] = ()) -> None:
         secrets = tuple(secrets)
@@ -180,7 +181,7 @@ class LiveRun:
         self._run_labels, self._metric_labels = Labels((), secrets), Labels((), secrets)
 
     def add(self, events: Mapping[str, list[wire.Event]]) -> None:
-        """New events, by the name of their journal."""
+        """Add new events, by the name of their journal."""
         for name, new in events.items():
             self._processes.setdefault(name, LiveProcess(name)).add(new)
 
@@ -193,7 +194,7 @@ class LiveRun:
         losses: Mapping[tuple[str, str], int] | None = None,
         end: RunEnd | None = None,
     ) -> MetricsSnapshot:
-        """The state now. The mean step time is of the steps since the previous snapshot."""
+        """Take the state now. The mean step time is of the steps since the previous snapshot."""
         processes = sorted(self._processes.values(), key=LiveProcess.start_order)
         timeline = fold([item.events for item in processes])
         counts, is_again = timeline.counts, recompile_time(timeline)
@@ -258,7 +259,7 @@ class LiveRun:
         )
 
     def _by_labels(self, run: str, values: Mapping[str, float]) -> dict[tuple[str, str], float]:
-        """Those with labels of their own: a sum or mean of different metrics has no meaning."""
+        """Label values that get a label of their own: a sum of different metrics has no meaning."""
         labelled = {
             (self._run_labels.label(run), self._metric_labels.label(name)): value
             for name, value in values.items()

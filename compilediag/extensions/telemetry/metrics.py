@@ -127,7 +127,7 @@ class Point(NamedTuple):
 
 
 def data_points(snapshot: MetricsSnapshot) -> Iterator[Point]:
-    """Every value that is known; a metric that is not known has none, rather than a zero."""
+    """Iterate every known value; a metric that is not known has none, rather than a zero."""
     for metric in METRICS:
         value: Any = getattr(snapshot, metric.source)
         if not metric.labels:
@@ -140,7 +140,7 @@ def data_points(snapshot: MetricsSnapshot) -> Iterator[Point]:
 
 
 def flat_values(snapshot: MetricsSnapshot) -> dict[str, float]:
-    """The values by one name each, as experiments use them: "compilediag/badput_time_s/eval"."""
+    """Flatten to one name a value, as experiments have them: "compilediag/badput_time_s/eval"."""
     values: dict[str, float] = {}
     for metric, value, labels in data_points(snapshot):
         if metric.source not in ("exit_code", "active"):
@@ -174,7 +174,7 @@ class Labels:
         self._redactor = Redactor(secrets)
 
     def label(self, name: str) -> str:
-        """A name as a label of a metric."""
+        """Make a label of a metric from a name: redacted, shortened; `OTHER` beyond the limit."""
         if name in self._known:
             return name
         label = _UNUSUAL.sub("_", self._redactor.text(name))[:LABEL_LIMIT] or "_"
@@ -186,7 +186,7 @@ class Labels:
         return label
 
     def sum_by_label(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Values by label; those of names that share a label are summed."""
+        """Sum values by label: those of names that share a label are added."""
         sums: dict[str, float] = {}
         for name, value in values.items():
             label = self.label(name)
@@ -194,7 +194,7 @@ class Labels:
         return sums
 
     def text(self, text: str) -> str:
-        """A text as an attribute of a span."""
+        """Clean a text for an attribute of a span: redacted, shortened, printable."""
         # Truncated only after redaction: half a secret is not recognised. The wire limits the text.
         shown = self._redactor.text(text)[:TEXT_LIMIT]
         return "".join(char if char.isprintable() else " " for char in shown)

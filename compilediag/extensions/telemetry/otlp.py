@@ -1,4 +1,4 @@
-"""Snapshots and spans to an OpenTelemetry collector: OTLP over HTTP, by OpenTelemetry's own SDK.
+"""Sends snapshots and spans to an OpenTelemetry collector: OTLP over HTTP, by its own SDK.
 
 The SDK's exporter and tracer are used, not its background processors: those wait at exit without
 limit for a receiver, and drop without a count. The SDK reads the standard variables itself:
@@ -42,7 +42,7 @@ class OtlpSink(Sink):
         self._root: Any = None
 
     def open(self) -> None:
-        """Imports the SDK, which takes a while, and builds the exporters."""
+        """Import the SDK, which takes a while, and build the exporters."""
         logger = logging.getLogger(_LOGGER)
         logger.addHandler(self._log)
         logger.propagate = False  # nothing of it reaches the terminal
@@ -68,7 +68,11 @@ class OtlpSink(Sink):
         self._tracer = provider.get_tracer(SCOPE, __version__)
 
     def push(self, snapshot: MetricsSnapshot) -> None:
-        """One request with every metric."""
+        """Send every metric in one request.
+
+        Raises:
+            PushFailed: the collector did not accept it.
+        """
         if self._root is None:
             start = round(snapshot.started_unix * 1e9)
             self._root = self._tracer.start_span(RUN_SPAN, start_time=start)
@@ -94,7 +98,7 @@ class OtlpSink(Sink):
             raise PushFailed(self._log.take())
 
     def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
-        """One request; every span is a child of that of the run."""
+        """Send spans in one request; every span is a child of that of the run."""
         api: Any = import_module("opentelemetry.trace")
         parent = api.set_span_in_context(self._root)
         for span in spans:
@@ -115,7 +119,7 @@ class OtlpSink(Sink):
         return self._log.message
 
     def close(self) -> None:
-        """Closes the connections, and restores the logger."""
+        """Close the connections, and restore the logger."""
         logger = logging.getLogger(_LOGGER)
         logger.removeHandler(self._log)
         logger.propagate = True
@@ -125,7 +129,7 @@ class OtlpSink(Sink):
 
 
 class _LastWarning(logging.Handler):
-    """Keeps the last warning of the SDK: its results do not contain the reason of a failure."""
+    """The last warning of the SDK: its results do not contain the reason of a failure."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

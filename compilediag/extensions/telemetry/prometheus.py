@@ -1,4 +1,4 @@
-"""Snapshots to Prometheus by its own client: a text file, a push gateway, a page to scrape.
+"""Exports snapshots to Prometheus by its own client: a text file, a push gateway, a page.
 
 The text file is for the textfile collector of the node exporter; it is replaced as a whole.
 """
@@ -35,7 +35,7 @@ class _PrometheusSink(Sink):
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Any]:
-        """Called by the registry, in the thread of whoever reads it."""
+        """Collect the metrics; called by the registry, in the thread of whoever reads it."""
         if self._snapshot is None:
             return
         core: Any = import_module("prometheus_client.core")
@@ -61,7 +61,7 @@ class TextfileSink(_PrometheusSink):
         self._path = path
 
     def push(self, snapshot: MetricsSnapshot) -> None:
-        """Replaces the file atomically: a reader gets one whole page or another."""
+        """Replace the file atomically: a reader gets one whole page or another."""
         super().push(snapshot)
         self._client.write_to_textfile(self._path, self._registry)
 
@@ -99,7 +99,7 @@ class ScrapeSink(_PrometheusSink):
         self._server = started[0]
 
     def close(self) -> None:
-        """The page is gone with the run: Prometheus then reports `up` as 0."""
+        """Close the page with the run: Prometheus then reports `up` as 0."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

@@ -28,7 +28,7 @@ LIMIT_BYTES = 65_536
 
 
 class ExperimentCounts(msgspec.Struct):
-    """Of one kind: W&B, MLflow or TensorBoard."""
+    """Updates of one kind of experiment: W&B, MLflow or TensorBoard."""
 
     told: int = 0
     """Updates that succeeded."""
@@ -38,7 +38,7 @@ class ExperimentCounts(msgspec.Struct):
 
 
 def begin(run: SupervisedRun) -> Callable[[ExitInfo, str], TelemetryReport]:
-    """Starts the threads that export the run; the function ends it.
+    """Begin the export of a run in threads; the function that is returned ends it.
 
     The target runs by now: a fault of ours must not leave it alone, and is reported instead.
     """
@@ -78,10 +78,10 @@ def begin(run: SupervisedRun) -> Callable[[ExitInfo, str], TelemetryReport]:
 def sinks_for(
     settings: TelemetrySettings, variables: Mapping[str, str], *, lane: str, run_id: str
 ) -> list[Sink]:
-    """One for each destination.
+    """Make one sink for each destination.
 
-    `lane` is a label wherever the runs of a machine share a page; `run_id` is for OpenTelemetry
-    alone: as a label it would start new series with each run.
+    `configuration` is the label "lane" wherever the runs of a machine share a page; `run_id` is
+    for OpenTelemetry alone: as a label it would start new series with each run.
     """
     host = socket.gethostname()
     sinks: list[Sink] = []
@@ -109,7 +109,7 @@ def sinks_for(
 
 
 def experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
-    """By kind, over all processes; one that was never open has no entry."""
+    """Read the counts by kind, over all processes; a kind that was never open has no entry."""
     totals: dict[str, ExperimentCounts] = {}
     for file_name in sorted(os.listdir(run_dir)):
         if not (file_name.startswith("experiments-") and file_name.endswith(".json")):
@@ -136,7 +136,7 @@ def experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
 
 
 def experiment_note(name: str, counts: ExperimentCounts) -> str | None:
-    """One sentence where updates failed; None where all succeeded."""
+    """Describe in one sentence that updates failed; None where all succeeded."""
     if not counts.failed:
         return None
     total = counts.told + counts.failed

@@ -1,4 +1,4 @@
-"""Where the telemetry of a run goes, validated before the target starts."""
+"""The destinations of a run's telemetry, validated before the target starts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def telemetry_settings(
     experiments: bool = False,
     telemetry_every: float | None = None,
 ) -> TelemetrySettings | None:
-    """The telemetry that the options of a run ask for; None where they ask for none.
+    """Make the telemetry that the options of a run request; None where they request none.
 
     `variables` is the environment, with OpenTelemetry's own settings.
 
@@ -116,13 +116,13 @@ def _otlp(value: str | None, variables: Mapping[str, str]) -> str | None:
 
 
 def endpoint_of(variables: Mapping[str, str]) -> str:
-    """Where the environment sends metrics, for messages: without credentials."""
+    """Find where the environment sends metrics, for messages: without credentials."""
     named = next((variables[name] for name in _ENDPOINTS if variables.get(name)), None)
     return without_credentials(named or "http://localhost:4318")
 
 
 def without_credentials(url: str) -> str:
-    """A URL for messages: without user, password, query and fragment."""
+    """Strip user, password, query and fragment of a URL, for messages."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}" if parts.scheme else host + parts.path
@@ -147,7 +147,7 @@ def _url(option: str, value: str | None) -> str | None:
 
 
 def _address(value: str | None) -> tuple[str, int] | None:
-    """[HOST:]PORT; the host is this machine alone unless it is named."""
+    """Parse [HOST:]PORT; the host is this machine alone unless it is named."""
     if value is None:
         return None
     host, _, port = str(value).rpartition(":")

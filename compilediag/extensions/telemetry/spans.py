@@ -1,4 +1,4 @@
-"""Trace spans out of the events of a run: compiles, and the program's own coarse spans.
+"""Makes trace spans of the events of a run: compiles, and the program's own coarse spans.
 
 No phase of a step is exported, and nothing shorter than `MIN_SPAN_S`: the journal has every span,
 and goodput its seconds.
@@ -39,7 +39,7 @@ class ExportedSpan(NamedTuple):
 
 @dataclass(slots=True)
 class SpanBuilder:
-    """Makes the spans of one process; its start event gives the origin of its times."""
+    """Builds the spans of one process; its start event gives the origin of its times."""
 
     labels: Labels
     _origin_ns: int | None = None
@@ -47,7 +47,7 @@ class SpanBuilder:
     _recompiled: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
 
     def spans_of(self, events: Iterable[Event]) -> Iterator[ExportedSpan]:
-        """The spans among new events; none before the start event of the process."""
+        """Build the spans of new events; none before the start event of the process."""
         for event in unbatch(events):
             if isinstance(event, ProcessStarted):
                 if (started_s := unix_s(event.started_utc)) is not None:
@@ -92,7 +92,7 @@ class SpanBuilder:
 
 
 def run_span(snapshot: MetricsSnapshot) -> ExportedSpan:
-    """The whole run, with its last metrics."""
+    """Build the span of the whole run, with its last metrics."""
     attributes: dict[str, Value | None] = {
         EXIT_CODE: snapshot.exit_code,
         "compilediag.steps": snapshot.steps,

@@ -28,8 +28,8 @@ class PushFailed(Exception):
 
 
 class Sink:
-    """Where snapshots and spans go. `open`, `push`, `push_spans` and `close` are called in one
-    thread and may take long; what they raise costs the push, not the run."""
+    """A destination of snapshots and spans. `open`, `push`, `push_spans` and `close` are called in
+    one thread and may take long; what they raise costs the push, not the run."""
 
     name: str
     """A word: "otlp"."""
@@ -38,26 +38,26 @@ class Sink:
     takes_spans = False
 
     def open(self) -> None:
-        """Prepares for pushes; called once, before the first."""
+        """Prepare for pushes; called once, before the first."""
 
     def push(self, snapshot: MetricsSnapshot) -> None:
-        """Sends one snapshot."""
+        """Send one snapshot."""
         raise NotImplementedError
 
     def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
-        """Sends a batch of spans; called only where `takes_spans`."""
+        """Send a batch of spans; called only where `takes_spans`."""
 
     def warning(self) -> str | None:
-        """What was logged about a push that is still in progress; called from another thread."""
+        """Get what was logged about a push still in progress; called from another thread."""
         return None
 
     def close(self) -> None:
-        """Releases what `open` acquired; nothing waits for it."""
+        """Release what `open` acquired; nothing waits for it."""
 
 
 @dataclass(slots=True)
 class ExportStats:
-    """What became of the data given to one sink. Part of the receipt: the names stay."""
+    """Counts of the data given to one sink. Part of the receipt: the names stay."""
 
     pushes: int = 0
     """Snapshots that were accepted."""
@@ -72,7 +72,7 @@ class ExportStats:
 
 
 class ExportWorker:
-    """Feeds one sink."""
+    """The thread that feeds one sink. `_changed` guards all that other threads read."""
 
     def __init__(
         self, sink: Sink, every_s: float, clock: Callable[[], float] = time.monotonic
@@ -96,7 +96,7 @@ class ExportWorker:
         self._thread.start()
 
     def offer(self, snapshot: MetricsSnapshot, spans: Iterable[ExportedSpan] = ()) -> None:
-        """Replaces a snapshot that waits by a newer one, and adds spans."""
+        """Replace a snapshot that waits by a newer one, and add spans."""
         with self._changed:
             self._snapshot = snapshot
             for span in spans if self.sink.takes_spans else ():
@@ -106,17 +106,17 @@ class ExportWorker:
             self._changed.notify()
 
     def finish(self) -> None:
-        """The run has ended: what waits is pushed at once, then the thread ends."""
+        """End with the run: what waits is pushed at once, then the thread ends."""
         with self._changed:
             self._over = True
             self._changed.notify()
 
     def join(self, timeout_s: float) -> None:
-        """Waits for the last push; a sink that hangs is abandoned."""
+        """Wait for the last push; a sink that hangs is abandoned."""
         self._done.wait(max(0.0, timeout_s))
 
     def stats(self) -> ExportStats:
-        """So far; what waits is not lost yet unless the run has ended."""
+        """Get the counts so far; what waits is not lost yet unless the run has ended."""
         with self._changed:
             waiting = 0 if self._over else len(self._queue) + self._in_flight
             lost = self._offered - self._stats.spans - waiting
@@ -139,7 +139,7 @@ class ExportWorker:
             self.sink.close()
 
     def _next(self, next_at: float) -> MetricsSnapshot | None:
-        """The snapshot to push, when it is due; None when there is nothing more to do."""
+        """Wait for the snapshot to push, until it is due; None when there is nothing more to do."""
         with self._changed:
             while not self._over:
                 wait_s = next_at - self._clock()
@@ -160,7 +160,7 @@ class ExportWorker:
             self._stats.last_taken = not snapshot.active
 
     def _push_queue(self) -> None:
-        """Pushes the spans that wait, until a push fails."""
+        """Push the spans that wait, until a push fails."""
         while True:
             with self._changed:
                 self._in_flight = min(BATCH_SPANS, len(self._queue))

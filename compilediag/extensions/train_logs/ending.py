@@ -1,4 +1,4 @@
-"""How the run ended by its trainer's output: an exception, a signal, the scheduler, or well.
+"""Reads from a trainer's output how the run ended: an exception, a signal, the scheduler, well.
 
 What is printed after the last step line counts: an exception that is followed by further steps was
 caught. Of many ranks that fail together the first exception is the cause, and those that follow
@@ -17,7 +17,7 @@ from compilediag.extensions.train_logs.patterns import named_rank
 from compilediag.timeline.recorded import LoggedEnding
 
 KEPT_LINES = 4000
-"""Lines kept after a step line: the first exception is among them."""
+"""Lines stored after a step line: the first exception is among them."""
 
 TAIL_LINES = 400
 MAX_LINE_CHARS = 2048
@@ -75,30 +75,30 @@ class EndingReader:
     _since: list[str] = field(default_factory=list[str])
 
     def line(self, text: str) -> None:
-        """A line of no step."""
+        """Add a line of no step."""
         self._tail.append(text[:MAX_LINE_CHARS])
         if len(self._since) < KEPT_LINES:
             self._since.append(text[:MAX_LINE_CHARS])
 
     def step(self, text: str) -> None:
-        """The line of a step."""
+        """Add the line of a step."""
         self._tail.append(text[:MAX_LINE_CHARS])
         if self._since:
             self._before, self._since = self._since, []
         self.finished = False
 
     def end(self, text: str) -> None:
-        """The line with which the trainer says that it has ended."""
+        """Add the line with which the trainer says that it has ended."""
         self.step(text)
         self._before = []
         self.finished = True
 
     def tail(self) -> str:
-        """The end of the output."""
+        """Get the end of the output, at most `TAIL_LINES` lines."""
         return "\n".join(self._tail)
 
     def ending(self) -> LoggedEnding | None:
-        """None where nothing says that the run ended badly."""
+        """Find the bad ending; None where nothing says that the run ended badly."""
         missed = self._tail if len(self._since) >= KEPT_LINES else ()
         found = ending_in((*self._since, *missed))
         if found is None or not _FOLLOWS_ANOTHER.search(found.reason):
@@ -110,7 +110,7 @@ class EndingReader:
 
 
 def ending_in(lines: Iterable[str]) -> LoggedEnding | None:
-    """The bad ending that the lines report; None where they report none."""
+    """Find the bad ending that the lines report; None where they report none."""
     evidence = _Evidence()
     for line in lines:
         rank, text = named_rank(line)
@@ -120,7 +120,7 @@ def ending_in(lines: Iterable[str]) -> LoggedEnding | None:
 
 @dataclass(slots=True)
 class _Evidence:
-    """What was found so far; exceptions by the rank that printed them."""
+    """Evidence of a bad ending so far; exceptions by the rank that printed them."""
 
     exceptions: dict[str | None, str] = field(default_factory=dict[str | None, str])
     """Uncaught ones in the order of their ranks' first; a chained one replaces that of its rank."""
@@ -171,6 +171,7 @@ class _Evidence:
             self._exception(rank, text)
 
     def ending(self) -> LoggedEnding | None:
+        # A negative exit code is a signal, which a shell reports as 128 + its number.
         code = None if self.code is None else self.code if self.code >= 0 else 128 - self.code
         causes = [(r, t) for r, t in self.exceptions.items() if not _FOLLOWS_ANOTHER.search(t)]
         if causes:

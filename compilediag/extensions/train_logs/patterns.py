@@ -103,7 +103,7 @@ class LinePattern(LineTable, frozen=True, kw_only=True):
     """Of `before`."""
 
     def figures_in(self, text: str) -> dict[str, str]:
-        """Field to figure, as the line writes it."""
+        """Find the figures of a line: field to figure, as the line writes it."""
         found: dict[str, str] = {}
         for name, expressions in self.expressions.items():
             for expression in expressions:
@@ -116,7 +116,7 @@ class LinePattern(LineTable, frozen=True, kw_only=True):
 
 @cache
 def built_in() -> tuple[LinePattern, ...]:
-    """The table that ships with the package."""
+    """Load the table that ships with the package."""
     from importlib.resources import files
 
     folder = files("compilediag.extensions.train_logs")
@@ -124,7 +124,7 @@ def built_in() -> tuple[LinePattern, ...]:
 
 
 def patterns_with(path: str | None) -> tuple[LinePattern, ...]:
-    """The user's patterns first, so that theirs are taken where both fit; then the package's.
+    """Load the user's patterns, which are taken where both fit, and behind them the package's.
 
     Raises:
         UsageError: the file cannot be read, or is no pattern file; the message says where.
@@ -140,10 +140,10 @@ def patterns_with(path: str | None) -> tuple[LinePattern, ...]:
 
 
 def patterns_in(text: str, name: str) -> tuple[LinePattern, ...]:
-    """The patterns of a pattern file.
+    """Parse the patterns of a pattern file.
 
     Raises:
-        UsageError: as `patterns_with`; `name` is what the message calls the file.
+        UsageError: as `load_patterns`; `name` is what the message calls the file.
     """
     parser = import_module(_TOML_PARSER)
     try:
@@ -203,7 +203,9 @@ def _expressions(kind: str, name: str, templates: list[str]) -> Iterator[re.Patt
 
 
 def _expression(template: str, *, whole: bool = False) -> str:
-    """The bounded expression of a template; `whole`: nothing else is beside it."""
+    """Build the bounded expression of a template; `whole`: nothing else is beside it."""
+    # Invariant: every repetition is bounded and none is inside another, so that a search is linear
+    # in the line whatever a user's template holds; the text between figures is escaped.
     text = ""
     position = 0
     for figure in _FIGURE.finditer(template):
@@ -225,7 +227,7 @@ _BEGINS = frozenset("[ \t0123456789")
 
 
 def named_rank(text: str) -> tuple[str | None, str]:
-    """The name of the rank that wrote the line, "rank0" or "7", and the rest of the line."""
+    """Split a line into the name of its rank, "rank0" or "7", None without one, and the rest."""
     found = RANK.match(text) if text[:1] in _BEGINS else None
     if found is None:
         return None, text

@@ -1,5 +1,4 @@
-"""Trainer output in, its steps and its ending out: those of patterns.toml, and what a pattern file
-adds.
+"""Reads the output of trainers, by patterns.toml and the user's pattern file: steps and ending.
 
 Any bytes are accepted, and the time is linear in them. A line that looks like that of a step and
 cannot be read is counted; a figure that was not printed stays absent.
@@ -54,7 +53,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What the core reads the output of trainers with."""
+    """The reader of trainers' output that the core uses (`TrainLogReader`)."""
 
     patterns: Sequence[LinePattern]
 
@@ -71,7 +70,7 @@ class Reader:
         return sum(stream.lines for stream in streams) >= MIN_STEP_LINES
 
     def read(self, path: str) -> TrainLog | None:
-        """What the output at `path` says; None where no line of it is that of a step."""
+        """Read the output at `path`; None where no line of it is that of a step."""
         stream = open_stream(path)
         found = train_log_of(stream.chunks(), self.patterns)
         if found is None or stream.problem is None:
@@ -80,7 +79,7 @@ class Reader:
 
 
 def reader_with(patterns: str | None) -> Reader:
-    """The reader of the trainers that the package knows, and of those in a pattern file.
+    """Make the reader of the trainers that the package knows, and of those in a pattern file.
 
     Raises:
         UsageError: the pattern file cannot be used.
@@ -89,7 +88,7 @@ def reader_with(patterns: str | None) -> Reader:
 
 
 def train_log_of(chunks: Iterable[bytes], patterns: Sequence[LinePattern]) -> TrainLog | None:
-    """What the bytes of a trainer's output say; None where no line is that of a step."""
+    """Read the bytes of a trainer's output; None where no line is that of a step."""
     return _read(chunks, patterns).log()
 
 
@@ -118,7 +117,7 @@ class _Reader:
     lines: int = 0
 
     def take(self, text: str, *, cut: bool) -> None:
-        """The next line."""
+        """Take the next line."""
         self.lines += 1
         self.counts["cut"] += cut
         known = any(self._marked_line(pattern, text) for pattern in self.patterns)
@@ -129,7 +128,7 @@ class _Reader:
             self.ending.line(text)
 
     def _marked_line(self, pattern: LinePattern, text: str) -> bool:
-        """Whether the line is one of this pattern, which is then taken."""
+        """Take the line if it is one of this pattern; whether it is."""
         if pattern.kind == BAR or pattern.marker not in text:
             return False
         if pattern.unless and pattern.unless in text:
@@ -154,7 +153,7 @@ class _Reader:
         return True
 
     def _bar_line(self, text: str, *, drawn_over: bool) -> bool:
-        """Whether the line is a bar that some trainer draws for its steps."""
+        """Take the line if it is a bar that a trainer draws for its steps; whether it is."""
         rank, line = named_rank(text)
         bar = bar_in(line)
         if bar is None:
@@ -190,7 +189,7 @@ class _Reader:
         return stream
 
     def log(self) -> TrainLog | None:
-        """What was read, of one trainer and one rank."""
+        """Build the log of one trainer and one rank; None where no line was that of a step."""
         streams = [stream for stream in self.streams.values() if stream.lines or stream.bars]
         if not streams:
             return None
@@ -230,7 +229,7 @@ class _Reader:
 
 
 def _take_bar(stream: Stream, pattern: LinePattern, bar: Bar) -> bool:
-    """Takes the drawing of a bar; whether it is known to show further steps."""
+    """Take the drawing of a bar; whether it is known to show further steps."""
     if not bar.before:
         stream.nameless = stream.nameless or NamelessBars(pattern.rate == "mean")
         stream.nameless.take(bar)
@@ -242,7 +241,7 @@ def _take_bar(stream: Stream, pattern: LinePattern, bar: Bar) -> bool:
 
 
 def _lead(streams: Sequence[Stream]) -> Stream:
-    """The lowest rank of the trainer with most steps, among those with at least half as many."""
+    """Choose the lowest rank of the trainer with most steps that has at least half as many."""
     streams = [stream for stream in streams if not stream.pattern.below] or streams
     most = max(streams, key=_steps_seen)
     leading = [
@@ -264,7 +263,7 @@ def _steps_seen(stream: Stream) -> int:
 
 
 def _log_of(stream: Stream) -> TrainLog:
-    """The series of a stream; where its lines hold no seconds, those of its bars."""
+    """Build the series of a stream; where its lines hold no seconds, those of its bars."""
     log = TrainLog(
         trainer=stream.pattern.trainer,
         rank=stream.rank,
@@ -297,7 +296,7 @@ def _log_of(stream: Stream) -> TrainLog:
 
 
 def _clock_notes(log: TrainLog) -> Iterator[str]:
-    """Where the seconds are from."""
+    """Describe where the seconds are from."""
     means = [covered for covered in log.covered if covered > 1]
     if log.clock == "timestamps":
         yield (
@@ -316,7 +315,7 @@ def _clock_notes(log: TrainLog) -> Iterator[str]:
 
 
 def _loss_notes(counts: Mapping[str, int]) -> Iterator[str]:
-    """Lines of which something was left out."""
+    """Describe the lines of which something was left out."""
     reasons = {
         "unread": "like the line of a step, but not to be read",
         "cut": "too long, and cut",

@@ -1,4 +1,4 @@
-"""A trainer's own output as parts of a receipt: steps and throughput.
+"""Builds parts of a receipt from a trainer's own output: steps and throughput.
 
 The first steps compile, allocate and fill caches, and where work is handed to a device without
 waiting for it, one of them may look a hundred times too fast: figures are of the steady steps.
@@ -32,7 +32,8 @@ MIN_STEADY = 2
 
 
 def steps_of(log: TrainLog, warmup: int | None) -> StepsSection | None:
-    """The steps that the trainer printed; None where it printed none, or no number of them."""
+    """Build the steps section of what the trainer printed; None where it printed none, or no number
+    of them. `warmup`: steps that the user configured, None to infer them."""
     steps = list(timed(log))
     count = log.ended_steps if log.ended_steps is not None else len(steps)
     if not count:
@@ -79,7 +80,7 @@ def steps_of(log: TrainLog, warmup: int | None) -> StepsSection | None:
 
 
 def throughput_with(measured: Throughput | None, log: TrainLog, warmup: int | None) -> Throughput:
-    """The throughput with the figures the trainer printed; what was measured is not replaced."""
+    """Complete the throughput by figures the trainer printed; what was measured is not replaced."""
     base = measured if measured is not None else Throughput()
     # After warm-up; of the whole run where the trainer printed its rates only at the end.
     lines = warmup_lines(log, warmup)
@@ -111,13 +112,13 @@ def _of_run(log: TrainLog, name: str) -> float | None:
 
 
 def _finite(value: float | None) -> float | None:
-    """NaN is reported by the checks; as a number it would be lost."""
+    """Filter what is not finite: NaN is reported by the checks, and would be lost as a number."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def warmup_lines(log: TrainLog, steps: int | None) -> int:
-    """How many leading lines belong to warm-up: those of the first `steps` steps, where that is
-    given; else those before the first few that are like the second half of the run.
+    """Count the leading lines that belong to warm-up: those of the first `steps` steps, where that
+    is given; else those before the first few that are like the second half of the run.
 
     The first line is always warm-up, unless it is the only one.
     """
@@ -144,7 +145,7 @@ def warmup_lines(log: TrainLog, steps: int | None) -> int:
 
 
 def _signal(log: TrainLog) -> Sequence[float]:
-    """Seconds of each line, or where there are none the reciprocal of a rate."""
+    """Get the seconds of each line, or where there are none the reciprocal of a rate."""
     if any(value > 0 for value in log.seconds):
         return log.seconds
     for series in log.rates.values():
@@ -154,14 +155,14 @@ def _signal(log: TrainLog) -> Sequence[float]:
 
 
 def timed(log: TrainLog, first: int = 0) -> Iterator[tuple[float, float]]:
-    """(seconds of a step, steps that they are the mean of) of every line that has them."""
+    """Iterate (seconds of a step, steps that they are the mean of) of every line that has them."""
     for seconds, covered in zip(log.seconds[first:], log.covered[first:], strict=True):
         if seconds > 0:
             yield seconds, covered
 
 
 def steady_step_s(log: TrainLog, warmup: int) -> float | None:
-    """Median wall seconds of a step after warm-up; None with too few lines.
+    """Compute the median wall seconds of a step after warm-up; None with too few lines.
 
     No mean: a trainer that prints every tenth step prints just those that evaluate or save.
     """
@@ -170,7 +171,7 @@ def steady_step_s(log: TrainLog, warmup: int) -> float | None:
 
 
 def at_share(ordered: Sequence[tuple[float, float]], share: float) -> float:
-    """The seconds at nearest rank `share` of (seconds, steps), each standing for its steps."""
+    """Compute the seconds at nearest rank `share` of (seconds, steps), each for its steps."""
     rank, counted = share * sum(steps for _, steps in ordered), 0.0
     for seconds, steps in ordered:
         counted += steps
@@ -180,6 +181,6 @@ def at_share(ordered: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def steady_rate(log: TrainLog, name: str, warmup: int) -> float | None:
-    """The median of a rate after warm-up; None with too few lines."""
+    """Compute the median of a rate after warm-up; None with too few lines."""
     known = [value for value in log.rates.get(name, ())[warmup:] if value > 0]
     return median(known) if len(known) >= MIN_STEADY else None

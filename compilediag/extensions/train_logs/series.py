@@ -1,4 +1,4 @@
-"""The step lines of one trainer in one rank, put together to series."""
+"""Series of figures, from the step lines and progress bars of one trainer in one rank."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Bar(NamedTuple):
 
 
 def bar_in(text: str) -> Bar | None:
-    """The bar that a line is; None where it is none, or counts something else than steps."""
+    """Parse the bar of a line; None where it is none, or counts something else than steps."""
     start = text.find(BAR_MARKER)
     end = text.find("|", start + 2, start + 2 + MAX_BAR_CHARS) if start > 0 else -1
     found = _AFTER.match(text, end + 1) if end > 0 else None
@@ -105,7 +105,7 @@ class Bars:
         return self.steps + (self._newest.done if self._newest is not None else 0)
 
     def take(self, bar: Bar) -> None:
-        """The next drawing of a bar."""
+        """Take the next drawing of a bar."""
         newest = self._newest
         same = newest is not None and (bar.before, bar.total) == (newest.before, newest.total)
         if newest is None or not same or bar.done < newest.done:
@@ -117,7 +117,7 @@ class Bars:
             self._time(bar)
 
     def end(self) -> None:
-        """The bar in progress is over."""
+        """Finish the bar in progress."""
         bar, self._newest = self._newest, None
         if bar is None:
             return
@@ -150,7 +150,7 @@ class NamelessBars:
     _logged: bool = False
 
     def take(self, bar: Bar) -> None:
-        """The next drawing of any of them."""
+        """Take the next drawing of any of them."""
         if self._logged:
             self._votes[bar.total] += 1
             self._logged = False
@@ -158,12 +158,12 @@ class NamelessBars:
             self._by_total.setdefault(bar.total, Bars(self.mean_rate)).take(bar)
 
     def step_logged(self) -> None:
-        """A line of a step was printed."""
+        """Note that a line of a step was printed."""
         self._logged = True
 
     def of_training(self) -> Bars | None:
-        """None where no bar is surely that of training: also where one that began anew may be an
-        evaluation of as many steps."""
+        """Find the bars of training; None where none is surely that: also where one that began anew
+        may be an evaluation of as many steps."""
         winner = self._votes.most_common(1)
         bars = self._by_total.get(winner[0][0]) if winner else None
         return bars if bars is not None and bars.begun == 1 else None
@@ -172,7 +172,7 @@ class NamelessBars:
 # --- progress bars -------------------------------------------------------------------------------
 
 LINES_LIMIT = 5_000_000
-"""Most step lines kept of one rank."""
+"""Most step lines stored of one rank."""
 
 REPEATED_WITHIN = 8
 """A step among the last so many is the same one, printed again by a rank without a name."""
@@ -207,7 +207,7 @@ class Stream:
     _stamp: float | None = None
 
     def take(self, figures: Mapping[str, str]) -> None:
-        """One line of a step: its figures by field, as they are printed."""
+        """Take one line of a step: its figures by field, as they are printed."""
         self.lines += 1
         step = _step_of(figures)
         if step in self._recent:
@@ -216,6 +216,7 @@ class Stream:
         if len(self.numbers) >= LINES_LIMIT:
             self.over_limit += 1
             return
+        # Invariant: `numbers` grows last; `_pad_series` counts the lines before this one by it.
         self.seconds.append(self._seconds(figures, step))
         for name, figure in figures.items():
             if name in RATES:
@@ -230,7 +231,7 @@ class Stream:
             self.nameless.step_logged()
 
     def note(self, figures: Mapping[str, str]) -> None:
-        """The figures of a line that are no series: the last loss, the highest peak."""
+        """Note the figures of a line that are no series: the last loss, the highest peak."""
         for name, figure in figures.items():
             if name in LAST:
                 self.last[name] = value = number_of(figure)
@@ -247,7 +248,7 @@ class Stream:
                 self.losses_not_finite += 1
 
     def _padded(self, name: str) -> array[float]:
-        """The series of a rate with one value for each line before this one."""
+        """Pad the series of a rate to one value for each line before this one."""
         series = self.rates.setdefault(name, _floats())
         lines = len(self.numbers)
         del series[lines:]  # a line may hold a rate in two spellings
@@ -255,7 +256,7 @@ class Stream:
         return series
 
     def padded_rates(self) -> dict[str, array[float]]:
-        """The series, each with one value a line."""
+        """Pad all series of rates, each to one value a line."""
         return {name: self._padded(name) for name in self.rates}
 
     def _seconds(self, figures: Mapping[str, str], step: int | None) -> float:
@@ -268,7 +269,7 @@ class Stream:
         return math.nan
 
     def _between(self, time: str | None, step: int | None) -> float:
-        """Seconds of a step since the line before, by the timestamps of both lines."""
+        """Compute seconds of a step since the line before, by both timestamps; NaN if unknown."""
         stamp = None if time is None else timestamp(time)
         before, self._stamp = self._stamp, stamp
         if stamp is None or before is None or step is None or not self._recent:
@@ -281,7 +282,7 @@ class Stream:
 
 
 def _step_of(figures: Mapping[str, str]) -> int | None:
-    """The number of a step in the run, which some trainers count within each epoch."""
+    """Parse the number of a step in the run, which some trainers count within each epoch."""
     counted = [number_of(figures[name]) for name in ("step", *EPOCHS) if name in figures]
     if "step" not in figures or not all(map(math.isfinite, counted)):
         return None
@@ -290,14 +291,14 @@ def _step_of(figures: Mapping[str, str]) -> int | None:
 
 
 def number_of(figure: str, factor: Decimal = Decimal(1)) -> float:
-    """A figure as it is printed (with commas, with an exponent, or "nan"), times a factor. The
+    """Parse a figure as it is printed (with commas, an exponent, or "nan"), times a factor. The
     product is decimal, as the figure is: 12.3 % is 0.123, not 0.12300000000000001."""
     text = figure.replace(",", "")
     return float(text) if factor == 1 else float(Decimal(text) * factor)
 
 
 def timestamp(text: str) -> float | None:
-    """Seconds of a time as logging prints it, without its zone; None where it is no time."""
+    """Parse a time as logging prints it to seconds, without its zone; None where it is no time."""
     try:
         whole = datetime.fromisoformat(text[:19]).replace(tzinfo=timezone.utc).timestamp()
     except ValueError:
@@ -306,7 +307,7 @@ def timestamp(text: str) -> float | None:
 
 
 def covered_by(stream: Stream) -> array[float]:
-    """Of how many steps the seconds of each line are the mean.
+    """Compute of how many steps the seconds of each line are the mean.
 
     A mean is over the trainer's own interval, which is the usual distance of its lines; the time
     between two lines is of all steps between them.
@@ -322,7 +323,7 @@ def covered_by(stream: Stream) -> array[float]:
 
 
 def ended_steps(stream: Stream) -> int | None:
-    """Steps that ended, attempt by attempt; None where lines have no number.
+    """Count the steps that ended, attempt by attempt; None where lines have no number.
 
     The first line of an attempt stands for one step, or for as many as its mean is over.
     """

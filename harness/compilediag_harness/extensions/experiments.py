@@ -35,7 +35,7 @@ Log = Callable[[Metrics, int | None], bool]
 
 
 class Experiments:
-    """What one process has open, and what was logged to it."""
+    """The experiments that one process has open, and the counts of what was logged to them."""
 
     def __init__(self, run_dir: str, period_s: float) -> None:
         self._run_dir = run_dir
@@ -50,7 +50,7 @@ class Experiments:
         self._thread: threading.Thread | None = None
 
     def arm(self) -> None:
-        """Waits for the program to import one of them."""
+        """Wait for the program to import one of them."""
         self._imports.on_import("wandb", lambda module: self._begin("wandb", _log_wandb))
         self._imports.on_import("mlflow", lambda module: self._begin("mlflow", _log_mlflow))
         self._imports.on_import(WRITER, self._writer_imported)
@@ -81,7 +81,7 @@ class Experiments:
                 self._write_counts()
 
     def poll(self, now: float) -> None:
-        """Logs what is new, unless the last logging is younger than the period."""
+        """Log what is new, unless the last logging is younger than the period."""
         if self._logged_at is not None and now - self._logged_at < self._period_s:
             return
         try:
@@ -114,7 +114,7 @@ class Experiments:
             atomic_write.write(path, (json.dumps(self._counts).encode(),), flushed=False)
 
     def _log_tensorboard(self, metrics: Metrics, step: int | None) -> bool:
-        """To the first writer that is open. Its own method would open it again after a `close`."""
+        """Log to the first open writer. Its own method would open it again after a `close`."""
         summary = sys.modules["torch.utils.tensorboard.summary"]
         for known in list(self._writers):
             file_writer = getattr(known(), "file_writer", None)
@@ -126,7 +126,7 @@ class Experiments:
 
 
 def _log_wandb(metrics: Metrics, step: int | None) -> bool:
-    """Into the row that the program's next `log` completes: its steps stay its own."""
+    """Log into the row that the program's next `log` completes: its steps stay its own."""
     run = getattr(sys.modules["wandb"], "run", None)
     if run is None:
         return False
@@ -146,7 +146,7 @@ def _log_mlflow(metrics: Metrics, step: int | None) -> bool:
 
 
 def _mlflow_run() -> Any:
-    """The run that is open; None where there is none, or MLflow keeps its runs elsewhere.
+    """Find the run that is open; None where there is none, or MLflow has its runs elsewhere.
 
     `mlflow.active_run` has the runs of its own thread alone, and nothing may run in the step's
     thread. Before 2.14 the stack was a plain list.
@@ -160,5 +160,5 @@ def _mlflow_run() -> Any:
 
 
 def install(run_dir: str, period_s: float) -> None:
-    """Begins to log every `period_s` seconds."""
+    """Begin to log every `period_s` seconds."""
     Experiments(run_dir, period_s).arm()

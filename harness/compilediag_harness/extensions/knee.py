@@ -64,7 +64,7 @@ class SizeMeasured:
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """What was found."""
+    """The result of a search for the knee."""
 
     size: int | None
     """None: it could not be determined; `reason` says why."""
@@ -86,7 +86,7 @@ def find_knee(
     within: float = WITHIN,
     cliff: float = CLIFF,
 ) -> Knee:
-    """The smallest size within `within` of the best throughput.
+    """Find the smallest size within `within` of the best throughput.
 
     Args:
         measure: seconds of one call at a size, warm, with the device waited for.
@@ -128,7 +128,7 @@ def _climb(
     rounds: int,
     cliff: float,
 ) -> tuple[dict[int, list[float]], list[SizeMeasured]]:
-    """Every size once, upwards, until one fails, does not fit or lies past a cliff."""
+    """Climb the sizes, each once, until one fails, does not fit or lies past a cliff."""
     if not sizes or sizes[0] < 1:
         raise BucketsImpossible("the knee is looked for among sizes of at least 1")
     tried: dict[int, list[float]] = {}
@@ -174,12 +174,18 @@ def knee_of(
     cap: int | None,
     rounds: int,
 ) -> Knee:
-    """The knee among the sizes of a callable, measured with rows of the example."""
+    """Measure the knee among the sizes of a callable, with rows of the example.
+
+    Raises:
+        ShapeUnusable: the callable has several axes.
+        BucketsImpossible: a measurement is no positive number.
+    """
     torch, settings = calls.torch, calls.settings
     sizes, *others = settings.buckets
     if others:
         raise ShapeUnusable("knee measures the sizes of one axis: measure others by hand")
     call = calls.read_example(args, kwargs, "knee", ": its rows are repeated")
+    # A compile of a frozen callable is a finding or an error, and new sizes compile.
     frozen, calls.frozen = calls.frozen, None
 
     @functools.cache
@@ -209,12 +215,12 @@ def knee_of(
 
 
 def _timer(calls: PaddedCalls, args: Any, kwargs: Any, times: int) -> Callable[[], float]:
-    """Measures a call at one size, warm, with the device waited for."""
+    """Make the measurement of a call at one size: seconds, warm, with the device waited for."""
     torch = calls.torch
     wait = torch.cuda.synchronize if torch.cuda.is_initialized() else lambda: None
 
     def seconds(count: int) -> float:
-        wait()
+        wait()  # CUDA calls return before the device is done
         began = time.perf_counter()
         for _ in range(count):
             backward(torch, calls.run(args, kwargs, counted=False))

@@ -1,5 +1,5 @@
-"""Where a function fills a buffer with one value and then writes into it: read from its syntax
-tree, with the sizes of what is written where names and integers determine them."""
+"""Finds buffers that a function fills with one value and then writes into, by its syntax tree, with
+the sizes of what is written where names and integers determine them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Packing:
 
 @cached_by_code
 def packing_at(code: types.CodeType, line: int) -> Packing | None:
-    """The packing whose store is on `line`; None where it is none, or the filling is not certain to
-    run as often as the store: it stands behind a condition, or runs once in a program."""
+    """Find the packing whose store is on `line`; None where it is none, or the filling is not
+    certain to run as often as the store: it is behind a condition, or runs once in a program."""
     store = _store_at(code, line)
     if store is None:
         return None
@@ -60,7 +60,7 @@ def packing_at(code: types.CodeType, line: int) -> Packing | None:
 
 
 def _store_at(code: types.CodeType, line: int) -> tuple[ast.Subscript, str | None] | None:
-    """Target and name of the value of `name[...] = value` or `name[...].copy_(value)`."""
+    """Find target and name of the value of `name[...] = value` or `name[...].copy_(value)`."""
     for node in statements(code):
         if not isinstance(node, ast.stmt) or not node.lineno <= line <= (node.end_lineno or 0):
             continue
@@ -74,7 +74,7 @@ def _store_at(code: types.CodeType, line: int) -> tuple[ast.Subscript, str | Non
 
 
 def _last_filling(code: types.CodeType, name: str, before: int) -> tuple[str, int] | None:
-    """How and where the buffer is filled, when that is the last thing that happens to its name."""
+    """Find how and where the buffer is filled, when that is the last that happens to its name."""
     found: tuple[str, int] | None = None
     tree, conditional = tree_of(code), set[int]()  # lines of branches that the store is not in
     for node in ast.walk(tree) if tree is not None else ():
@@ -91,7 +91,8 @@ def _last_filling(code: types.CodeType, name: str, before: int) -> tuple[str, in
 
 
 def _assigned(node: ast.stmt, name: str) -> str | None:
-    """The filling call that a statement gives the name; "" for anything else it gets."""
+    """Find the filling call that a statement gives the name; "" for anything else it gets, None
+    where it gets nothing."""
     if isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets):
         return _filling_call(node.value)
     if isinstance(node, ast.AnnAssign) and dotted(node.target) == name:
@@ -117,7 +118,7 @@ def _filling_call(value: ast.expr | None) -> str:
 
 
 def elements_at(index: ast.expr, shape: Sequence[int], names: Mapping[str, Any]) -> int | None:
-    """How many elements of a tensor an index means; None where constants, integers by name
+    """Count the elements of a tensor that an index means; None where constants, integers by name
     and lengths do not determine it. Nothing of the program is called."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     if len(parts) > len(shape):
@@ -140,7 +141,7 @@ def _length(part: ast.expr, size: int, names: Mapping[str, Any]) -> int | None:
 
 
 def _integer(node: ast.expr, names: Mapping[str, Any]) -> int | None:
-    """A constant, an integer by name, `len(name)`, and sums and differences of them."""
+    """Resolve a constant, an integer by name, `len(name)`, and sums and differences of them."""
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else None
     if isinstance(node, ast.Name):
@@ -158,7 +159,7 @@ def _integer(node: ast.expr, names: Mapping[str, Any]) -> int | None:
 
 
 def _size_of(node: ast.expr, names: Mapping[str, Any]) -> int | None:
-    """`len(name)` of a list, a tuple, text, an array or a tensor."""
+    """Resolve `len(name)` of a list, a tuple, text, an array or a tensor."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or len(node.args) != 1:
         return None
     argument = node.args[0]
@@ -166,6 +167,7 @@ def _size_of(node: ast.expr, names: Mapping[str, Any]) -> int | None:
         return None
     value: Any = names.get(argument.id)
     kind: type[Any] = value.__class__
+    # Exact types only: the `__len__` of a subclass may run code of the program.
     if kind in (list, tuple, str, bytes, range, dict):
         return len(value)
     if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
@@ -205,7 +207,7 @@ class PackingSample:
         self._stores = 0
 
     def begun(self, kind: str, tensor: Any, frame: types.FrameType) -> BufferFill | None:
-        """A write into a tensor begins; None where it is no packing."""
+        """Begin a write into a tensor; None where it is no packing."""
         code, line = frame.f_code, frame.f_lineno
         if source_locations.is_library(code.co_filename):
             return None
@@ -240,7 +242,7 @@ class PackingSample:
         buffer.seconds = (buffer.seconds or 0.0) + (seconds or 0.0) if known else None
 
     def buffers(self) -> tuple[PackedBuffer, ...]:
-        """Every buffer of the step; none where there were more stores than are looked at."""
+        """List every buffer of the step; none where there were more stores than are looked at."""
         if self._stores > MAX_STORES:
             return ()
         return tuple(
@@ -260,7 +262,7 @@ class PackingSample:
 
 
 def _elements(packing: Packing, shape: tuple[int, ...], frame: types.FrameType) -> int | None:
-    """Elements that a store writes: as its index shows, else at least those of its value."""
+    """Count the elements that a store writes: by its index, else at least those of its value."""
     names: Mapping[str, Any] = frame.f_locals
     elements = elements_at(packing.index, shape, names)
     if elements is not None or packing.value is None:

@@ -48,7 +48,7 @@ class Size(NamedTuple):
 
 
 class LoopDeclaration(NamedTuple):
-    """A producer-consumer loop, as it was declared."""
+    """A producer-consumer loop, as the program declares it."""
 
     name: str
     slots: int | None
@@ -280,7 +280,7 @@ class Pipeline:
 
 
 def _to_count(count: Any) -> int:
-    """A number of samples; not of a tensor, because reading it would wait for its device."""
+    """Check a number of samples; no tensor is one, because reading it would wait for its device."""
     if type(count) is not int and not isinstance(count, Integral):  # an int is the fast case
         raise TypeError(f"a number of samples must be an integer, not {type(count).__name__}")
     if (samples := int(count)) < 0:
@@ -297,8 +297,8 @@ def _seconds(rows: list[StageRow]) -> float:
 
 
 def pipeline(name: str = "pipeline", slots: int | None = None) -> Pipeline:
-    """A producer-consumer loop to measure. `slots`: how many inference calls can be in progress at
-    a time; without it, as many as were observed.
+    """Make a producer-consumer loop to measure. `slots`: how many inference calls can be in
+    progress at a time; without it, as many as were observed.
 
     Raises:
         ValueError: `slots` is below 1.

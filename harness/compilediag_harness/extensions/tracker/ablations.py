@@ -1,4 +1,4 @@
-"""Reports of ablations: curves of a model, whole and by layer, that fit the model they name.
+"""Reports of ablations: curves of a model, whole and by layer, checked against its depth.
 
 A report is validated before it is written: every curve is as long as `steps`, the layer keys are
 those of a model of that depth, the architecture is named. Reports of different weeks can
@@ -74,7 +74,7 @@ class Ablation:
         """NaN and infinities, which became null."""
         known = {"schema", "schema_version", *FIELDS}
         self.unknown = {str(key): item for key, item in given.items() if key not in known}
-        """Fields of a later version, kept as they were read."""
+        """Fields of a later version, as they were read: `write` writes them back."""
         curves = len(self.curves) + sum(len(item) for item in self.layers.values())
         check.require(
             bool(self.curves or self.layers), "there is no curve: give `curves`, `layers`, or both"
@@ -92,7 +92,7 @@ class Ablation:
         return {**head, **own, **self.unknown}
 
     def write(self, path: str | os.PathLike[str]) -> str:
-        """Validates once more, because curves are lists that can grow, and writes the file whole or
+        """Validate once more, because curves are lists that can grow, and write the file whole or
         not at all, without secrets in `config`. A run that is observed links the file from its
         receipt.
 
@@ -137,7 +137,7 @@ def ablation(
     config: Any = None,
     baseline: str | None = None,
 ) -> Ablation:
-    """A report of what a model does without or with something.
+    """Make a report of what a model does without or with something.
 
     Args:
         name: what was changed, such as "no-rope".
@@ -160,7 +160,8 @@ def ablation(
 
 
 def read_ablation(path: str | os.PathLike[str]) -> Ablation:
-    """The report in a file, of this and every earlier version; fields of later ones are kept.
+    """Read the report in a file, of this and every earlier version; fields of later ones are in
+    `unknown`.
 
     Raises:
         OSError: the file cannot be opened.
@@ -212,7 +213,7 @@ class _Checks:
     def layers(
         self, value: Any, depth: int, length: int
     ) -> dict[str, dict[str, list[float | None]]]:
-        """The curves by layer; every layer of a model of this depth is there once."""
+        """Check the curves by layer; every layer of a model of this depth is there once."""
         if value is None:
             return {}
         if not isinstance(value, Mapping):
@@ -242,7 +243,7 @@ class _Checks:
         }
 
     def curves(self, value: Any, where: str, length: int) -> dict[str, list[float | None]]:
-        """The curves of one layer or of the model, each as long as the steps."""
+        """Check the curves of one layer or of the model, each as long as the steps."""
         if value is None:
             return {}
         if not isinstance(value, Mapping):

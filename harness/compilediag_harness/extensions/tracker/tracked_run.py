@@ -24,7 +24,7 @@ CHUNK = 4096
 """Numbers that wait until they are added up at once: nothing is computed when one is added."""
 
 MAX_SAMPLE = 16_384
-"""Numbers kept for the median, 128 KiB. With more it is that of a fair sample of so many, whose
+"""Numbers stored for the median, 128 KiB. With more it is that of a fair sample of so many, whose
 rank is within 1.2 percent of the middle in 997 of 1,000 series."""
 
 
@@ -57,7 +57,7 @@ class MetricSeries:
             self._add_up()
 
     def summary(self, name: str, *, median: bool = True) -> TrackedMetric:
-        """The series so far; sorting for the median is most of the cost."""
+        """Summarize the series so far; sorting for the median is most of the cost."""
         self._add_up()
         if self._count == 0:
             return TrackedMetric(name, 0, not_finite=self._not_finite)
@@ -100,8 +100,8 @@ class MetricSeries:
         self._count += len(finite)
 
     def _keep(self, values: array[float]) -> None:
-        """Every number has the same chance to stay. The index of the next one is drawn, not for
-        each number whether it stays: Kim-Hung Li's algorithm L (1994)."""
+        """Sample numbers: each has the same chance to stay. The index of the next one is drawn, not
+        for each number whether it stays: Kim-Hung Li's algorithm L (1994)."""
         sample = self._sample
         room = MAX_SAMPLE - len(sample)
         if room > 0:
@@ -160,7 +160,7 @@ class TrackedRun:
     def record(
         self, step: int, at: float, metrics: dict[str, float], counts: dict[str, float]
     ) -> None:
-        """Takes the numbers of one step, checked before."""
+        """Record the numbers of one step, checked before."""
         if self._steps >= self.warmup:
             self._step_s.add(at - self._last)
         self._last = at
@@ -188,7 +188,7 @@ class TrackedRun:
         return False
 
     def snapshot(self, at: float, state: str, *, median: bool) -> RunTracked:
-        """The run as it is at `at`, on the clock of `record`."""
+        """Take the run as it is at `at`, on the clock of `record_step`."""
         peak, source = memory.peak()
         series = {STEP_S: self._step_s, **dict(self._metrics)}
         steps_s = self._last - self._warm if self._steps >= self.warmup else 0.0
@@ -225,7 +225,7 @@ PERIOD_S = 10.0
 report has all of its metrics."""
 
 MAX_RUNS = 1024
-"""Runs that a session receives, and that a tracker keeps for its file."""
+"""Runs that a session receives, and that a tracker holds for its file."""
 
 _running: dict[int, TrackedRun] = {}
 """Runs in progress, by number."""
@@ -242,7 +242,7 @@ class _Reported(SessionSink):
         self._left_out: set[int] = set()
 
     def report(self, run: RunTracked, at: float) -> None:
-        """One run as it was at a reading of `time.monotonic()`."""
+        """Report one run as it was at a reading of `time.monotonic()`."""
         if run.number not in self._runs and len(self._runs) >= MAX_RUNS:
             self._left_out.add(run.number)
             return
@@ -250,14 +250,14 @@ class _Reported(SessionSink):
         self.session.emit(replace(run, t=self.session.at(at)))
 
     def report_running(self, run: TrackedRun, *, median: bool) -> None:
-        """A run in progress, as it is now."""
+        """Report a run in progress, as it is now."""
         started = time.monotonic()
         with self.session.shielded("tracker"):
             self.report(run.snapshot(started, "running", median=median), started)
         self.session.charge(time.monotonic() - started)
 
     def finish(self) -> None:
-        """Reports the runs that are still in progress."""
+        """Report the runs that are still in progress."""
         for run in tuple(_running.values()):
             self.report_running(run, median=True)
         if self._left_out:
@@ -269,14 +269,14 @@ sinks = SessionSinks(_Reported)
 
 
 def began(run: TrackedRun) -> None:
-    """A run has begun."""
+    """Track a run that has begun."""
     _running[run.number] = run
     while len(_running) > MAX_RUNS:  # runs that were never ended
         _running.pop(next(iter(_running)))
 
 
 def progressed(run: TrackedRun, at: float) -> None:
-    """A step was recorded at a reading of `time.monotonic()`: reports the run if it is time."""
+    """Report the run if it is time: a step was recorded at a reading of `time.monotonic()`."""
     if sinks.all and at - run.reported_at >= PERIOD_S:
         run.reported_at = at
         for sink in sinks.all:
@@ -284,7 +284,7 @@ def progressed(run: TrackedRun, at: float) -> None:
 
 
 def ended(run: RunTracked, at: float) -> None:
-    """A run has ended at a reading of `time.monotonic()`."""
+    """End a run that ended at a reading of `time.monotonic()`: reports it to every session."""
     _running.pop(run.number, None)
     for sink in sinks.all:
         with sink.session.shielded("tracker"):
@@ -296,7 +296,7 @@ MAX_BYTES = 64 << 20
 
 
 def write_json(path: str | os.PathLike[str], document: Any) -> bytes:
-    """Replaces a file in one move, making missing folders; the bytes that it now holds.
+    """Replace a file in one move, making missing folders; returns the bytes that it now holds.
 
     Raises:
         ValueError: a number in `document` is not finite.
@@ -310,7 +310,7 @@ def write_json(path: str | os.PathLike[str], document: Any) -> bytes:
 
 
 def read_json(path: str | os.PathLike[str], schema: str, major: int) -> dict[str, Any]:
-    """The object in a file of ours.
+    """Read the object in a file of ours.
 
     Raises:
         OSError: it cannot be opened.

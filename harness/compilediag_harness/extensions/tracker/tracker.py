@@ -41,7 +41,7 @@ in_forks.append(_forked)
 
 
 class Tracker:
-    """Runs of one evaluation lane; make it with `tracker()`. Every method may be called from any
+    """Runs of one evaluation; make it with `tracker()`. Every method may be called from any
     thread; one run is in progress at a time."""
 
     def __init__(self, name: str, config: dict[str, Any], warmup: int) -> None:
@@ -49,18 +49,18 @@ class Tracker:
         self.config = config
         self.warmup = warmup
         self.runs: deque[RunTracked] = deque(maxlen=tracked_run.MAX_RUNS)
-        """The runs that have ended, oldest first; the newest are kept."""
+        """The runs that have ended, oldest first; at most `MAX_RUNS`, the newest."""
         self._run: TrackedRun | None = None
         self.unlock()
         _trackers.add(self)
 
     def unlock(self) -> None:
-        """A new lock: this process is a fork, and a thread that is not here may hold the old."""
+        """Make a new lock: in a fork, a thread that is not here may hold the old."""
         # Reentrant: a signal handler of the program may record too.
         self._lock = threading.RLock()
 
     def start_run(self, name: str | None = None, config: Any = None) -> Tracker:
-        """Begins a run. `name` and `config` are of this run; without them those of the tracker.
+        """Begin a run. `name` and `config` are of this run; without them those of the tracker.
 
         Raises:
             RuntimeError: a run is in progress.
@@ -80,7 +80,7 @@ class Tracker:
     def record_step(
         self, step: int, metrics: Mapping[str, float | None] | None = None, **counts: float
     ) -> None:
-        """Records one step: `metrics` are summed up (mean, median, min, max), `counts` such as
+        """Record one step: `metrics` are summed up (mean, median, min, max), `counts` such as
         `tokens=4096` or `samples=32` are added up, and given by second. None is "not measured".
 
             tracker.record_step(step, {"loss": loss.item()}, tokens=batch.numel())
@@ -104,7 +104,7 @@ class Tracker:
             tracked_run.progressed(run, at)
 
     def finish_run(self) -> RunTracked:
-        """Ends the run and returns its summary, computed here, once.
+        """End the run and return its summary, computed here, once.
 
         Raises:
             RuntimeError: no run is in progress.
@@ -139,7 +139,7 @@ class Tracker:
             self._end("finished" if kind is None else "failed")
 
     def to_json(self, path: str | os.PathLike[str]) -> str:
-        """Writes the ended runs to a file of their own, whole or not at all, and returns its path.
+        """Write the ended runs to a file of their own, whole or not at all, and return its path.
         Secrets in `config` are left out, as in the receipt.
 
         Raises:
@@ -160,7 +160,7 @@ class Tracker:
 
 
 def _numbers_of(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    """The metrics as floats, without those that were not measured."""
+    """Check the metrics: as floats, without those that were not measured."""
     found: dict[str, float] = {}
     for name, value in metrics.items():
         if type(value) is float and type(name) is str and len(name) <= 200:  # the usual case
@@ -185,9 +185,9 @@ def _counts_of(counts: Mapping[str, Any]) -> dict[str, float]:
 
 
 def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
-    """An evaluation lane to track: `config` (a mapping, a dataclass, a Namespace) says what must be
-    equal for two of its runs to be comparable. The first `warmup` recorded steps of each run, in
-    which things compile, are in no rate and no step time; their metrics count.
+    """Make a tracker for one evaluation: `config` (a mapping, a dataclass, a Namespace) says what
+    must be equal for two of its runs to be comparable. The first `warmup` recorded steps of each
+    run, in which things compile, are in no rate and no step time; their metrics count.
 
         tracker = cd.tracker(config={"task": "mmlu", "shots": 5, "dtype": "bf16"})
         tracker.start_run()
