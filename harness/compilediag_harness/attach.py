@@ -1,4 +1,4 @@
-"""Installs and removes every collector in this process; never lets a fault of ours reach the user.
+"""Installation and removal of every collector in this process; no fault of ours reaches the user.
 
 `install` may come before torch is imported: each hook goes in right after the target imports the
 module it lives in, never earlier. Several sessions may be installed at once (`watch()` inside a
@@ -56,11 +56,11 @@ class Attachment:
         }
 
     def install(self) -> None:
-        """Arms every hook for the moment its module is imported."""
+        """Arm every hook for the moment its module is imported."""
         self._after_import("torch", self._torch_imported)
         self._after_import(torch_names.EVAL_FRAME, torch_calls.watch_compiled_calls)
         self._after_import(torch_api.DISTRIBUTED_SAVER, spans.watch_distributed_saves)
-        # Of this package: what is imported later is kept out of Dynamo as well.
+        # Invariant: of this package, what is imported later stays out of Dynamo as well.
         self._imports.on_package(__name__.partition(".")[0], dynamo_skip.bind_if_imported)
 
     def _after_import(self, name: str, action: Callable[[], object]) -> None:
@@ -104,12 +104,13 @@ class Attachment:
         signals.install(session)
         collectors.steps_installed()
         if session.trial is not None:
-            # After those that measure: its own cost is in no step's begin.
+            # After those that measure: its own cost is in no step's begin. `trial` is untyped here:
+            # its methods are called by name.
             session.trial.torch_imported(session, torch)
         dynamo_skip.keep_out_of_dynamo(torch)
 
     def _compile_requested(self, request: dict[str, Any]) -> None:
-        """`torch.compile` was called: its arguments are part of what makes runs comparable."""
+        """Record the arguments of `torch.compile`: they are part of what makes runs comparable."""
         if request not in self._requests and len(self._requests) < _MAX_REQUESTS:
             self._requests.append(request)
             facts = {"compile_requests": list(self._requests)}
@@ -141,13 +142,13 @@ class Attachment:
         self.session.emit(EnvironmentRead(self.session.now(), environment.read(self._torch)))
 
     def forked(self) -> None:
-        """This process is a fork of the one that the collectors were installed in."""
+        """Start anew in a fork of the process that the collectors were installed in."""
         self.session.collector_s = 0.0
         if self._collectors is not None:
             self._collectors.forked()
 
     def finish(self, failure: str | None) -> None:
-        """Looks a last time, writes what is not written, and emits how the process ends."""
+        """Look a last time, write what is not written, and emit how the process ends."""
         session, collectors, trial = self.session, self._collectors, self.session.trial
         if collectors is not None:
             collectors.syncs.stop()
@@ -172,7 +173,7 @@ class Attachment:
     def progress(
         self, failure: str | None = None, sources: tuple[str, ...] | None = None
     ) -> ProcessEnded:
-        """The record of the end of the process, as of now."""
+        """Read the record of the end of the process, as of now."""
         session = self.session
         return ProcessEnded(
             session.now(),
@@ -186,6 +187,7 @@ class Attachment:
         )
 
     def uninstall(self) -> None:
+        """Remove everything that `install` and the imports since then have put in place."""
         session = self.session
         self._imports.withdraw()
         while self._undo:
@@ -213,27 +215,27 @@ in_forks.append(_forked)
 
 
 def install(session: Session) -> None:
-    """Installs every collector for `session`; before or after torch is imported."""
+    """Install every collector for `session`; before or after torch is imported."""
     attachment = Attachment(session)
     _attachments[id(session)] = attachment
     attachment.install()
 
 
 def finish(session: Session, failure: str | None = None) -> None:
-    """Emits what is left and `ProcessEnded`; the hooks stay until `uninstall`."""
+    """Emit what is left and `ProcessEnded`; the hooks stay until `uninstall`."""
     attachment = _attachments.get(id(session))
     if attachment is not None:
         attachment.finish(failure if failure is not None else session.failure)
 
 
 def progress(session: Session) -> ProcessEnded | None:
-    """What `finish` would emit for `session` now; None when not installed."""
+    """Read what `finish` would emit for `session` now; None when not installed."""
     attachment = _attachments.get(id(session))
     return attachment.progress() if attachment is not None else None
 
 
 def uninstall(session: Session) -> None:
-    """Removes every hook of `session`."""
+    """Remove every hook of `session`."""
     attachment = _attachments.pop(id(session), None)
     if attachment is not None:
         attachment.uninstall()

@@ -1,7 +1,8 @@
-"""The names of what extensions do inside the user's process: the only place that knows one.
+"""Extension points of the harness: names of what extensions do inside the user's process.
 
-A point names a module below `compilediag_harness.extensions` and an attribute of it, "x:y". It is
-imported when it is used; where the module is missing, what it would do is left out.
+No other module here knows an extension. A point names a module below
+`compilediag_harness.extensions` and an attribute of it, "x:y". It is imported when it is used;
+where the module is missing, what it would do is left out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 PACKAGE = "compilediag_harness.extensions"
 
+# Invariant: modules and attributes by text; what is renamed there is renamed here.
 API = {
     "Ablation": "tracker.ablations:Ablation",
     "AblationInvalid": "tracker.ablations:AblationInvalid",
@@ -40,7 +42,7 @@ EXPERIMENTS = "experiments:install"
 
 
 def load(point: str) -> Any:
-    """What a point names; None where its module is missing."""
+    """Load what a point names; None where its module is missing."""
     module, _, attribute = point.partition(":")
     name = f"{PACKAGE}.{module}"
     try:

@@ -1,4 +1,4 @@
-"""What an attached process does from its start to its end: journal, `import torch`, exit.
+"""Life of an attached process from its start to its end: journal, `import torch`, exit.
 
 Loaded by `bootstrap/sitecustomize.py` in every Python child of a run, most of which never import
 torch: until then nothing is imported that the interpreter has not loaded already, which is why
@@ -68,7 +68,7 @@ class Attached:
         return _json_line("ProcessStarted", t=t, **identity())
 
     def begin_trial(self, path: str) -> None:
-        """Makes this process part of the trial whose plan is in a file; a plan that cannot be read
+        """Make this process part of the trial whose plan is in a file; a plan that cannot be read
         changes nothing."""
         try:
             from compilediag_harness.trials import plan, trial
@@ -78,7 +78,7 @@ class Attached:
             self._trial_fault = error
 
     def activate(self) -> None:
-        """Installs the collectors, when torch is about to be imported."""
+        """Install the collectors, when torch is about to be imported."""
         if self.session is not None:
             return
         from compilediag_harness.base.session import Session
@@ -115,7 +115,7 @@ class Attached:
             session.emit(JournalLimited(session.now(), journal.limit_bytes))
 
     def _follow_forks(self) -> None:
-        """Children that `multiprocessing` forks end by `os._exit`, after its own finalizers."""
+        """Follow forks of `multiprocessing`: they end by `os._exit`, after its own finalizers."""
         # Invariant: not imported before torch does. It names the program's module once more, and
         # pickle looks names up in the order of the modules: the keys of compile caches would not be
         # those of a plain run.
@@ -130,7 +130,7 @@ class Attached:
         PostImport().on_import("multiprocessing.util", follow)
 
     def finish(self) -> None:
-        """Writes the last record; called by `atexit`, so not after `os._exit` or a signal.
+        """Write the last record; called by `atexit`, so not after `os._exit` or a signal.
 
         A forked child that wrote nothing, such as a data loader's, leaves no file.
         """
@@ -231,7 +231,7 @@ current: Attached | None = None
 
 
 def start(run_dir: str) -> Attached:
-    """Attaches this process to a run; a second call changes nothing."""
+    """Attach this process to a run; a second call changes nothing."""
     global current
     if current is not None:
         return current
@@ -253,7 +253,7 @@ def start(run_dir: str) -> Attached:
 
 
 def identity() -> dict[str, object]:
-    """The fields of `ProcessStarted` that describe this process."""
+    """Read the fields of `ProcessStarted` that describe this process."""
     now = time.time()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
     try:
@@ -275,7 +275,7 @@ def identity() -> dict[str, object]:
 
 
 def _argv() -> list[str]:
-    """The command line without secrets."""
+    """Read the command line without secrets."""
     words = sys.orig_argv[:256]
     if _is_plain(words):
         return words
@@ -315,7 +315,7 @@ def _small_int(text: str | None) -> int | None:
 
 
 def _failure_text(error: BaseException) -> str:
-    """One line that names the exception, a blank line, and its traceback (the end of it)."""
+    """Format one line that names the exception, a blank line, and its traceback (the end of it)."""
     try:
         import traceback
 
@@ -332,7 +332,7 @@ def _failure_text(error: BaseException) -> str:
 
 
 def _json_line(kind: str, **fields: object) -> bytes:
-    """One record, as `wire.encode` writes it."""
+    """Encode one record as `wire.encode` writes it."""
     return _json({"k": kind, **fields}).encode("ascii")
 
 

@@ -1,1 +1,1 @@
-"""What every part of the inside stands on: session, journal, files, hooks after imports."""
+"""The foundation of the harness: session, journal, files, hooks after imports."""

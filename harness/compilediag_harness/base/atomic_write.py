@@ -1,5 +1,4 @@
-"""A file written whole or not at all: readers see the old one or the new one, whatever kills the
-writer.
+"""Atomic file writes: readers see the old file or the new one, whatever kills the writer.
 
 The content goes to a temporary file in the same folder, which then replaces the file in one
 move.
@@ -17,7 +16,7 @@ _NAME_KEPT = 100
 
 
 def write(path: str | os.PathLike[str], pieces: Iterable[bytes], *, flushed: bool = True) -> int:
-    """Replaces a file by the pieces, one after the other; the number of bytes.
+    """Replace a file by the pieces, one after the other. Returns the number of bytes.
 
     `flushed` makes the file outlive a power failure from now on, which costs a wait for the disk:
     without it, a file that was not there before may be missing or empty after one.
@@ -53,5 +52,5 @@ def write(path: str | os.PathLike[str], pieces: Iterable[bytes], *, flushed: boo
 
 
 def temporary_start(name: str) -> str:
-    """How the names of temporary files for a file of that name begin."""
+    """Make the beginning of the names of temporary files for a file of that name."""
     return f".{name[:_NAME_KEPT]}-"

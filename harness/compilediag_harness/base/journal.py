@@ -1,4 +1,4 @@
-"""Appends events to a file that is readable after SIGKILL, one file a process.
+"""Journal of events, one append-only file a process, readable after SIGKILL.
 
 A line is `CRC SEQUENCE JSON`: the crc32 (8 hex digits) covers everything after the first blank, the
 sequence counts from 0, the JSON is `wire.encode(event)` without its secrets. Each line is one
@@ -45,7 +45,7 @@ ESSENTIAL = frozenset({
     *("DynamoReset", "GraphBroke", "FrameSkipped", "JournalLimited", "EvidenceLost"),
     "FaultOccurred",
 })  # fmt: skip
-"""Kinds the counts of a receipt cannot do without."""
+"""Kinds the counts of a receipt cannot do without, by the names of their classes in `wire`."""
 
 HIGH_FD = 900
 """Lowest descriptor of the file: the program's own descriptors keep their numbers, and a file it
@@ -73,7 +73,7 @@ class Journal:
         self._begin()
 
     def _begin(self) -> None:
-        """Opens the file of this process; a failure leaves a journal that drops everything."""
+        """Open the file of this process; a failure leaves a journal that drops everything."""
         self._pid = os.getpid()
         self._torn = False
         self._warned = False
@@ -99,7 +99,7 @@ class Journal:
         return os.getpid() != self._pid
 
     def write(self, event: Event) -> bool:
-        """Appends one event, or leaves it out; False when it was dropped. Meant as `Session`'s
+        """Append one event, or leave it out; False when it was dropped. Meant as `Session`'s
         sink."""
         from compilediag_harness.redaction.in_process import fields  # not in every child: see above
         from compilediag_harness.wire import encode
@@ -114,7 +114,7 @@ class Journal:
         return self.append(type(event).__name__, payload)
 
     def append(self, kind: str, payload: bytes) -> bool:
-        """Appends one encoded record, or leaves it out; False when it was dropped."""
+        """Append one encoded record, or leave it out; False when it was dropped."""
         if self.silent:  # a forked child: its own file, the parent's stays untouched
             self.close()
             self._begin()
@@ -169,7 +169,7 @@ class Journal:
             pass  # the gap in the sequence, or the missing file, still shows it
 
     def close(self) -> None:
-        """Closes the file; later records are dropped."""
+        """Close the file; later records are dropped."""
         if self._fd >= 0:
             try:  # noqa: SIM105 - contextlib is not loaded in every child
                 os.close(self._fd)
@@ -179,7 +179,7 @@ class Journal:
 
 
 def moved_up(fd: int) -> int:
-    """The descriptor moved to a high number, or as it is where the limits forbid that."""
+    """Move a descriptor to a high number; returned as it is where the limits forbid that."""
     if fcntl is None:
         return fd
     try:

@@ -1,5 +1,6 @@
-"""Objects of the program, read without running any code of them (no property, no `__getattr__`, no
-`__eq__`), and facts about them for as long as they live."""
+"""Safe reads of the program's objects, and facts about them for as long as they live.
+
+No code of theirs runs: no property, no `__getattr__`, no `__eq__`."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ _OF_METHODS = frozenset({"__func__", "__self__"})
 def frames_from(
     frame: types.FrameType | None, most: int = sys.maxsize
 ) -> Iterator[types.FrameType]:
-    """The calls in progress from a frame outwards, at most so many."""
+    """Iterate over the calls in progress from a frame outwards, at most so many."""
     for _ in range(most):
         if frame is None:
             return
@@ -52,7 +53,7 @@ class Hop(NamedTuple):
 
 
 def read(hop: Hop, value: Any) -> Any:
-    """What one hop leads to; `MISSING` where that cannot be read safely."""
+    """Read what one hop leads to; `MISSING` where that cannot be read safely."""
     if value is MISSING:
         return MISSING
     kind = class_of(value)
@@ -95,7 +96,7 @@ def _attribute(value: Any, name: str) -> Any:
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """The `__dict__` of an object itself; one that is empty where it has slots alone."""
+    """Get the `__dict__` of an object itself; one that is empty where it has slots alone."""
     try:
         own: Any = object.__getattribute__(value, "__dict__")
     except (AttributeError, TypeError):
@@ -104,14 +105,14 @@ def attributes_of(value: Any) -> dict[str, Any]:
 
 
 def parts_of(value: Any) -> list[tuple[str, Any]]:
-    """What an object holds itself by name; of a module its tensors and submodules too."""
+    """List what an object holds itself by name; of a module its tensors and submodules too."""
     own = dict(attributes_of(value))
     tables: list[Any] = [own.pop(table, None) or {} for table in TABLES]
     return [*own.items(), *(part for table in tables for part in table.items())]
 
 
 def plain_attribute(holder: Any, name: str) -> Any:
-    """An attribute that an object or a module holds itself; `MISSING` where there is none."""
+    """Get an attribute that an object or a module holds itself; `MISSING` where there is none."""
     own = attributes_of(holder)
     tables: list[Any] = [own, *map(own.get, TABLES)]
     for table in tables:
@@ -121,7 +122,7 @@ def plain_attribute(holder: Any, name: str) -> Any:
 
 
 def _of_class(kind: type, name: str, value: Any) -> Any:
-    """A name of a class; for one with slots, what its instance keeps there."""
+    """Read a name of a class; for one with slots, what its instance `value` stores there."""
     for base in type.__dict__["__mro__"].__get__(kind):
         found = type.__dict__["__dict__"].__get__(base).get(name, MISSING)
         if found is MISSING:
@@ -136,7 +137,7 @@ def _of_class(kind: type, name: str, value: Any) -> Any:
 
 
 def type_name(value: Any) -> str:
-    """The type as guards print it: "int", "torch.Tensor", "app.Config"."""
+    """Format the type as guards print it: "int", "torch.Tensor", "app.Config"."""
     kind: type[object] = value.__class__
     if kind.__module__ == "builtins":
         return kind.__qualname__
@@ -150,13 +151,13 @@ _POINTER = struct.calcsize("P")
 
 
 def kind_name(value: Any) -> str:
-    """The full name of its class."""
+    """Format the full name of a value's class; `__class__` of the value is not read."""
     kind = class_of(value)
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def kind_and_size(value: Any) -> str:
-    """The same with its length."""
+    """Describe a value by its class and length."""
     return f"{kind_name(value)} of {len(value)}"
 
 
@@ -169,7 +170,7 @@ def is_of_python(kind: Any) -> bool:
 
 
 def slots_of(kind: Any) -> list[tuple[str, Any]]:
-    """The `__slots__` of a class and its bases."""
+    """List the `__slots__` of a class and its bases."""
     return [
         (name, member)
         for owner in kind.__mro__
@@ -180,7 +181,7 @@ def slots_of(kind: Any) -> list[tuple[str, Any]]:
 
 
 def file_of(kind: Any) -> str:
-    """The file of the module that defines a class; "" for what is built in."""
+    """Find the file of the module that defines a class; "" for what is built in."""
     module = sys.modules.get(kind.__module__)
     if module is None or kind.__module__ == "builtins":
         return ""
@@ -189,7 +190,7 @@ def file_of(kind: Any) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def names_in(code: types.CodeType) -> frozenset[str]:
-    """The names that a code object and those inside it use."""
+    """List the names that a code object and those inside it use."""
     inner = (names_in(item) for item in code.co_consts if is_a(item, types.CodeType))
     return frozenset(code.co_names).union(*inner)
 
@@ -216,7 +217,7 @@ class Holder(NamedTuple):
 
 
 def put_back(holders: Iterable[Holder]) -> None:
-    """Makes everything hold what it held."""
+    """Make everything hold what it held."""
     for holder in holders:
         if not _same_content(holder.before, holder.now()):
             holder.put_back(holder.before)
@@ -236,7 +237,7 @@ def _same_content(one: Any, other: Any) -> bool:
 
 
 def refill(of: Any, value: Any, items: Any) -> None:
-    """Replaces all items of a container, also where a subclass has methods of its own."""
+    """Replace all contents of a container, also where a subclass has methods of its own."""
     of.clear(value)
     (of.update if hasattr(of, "update") else of.extend)(value, items)
 
@@ -248,14 +249,14 @@ _OfCode = Callable[Concatenate[types.CodeType, Rest], Value]
 
 
 class WeakByIdentity(Generic[Key, Value]):
-    """As `weakref.WeakKeyDictionary`, but it asks no key for its hash or whether it equals another:
+    """A `weakref.WeakKeyDictionary` by identity: no key's `__hash__` or `__eq__` is called, since
     those are the program's own functions, and code with constants without a hash has none."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[weakref.ref[Any], Value]] = {}
 
     def get(self, key: Key) -> Value | None:
-        """The value of an object; None where it has none."""
+        """Get the value of an object; None where it has none."""
         kept = self._kept.get(id(key))
         return None if kept is None else kept[1]
 
@@ -276,14 +277,14 @@ class WeakByIdentity(Generic[Key, Value]):
         self._kept[id(key)] = weakref.ref(key, forget), value
 
     def items(self) -> list[tuple[Key, Value]]:
-        """Every object that is still alive, with its value, in the order they were given one."""
+        """List every object that is still alive with its value, in the order of insertion."""
         found = [(kept(), value) for kept, value in list(self._kept.values())]
         return [(key, value) for key, value in found if key is not None]
 
 
 def cached_by_code(function: _OfCode[Rest, Value]) -> _OfCode[Rest, Value]:
-    """As `functools.cache`, for a function whose first argument is a code object, which is not kept
-    alive."""
+    """Cache results as `functools.cache` does, for a function whose first argument is a code
+    object, which stays collectable."""
     kept = WeakByIdentity[types.CodeType, dict[Any, Value]]()
 
     @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""Runs code right after the target has imported a module, without importing it earlier."""
+"""Import hooks: code that runs right after the target has imported a module, never earlier."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PostImport(importlib.abc.MetaPathFinder):
         self._packages: dict[str, Action] = {}
 
     def on_import(self, name: str, action: Action) -> None:
-        """Runs `action` after `name` was imported; at once if it is imported already."""
+        """Run `action` after `name` was imported; at once if it is imported already."""
         module = sys.modules.get(name)
         if module is not None and not is_initialising(module):
             action(module)
@@ -32,13 +32,13 @@ class PostImport(importlib.abc.MetaPathFinder):
             sys.meta_path.insert(0, self)
 
     def on_package(self, package: str, action: Action) -> None:
-        """Runs `action` after each module of a package that is imported from now on."""
+        """Run `action` after each module of a package that is imported from now on."""
         self._packages[package] = action
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
     def withdraw(self) -> None:
-        """Withdraws from the import system."""
+        """Withdraw from the import system."""
         self._wanted.clear()
         self._packages.clear()
         if self in sys.meta_path:
@@ -50,7 +50,7 @@ class PostImport(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """The spec another finder gives, with the actions behind its loader."""
+        """Find the spec that another finder gives, with the actions behind its loader."""
         if fullname not in self._wanted and fullname.partition(".")[0] not in self._packages:
             return None
         finders = list(sys.meta_path)

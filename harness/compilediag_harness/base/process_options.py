@@ -1,4 +1,4 @@
-"""The options of a run that its processes need, passed to them as one JSON variable.
+"""Options of a run that its processes need, passed to them as one JSON environment variable.
 
 `compilediag run` writes the variable, and every process of the program inherits it. It is absent
 where no option differs from its default.
@@ -16,7 +16,7 @@ VARIABLE = "COMPILEDIAG_OPTIONS"
 
 @dataclass(frozen=True, slots=True)
 class WitnessPlan:
-    """What of a run is followed to see who changes what is guarded."""
+    """Steps and guards of a run for which write tracing follows who changes a guarded value."""
 
     steps: frozenset[int] = frozenset()
     """Steps in which an earlier run recompiled: only they and those before are followed. Empty: all
@@ -31,7 +31,7 @@ class WitnessPlan:
 
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:
-    """What one attached process does beside recording; the defaults are those of a plain run."""
+    """Options of one attached process beside recording; the defaults are those of a plain run."""
 
     steps: int | None = None
     """The program stops, with exit code 0, after this many steps."""
@@ -42,17 +42,17 @@ class ProcessOptions:
     sync_steps: tuple[int, int] | None = None
     """Period and first step of the work that a probe moves: synchronisations are sampled there."""
     witness: WitnessPlan | None = None
-    """What is followed to see who changes what is guarded; None: nothing."""
+    """Steps and guards whose writes are traced; None: no write tracing."""
 
     def encode(self) -> str:
-        """The value of the variable; "" where every option has its default."""
+        """Encode the value of the variable; "" where every option has its default."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
         return json.dumps(given, default=sorted) if given else ""
 
 
 def read(fault: Callable[[str, Exception], None] = lambda where, error: None) -> ProcessOptions:
-    """The options in the environment of this process; the defaults where they cannot be read, which
-    `fault` is told."""
+    """Read the options in the environment of this process; the defaults where they cannot be read,
+    which `fault` is called with."""
     text = os.environ.get(VARIABLE)
     if not text:
         return ProcessOptions()

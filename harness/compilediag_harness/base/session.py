@@ -1,10 +1,10 @@
-"""What one attached process shares: where events go, the clock, the current step, our own cost.
+"""Session of one attached process: its sink of events, its clock, the current step, our own cost.
 
 Nothing here may ever raise into the user's code: faults of ours are counted and, once per source,
 written to the journal.
 
 Several sessions may be installed at once (`watch()` inside a supervised run), and each receives
-every event. A subject derives a `SessionSink` for what it batches and keeps one `SessionSinks`.
+every event. A module that batches derives a `SessionSink` and has one `SessionSinks`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ WATCHED_AFTER_COMPILE = 8
 
 
 class Session:
-    """One per process. `sink` receives every event and may drop it, but must not block."""
+    """Events, clock and step, one per process. `sink` receives every event and may drop it, but
+    must not block."""
 
     def __init__(self, sink: Callable[[Event], None], origin: float | None = None) -> None:
         """`origin`: reading of `time.monotonic()` when the process attached; now, if not given."""
@@ -50,9 +51,9 @@ class Session:
         self.records_left_out: dict[str, int] = {}
         """By kind, those that the sink counts and does not write."""
         self.text_log: str | None = None
-        """File for torch's compile logs; None where nothing is kept (`watch()`)."""
+        """File for torch's compile logs; None where no files are written (`watch()`)."""
         self.trace_folder: str | None = None
-        """Where torch's trace lies if the run switched it on; None where nothing is kept."""
+        """Where torch's trace lies if the run switched it on; None where no files are written."""
         self.trial: Any = None
         """The trial (`trials/trial.py`) that this process is part of; mostly None."""
         self.failure: str | None = None
@@ -74,15 +75,15 @@ class Session:
         self._step = index - len(self.noted)
 
     def now(self) -> float:
-        """Seconds since this process attached, monotonic."""
+        """Read the seconds since this process attached, monotonic."""
         return time.monotonic() - self._origin
 
     def at(self, monotonic: float) -> float:
-        """A reading of `time.monotonic()` as seconds since this process attached."""
+        """Convert a reading of `time.monotonic()` to seconds since this process attached."""
         return monotonic - self._origin
 
     def emit(self, event: Event) -> None:
-        """Hands one event to the sink; a failing sink costs the event, never the user's run."""
+        """Hand one event to the sink; a failing sink costs the event, never the user's run."""
         try:
             self._sink(event)
         except Exception:
@@ -94,11 +95,11 @@ class Session:
         *args: Fields.args,
         **kwargs: Fields.kwargs,
     ) -> None:
-        """Emits an event of this moment and of the step in progress, with these other fields."""
+        """Emit an event of this moment and of the step in progress, with these other fields."""
         self.emit(kind(self.now(), self.step, *args, **kwargs))
 
     def end_step(self) -> None:
-        """Closes the step in progress and opens the next: `steps.py` alone calls this."""
+        """Close the step in progress and open the next: `steps.py` alone calls this."""
         finished, compiled = self.step, self.compiled_in_step
         self.step, self.compiled_in_step = finished + 1, False
         if compiled:
@@ -110,18 +111,19 @@ class Session:
                 self.fault("step listener", error)
 
     def charge(self, seconds: float) -> None:
+        """Add to the seconds that our own code has spent."""
         self.collector_s += seconds
 
     @contextlib.contextmanager
     def shielded(self, where: str) -> Generator[None]:
-        """A block of ours within what torch or the program does: a fault in it goes no further."""
+        """Catch and record faults in a block of ours within what torch or the program does."""
         try:
             yield
         except Exception as error:
             self.fault(where, error)
 
     def fault(self, where: str, error: BaseException) -> None:
-        """Counts a fault of ours; the first of each source is recorded."""
+        """Record a fault of ours; of each source `where` only the first."""
         if where in self._faults:
             return
         self._faults.add(where)
@@ -137,15 +139,15 @@ BATCH_ROWS = 512
 
 
 class SessionSink:
-    """What one session has not received yet. Its `lock` is reentrant, because a signal handler of
-    the program may call us while we hold it."""
+    """Batch of what one session has not received yet. Its `lock` is reentrant, because a signal
+    handler of the program may call us while we hold it."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.discard()
 
     def discard(self) -> None:
-        """Drops what is not written: this process is a fork, and that belongs to the parent."""
+        """Drop what is not written: this process is a fork, and that belongs to the parent."""
         self.lock = threading.RLock()  # new: a thread that is not here may have held the old one
         self.written = 0.0
         """When the last batch was written, by `time.monotonic()`."""
@@ -155,20 +157,20 @@ class SessionSink:
         return at - self.written >= BATCH_S or rows >= BATCH_ROWS
 
     def step_ended(self, step: int, compiled: bool) -> None:
-        """Writes a batch that is due, of a sink whose `written` is by `Session.now`: for
+        """Write a batch that is due, of a sink whose `written` is by `Session.now`: for
         `Session.step_listeners`."""
         if self.session.now() - self.written >= BATCH_S:
             self.finish()
 
     def finish(self) -> None:
-        """Writes what is not written yet."""
+        """Write what is not written yet."""
 
 
 Sink = TypeVar("Sink", bound=SessionSink)
 
 
 class SessionSinks(Generic[Sink]):
-    """The sinks of one subject, one a session."""
+    """The sinks of one module, one a session."""
 
     def __init__(self, make: Callable[[Session], Sink]) -> None:
         self._make = make
@@ -177,24 +179,24 @@ class SessionSinks(Generic[Sink]):
         in_forks.append(self.discard)
 
     def install(self, session: Session) -> None:
-        """Adds a sink for `session`, unless it has one."""
+        """Add a sink for `session`, unless it has one."""
         if not any(sink.session is session for sink in self.all):
             self.all = (*self.all, self._make(session))
 
     def emit(self, event_at: Callable[[float, int], Event]) -> None:
-        """Emits to every session one event, made from its time and its step."""
+        """Emit to every session one event, made from its time and its step."""
         for sink in self.all:
             session = sink.session
             session.emit(event_at(session.now(), session.step))
 
     def finish(self, session: Session) -> None:
-        """Writes what `session` has not received yet."""
+        """Write what `session` has not received yet."""
         for sink in self.all:
             if sink.session is session:
                 sink.finish()
 
     def uninstall(self, session: Session) -> None:
-        """Removes the sink of `session`; call `finish` before."""
+        """Remove the sink of `session`; call `finish` before."""
         self.all = tuple(sink for sink in self.all if sink.session is not session)
 
     def discard(self) -> None:

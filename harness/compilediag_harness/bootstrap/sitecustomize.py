@@ -30,7 +30,7 @@ def _attach() -> None:
 
 
 def _start(run_dir: str, root: str) -> None:
-    """Imports the harness from `root` alone: no name beside it can be shadowed, none is needed."""
+    """Import the harness from `root` alone: no name beside it can be shadowed, none is needed."""
     from _frozen_importlib_external import PathFinder  # what importlib.machinery re-exports
 
     class HarnessFinder:
@@ -51,7 +51,7 @@ def _start(run_dir: str, root: str) -> None:
 
 
 def _note(run_dir: str, reason: str) -> None:
-    """Why nothing is observed goes to the run directory, never to the user's terminal."""
+    """Write why nothing is observed to the run directory, never to the user's terminal."""
     try:
         path = os.path.join(run_dir, f"attach-fault-{os.getpid()}.txt")
         with open(path, "w", encoding="utf-8", errors="replace") as file:

@@ -1,1 +1,1 @@
-"""Steps of a program that declares none: found, timed and split into phases."""
+"""Training steps of a program that marks none: found, timed and split into phases."""

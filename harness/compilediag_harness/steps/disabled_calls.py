@@ -1,5 +1,6 @@
-"""Times the program's functions that are not compiled on purpose: hooks and metrics behind
-`torch.compiler.disable`. Nothing is wrapped: torch's own wrapper reports each call."""
+"""Times the program's functions behind `torch.compiler.disable`, such as hooks and metrics.
+
+Nothing is wrapped: torch's own wrapper reports each call."""
 
 from __future__ import annotations
 
@@ -19,10 +20,11 @@ PhaseAt = Callable[[float], str]
 
 
 def code_of(function: Any) -> Any:
-    """The code object behind a function, method, partial or callable object; None without one."""
+    """Get the code object behind a function, method, partial or callable object; None without
+    one."""
     while isinstance(function, functools.partial):
         function = function.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    # What the wrapper of `torch.compiler.disable` stands for.
+    # The function behind the wrapper of `torch.compiler.disable`.
     behind = getattr(function, "_torchdynamo_orig_callable", function)
     code = getattr(behind, "__code__", None)
     if code is None:
@@ -32,8 +34,8 @@ def code_of(function: Any) -> Any:
 
 
 def own_code_of(function: Any) -> Any:
-    """The same of a function that the program itself put behind `torch.compiler.disable`: neither
-    torch's own nor a graph that the program's backend has compiled."""
+    """Get the same of a function that the program itself put behind `torch.compiler.disable`; None
+    for torch's own and for a graph that the program's backend has compiled."""
     code = code_of(function)
     if code is None or torch_calls.disabled_by_torch(code):
         return None
@@ -41,7 +43,7 @@ def own_code_of(function: Any) -> Any:
 
 
 class DisabledCalls(SessionSink):
-    """The sums of one session that are not written yet."""
+    """Calls and seconds by function and phase that one session has not written yet."""
 
     phase_at: PhaseAt
     """The phase of the step that something which began at a `time.monotonic()` reading is in."""
@@ -53,6 +55,7 @@ class DisabledCalls(SessionSink):
         self._sums: dict[tuple[Any, str], list[float]] = {}
 
     def ended(self, function: Any, began: float, ended: float) -> None:
+        """Add one call, in `time.monotonic()` seconds, if it is of a function of the program."""
         code = own_code_of(function)
         if code is None:
             return
@@ -90,7 +93,7 @@ _forget_calls: Callable[[], None] | None = None
 
 
 def install(session: Session, phase_at: PhaseAt) -> None:
-    """Starts timing for `session`; `phase_at` as in `DisabledCalls`."""
+    """Start timing for `session`; `find_phase_at` as in `DisabledCalls`."""
     global _forget_functions
     sinks.install(session)
     sink = sinks.all[-1]
@@ -101,7 +104,7 @@ def install(session: Session, phase_at: PhaseAt) -> None:
 
 
 def _begin() -> None:
-    """The program has a function to time. Before that no call is looked at: torch calls disabled
+    """Begin to look at calls: the program has a function to time. Not before: torch calls disabled
     functions of its own several times a step."""
     global _forget_calls
     if _forget_calls is None and sinks.all:
@@ -115,7 +118,7 @@ def watching() -> bool:
 
 
 def uninstall(session: Session) -> None:
-    """Stops timing for `session`; call `sinks.finish` before."""
+    """Stop timing for `session`; call `sinks.finish` before."""
     global _forget_calls, _forget_functions
     sinks.uninstall(session)
     if sinks.all:

@@ -1,11 +1,11 @@
-"""The phases of the step in progress, flattened so that every second is counted once.
+"""Phases of the step in progress, flattened so that every second is counted once; device times.
 
 Where phases nest, the innermost has the time; a span, and the wait for a batch, have all of theirs,
 whatever runs inside them. A span that holds the end of a step holds steps and is no phase of
 one. What no phase has is the step's rest.
 
-Phases that have ended are kept as they are until the step ends, and flattened in the order of their
-ends: spans may be added later than what ended after them.
+Phases that have ended are stored as they are until the step ends, and flattened in the order of
+their ends: spans may be added later than what ended after them.
 
 Invariant: the phases of a step never add up to more than its wall time.
 """
@@ -35,7 +35,7 @@ Seconds = tuple[float, float, float, float, float]
 NOTHING: Seconds = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 KEPT = 256
-"""Intervals of one step that are kept; of more, the oldest are final. Bounds the memory of a
+"""Most intervals of one step in memory; of more, the oldest are final. Bounds the memory of a
 step with thousands of micro-batches."""
 
 Ended = tuple[int, float, float]
@@ -65,26 +65,28 @@ class PhasesInProgress:
         self._cut_at = float("-inf")
 
     def restart(self, at: float) -> None:
-        """The first step begins at `at`: what was before is no step's."""
+        """Begin the first step at `at`: what was before is no step's."""
         self._floor = at
         self._ended.clear()
         self._intervals.clear()
         self._settled = [0.0] * len(NAMES)
 
     def forget_open(self) -> None:
-        """What is open belongs to another thread or process."""
+        """Forget what is open: it belongs to another thread or process."""
         self._open.clear()
 
     def open(self, phase: int, at: float) -> None:
+        """Begin a phase (an index of `NAMES`) inside of those that are open."""
         self._open.append((phase, at))
 
     @property
     def nested(self) -> bool:
+        """A phase is open."""
         return bool(self._open)
 
     def close(self, phase: int, at: float) -> None:
-        """The newest open phase of that kind ends; what was opened in it and never closed ended
-        by an exception, which is not reported."""
+        """End the newest open phase of that kind; what was opened in it and never closed ended by
+        an exception, which is not reported."""
         opened = self._open
         for index in range(len(opened) - 1, -1, -1):
             if opened[index][0] == phase:
@@ -94,7 +96,7 @@ class PhasesInProgress:
                 return
 
     def name_at(self, began: float) -> str:
-        """The name of the phase that something which began at `began` is in."""
+        """Get the name of the phase that something which began at `began` is in."""
         for phase, opened in reversed(self._open):
             if opened <= began:
                 return NAMES[phase]
@@ -106,7 +108,8 @@ class PhasesInProgress:
         return bool(self._ended)
 
     def holding(self, began: float, ended: float) -> str | None:
-        """The name of the innermost phase, spans apart, of those that have ended and held this."""
+        """Find the innermost phase, spans apart, that has ended and held this; its name, or
+        None."""
         innermost, since = None, float("-inf")
         for phase, opened, closed in reversed(self._ended):
             if closed < ended:
@@ -116,7 +119,7 @@ class PhasesInProgress:
         return innermost
 
     def add(self, phase: int, began: float, ended: float) -> None:
-        """A phase has ended, now. It may nest in an open one, and others in it."""
+        """Add a phase that has ended, now. It may nest in an open one, and others in it."""
         self.seen[phase] = True
         # Recomputed activations run the forward again: that is the backward's work.
         if phase == FORWARD and self._open and (BACKWARD in (one for one, _ in self._open)):
@@ -127,7 +130,8 @@ class PhasesInProgress:
         self._ended.append((phase, began, ended))
 
     def add_spans(self, spans: Sequence[Ended]) -> None:
-        """Spans that have ended, in the order of their ends; other phases may have ended since."""
+        """Add spans that have ended, in the order of their ends; other phases may have ended
+        since."""
         for phase in {span[0] for span in spans} - {HOLDS_PHASES, SPANS}:
             self.seen[phase] = True
         in_order = not self._ended
@@ -161,7 +165,7 @@ class PhasesInProgress:
             del intervals[: len(final)]
 
     def _nest(self, phase: int, began: float, ended: float) -> None:
-        """Adds a phase that others may lie in, or that began before its step."""
+        """Add a phase that others may lie in, or that began before its step."""
         intervals = self._intervals
         index = len(intervals)
         while index and intervals[index - 1][0] >= began:
@@ -177,7 +181,8 @@ class PhasesInProgress:
             intervals.append((began, ended, phase, own))
 
     def cut(self, at: float) -> Seconds:
-        """The step ends at `at`: its seconds by phase. Open phases go on in the next step."""
+        """End the step at `at`. Returns its seconds by phase, in the order of `NAMES`; open phases
+        go on in the next step."""
         opened = self._open
         for index in range(len(opened) - 1, -1, -1):  # counted up to `at`, innermost first
             self._open = opened[:index]
@@ -193,13 +198,13 @@ class PhasesInProgress:
         return data_wait, forward, backward, optimizer, spans
 
     def give_back(self, seconds: Seconds) -> None:
-        """A step that was none: its phases are a part of the step in progress."""
+        """Give a step that was none back: its phases are a part of the step in progress."""
         for phase, taken in enumerate(seconds):
             self._settled[phase] += taken
 
 
 DEPTH = 64
-"""Most steps that wait for the device; the oldest of more is dropped."""
+"""Most steps whose events wait for the device; the oldest of more is dropped."""
 
 BATCH = 64
 """Steps in one record."""
@@ -218,7 +223,7 @@ class _DeviceStep:
 
 
 class DeviceClock:
-    """The device times of one session's steps."""
+    """Device seconds of one session's steps, by CUDA events: nothing waits for the device."""
 
     def __init__(
         self, session: Session, make: Callable[[], Mark], usable: Callable[[], bool]
@@ -234,11 +239,12 @@ class DeviceClock:
         self._rows: list[tuple[int, float, float | None, float | None]] = []
 
     def enter(self, phase: int) -> None:
-        """A phase begins; only forward and backward are timed."""
+        """Begin a phase; only forward and backward are timed."""
         if self._current is not None and phase in (FORWARD, BACKWARD) and self._usable():
             self._current.phases.append((phase, self._mark(), None))
 
     def leave(self, phase: int) -> None:
+        """End the phase, if it is the one that began last."""
         step = self._current
         if step is None or not step.phases or not self._usable():
             return
@@ -247,6 +253,7 @@ class DeviceClock:
             step.phases[-1] = (phase, began, self._mark())
 
     def step_ended(self, step: int, _compiled: bool) -> None:
+        """Put an event at the end of a step, and read those that the device has passed."""
         if not self._usable():
             self._current = None
             return
@@ -260,17 +267,18 @@ class DeviceClock:
             self.write()
 
     def restart(self) -> None:
-        """The step in progress is not timed: where it began is not known."""
+        """Do not time the step in progress: where it began is not known."""
         self._current = None
 
     def finish(self) -> None:
-        """Writes what the device has finished; what it has not is dropped, not waited for."""
+        """Write what the device has finished; what it has not is dropped, not waited for."""
         self._read()
         self.dropped += len(self._waiting)
         self._waiting.clear()
         self.write()
 
     def write(self) -> None:
+        """Write the steps that were read since the last time."""
         if not self._rows and not self.dropped:
             return
         columns = zip(*self._rows, strict=True) if self._rows else ((),) * 4
@@ -283,7 +291,7 @@ class DeviceClock:
         return event
 
     def _read(self) -> None:
-        """Reads the steps that are over, in order: events of one stream end in order."""
+        """Read the steps that are over, in order: events of one stream end in order."""
         while self._waiting:
             step = self._waiting[0]
             if step.ended.query():
@@ -303,8 +311,9 @@ class DeviceClock:
 
 
 def watch(session: Session, torch_module: Any) -> DeviceClock | None:
-    """The clock of the CUDA device, called at every step of `session`; None where torch is built
-    without CUDA. Initialises nothing: until the program uses the device no event is recorded."""
+    """Make the clock of the CUDA device, called at every step of `session`; None where torch is
+    built without CUDA. Initialises nothing: until the program uses the device no event is
+    recorded."""
     if torch_module.version.cuda is None:
         return None
     clock = DeviceClock(
@@ -317,7 +326,8 @@ def watch(session: Session, torch_module: Any) -> DeviceClock | None:
 
 
 def _seconds(step: _DeviceStep, phase: int) -> float | None:
-    """Device seconds of one phase; None where there was none, or one without an end."""
+    """Measure the device seconds of one phase; None where there was none, or one without an end.
+    `Event.elapsed_time` is in milliseconds."""
     marks = [(began, ended) for one, began, ended in step.phases if one == phase]
     if not marks or any(ended is None or not began.query() for began, ended in marks):
         return None

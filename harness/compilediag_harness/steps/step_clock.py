@@ -1,6 +1,8 @@
-"""Measures steps and writes them in batches: where a step ends is decided in `step_detection.py`.
+"""Clock of steps: measures and samples them and writes them in batches.
 
-A step is sampled, or only its end is recorded (`step_sampling.py`). It runs from the end of the one
+Where a step ends is decided in `step_detection.py`.
+
+A step is sampled, or only its end is recorded (`StepSampling`). It runs from the end of the one
 before it, so steps and the time between them leave no gap; the first begins at the first sign of
 work (a batch, a compiled call, a backward, an optimizer). A boundary may be tentative: it cuts the
 times, but the step's number does not advance until it is committed.
@@ -38,7 +40,7 @@ Record = tuple[float, float, Seconds, bool]
 
 
 class StepClock:
-    """The times of one session's steps; every method takes `time.monotonic()` readings."""
+    """Times of one session's steps; every method takes `time.monotonic()` readings, in seconds."""
 
     def __init__(self, session: Session, now: float) -> None:
         self.session = session
@@ -55,7 +57,7 @@ class StepClock:
         self.thread = threading.get_ident()
         """The thread whose phases are measured: that which ends the steps."""
         self.sampling = True
-        """Everything is measured; else the ends of steps, and the phases `_ALWAYS`."""
+        """Everything is measured; else the ends of steps, and the phases `_ALWAYS_MEASURED`."""
         self.whole = True
         """The step in progress was sampled from its begin."""
         self._attached = now
@@ -73,12 +75,13 @@ class StepClock:
         return threading.get_ident() == self.thread
 
     def begin(self, at: float) -> None:
-        """Work was seen at `at`: the first step begins, unless it has."""
+        """Begin the first step at `at`, where work was seen, unless it has begun."""
         if self.began is None:
             self.began = at
             self.phases.restart(at)
 
     def enter(self, phase: int, at: float) -> None:
+        """Begin a phase, on the host and on the device."""
         if self.began is None:
             self.begin(at)
         self.phases.open(phase, at)
@@ -86,18 +89,20 @@ class StepClock:
             self.device.enter(phase)
 
     def leave(self, phase: int, at: float) -> None:
+        """End a phase, on the host and on the device."""
         self.phases.close(phase, at)
         if self.device is not None:
             self.device.leave(phase)
 
     def optimized(self, began: float, ended: float) -> None:
+        """Add an optimizer's step that has ended."""
         self.begin(began)
         self.phases.add(OPTIMIZER, began, ended)
 
     # --- boundaries ---
 
     def cut(self, at: float) -> None:
-        """Puts a tentative boundary at `at`."""
+        """Put a tentative boundary at `at`."""
         if not self.here:  # what is open are phases of the thread that ended steps before
             self.thread = threading.get_ident()
             self.phases.forget_open()
@@ -108,13 +113,13 @@ class StepClock:
         self.whole = self.sampling
 
     def stop_sampling(self) -> None:
-        """From now on only the ends of steps are recorded, and what is measured of every step."""
+        """Record only the ends of steps from now on, and what is measured of every step."""
         self.sampling = self.whole = False
         if self.device is not None:
             self.device.restart()
 
     def add_unsampled(self, ends: list[float]) -> None:
-        """Unsampled steps have ended; no listener is called."""
+        """Add unsampled steps that have ended; no listener is called."""
         if not ends:
             return
         self.session.step += len(ends)
@@ -127,7 +132,7 @@ class StepClock:
         self.began = began
 
     def commit(self) -> None:
-        """Every tentative boundary was the end of a step."""
+        """Make every tentative boundary the end of a step."""
         session = self.session
         together = self.tentative > 1
         while self.tentative:
@@ -138,26 +143,26 @@ class StepClock:
             session.end_step()
 
     def forget(self) -> None:
-        """No tentative boundary was one: their times go back to the step in progress."""
+        """Forget the tentative boundaries: their times go back to the step in progress."""
         self._unwind(self.tentative)
         self.tentative = 0
 
     def retract(self) -> None:
-        """The steps that are not written yet were none: numbers go back to the last written."""
+        """Withdraw the steps that are not written yet: numbers go back to the last written."""
         self._unwind(len(self.records))
         self.tentative = 0
         self.session.step = self._first
 
     def discard(self) -> None:
-        """Drops what is not written, and what is in progress: this process is a fork."""
+        """Drop what is not written, and what is in progress: this process is a fork."""
         self.records.clear()
         self.phases.forget_open()
         self.tentative = 0
         self._first = self.session.step
 
     def join(self) -> None:
-        """The tentative interval belongs to the step before it, or, when that is written already,
-        to the step in progress."""
+        """Join the tentative interval to the step before it, or, when that is written already, to
+        the step in progress."""
         if len(self.records) <= self.tentative:
             self.forget()
             return
@@ -187,7 +192,7 @@ class StepClock:
         )
 
     def write(self, at: float, source: str, hold: int = 0) -> None:
-        """Writes the ended steps but the last `hold`, which may still change."""
+        """Write the ended steps but the last `hold`, which may still change."""
         count = len(self.records) - self.tentative - hold
         if count <= 0:
             return
@@ -244,14 +249,14 @@ RETRY_STEPS = 64
 
 
 class StepSampling:
-    """Which steps of one session are sampled. `pause(by_calls)` makes the hooks of steps report
-    nothing but the ends of steps, `resume` makes them report everything again."""
+    """Decision which steps of one session are sampled. `pause(by_calls)` makes the hooks of steps
+    report nothing but the ends of steps, `resume` makes them report everything again."""
 
     def __init__(
         self, clock: StepClock, pause: Callable[[bool], bool], resume: Callable[[], None]
     ) -> None:
         self.key = 0
-        """What ends the unsampled steps; 0 while steps are sampled."""
+        """Key of the mark that ends the unsampled steps; 0 while steps are sampled."""
         self._clock = clock
         self._session = clock.session
         # Reentrant: a signal handler of the program may mark a step meanwhile.
@@ -266,8 +271,8 @@ class StepSampling:
         """Step and time from which on it is measured whether steps are brief."""
 
     def ended(self, key: int, source: str, at: float, *, by_calls: bool = False) -> None:
-        """A sampled step has ended, or a call in it: the next ones go unsampled, if they may.
-        `key` is what alone ends steps, 0 where there is no such thing."""
+        """Pause sampling after the end of a step, or of a call in it, if steps are brief and may go
+        unsampled. `key` is of the mark that alone ends steps, 0 where there is none."""
         session = self._session
         step = session.step
         if step < self._next:
@@ -292,7 +297,7 @@ class StepSampling:
         self._next = step + RETRY_STEPS
 
     def record(self, key: int, at: float) -> bool:
-        """Records the end of an unsampled step. False where that is not all there is to do."""
+        """Record the end of an unsampled step. False where that is not all there is to do."""
         clock, session = self._clock, self._session
         if key != self.key or threading.get_ident() != clock.thread:
             return False
@@ -317,26 +322,27 @@ class StepSampling:
         return True
 
     def fold(self) -> None:
-        """The clock takes over the recorded ends: something of the step in progress is about to be
+        """Hand the recorded ends to the clock: something of the step in progress is about to be
         added to it."""
         with self._shielded():
             self._fold()
 
     def stop(self) -> None:
-        """Something unusual marks steps, or a session comes or goes: steps are sampled again. The
-        one in progress is not, as it was not from its begin."""
+        """Sample steps again: something unusual marks steps, or a session comes or goes. The one in
+        progress is not sampled, as it was not from its begin."""
         with self._shielded():
             if self.key:
                 self._fold()
                 self._sample_again(self._clock.began or 0.0)
 
     def forked(self) -> None:
+        """Sample again in this process, which is a fork."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self.stop()
 
     @contextlib.contextmanager
     def _shielded(self) -> Generator[None]:
-        """In the program's step: after a fault of ours every step is sampled, for good."""
+        """Catch faults of ours in the program's step: after one every step is sampled, for good."""
         with self._lock:
             try:
                 yield

@@ -1,4 +1,4 @@
-"""Decides what ends a step: `cd.step()`, else optimizers, else outermost compiled calls.
+"""Decision what ends a step: `cd.step()`, else optimizers, else outermost compiled calls.
 
 The better source wins as soon as it shows. Steps that a weaker source ended are held back while
 they are few, and taken back when the better source turns out to mark the same loop; once written
@@ -30,7 +30,7 @@ _MAX_CALLABLES = 4096
 
 
 class CompiledCallables:
-    """The phases that compiled callables are, by the key that distinguishes them."""
+    """Phase (forward or optimizer) of each compiled callable, by the key that distinguishes it."""
 
     def __init__(self, torch_module: Any) -> None:
         self._torch = torch_module
@@ -38,8 +38,8 @@ class CompiledCallables:
         self._phases: dict[int, int] = {}
 
     def phase_of(self, key: int, clock: StepClock) -> int:
-        """The phase of the call that begins now in this thread. What cannot be separated is noted
-        in `clock.partial`."""
+        """Find the phase of the call that begins now in this thread. What cannot be separated is
+        noted in `clock.partial`."""
         if key not in self._phases:
             if len(self._phases) >= _MAX_CALLABLES:
                 self._phases.clear()
@@ -71,7 +71,7 @@ class CompiledCallables:
 
 
 def reached(function: Any, code: Any) -> Iterator[Any]:
-    """What the names of a function stand for: captured variables and globals."""
+    """Iterate over the values of a function's names: captured variables and globals."""
     for cell in getattr(function, "__closure__", None) or ():
         try:
             yield cell.cell_contents
@@ -96,7 +96,7 @@ class _Call(NamedTuple):
 
 
 class OptimizerRegistry:
-    """The optimizers of this process, looked for when a compiled callable is first called, and when
+    """Optimizers of this process, looked for when a compiled callable is first called, and when
     one first repeats if there were none.
 
     A program that has made an optimizer will step it, so compiled calls before its first step are
@@ -115,7 +115,7 @@ class OptimizerRegistry:
         self._engine_runs = torch_api.engine_runs()
 
     def expected(self) -> bool:
-        """Whether an optimizer is alive. Walks the collector's objects, which takes tens of
+        """Whether an optimizer is alive. Walks the garbage collector's objects, which takes tens of
         milliseconds, but not where no optimizer was ever made."""
         base: type = self._torch.optim.Optimizer
         kinds = _subclasses(base)
@@ -130,7 +130,7 @@ class OptimizerRegistry:
         return bool(self._found)
 
     def call_begins(self, key: int, first: bool) -> None:
-        """An outermost compiled call begins, the `first` of its callable or not."""
+        """Handle that an outermost compiled call begins, the `first` of its callable or not."""
         none_lives = all(ref() is None for ref in self._found)
         if first and none_lives and self._searches < SEARCHES:
             self._searches += 1
@@ -143,10 +143,10 @@ class OptimizerRegistry:
             self._open[thread] = _Call(key, alone, self._versions())
 
     def updated(self) -> int:
-        """The key of the call that ends if it was a step of an optimizer, or contained one; else 0.
-        Hooks are not called in compiled code, but it wrote most of the optimizer's parameters; one
-        of them is also written by the forward of `nn.Embedding(max_norm=...)`. Of a callable that
-        was no update before it is not decided while another thread calls one."""
+        """Find the key of the call that ends if it was an optimizer's step, or had one in it; else
+        0. Hooks are not called in compiled code, but it wrote most of the optimizer's parameters;
+        one of them is also written by the forward of `nn.Embedding(max_norm=...)`. Of a callable
+        that was no update before it is not decided while another thread calls one."""
         call = self._open.pop(threading.get_ident(), None)
         if call is None or not (call.key in self._updates or call.alone == self._begun):
             return 0
@@ -160,12 +160,12 @@ class OptimizerRegistry:
         return 0
 
     def training(self) -> bool:
-        """Whether the autograd engine has run since this was asked last: a micro-batch is over."""
+        """Whether the autograd engine has run since the last check: a micro-batch is over."""
         before, self._engine_runs = self._engine_runs, torch_api.engine_runs()
         return self._engine_runs != before
 
     def _versions(self) -> dict[int, list[int]]:
-        """Of each optimizer the versions of the parameters that it may write."""
+        """Read the versions of the parameters that each optimizer may write."""
         return {
             # No groups before Optimizer.__init__ has run.
             id(one): torch_api.versions_of(getattr(one, "param_groups", ()))
@@ -175,7 +175,7 @@ class OptimizerRegistry:
 
 
 def _subclasses(base: type) -> set[type]:
-    """A class and everything derived from it."""
+    """List a class and everything derived from it."""
     kinds = {base}
     for kind in type.__subclasses__(base):
         kinds |= _subclasses(kind)
@@ -209,7 +209,7 @@ for one takes some ten microseconds for a hundred parameters."""
 
 
 class StepSource:
-    """The decision for one session. Marks may come from any thread."""
+    """Source of steps of one session: what ends them. Marks may come from any thread."""
 
     def __init__(
         self,
@@ -250,6 +250,7 @@ class StepSource:
     # --- marks ---
 
     def explicit(self, at: float) -> None:
+        """End the step in progress by `step()`, which from now on is the only mark."""
         with self._lock:
             if self._ending:
                 return
@@ -259,12 +260,12 @@ class StepSource:
             self._close(at)
 
     def optimizer_began(self, at: float) -> None:
-        """An optimizer's step begins, inside of no other one."""
+        """Begin an optimizer's step, inside of no other one."""
         self.optimizing_since = at
         self.clock.begin(at)
 
     def optimizer_ended(self, key: int, began: float, at: float) -> None:
-        """That step ended; `key` is 0 if an exception ended it: it was none then."""
+        """End that step; `key` is 0 if an exception ended it: it was none then."""
         self.optimizing_since = None
         with self._lock:
             self.clock.optimized(began, at)
@@ -275,7 +276,7 @@ class StepSource:
             self._optimizer_cycle(key, at)
 
     def call_began(self, key: int, at: float) -> None:
-        """A call begins that may mark a step; `key` distinguishes what is called."""
+        """Begin a call that may mark a step; `key` distinguishes what is called."""
         calls = self._calls.get(key, 0)
         may_update = calls < EXAMINED_CALLS or key in self._updates
         if self.source == EXPLICIT or not (may_update or self.ended_by_calls):
@@ -294,6 +295,7 @@ class StepSource:
                 self._optimizers.call_begins(key, not calls)
 
     def call_ended(self, at: float) -> None:
+        """End the call in progress, and with it a step if it was an update."""
         key = self._optimizers.updated()
         if not key or self.source == EXPLICIT:
             return
@@ -305,7 +307,7 @@ class StepSource:
                 self._ended_by_updates(key, at)
 
     def _ended_by_updates(self, key: int, at: float) -> None:
-        """An update has ended, and calls of something else are no steps."""
+        """End a step by an update: calls of something else are no steps."""
         if self.source != OPTIMIZER:
             self._upgrade(OPTIMIZER, at)
         self._optimizer_cycle(key, at)
@@ -330,7 +332,7 @@ class StepSource:
 
     @property
     def steady(self) -> int:
-        """What alone ends steps, time after time: an optimizer, a compiled callable, or
+        """Key of what alone ends steps, time after time: an optimizer, a compiled callable, or
         `EVERY_MARK` for `step()`. 0 where several do, or where that is not decided."""
         if self.source == EXPLICIT:
             return EVERY_MARK
@@ -346,7 +348,7 @@ class StepSource:
         return self.source is None or self.source == CALL
 
     def finish(self, at: float) -> None:
-        """The process ends, or the session: decides what is open and writes everything."""
+        """Decide what is open and write everything: the process ends, or the session."""
         with self._lock:
             if self.source == OPTIMIZER and self.clock.tentative:
                 if self._joining():
@@ -362,7 +364,7 @@ class StepSource:
             self.clock.write(at, self.source or CALL)
 
     def forked(self) -> None:
-        """This process is a fork: what is not written belongs to the parent."""
+        """Drop what is not written: this process is a fork, and that belongs to the parent."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self.optimizing_since = None
         self.sampling.forked()
@@ -399,8 +401,8 @@ class StepSource:
             self._in_cycles = True
 
     def _joining(self) -> bool:
-        """No member of the last whole cycle has stepped since it ended: late members, or a phase
-        change, which the next optimizer step decides."""
+        """Whether no member of the last whole cycle has stepped since it ended: late members, or a
+        phase change, which the next optimizer step decides."""
         return bool(self._previous) and self._previous.isdisjoint(self._seen)
 
     def _begins_cycle(self, key: int) -> bool:
@@ -418,7 +420,7 @@ class StepSource:
     # --- ends ---
 
     def _upgrade(self, source: str, at: float) -> None:
-        """A better source showed: what the weaker one marked and may not have been a step goes."""
+        """Switch to a better source: what the weaker one marked and may be no step goes."""
         clock = self.clock
         clock.forget()
         if self.source is not None:
@@ -431,12 +433,12 @@ class StepSource:
         self._only = 0
 
     def _held(self) -> bool:
-        """Whether all steps are on trial."""
+        """Whether all steps are held back, as a better source may still take them back."""
         limit = OPTIMIZER_TRIAL if self.source == OPTIMIZER else CALL_TRIAL
         return self._trial <= limit
 
     def _close(self, at: float) -> None:
-        """The tentative boundaries are ends of steps."""
+        """Close the step: the tentative boundaries are ends of steps."""
         clock = self.clock
         self._trial += clock.tentative
         self._ending = True
@@ -445,7 +447,7 @@ class StepSource:
         finally:
             self._ending = False
         if clock.due(at):
-            # How many may still change: all on trial; the last, with several optimizers, as one
-            # that steps after its end may belong to it.
+            # How many may still change: all that are held back; the last, with several optimizers,
+            # as one that steps after its end may belong to it.
             hold = len(clock.records) if self._held() else int(self._in_cycles)
             clock.write(at, self.source or CALL, 0 if self.source == EXPLICIT else hold)

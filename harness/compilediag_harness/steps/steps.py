@@ -1,5 +1,6 @@
-"""Finds the steps of a program that marks none, and their phases: hooks on optimizers, data
-loaders, compiled calls and the autograd engine, and `step()` for programs that do.
+"""Steps and phases from hooks on optimizers, data loaders, compiled calls, the autograd engine.
+
+For a program that marks no steps; `step()` and `drive()` are for programs that do.
 
 The hooks are the same for every session and stay in torch once they are there, without effect when
 no session is left. They must not raise; Dynamo traces none of them, and is guarded on none.
@@ -63,7 +64,7 @@ def step() -> None:
         SystemExit: after the last step that `compilediag run --steps N` allows.
     """
     global _marks
-    # Asked first: compiled code is then not guarded on whether a session is there.
+    # Checked first: compiled code is then not guarded on whether a session is there.
     if dynamo_skip.is_compiling() or not _active:
         return
     _marks += 1
@@ -100,7 +101,7 @@ def drive(train: Callable[[int], object], steps: int = 60) -> int:
 
 
 def install(session: Session, torch_module: Any) -> None:
-    """Starts counting steps and spans for `session`; call it when torch is imported."""
+    """Start counting steps and spans for `session`; call it when torch is imported."""
     global _active, _callables, step_limit, _hooked
     dynamo_skip.bind(torch_module)
     if not _active:
@@ -131,7 +132,7 @@ def install(session: Session, torch_module: Any) -> None:
 
 
 def finish(session: Session) -> None:
-    """Writes the steps and spans that are not written yet."""
+    """Write the steps and spans that are not written yet."""
     spans.finish(session)
     cadence.sinks.finish(session)
     sample_again()
@@ -146,7 +147,7 @@ def finish(session: Session) -> None:
 
 
 def uninstall(session: Session) -> None:
-    """Stops counting for `session`; call `finish` before."""
+    """Stop counting for `session`; call `finish` before."""
     global _active, _callables
     sample_again()
     spans.uninstall(session)
@@ -168,24 +169,24 @@ def _forked() -> None:
 
 
 def clock_of(session: Session) -> StepClock | None:
-    """The clock of a session's steps; None when none is installed."""
+    """Find the clock of a session's steps; None when none is installed."""
     return next((one.clock for one in _active if one.clock.session is session), None)
 
 
 def attribute_ended_spans() -> None:
-    """Before a step may end: spans belong to the one they ended in."""
+    """Attribute ended spans before a step may end: they belong to the one they ended in."""
     if spans.ended_rows:
         spans.catch_up()
 
 
 def _ended(source: StepSource, at: float, *, by_calls: bool = False) -> None:
-    """A sampled step has ended, or a call in it: the next ones may go unsampled."""
+    """Handle the end of a sampled step, or of a call in it: the next ones may go unsampled."""
     if len(_active) == 1:
         source.sampling.ended(source.steady, source.source or "", at, by_calls=by_calls)
 
 
 def _pause(source: StepSource, by_calls: bool) -> bool:
-    """Calls are not reported any more, unless they mark the steps."""
+    """Pause the reporting of calls, unless they mark the steps. False where that cannot be."""
     global _unsampled
     # The calls of the program's own disabled functions are counted, each of them.
     if disabled_calls.watching() or not torch_calls.pause_calls(
@@ -203,14 +204,14 @@ def _resume() -> None:
 
 
 def sample_again() -> None:
-    """Something is to be reported that is not while steps are unsampled: sampling begins again."""
+    """Sample again: something is to be reported that is not while steps are unsampled."""
     if _unsampled is not None:
         attribute_ended_spans()
         _unsampled.stop()
 
 
 def optimizer_begins(optimizer: Any) -> tuple[int, float]:
-    """An optimizer's step begins. What tells it apart, and when."""
+    """Begin an optimizer's step. Returns the optimizer's key and the time."""
     at, key = _monotonic(), id(optimizer)
     if _unsampled is None or _unsampled.key not in (key, EVERY_MARK):
         sample_again()
@@ -220,7 +221,7 @@ def optimizer_begins(optimizer: Any) -> tuple[int, float]:
 
 
 def optimizer_ends(begun: tuple[int, float], raised: bool) -> None:
-    """With what `optimizer_begins` returned; a step that `raised` was none."""
+    """End the step that `begin_optimizer` returned; one that `raised` was none."""
     key, began = begun
     attribute_ended_spans()
     at = _monotonic()
@@ -238,7 +239,7 @@ def optimizer_ends(begun: tuple[int, float], raised: bool) -> None:
 
 
 def call_begins(key: int = 0) -> None:
-    """An outermost call of a compiled callable begins; `key` distinguishes callables."""
+    """Begin an outermost call of a compiled callable; `key` distinguishes callables."""
     if spans.ended_rows and any(source.ended_by_calls for source in _active):
         spans.catch_up()
     mark = _mark_of(key)
@@ -255,7 +256,7 @@ def call_begins(key: int = 0) -> None:
 
 
 def call_ends(key: int = 0) -> None:
-    """That call has ended."""
+    """End that call."""
     attribute_ended_spans()
     at = _monotonic()
     for source in _active:
@@ -271,10 +272,10 @@ def call_ends(key: int = 0) -> None:
 
 
 def _mark_of(key: int) -> int:
-    """What a compiled call that begins marks in place of the callable: the optimizer in whose step
-    it is made, once for each time that gradients were computed. Nothing, 0, if that optimizer is
-    one that torch records, if the autograd engine makes the call to compute activations again, and
-    inside of another."""
+    """Find what a compiled call that begins marks in place of the callable: the optimizer in whose
+    step it is made, once for each time that gradients were computed. Nothing, 0, if that optimizer
+    is one that torch records, if the autograd engine makes the call to compute activations again,
+    and inside of another."""
     global _updated_after
     if (
         torch_api.in_optimizer_step()
@@ -292,7 +293,7 @@ def _mark_of(key: int) -> int:
 
 
 def _unsampled_call(key: int) -> None:
-    """A call begins that ends an unsampled step; or another one."""
+    """Begin a call while steps are unsampled: it may end such a step."""
     if _unsampled is None or key != _unsampled.key or torch_api.in_backward():
         key = _mark_of(key)
         if not key:
@@ -311,7 +312,7 @@ def _unsampled_call(key: int) -> None:
 
 
 def backward_begins() -> list[StepClock]:
-    """The autograd engine begins; the clocks that were called."""
+    """Begin a run of the autograd engine. Returns the clocks that were called."""
     if _unsampled is not None:
         return []
     for source in _active:
@@ -322,7 +323,7 @@ def backward_begins() -> list[StepClock]:
 
 
 def phase_begins(phase: int) -> list[StepClock]:
-    """A phase begins in this thread; the clocks that were called."""
+    """Begin a phase in this thread. Returns the clocks that were called."""
     if _unsampled is not None:
         attribute_ended_spans()
         _unsampled.fold()
@@ -335,14 +336,14 @@ def phase_begins(phase: int) -> list[StepClock]:
 
 
 def phase_ends(phase: int, clocks: list[StepClock]) -> None:
-    """With what `phase_begins` returned."""
+    """End a phase, with the clocks that `begin_phase` returned."""
     at = _monotonic()
     for clock in clocks:
         clock.leave(phase, at)
 
 
 def _stop_if_done() -> None:
-    """Ends the program from the main thread when the first session has done its steps.
+    """End the program from the main thread when the first session has done its steps.
 
     The exception passes through the training loop: `finally` blocks, context managers and
     `atexit` run, and a bare `except Exception` does not swallow it.
@@ -360,7 +361,7 @@ def _stop_if_done() -> None:
 
 
 def attribute_spans(rows: Sequence[SpanRow], ending: bool) -> Sequence[str | None]:
-    """Adds spans that have ended to the step in progress of every session, as
+    """Attribute spans that have ended to the step in progress of every session, as
     `spans.Attribution`. Returns the phases they began in, None for those of a thread whose steps
     this one may not touch unless a session is `ending`."""
     here = threading.get_ident()
@@ -380,7 +381,7 @@ def attribute_spans(rows: Sequence[SpanRow], ending: bool) -> Sequence[str | Non
 
 
 def _add(source: StepSource, rows: Sequence[SpanRow]) -> Sequence[str]:
-    """Adds spans of the thread that ends the steps; the phases they began in."""
+    """Add spans of the thread that ends the steps. Returns the phases they began in."""
     if _unsampled is not None:
         _unsampled.fold()
     measured = source.clock.phases
@@ -396,7 +397,7 @@ def _add(source: StepSource, rows: Sequence[SpanRow]) -> Sequence[str]:
 
 
 def phase_at(source: StepSource, began: float) -> str:
-    """The name of the phase that something which began at `began` is in."""
+    """Find the name of the phase that something which began at `began` is in."""
     clock, optimizing_since = source.clock, source.optimizing_since
     name = clock.phases.name_at(began)
     if name == spans.REST and not clock.sampling:

@@ -1,1 +1,1 @@
-"""The only place that names what torch keeps private, feature-detected."""
+"""torch's private API as this package uses it: looked up by name, and allowed to be missing."""

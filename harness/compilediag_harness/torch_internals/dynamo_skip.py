@@ -53,7 +53,7 @@ _kept_out: set[str] = set()
 
 
 def keep_out_of_dynamo(torch_module: Any, executed: types.ModuleType | None = None) -> bool:
-    """Makes Dynamo run every function of this package as it is where it meets it as a frame of its
+    """Make Dynamo run every function of this package uncompiled where it meets it as a frame of its
     own; what our collectors call as well, while what the program's own code below us does may be
     compiled as ever. To be called again when more of the package may have been imported. False
     where this torch cannot do it.
@@ -71,8 +71,9 @@ def keep_out_of_dynamo(torch_module: Any, executed: types.ModuleType | None = No
         _kept_out.add(name)
         only_watches = _ONLY_WATCH.match(name) is not None
         for code in codes_of(sys.modules[name]):
-            # One in place of one of torch's or the program's closes over that, under these names;
-            # in the room of torch's internals, where most are closures, under any.
+            # Invariant: a function of ours in place of one of torch's or the program's closes over
+            # that one under these names (renaming the variable there changes what Dynamo compiles);
+            # in the room of torch's internals, where most are closures, under any name.
             closed_over = {*code.co_freevars}
             if "torch_internals" not in name:
                 closed_over &= {"original", "function"}
@@ -82,9 +83,10 @@ def keep_out_of_dynamo(torch_module: Any, executed: types.ModuleType | None = No
 
 
 def _strategies(torch_module: Any) -> tuple[Any, Any, Any] | None:
-    """What marks a code object; and the marks for it alone, and for it with what it calls."""
-    # Not `torch.compiler.disable`, which imports `torch._dynamo` and wraps: the strategy is kept by
-    # Dynamo's C frame evaluation, by code object (`set_code_exec_strategy`, torch 2.7 to 2.15).
+    """Get what marks a code object, the mark for it alone, and the mark for it with what it calls;
+    None where this torch has no such marks."""
+    # Not `torch.compiler.disable`, which imports `torch._dynamo` and wraps: the strategy is stored
+    # by Dynamo's C frame evaluation, by code object (`set_code_exec_strategy`, torch 2.7 to 2.15).
     try:
         native: Any = torch_module._C._dynamo.eval_frame
         skip, default = native._FrameAction.SKIP, native._FrameAction.DEFAULT
@@ -98,12 +100,13 @@ _ONLY_WATCH = re.compile(
     r"\w+\.(?:attach$|collectors|redaction|wire|base\.(?!post_import)|steps\.(?!steps$)"
     r"|user_api\.spans$|torch_internals)"
 )
-"""Modules that call nothing of the program's, but what a function of theirs stands in for."""
+"""Modules that call nothing of the program's, but what a function of theirs stands in for.
+Invariant: module names by text; a module that is renamed is renamed here."""
 
 
 def codes_of(module: types.ModuleType) -> Iterator[types.CodeType]:
-    """The code of every function that a module defines: methods, properties, and functions within
-    functions included."""
+    """Iterate over the code of every function that a module defines: methods, properties, and
+    functions within functions included."""
     waiting: list[Any] = [
         held
         for held in vars(module).values()
@@ -129,7 +132,7 @@ def codes_of(module: types.ModuleType) -> Iterator[types.CodeType]:
 
 
 def stand_in_for(original: Any, ours: Any, torch_module: Any) -> Any:
-    """Makes a function of ours pass for the one of torch that it calls, and runs it as it is."""
+    """Make a function of ours pass for the one of torch that it calls, and run uncompiled."""
     functools.update_wrapper(ours, original)
     code = getattr(original, "__code__", None)
     if code is not None:
@@ -161,4 +164,4 @@ class _OutOfTracebacks:
 
 
 out_of_tracebacks = _OutOfTracebacks()
-"""For what a function of ours calls in the place of which it stands."""
+"""Encloses the call of the original in a function of ours that stands in its place."""

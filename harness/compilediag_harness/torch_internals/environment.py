@@ -1,4 +1,4 @@
-"""The facts of a run that change its numbers or its speed: machine, versions, flags.
+"""Facts of a run that change its numbers or its speed: machine, versions, flags.
 
 Reads only: nothing is initialised (no CUDA context, no `torch._dynamo`), nothing is imported that
 the program has not imported, nothing warns. What cannot be read is null.
@@ -31,7 +31,7 @@ NAME_LIMIT, VALUE_LIMIT, VARIABLE_LIMIT = 128, 512, 128
 
 
 def read(torch_module: Any) -> Facts:
-    """The facts of this process, as plain JSON values.
+    """Read the facts of this process, as plain JSON values.
 
     `hooks_available` and tool versions are not here: they belong to the other half.
     """
@@ -91,7 +91,7 @@ def _first_line_after(path: str, label: str) -> str | None:
 
 
 def _cpu_model() -> str | None:
-    """From Linux's /proc/cpuinfo; elsewhere what `platform` knows without running a program."""
+    """Read it from Linux's /proc/cpuinfo; elsewhere what `platform` knows without a subprocess."""
     try:
         model = _first_line_after("/proc/cpuinfo", "model name")
     except OSError:
@@ -100,7 +100,7 @@ def _cpu_model() -> str | None:
 
 
 def _driver_version() -> str | None:
-    """Of the NVIDIA kernel module: the line "NVRM version: ... Module  550.54.15  ..."."""
+    """Read that of the NVIDIA kernel module: "NVRM version: ... Module  550.54.15  ..."."""
     with open("/proc/driver/nvidia/version", encoding="utf-8", errors="replace") as lines:
         words = lines.readline().split()
     numbered = [word for word in words if word[:1].isdigit() and "." in word]
@@ -108,7 +108,7 @@ def _driver_version() -> str | None:
 
 
 def _gpus(torch_module: Any) -> list[Facts]:
-    """From torch once the program has initialised CUDA itself, else the names the driver lists."""
+    """Ask torch once the program has initialised CUDA itself, else list the names of the driver."""
     cuda = torch_module.cuda
     if cuda.is_initialized():
         return [
@@ -133,7 +133,7 @@ def _gpus(torch_module: Any) -> list[Facts]:
 
 
 def _triton_version() -> str | None:
-    """Of the imported module, else of the installed distribution."""
+    """Read that of the imported module, else of the installed distribution."""
     module = torch_names.loaded("triton")
     if module is not None:
         return _text(getattr(module, "__version__", None))
@@ -177,7 +177,7 @@ def _precision(torch_module: Any) -> str:
 
 
 def _autocast(torch_module: Any, device: str) -> str | None:
-    """The autocast dtype in force in this thread, None when autocast is off."""
+    """Get the autocast dtype in force in this thread, None when autocast is off."""
     if not torch_module.is_autocast_enabled(device):
         return None
     return str(torch_module.get_autocast_dtype(device))
@@ -207,7 +207,7 @@ def _compile_flags() -> Facts:
 
 
 def _variables() -> dict[str, str]:
-    """The recorded environment variables. They may hold secrets: those go where it is written."""
+    """Read the variables that are recorded. They may hold secrets: writing redacts them."""
     prefixes = VARIABLE_PREFIXES
     chosen = sorted(name for name in os.environ if name in VARIABLES or name.startswith(prefixes))
     return {

@@ -1,4 +1,4 @@
-"""The rest of torch that we touch: settings, loaders, backwards, saves, devices, module hooks."""
+"""torch outside Dynamo: autograd engine, optimizers, data loaders, saves, devices, module hooks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from compilediag_harness.torch_internals.torch_names import loaded, lookup
 
 
 def without_torch_function() -> Callable[[], AbstractContextManager[Any]]:
-    """Makes blocks in which no `__torch_function__` runs, neither that of subclasses nor of modes.
-    torch must be imported."""
+    """Get what makes blocks in which no `__torch_function__` runs, neither that of subclasses nor
+    of modes. torch must be imported."""
     return getattr(loaded("torch._C"), "DisableTorchFunction", nullcontext)
 
 
 def mark_fixed(tensor: Any, *, address: bool) -> bool:
-    """Makes Dynamo compile for exactly the sizes of `tensor`, whatever sizes it has seen, and with
+    """Make Dynamo compile for exactly the sizes of `tensor`, whatever sizes it has seen, and with
     `address` take it to stay where it is. False while Dynamo is not imported: nothing is compiled
     then."""
     decorators = loaded("torch._dynamo.decorators")
@@ -37,7 +37,8 @@ _MARKS = ("mark_dynamic", "maybe_mark_dynamic", "mark_unbacked")
 
 
 def mark_dimension(action: str, tensor: Any, dimension: int) -> str | None:
-    """Marks a dimension of a tensor by one of Dynamo's functions for that; why it cannot be."""
+    """Mark a dimension of a tensor by Dynamo's function named `action`. Returns why that cannot be
+    done; None when it was."""
     mark = getattr(loaded("torch._dynamo.decorators"), action, None) if action in _MARKS else None
     if mark is None:
         return f"this torch has no {action}"
@@ -46,7 +47,7 @@ def mark_dimension(action: str, tensor: Any, dimension: int) -> str | None:
 
 
 def original_of(function: Any) -> Any:
-    """What a compiled callable was made from; the callable itself where it is none."""
+    """Get what a compiled callable was made from; the callable itself where it is none."""
     # An OptimizedModule keeps its module as the submodule `_orig_mod`; a wrapped function has it as
     # an attribute.
     inside = getattr(function, "__dict__", {})
@@ -60,8 +61,9 @@ MAX_DEVICES = 64
 
 
 def device_memory() -> dict[int, dict[str, Any]]:
-    """The statistics of each CUDA device's allocator that was used, nested as torch gives them;
-    empty while the program has not initialised CUDA, which this never does. Waits for no device."""
+    """Read the statistics of each CUDA device's allocator that was used, by device index, nested as
+    torch gives them; empty while the program has not initialised CUDA, which this never does. Waits
+    for no device."""
     cuda = loaded("torch.cuda")
     if cuda is None or not cuda.is_initialized():
         return {}
@@ -86,7 +88,8 @@ DISTRIBUTED_SAVER = "torch.distributed.checkpoint.state_dict_saver"
 
 
 def versions_of(groups: Iterable[Any]) -> list[int]:
-    """How often each trained parameter of an optimizer's groups was written in place: it grows."""
+    """Read how often each trained parameter of an optimizer's groups was written in place, as torch
+    counts it (`Tensor._version`): it only grows."""
     weights = (weight for group in groups for weight in group["params"])
     # An inference tensor has no version.
     return [one._version for one in weights if one.requires_grad and not one.is_inference()]
@@ -122,7 +125,7 @@ class _EngineRun(functools.partial[Any]):
 def around_backward(
     torch_module: Any, begin: Callable[[], Any], end: Callable[[Any], None]
 ) -> None:
-    """Calls `begin()`, and `end` with what it returned, around each run of the autograd engine that
+    """Call `begin()`, and `end` with what it returned, around each run of the autograd engine that
     Python starts (`backward`, `torch.autograd.grad`), for ever."""
     variable: Any = lookup(torch_module, "autograd.variable.Variable")
     engine = getattr(variable, "_execution_engine", None)
@@ -149,7 +152,7 @@ def around_backward(
 
 
 def engine_runs() -> int:
-    """How many runs of the autograd engine have begun, about: threads may begin one together."""
+    """Count the runs of the autograd engine begun so far, about: threads may begin one together."""
     return _engine_runs_begun
 
 
@@ -163,14 +166,14 @@ def in_backward() -> bool:
 
 
 class _Recorded(threading.local):
-    """What this thread is at that torch records."""
+    """Optimizer step and waits for batches in progress in this thread, as torch records them."""
 
     def __init__(self) -> None:
         self.step: Any = None
         """The `record_function` of the outermost optimizer's step, and what `begin` returned."""
         self.begun: Any = None
         self.batches: dict[int, Any] = {}
-        """The same of the waits for batches, by the address of the `record_function`."""
+        """The same for the waits for batches, by the address of the `record_function`."""
 
 
 _recorded = _Recorded()
@@ -182,7 +185,7 @@ def around_recorded(
     step: tuple[Callable[[Any], Any], Callable[[Any, bool], None]],
     batch: tuple[Callable[[], Any], Callable[[Any], None]],
 ) -> None:
-    """Calls `begin(optimizer)`, and `end` with what it returned and whether an exception ended it,
+    """Call `begin(optimizer)`, and `end` with what it returned and whether an exception ended it,
     around each step of an optimizer that is not compiled and inside of no other one of its thread;
     `begin()` and `end` around each wait for a batch of a DataLoader. For ever."""
     # Both run in a `record_function` of a name of its own, for which Dynamo puts a context that
@@ -229,14 +232,14 @@ def in_optimizer_step() -> bool:
 
 
 def forked() -> None:
-    """This process is a fork: the other threads are not there."""
+    """Forget the runs in progress: this process is a fork, the threads of them are not there."""
     _engine_runs.clear()
 
 
 def around_saves(
     module: str, names: Iterable[str], around: Callable[[], AbstractContextManager[Any]]
 ) -> None:
-    """Enters `around()` for each call of the functions `names` of a module that is imported, for
+    """Enter `around()` for each call of the functions `names` of a module that is imported, for
     ever."""
 
     def saving(original: types.FunctionType) -> Any:
@@ -283,7 +286,7 @@ def cuda_in_use(torch_module: Any) -> bool:
 
 
 def hook_counts(module: Any = None) -> tuple[int, int]:
-    """How many forward hooks and pre-hooks one module has; without one, those of all modules."""
+    """Count the forward hooks and pre-hooks of one module; without one, those of all modules."""
     prefix = "_global_forward" if module is None else "_forward"
     owner = loaded("torch.nn.modules.module") if module is None else module
     hooks, before = (getattr(owner, f"{prefix}_{kind}", ()) for kind in ("hooks", "pre_hooks"))
@@ -300,8 +303,8 @@ _HOOK_REGISTRIES = (
 
 
 def hook_registries(owner: Any) -> Iterator[tuple[str, dict[Any, Any]]]:
-    """Kind and hooks of each table of hooks that a module or a tensor has. The hooks a tensor keeps
-    under a module's name are its own: they are called with its gradient."""
+    """Iterate over kind and hooks of each table of hooks that a module or a tensor has. The hooks a
+    tensor has under a module's name are its own: they are called with its gradient."""
     is_module = hasattr(owner, "_forward_hooks")
     for kind, name in _HOOK_REGISTRIES:
         registry = getattr(owner, name, None)
@@ -316,7 +319,7 @@ def is_disabled(function: Any) -> bool:
 
 
 class Members(NamedTuple):
-    """A registered container taken apart by its own functions."""
+    """A container that is registered as a pytree node, taken apart by its own functions."""
 
     names: tuple[str, ...]
     values: tuple[Any, ...]
@@ -325,12 +328,12 @@ class Members(NamedTuple):
 
 
 def is_registered(kind: type) -> bool:
-    """Whether instances of exactly this class can be taken apart."""
+    """Whether instances of exactly this class can be taken apart, as pytree nodes."""
     return _node(kind) is not None
 
 
 def members_of(value: Any) -> Members:
-    """The members of an instance of a registered class."""
+    """Get the members of an instance of a registered class (`is_registered`)."""
     node = _node(_type_of(value))
     with_keys = getattr(node, "flatten_with_keys_fn", None)
     if with_keys is None:
@@ -347,7 +350,7 @@ def members_of(value: Any) -> Members:
 
 
 def remade(value: Any, values: list[Any], context: Any) -> Any:
-    """A container of the class of `value` with other members."""
+    """Rebuild a container of the class of `value` with other members."""
     made = _node(_type_of(value)).unflatten_fn(values, context)
     # A TensorDict guesses its batch size where members have another than that in the context, and
     # takes a feature for one more dimension of it where the numbers happen to be equal.
@@ -359,7 +362,7 @@ def remade(value: Any, values: list[Any], context: Any) -> Any:
 
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """A value with another leaf for each of its own. Raises AttributeError if torch has none."""
+    """Map each leaf of a pytree. Raises AttributeError where torch's pytree is not imported."""
     tree: Any = loaded("torch.utils._pytree")
     return tree.tree_map(function, value)
 

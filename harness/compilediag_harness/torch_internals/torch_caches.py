@@ -47,7 +47,7 @@ _SAVES = {
     FX_GRAPH: (CODECACHE, "FxGraphCache", "_save_graph", ""),
     AOT_AUTOGRAD: (AOT_CACHE, "AOTAutogradCache", "save", "torch could not serialize the entry"),
 }
-"""Module, class and function that saves an entry; and what it means that nothing was written and
+"""Module, class and function that saves an entry; and the problem where nothing was written and
 nothing raised."""
 
 WriteListener = Callable[[str, str], None]
@@ -59,7 +59,7 @@ _TOLD_APART = frozenset({"LocalFxGraphCache", "LocalAOTAutogradCache"})
 
 
 class _Saving(threading.local):
-    """What became of the entry that a thread saves."""
+    """Outcome of a thread's save in progress: whether its entry was written, or the problem."""
 
     written: bool = False
     problem: str = ""
@@ -69,7 +69,7 @@ _saving = _Saving()
 
 
 def on_events(listener: LookupListener) -> Remover | None:
-    """Calls the listener at each lookup that torch's compile log has an instant of. A graph that
+    """Call the listener at each lookup that torch's compile log has an instant of. A graph that
     AOTAutograd's entry refers to has none."""
     logger = lookup(loaded(UTILS), "ChromiumEventLogger")
 
@@ -84,7 +84,7 @@ def on_events(listener: LookupListener) -> Remover | None:
 
 
 def on_graph_loads(listener: LookupListener) -> Remover | None:
-    """Calls the listener at each lookup of a compiled graph by its key, also of a graph that
+    """Call the listener at each lookup of a compiled graph by its key, also of a graph that
     AOTAutograd's entry refers to; None where this torch has no such function."""
 
     def looked_up(found: Any, *args: Any, **kwargs: Any) -> None:
@@ -102,7 +102,7 @@ def on_graph_loads(listener: LookupListener) -> Remover | None:
 
 
 def on_choices(listener: LookupListener) -> Remover | None:
-    """Calls the listener at each lookup of what the variants of an operation took: it is a miss
+    """Call the listener at each lookup of how long the variants of an operation took: it is a miss
     where they are timed now."""
     owner = lookup(loaded(CODECACHE), "PersistentCache")
     original = getattr(owner, "lookup", None)
@@ -130,7 +130,7 @@ def on_choices(listener: LookupListener) -> Remover | None:
 
 
 def on_counted(listener: LookupListener) -> Removers:
-    """Calls the listener at each lookup of a cache that torch only counts: of autotuning, remote
+    """Call the listener at each lookup of a cache that torch only counts: of autotuning, remote
     ones, and those of other packages."""
     stats: Any = getattr(loaded(STATS), "cache_stats", None)
     owner: Any = stats.__class__
@@ -147,7 +147,7 @@ def on_counted(listener: LookupListener) -> Removers:
 
 
 def on_profile(listener: LookupListener) -> Remover | None:
-    """Calls the listener when torch looks for a profile of sizes of an earlier run, which it does
+    """Call the listener when torch looks for a profile of sizes of an earlier run, which it does
     once, and only under a job id."""
 
     def looked_up(found: Any, cache_key: Any, *_: Any, **__: Any) -> None:
@@ -158,7 +158,7 @@ def on_profile(listener: LookupListener) -> Remover | None:
 
 
 def on_artifacts(listener: LookupListener) -> Remover | None:
-    """Calls the listener when the program loads the caches of another run
+    """Call the listener when the program loads the caches of another run
     (`torch.compiler.load_cache_artifacts`)."""
 
     def read(found: Any, *_: Any, **__: Any) -> None:
@@ -180,7 +180,7 @@ def on_artifacts(listener: LookupListener) -> Remover | None:
 
 
 def on_writes(cache: str, listener: WriteListener) -> Removers:
-    """Calls the listener after each entry that inductor's cache of graphs saves, or AOTAutograd's,
+    """Call the listener after each entry that inductor's cache of graphs saves, or AOTAutograd's,
     or cannot."""
     module, name, save, unwritten = _SAVES[cache]
     owner = lookup(loaded(module), name)
@@ -220,7 +220,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def cache_folder(now: float) -> CacheFolderRead | None:
-    """The folder of inductor's caches; None where torch has not set one yet. Nothing is made."""
+    """Read the folder of inductor's caches at `now` (seconds since the process attached); None
+    where torch has not set one yet. No folder is made."""
     # torch writes its own choice into the variable too.
     folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     if not folder:
@@ -248,7 +249,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _filesystem(path: str) -> str:
-    """The type of the mount that a path lies on; empty where the system does not tell."""
+    """Find the type of the mount that a path lies on; empty where the system does not tell."""
     found = ("", "")
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
@@ -275,7 +276,7 @@ Called = Callable[[CodeType], None]
 
 
 def on_packages(was_loaded: Loaded, was_called: Called) -> Remover | None:
-    """Watches what `CompilePackage.install` puts in place."""
+    """Watch the precompiled code that `CompilePackage.install` puts in place."""
     owner = lookup(loaded(PACKAGE), "CompilePackage")
     original = getattr(owner, "install", None)
     if original is None:
@@ -305,7 +306,8 @@ def on_packages(was_loaded: Loaded, was_called: Called) -> Remover | None:
 
 
 class _Watched:
-    """A stored graph, which is seen when it is first called; `install` calls this one method."""
+    """A stored graph that reports its first call; `install` calls this one method of torch's
+    API."""
 
     def __init__(self, backend: Any, was_called: Callable[[], None]) -> None:
         self._backend = backend
@@ -326,7 +328,7 @@ class _Watched:
 
 
 def on_loaded_functions(was_loaded: Loaded, was_called: Called) -> Remover | None:
-    """Watches functions that were compiled ahead of time and are read from a file."""
+    """Watch functions that were compiled ahead of time and are read from a file."""
 
     def read(made: Any, *_: Any, **__: Any) -> None:
         code = getattr(getattr(made, "_artifacts", None), "original_code", None)

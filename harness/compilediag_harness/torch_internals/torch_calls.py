@@ -1,5 +1,5 @@
-"""Calls of compiled callables, and of functions behind `torch.compiler.disable`, as torch's own
-wrappers begin and end them; and which functions are put behind it, by the program or by torch."""
+"""Calls of compiled callables and of functions behind `torch.compiler.disable`, reported by torch's
+own wrappers; and which functions are put behind it, by the program or by torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _mark: Callable[[int], None] | None = None
 
 
 def pause_calls(mark: Callable[[int], None] | None = None) -> bool:
-    """Calls no listener until `resume_calls`, and takes our functions out of torch: they run
+    """Call no listener until `resume_calls`, and take our functions out of torch: they run
     several times a step. `mark(key)`, if given, is still called at each outermost call of
     a compiled callable that begins. False, and nothing is changed, where a call is in progress in
     any thread, whose end would not be reported, or a listener needs every call."""
@@ -57,7 +57,7 @@ def pause_calls(mark: Callable[[int], None] | None = None) -> bool:
 
 
 def resume_calls() -> None:
-    """Calls the listeners again, for calls that begin from now on."""
+    """Call the listeners again, for calls that begin from now on."""
     global _paused, _mark
     _paused, _mark = False, None
     for calls in list(every_thread.values()):
@@ -68,7 +68,7 @@ def resume_calls() -> None:
 def on_outermost_call(
     begin: Callable[[int], None], end: Callable[[int], None] | None = None
 ) -> Remover:
-    """Calls `begin(key)` at the start of each outermost call of a compiled callable, and `end(key)`
+    """Call `begin(key)` at the start of each outermost call of a compiled callable, and `end(key)`
     when it returns or raises, from the moment Dynamo is loaded; `key` distinguishes compiled
     callables. Returns what stops it."""
     watch_compiled_calls()
@@ -76,7 +76,7 @@ def on_outermost_call(
 
 
 def on_every_call(begin: Callable[[int], None], end: Callable[[int], None]) -> Remover:
-    """As `on_outermost_call`, for a listener that must not miss a call: none is paused."""
+    """Like `watch_outermost_calls`, for a listener that must not miss a call: none is paused."""
     listener = (begin, end)
     forget, unkeep = on_outermost_call(begin, end), subscribe(_kept, listener)
 
@@ -90,16 +90,16 @@ def on_every_call(begin: Callable[[int], None], end: Callable[[int], None]) -> R
 def on_disabled_call(
     ended: Callable[[Any, float, float], None] | None, begins: Callable[[Any], None] | None = None
 ) -> Remover:
-    """Calls `ended(function, began, ended)`, in `time.monotonic()`, after each call of a function
-    behind `torch.compiler.disable`, torch's own ones included; on 2.15 only of those that compiled
-    code calls. `begins(function)` before it: no more frames are offered to Dynamo then."""
+    """Call `ended(function, began, ended)`, in `time.monotonic()` seconds, after each call of a
+    function behind `torch.compiler.disable`, torch's own ones included; on 2.15 only of those that
+    compiled code calls. `begins(function)` before it: no more frames are offered to Dynamo then."""
     watch_compiled_calls()
     return subscribe(_disabled_listeners, (ended, begins))
 
 
 def watch_compiled_calls() -> bool:
-    """Puts the hooks behind `on_outermost_call` and `on_disabled_call` in place; False while they
-    cannot be.
+    """Put the hooks behind `watch_outermost_calls` and `watch_disabled_calls` in place; False while
+    they cannot be.
 
     The wrappers of `torch.compile` and `torch.compiler.disable` call `_callback_from_stance` once
     per call, after they have taken the previous eval-frame callback into their local `prior`: None
@@ -164,7 +164,7 @@ def _make_call_hooks(eval_frame: Any) -> None:
 
 
 def _put_call_hooks() -> None:
-    """Puts the functions in place that are needed now. Somebody else's that came later stay."""
+    """Put the functions in place that are needed now. Somebody else's that came later stay."""
     for name, (original, ours) in _call_hooks.items():
         needed = not _paused or (_mark is not None and name == "_callback_from_stance")
         if getattr(_hooked_module, name, None) is (original if needed else ours):
@@ -203,7 +203,8 @@ def _disabled_call_begins(caller: types.FrameType) -> None:
 
 
 def _callback_set(caller: types.FrameType) -> None:
-    """A wrapper sets the eval-frame callback: at the begin of its call, and at its end."""
+    """Handle that a wrapper sets the eval-frame callback: at the begin and the end of its call."""
+    # Invariant: a call whose end was not reported leaves with the one around it (`del` below).
     calls = this_thread.open
     index = len(calls) - 1
     while index >= 0 and calls[index].frame is not caller:
@@ -254,7 +255,7 @@ graphs that a backend of the program's has compiled."""
 
 
 def on_function_disabled(disabled: Callable[[], None]) -> Remover:
-    """Calls `disabled()` whenever a function that is not torch's own is put behind
+    """Call `disabled()` whenever a function that is not torch's own is put behind
     `torch.compiler.disable`; at once where one has been, or may have been before we watched."""
     remove = subscribe(_disabling_listeners, disabled)
     if _watch_disabling() is False or _functions_disabled:
@@ -274,9 +275,9 @@ def disabled_by_torch(code: Any) -> bool:
 
 
 def _watch_disabling() -> bool | None:
-    """Puts a wrapper on `DisableContext.__call__`, which `torch.compiler.disable` and Dynamo itself
-    call with each function. Whether no function can have been disabled before; None while Dynamo is
-    not loaded."""
+    """Put a wrapper on `DisableContext.__call__`, which `torch.compiler.disable` and Dynamo itself
+    call with each function. Returns whether no function can have been disabled before; None while
+    Dynamo is not loaded."""
     eval_frame = loaded(EVAL_FRAME)
     if eval_frame is None:
         return None
@@ -317,8 +318,8 @@ def _for_torch(frame: types.FrameType | None) -> bool:
 
 
 def graph_of(wrapper: types.FrameType, function: Any) -> types.CodeType | None:
-    """The compiled code that calls `function` as its graph, through the call `wrapper` of torch's;
-    None where it calls something else."""
+    """Find the compiled code that calls `function` as its graph, through the call `wrapper` of
+    torch's; None where it calls something else."""
     caller = wrapper.f_back
     if caller is None:
         return None
@@ -331,13 +332,13 @@ def graph_of(wrapper: types.FrameType, function: Any) -> types.CodeType | None:
 
 
 def stance() -> str | None:
-    """The stance in force now."""
+    """Get the stance in force now (`torch.compiler.set_stance`); None where torch has none."""
     known = lookup(loaded(EVAL_FRAME), "_stance.stance")
     return known if isinstance(known, str) else None
 
 
 def on_stance_set(callback: Callable[[str, types.FrameType], None]) -> Remover | None:
-    """Calls `callback(stance, frame)` after each stance that is set, with the frame that set it: of
+    """Call `callback(stance, frame)` after each stance that is set, with the frame that set it: of
     `set_stance` itself."""
 
     def was_set(_before: Any, chosen: Any) -> None:

@@ -1,5 +1,5 @@
-"""torch's compiles: every row of its metrics, starts, resets, the arguments of `torch.compile`, and
-each condition on symbolic sizes that a graph is built under, with the sizes it fixes."""
+"""torch's compiles: rows of its metrics, starts, ends and phases, resets, arguments of
+`torch.compile`, and the conditions on symbolic sizes that a graph is built under."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Rows(collections.deque[Any]):
 
 
 def on_metrics_row(listener: Callable[[Any], None]) -> bool:
-    """Calls `listener` with every compilation metrics row from now on; True when in place.
+    """Call `listener` with every compilation metrics row from now on; True when in place.
 
     `set_compilation_metrics_limit` replaces the list and with it the listeners: call again now and
     then, it is cheap and idempotent.
@@ -70,7 +70,7 @@ def on_metrics_row(listener: Callable[[Any], None]) -> bool:
 
 
 def forget_metrics_rows(listener: Callable[[Any], None]) -> None:
-    """Undoes `on_metrics_row`; the last listener to go leaves torch a plain list again."""
+    """Undo `watch_metrics_rows`; the last listener to go leaves torch a plain list again."""
     utils: Any = loaded(UTILS)
     rows: Any = getattr(utils, "_compilation_metrics", None)
     if isinstance(rows, _Rows) and listener in rows.listeners:
@@ -80,7 +80,7 @@ def forget_metrics_rows(listener: Callable[[Any], None]) -> None:
 
 
 def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
-    """Calls `callback(trigger, compile_id)` when a compile begins (2.7 names neither)."""
+    """Call `callback(trigger, compile_id)` when a compile begins (2.7 names neither)."""
     name = "run_start_callbacks"
     return _before_callbacks(name, lambda *args: callback(*_trigger_and_id(*args)))
 
@@ -94,17 +94,17 @@ def _trigger_and_id(given: Any = None) -> tuple[str, str]:
 
 
 def on_compile_end(callback: Callable[[], None]) -> Remover | None:
-    """Calls `callback()` when the last of the compiles in progress has ended."""
+    """Call `callback()` when the last of the compiles in progress has ended."""
     return _before_callbacks("run_end_callbacks", lambda *_: callback())
 
 
 _before: dict[str, list[Callable[..., None]]] = {}
-"""By the function that is ours then, what is called before torch's own callbacks."""
+"""Listeners that are called before torch's own callbacks, by the function of torch's handler."""
 
 
 def _before_callbacks(name: str, callback: Callable[..., None]) -> Remover | None:
-    """Calls `callback` before torch calls those that are registered with it: the program may list
-    those, and a reset forgets them."""
+    """Call `callback` before torch calls those that are registered with it. Ours is not registered:
+    the program may list those, and a reset forgets them."""
     known = lookup(loaded("torch._dynamo.callback"), "callback_handler")
     handler = cast(Any, type(known))
     original = getattr(handler, name, None)
@@ -125,7 +125,7 @@ def _before_callbacks(name: str, callback: Callable[..., None]) -> Remover | Non
 
 
 class FrameBeingCompiled(NamedTuple):
-    """What `convert_frame` compiles."""
+    """A frame that `convert_frame` compiles."""
 
     code: types.CodeType
     values: Mapping[str, Any] | None
@@ -135,8 +135,8 @@ class FrameBeingCompiled(NamedTuple):
 
 
 def frame_being_compiled() -> FrameBeingCompiled | None:
-    """The innermost frame that `convert_frame` compiles in this thread, while torch begins or ends
-    to compile it."""
+    """Find the innermost frame that `convert_frame` compiles in this thread, while torch begins or
+    ends to compile it; None outside a compile."""
     # Both are local variables of `_compile`, some calls above. No other call's are read: reading
     # keeps them as long as the frame lives, also an exception that it handles.
     for caller in frames_from(sys._getframe(1), 24):  # pyright: ignore[reportPrivateUsage]
@@ -151,7 +151,7 @@ def frame_being_compiled() -> FrameBeingCompiled | None:
 
 
 def frame_waiting_for_backward() -> types.FrameType | None:
-    """The call of another thread that waits for the backward in which this thread, one of the
+    """Find the call of another thread that waits for the backward in which this thread, one of the
     autograd engine's, is at work; None where it is not the only such call."""
     # An engine's thread is made in C++: `threading` has only a stand-in for it.
     if type(threading.current_thread()).__name__ != "_DummyThread":
@@ -166,19 +166,19 @@ def frame_waiting_for_backward() -> types.FrameType | None:
 
 
 def on_reset(callback: Callable[[], None]) -> Remover | None:
-    """Calls `callback` after `torch._dynamo.reset()`."""
+    """Call `callback` after `torch._dynamo.reset()`."""
     return call_after(loaded(DYNAMO), "reset", callback)
 
 
 def on_compile_request(callback: Callable[[dict[str, Any]], None]) -> Remover | None:
-    """Calls `callback` with backend, mode, dynamic, fullgraph and cudagraphs of each
+    """Call `callback` with backend, mode, dynamic, fullgraph and cudagraphs of each
     `torch.compile(...)`, which hands them to `torch._dynamo.optimize`."""
     requested: Callable[..., None] = lambda *args, **given: callback(_request_of(*args, **given))
     return call_beside(loaded(DYNAMO), "optimize", before=requested)
 
 
 def on_export(callback: Callable[[], None]) -> Remover | None:
-    """Calls `callback` whenever `torch.export` begins to export."""
+    """Call `callback` whenever `torch.export` begins to export."""
     # A function that reports usage to nobody outside Meta: a wrapper of `_export` itself would
     # stand in the traceback of every export that fails.
     return call_beside(loaded(EXPORT), "log_export_usage", before=lambda *_, **__: callback())
@@ -198,7 +198,7 @@ def exporting() -> bool:
 def _request_of(
     backend: Any = "inductor", nopython: Any = False, dynamic: Any = None, **rest: Any
 ) -> dict[str, Any]:
-    """The arguments of `torch.compile`, which turns a mode into options of its inductor wrapper."""
+    """Describe the arguments of `torch.compile`, which turns a mode into options of inductor."""
     options: dict[str, Any] | None = getattr(backend, "config", None)
     name = backend if isinstance(backend, str) else getattr(backend, "compiler_name", None)
     mode = None
@@ -225,7 +225,7 @@ _MODES = {
 
 
 def current_compile_id() -> str:
-    """The compile in progress in this thread, "" outside one."""
+    """Get the id of the compile in progress in this thread, "" outside one."""
     current = lookup(loaded("torch._guards"), "CompileContext.current_compile_id")
     try:
         return str(current() or "") if current is not None else ""
@@ -234,15 +234,15 @@ def current_compile_id() -> str:
 
 
 def recompile_limit() -> int | None:
-    """`torch._dynamo.config.recompile_limit` in force now."""
+    """Get `torch._dynamo.config.recompile_limit` in force; None while Dynamo is not imported."""
     limit = getattr(loaded("torch._dynamo.config"), "recompile_limit", None)
     return limit if isinstance(limit, int) else None
 
 
 def recompile_limit_of(function: Any) -> int | None:
-    """How often torch compiles a compiled callable before it runs it eagerly: what
-    `torch.compile(recompile_limit=...)` was given, else what the config says. None while Dynamo is
-    not imported."""
+    """Find how often torch compiles a compiled callable before it runs it eagerly: the argument
+    `torch.compile(recompile_limit=...)`, else what the config says. None while Dynamo is not
+    imported."""
     # A compiled module keeps its context; a compiled function closes over the callback. Both lead
     # to `ConvertFrame`, whose `_recompile_limit` is the argument of `torch.compile`.
     try:
@@ -258,7 +258,8 @@ def recompile_limit_of(function: Any) -> int | None:
 
 
 def totals() -> dict[str, int]:
-    """torch's own totals: frames_total, frames_ok, unique_graphs, break_events."""
+    """Read torch's own totals: frames_total, frames_ok, unique_graphs, break_events. Empty while
+    Dynamo is not imported."""
     counters = getattr(loaded(UTILS), "counters", None)
     if counters is None:
         return {}
@@ -271,7 +272,7 @@ def totals() -> dict[str, int]:
 
 
 def counter(kind: str, name: str) -> int | None:
-    """One of torch's own counts; None while Dynamo is not imported."""
+    """Read one of `torch._dynamo.utils.counters`; None while Dynamo is not imported."""
     counters = getattr(loaded(UTILS), "counters", None)
     # A look-up by index would make the entry, which the program sees.
     return None if counters is None else int(counters.get(kind, {}).get(name, 0))
@@ -283,7 +284,7 @@ def compiling() -> bool:
 
 
 def on_phases(began: PhaseListener, ended: PhaseListener) -> Sequence[Remover]:
-    """Calls the listeners when a timed part of a compile begins and ends; they must not raise.
+    """Call the listeners when a timed part of a compile begins and ends; they must not raise.
     Empty where this torch times nothing."""
     # Every `dynamo_timed` reports to this one logger, whether or not anything is logged.
     logger = lookup(loaded(UTILS), "ChromiumEventLogger")
@@ -307,7 +308,7 @@ class PhaseTimes(threading.local, PhaseStack):
 
 
 _EVALUATING = ("symbolic_shapes.py", "sym_node.py", "recording.py")
-"""Files of what evaluates conditions, in the folder of symbolic shapes."""
+"""Files of torch that evaluate conditions, in the folder of symbolic shapes."""
 
 _MAX_FRAMES = 192
 
@@ -322,13 +323,13 @@ class SizeCondition(NamedTuple):
     traced: list[Any]
     """The stack of the code that Dynamo traces, outermost first; empty where it traces none."""
     frames: list[tuple[types.CodeType, int]]
-    """Code and line of the calls in progress, innermost first, from what asked for the value on."""
+    """Code and line of the calls in progress, innermost first, from what needed the value on."""
 
 
 def on_conditions(
     added: Callable[[Any, SizeCondition], None], fixed: Callable[[Any, tuple[str, ...]], None]
 ) -> Removers:
-    """Calls `added(shape_env, condition)` with each condition, and `fixed(shape_env, sources)` when
+    """Call `added(shape_env, condition)` with each condition, and `fixed(shape_env, sources)` when
     the one added last made sizes constants. Both must not raise."""
     env = lookup(loaded(SYMBOLIC_SHAPES), "ShapeEnv")
     log, replacing = getattr(env, "_log_guard", None), getattr(env, "_set_replacement", None)
@@ -358,8 +359,8 @@ def on_conditions(
 
 @functools.cache
 def _leave_out_our_lines() -> None:
-    """torch names a line of its own beside a guard, the innermost that is in none of these files:
-    not one of ours. Looked up while torch compiles, since it imports modules."""
+    """Add this file to those in which torch looks for no line to name beside a guard: it names the
+    innermost that is in none of them. Done while torch compiles, since it imports modules."""
     with contextlib.suppress(Exception):
         skipped = lookup(loaded(SYMBOLIC_SHAPES), "uninteresting_files")
         if skipped is not None:
@@ -367,7 +368,7 @@ def _leave_out_our_lines() -> None:
 
 
 def current_attempt() -> int:
-    """Number of the attempt in progress at the current compile: a restart begins another one."""
+    """Get the number of the attempt at the current compile: a restart begins another one."""
     current = lookup(loaded("torch._guards"), "CompileContext.current_trace_id")
     trace = current() if current is not None else None
     attempt = getattr(trace, "attempt", 0)
@@ -378,7 +379,7 @@ def _condition(env: Any, expression: Any) -> SizeCondition:
     symbols: Any = getattr(expression, "free_symbols", ())
     extract = lookup(loaded("torch._guards"), "TracingContext.extract_stack")
     traced = list(extract()) if extract is not None else []
-    # Above this: `log_guard`, and torch's own evaluation.
+    # Invariant: called by `log_guard` directly (two frames up is torch's own evaluation).
     above = frames_from(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]
     asking = dropwhile(lambda frame: frame.f_code.co_filename.endswith(_EVALUATING), above)
     frames = [(frame.f_code, frame.f_lineno) for frame in islice(asking, _MAX_FRAMES)]
@@ -386,7 +387,7 @@ def _condition(env: Any, expression: Any) -> SizeCondition:
 
 
 def _sources(env: Any, symbols: Any) -> list[tuple[str, str]]:
-    """Sizes that have one of the symbols, also those that were found equal to it before."""
+    """List symbol and source of the sizes that have one of the symbols, or are equal to it."""
     replaced: dict[Any, Any] = getattr(env, "replacements", None) or {}
     known: dict[Any, Any] = getattr(env, "source_to_var", None) or {}
     found: list[tuple[str, str]] = []

@@ -1,9 +1,10 @@
-"""torch's CUDA-graph trees, the private names of them and how they are watched: nowhere else.
+"""torch's CUDA-graph trees: wrappers that report recordings, replays and runs without a graph.
 
-Three methods of the manager are wrapped, which it looks up at each call: they are recordings, runs
-without a graph, and replays, none of which torch counts. torch's own check of a recorded graph is
-wrapped too: only there is known why a graph could not be used. Nothing waits for the device, and no
-tensor is kept. Written for torch 2.13; what another version lacks is not reported.
+Only here are private names of the trees. Three methods of the manager are wrapped, which it looks
+up at each call: recordings, runs without a graph, and replays, none of which torch counts. torch's
+own check of a recorded graph is wrapped too: only there is known why a graph could not be used.
+Nothing waits for the device, and no tensor is stored. Written for torch 2.13; what another version
+lacks is not reported.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _STACK_LINE = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)')
 
 
 class Tree:
-    """What we keep of one `CUDAGraphTreeManager`, as an attribute of it."""
+    """Our record of one `CUDAGraphTreeManager`, stored as an attribute of it."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -57,7 +58,7 @@ _OURS = "_compilediag_tree"
 
 
 def tree_of(manager: Any) -> Tree:
-    """Ours of a manager; an attribute of it, so that no other one can be taken for it."""
+    """Get our record of a manager; an attribute of it, so that it is never taken for another's."""
     tree = manager.__dict__.get(_OURS)
     if tree is None:
         tree = manager.__dict__[_OURS] = Tree(next(_indices))
@@ -68,7 +69,7 @@ def tree_of(manager: Any) -> Tree:
 def recording_begun(
     manager: Any, inputs: Any, function_id: Any, failed: Sequence[tuple[Any, str]]
 ) -> CudagraphRecorded:
-    """The recording that begins, of no step; its inputs are still as the program gave them.
+    """Describe the recording that begins, of no step; its inputs are as the program gave them.
 
     Args:
         manager: torch's, of one device and thread.
@@ -119,7 +120,7 @@ def recording_begun(
 
 
 def _recorded_for(model: Any, manager: Any) -> bool:
-    """Whether a graph of the same compiled code was recorded, for another size, in a tree."""
+    """Whether a graph of the same compiled code was recorded, for another size, in this manager."""
     recorded = tree_of(manager).recorded
     return any(
         item.model is model and key.id in recorded
@@ -128,7 +129,7 @@ def _recorded_for(model: Any, manager: Any) -> bool:
 
 
 def _moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[Any, ...]:
-    """The placeholders of inputs that have another address than in the graph recorded before."""
+    """Find the placeholders of inputs with another address than in the graph recorded before."""
     attribute = {
         "static_address": "tensor_static_input_idxs",
         "graph_output_address": "cudagraph_managed_idxs",
@@ -148,7 +149,7 @@ def _moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[An
 
 
 def _user_line(placeholder: Any) -> Location | None:
-    """The innermost line of the program that uses an input, where torch knows it; a line of
+    """Find the innermost line of the program that uses an input, where torch knows it; a line of
     torch's own where there is no other."""
     torch_folder = os.path.join(os.path.dirname(getattr(loaded("torch"), "__file__", "")), "")
     stacks = [placeholder.stack_trace, *(user.stack_trace for user in placeholder.users or ())]
@@ -162,12 +163,12 @@ def _user_line(placeholder: Any) -> Location | None:
 
 
 def live_graphs() -> int:
-    """Graphs that are recorded and not yet given up."""
+    """Count the graphs that are recorded and not yet given up."""
     return sum(_below(manager.roots) for manager in tuple(managers))
 
 
 def _below(recorded: Mapping[Any, Any] | None) -> int:
-    """Graphs recorded after each other, by the function they are of; None after a reset."""
+    """Count graphs recorded after each other, by the function they are of (None after a reset)."""
     nodes = [node for siblings in (recorded or {}).values() for node in siblings]
     return len(nodes) + sum(_below(node.children) for node in nodes)
 
@@ -188,7 +189,7 @@ _checks = _Checks()
 
 
 def run_in_this_thread() -> int:
-    """CUDA graphs that were recorded or replayed in this thread, while there was a listener."""
+    """Count CUDA graphs recorded or replayed in this thread, while there was a listener."""
     return _checks.run
 
 
@@ -197,7 +198,7 @@ _removers: list[Remover] = []
 
 
 def listen(listener: Any) -> Remover | None:
-    """Reports CUDA graphs to a `CudagraphCollector` from now on, from the thread that runs the
+    """Report CUDA graphs to a `CudagraphCollector` from now on, from the thread that runs the
     model and never inside compiled code; None where this torch has no trees we know. The module
     must be imported."""
     trees = loaded(TREES)
@@ -280,7 +281,8 @@ def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _report(error: Exception) -> None:
-    """A fault of ours must not reach the model."""
+    """Report a fault of ours, which must not reach the model."""
+    # A listener is a `CudagraphCollector`, untyped here: its methods are called by name.
     for listener in tuple(_listeners):
         listener.fault("CUDA graph", error)
 
@@ -298,8 +300,8 @@ def _ran(manager: Any, function_id: Any, *, replay: bool) -> None:
 
 
 def pool_bytes() -> int | None:
-    """Bytes that the allocator has reserved for graphs; None where that is not known. Walks the
-    allocator's whole state: not for every step."""
+    """Measure the bytes that the allocator has reserved for graphs; None where that is not known.
+    Walks the allocator's whole state: not for every step."""
     cuda = getattr(loaded("torch"), "cuda", None)
     # Segments of a graph's private pool have its id, those of the default pool (0, 0).
     pools = {tuple(manager.cuda_graphs_thread_pool) for manager in tuple(managers)}
@@ -315,5 +317,5 @@ def pool_bytes() -> int | None:
 
 
 def skips() -> int | None:
-    """torch's own count of graphs that it left out; None where it has none."""
+    """Read torch's own count of graphs that it left out; None where it has none."""
     return torch_compiles.counter("inductor", "cudagraph_skips")

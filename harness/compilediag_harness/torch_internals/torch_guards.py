@@ -1,5 +1,4 @@
-"""torch's guards: recompile reasons, cache entries with their leaf guards, and the properties of
-tensors that guards check."""
+"""torch's guards: recompile reasons, cache entries with their leaf guards, tensor properties."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ _SIZED = ("SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "DICT_KEYS", "DICT_LENGTH")
 
 
 def on_recompile_reasons(callback: Callable[[list[Any], Any, list[str]], None]) -> Remover | None:
-    """Calls `callback(cache_entries, frame, reasons)` each time torch determines why no cache entry
+    """Call `callback(cache_entries, frame, reasons)` each time torch determines why no cache entry
     of a frame fits. `frame` has `f_locals` and `f_code`. Calls made with `skip_logging` are repeats
     of the same event (2.9 to 2.11) or made for a stance, and are left out."""
     convert_frame = loaded(CONVERT_FRAME)  # it imports the function: replaced there, not in guards
@@ -57,7 +56,7 @@ def on_recompile_reasons(callback: Callable[[list[Any], Any, list[str]], None]) 
 
 
 def entries_of(first: Any) -> list[Any]:
-    """torch <= 2.12 passes the head of a linked list of cache entries, later versions a list."""
+    """List cache entries: torch <= 2.12 passes the head of a linked list, later versions a list."""
     if isinstance(first, (list, tuple)):
         return list(first)  # pyright: ignore[reportUnknownArgumentType]
     entries: list[Any] = []
@@ -70,7 +69,7 @@ def entries_of(first: Any) -> list[Any]:
 def on_guards_built(
     callback: Callable[[Any, str, dict[str, Any], Iterable[Any], Any], None],
 ) -> Remover | None:
-    """Calls `callback(code, compile_id, local_scope, guards, manager)` after each compile built its
+    """Call `callback(code, compile_id, local_scope, guards, manager)` after each compile built its
     guards. `local_scope` is the frame's locals at compile time, `guards` torch's Guard objects,
     `manager` what evaluates them."""
     manager = lookup(loaded(GUARDS), "CheckFunctionManager")
@@ -91,7 +90,7 @@ def on_guards_built(
 
 
 def cache_entries(code: Any) -> list[Any]:
-    """The live cache entries of a code object, most recently used first."""
+    """Get the live cache entries of a code object, most recently used first."""
     entries = getattr(loaded("torch._C._dynamo.eval_frame"), "_debug_get_cache_entry_list", None)
     return [] if entries is None else list(entries(code))
 
@@ -107,7 +106,7 @@ class Leaf(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """What the leaf is about: its source, or the kind of a global mode or shape condition."""
+        """Name of what it checks: its source, or the kind of a global mode or shape condition."""
         return self.kind if self.source in ("L", "G", "") else self.source
 
     @property
@@ -130,7 +129,8 @@ class DictSize:
 
 
 def length_of(guard: Any) -> int | None:
-    """The length that a Guard object requires of what it guards, once its guards are built."""
+    """Get the length that a Guard object requires of a container, once its guards are built; None
+    where it requires none."""
     texts = getattr(guard, "code_list", None) if guard_kind(guard) in _SIZED else None
     for text in texts or ():
         found = _LENGTH.fullmatch(text)
@@ -140,7 +140,7 @@ def length_of(guard: Any) -> int | None:
 
 
 def _managers(root: Any) -> Iterator[tuple[Any, bool]]:
-    """torch's managers of guards in their order, and whether each is one of a dict."""
+    """Iterate over torch's managers of guards in their order, with whether it is one of a dict."""
     # `RootGuardManager` is C++ with Python bindings: leaf guards, then managers of what is reached
     # from the value by an attribute, an index or a key.
     stack = [root]
@@ -156,14 +156,14 @@ def _managers(root: Any) -> Iterator[tuple[Any, bool]]:
 
 
 def _epilogue(root: Any) -> Iterable[Any]:
-    """Shape conditions run last, as one lambda over all sizes."""
+    """List the guards that run last: shape conditions, as one lambda over all sizes."""
     return getattr(root, "get_epilogue_lambda_guards", tuple)()
 
 
 def leaves_of(entry: Any, sizes: Mapping[str, int]) -> Iterator[Leaf]:
-    """Every callable leaf guard of a cache entry, in guard order, and its symbolic shape
-    conditions last (kind "SHAPE", `check` None, one leaf per condition). `sizes`: lengths of the
-    guarded containers by their source."""
+    """Iterate over every callable leaf guard of a cache entry, in guard order, and its symbolic
+    shape conditions last (kind "SHAPE", `check` None, one leaf per condition). `sizes`: lengths of
+    the guarded containers by their source."""
     root = getattr(entry.guard_manager, "root", None)
     # Guards over several values cannot be called from Python. 2.7 has no common base of them.
     native = loaded("torch._C._dynamo.guards")
@@ -181,7 +181,7 @@ def leaves_of(entry: Any, sizes: Mapping[str, int]) -> Iterator[Leaf]:
 
 
 def scope_of(entry: Any, f_locals: dict[str, Any]) -> dict[str, Any]:
-    """The names a guard's source is written in: L, G and torch's closure helpers."""
+    """Build the scope that a guard's source is evaluated in: L, G and torch's closure helpers."""
     manager = entry.guard_manager
     scope = dict(getattr(manager, "closure_vars", None) or {})
     scope["L"] = f_locals
@@ -191,7 +191,7 @@ def scope_of(entry: Any, f_locals: dict[str, Any]) -> dict[str, Any]:
 
 
 def guard_kind(guard: Any) -> str:
-    """The kind of a Guard object, such as "TENSOR_MATCH"."""
+    """Get the kind of a Guard object, such as "TENSOR_MATCH"."""
     if hasattr(guard, "create_fn_name"):
         return str(guard.create_fn_name())
     return str(getattr(guard.inner_create_fn(), "__name__", ""))  # 2.7
@@ -201,7 +201,7 @@ _OF_MEMBERS = {"HASATTR": ".{}", "NOT_PRESENT_IN_GENERIC_DICT": ".__dict__['{}']
 
 
 def guarded_source(guard: Any) -> str:
-    """The source of what a Guard object is about: also of a member whose presence it checks."""
+    """Get the source of what a Guard object checks: of the member where it checks a presence."""
     source, member = str(guard.name), _OF_MEMBERS.get(guard_kind(guard))
     name = getattr(getattr(guard, "create_fn", None), "keywords", {}).get("attr")
     if not source or member is None or not isinstance(name, str) or not name.isidentifier():
@@ -210,8 +210,9 @@ def guarded_source(guard: Any) -> str:
 
 
 def dispatch_keys(tensor: Any) -> str | None:
-    """The dispatch key set of a tensor as guards print it: what the thread includes is in it, what
-    it excludes is not (LocalState::apply in torch/csrc/dynamo/guards.cpp)."""
+    """Read the dispatch key set of a tensor as guards print it: what the thread includes is in it,
+    what it excludes is not (LocalState::apply in torch/csrc/dynamo/guards.cpp). None if not
+    known."""
     native = loaded("torch._C")
     keys = getattr(native, "_dispatch_keys", None)
     included = getattr(native, "_dispatch_tls_local_include_set", None)
@@ -222,13 +223,13 @@ def dispatch_keys(tensor: Any) -> str | None:
 
 
 def inference_mode() -> bool | None:
-    """Whether `torch.inference_mode` is on."""
+    """Whether `torch.inference_mode` is on; None where torch is not imported."""
     enabled = getattr(loaded("torch"), "is_inference_mode_enabled", None)
     return None if enabled is None else bool(enabled())
 
 
 def global_modes() -> dict[str, Any]:
-    """The modes that a GLOBAL_STATE guard compares, by its names for them, and inference mode."""
+    """Read the modes that a GLOBAL_STATE guard compares, by its names, and inference mode."""
     torch = loaded("torch")
     readers = {
         "grad_mode": "is_grad_enabled",
@@ -254,7 +255,7 @@ def is_on_host(tensor: Any) -> bool | None:
 
 
 def _below(read: Callable[[Any], Value], tensor: Any) -> Value | None:
-    """What `read` returns; None for a tensor without memory of its own."""
+    """Call `read` below every `__torch_function__`; None for a tensor without memory of its own."""
     below = getattr(loaded("torch._C"), "DisableTorchFunction", None)
     if below is None:
         return None
@@ -266,8 +267,8 @@ def _below(read: Callable[[Any], Value], tensor: Any) -> Value | None:
 
 
 def storage_of(tensor: Any) -> int | None:
-    """What distinguishes the memory of tensors, the same for views of one another; None where a
-    tensor has none."""
+    """Get the identity of a tensor's memory, the same for views of one another; None where a tensor
+    has none."""
     return _below(lambda below: int(below.untyped_storage()._cdata), tensor)
 
 
@@ -278,8 +279,9 @@ def is_tensor_type(kind: Any) -> bool:
 
 
 def tensor_metadata(tensor: Any) -> tuple[Any, ...]:
-    """(requires_grad, dtype, shape, device, strides), the first alone of a subclass of tensors,
-    which may run code of its own for the others. For use where no `__torch_function__` runs."""
+    """Read (requires_grad, dtype, shape, device, strides), the first alone of a subclass of
+    tensors, which may run code of its own for the others. For use where no `__torch_function__`
+    runs."""
     torch = loaded("torch")
     if torch is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return (tensor.requires_grad,)
@@ -288,10 +290,10 @@ def tensor_metadata(tensor: Any) -> tuple[Any, ...]:
 
 
 class TensorMemory(NamedTuple):
-    """Where a tensor lies, and how much it is."""
+    """The memory of a tensor: its storage, sizes in bytes, and shape."""
 
     storage: int
-    """As `storage_of`."""
+    """As `get_storage_id` gives it."""
     storage_bytes: int
     element_bytes: int
     elements: int
@@ -301,7 +303,7 @@ class TensorMemory(NamedTuple):
 
 
 def memory_of(tensor: Any) -> TensorMemory | None:
-    """Where a tensor lies; None for one without memory of its own. None of its data is read."""
+    """Read a tensor's memory; None for one without memory of its own. None of its data is read."""
 
     def memory(tensor: Any) -> TensorMemory:
         storage = tensor.untyped_storage()
@@ -321,8 +323,8 @@ def memory_of(tensor: Any) -> TensorMemory | None:
 def evaluations_us(
     manager: Any, scope: Mapping[str, Any], most: int, budget_ns: int
 ) -> list[float]:
-    """Microseconds of each of some evaluations of guards that hold, with the locals they were built
-    with: `most`, or three where these took longer than the budget. Empty where they cannot be
+    """Time some evaluations of guards that hold, in microseconds each, with the locals they were
+    built with: `most`, or three where these took longer than the budget. Empty where they cannot be
     evaluated, or do not hold."""
     # torch itself evaluates them as often here: to see that they hold, and for its own figure.
     check = getattr(getattr(manager, "root", None), "check", None)
@@ -343,9 +345,9 @@ def evaluations_us(
 
 
 def evaluated(manager: Any, shown: int) -> tuple[Counter[str], list[str]] | None:
-    """What torch evaluates for one compile, by its names of leaf guards: fewer than its Guard
-    objects, some of which need nothing to be evaluated. And the first of those that call a Python
-    function each time, as torch writes them. None where they cannot be read."""
+    """Count what torch evaluates for one compile, by its names of leaf guards: fewer than its Guard
+    objects, some of which need nothing to be evaluated. With the first `shown` of those that call a
+    Python function each time, as torch writes them. None where they cannot be read."""
     root = getattr(manager, "root", None)
     if not hasattr(root, "get_leaf_guards"):
         return None

@@ -1,5 +1,6 @@
-"""torch's compile messages, taken where torch makes them: in the functions that log them, which run
-whatever is logged, so that no logger of torch's is ever touched."""
+"""torch's compile messages, taken from the functions that log them.
+
+Those run whatever is logged, so that no logger of torch's is ever touched."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ CUDAGRAPH_UTILS = "torch._inductor.cudagraph_utils"
 
 
 def on_graph_break(callback: Callable[[str, str], None]) -> Remover | None:
-    """Calls `callback(head, stack)` after torch reported a graph break: the lines with its place
+    """Call `callback(head, stack)` after torch reported a graph break: the lines with its place
     and reason, and the user's stack, in the words of torch's own report."""
     module = loaded(SYMBOLIC_CONVERT)
     owner = lookup(module, "InstructionTranslatorBase")
@@ -52,7 +53,7 @@ def on_graph_break(callback: Callable[[str, str], None]) -> Remover | None:
 
 
 def _break_report(given: dict[str, Any]) -> tuple[str, str]:
-    """The text that `log_graph_break` logs of its arguments, in two parts."""
+    """Format what `log_graph_break` logs of its arguments, in two parts: head and stack."""
     stack = given.get("user_stack") or getattr(given.get("exc"), "real_stack", None)
     if stack is None:
         guards: Any = loaded("torch._guards")
@@ -73,7 +74,7 @@ def _break_report(given: dict[str, Any]) -> tuple[str, str]:
 
 
 def on_frame_failed(callback: Callable[[BaseException, Any], None]) -> Remover | None:
-    """Calls `callback(error, code)` when Dynamo gives a frame up because of an error that does not
+    """Call `callback(error, code)` when Dynamo gives a frame up because of an error that does not
     reach the program."""
 
     def failed(_: str, error: BaseException, code: Any, *__: Any, **___: Any) -> None:
@@ -84,8 +85,8 @@ def on_frame_failed(callback: Callable[[BaseException, Any], None]) -> Remover |
 
 
 def skip_report(error: BaseException, code: Any) -> str | None:
-    """torch's report of a graph break by which a whole frame is skipped and that was not reported
-    before; None where the error is no such break."""
+    """Format torch's report of a graph break by which a whole frame is skipped and that was not
+    reported before; None where the error is no such break."""
     exc: Any = loaded("torch._dynamo.exc")
     unreported = isinstance(error, (exc.Unsupported, exc.UserError)) and not getattr(
         error, "logged", False
@@ -104,7 +105,7 @@ def skip_report(error: BaseException, code: Any) -> str | None:
 
 
 def on_frame_skipped(callback: Callable[[Any, str], None]) -> Remover | None:
-    """Calls `callback(code, reason)` for each frame that Dynamo does not try to compile; None on a
+    """Call `callback(code, reason)` for each frame that Dynamo does not try to compile; None on a
     torch that only logs them (2.7)."""
 
     def skipped(reason: Any, frame: Any) -> None:
@@ -114,7 +115,7 @@ def on_frame_skipped(callback: Callable[[Any, str], None]) -> Remover | None:
 
 
 def on_recompile_limit(callback: Callable[[str, Any], None]) -> Remover | None:
-    """Calls `callback(limit, value)` when a frame has reached a limit, with the name of torch's
+    """Call `callback(limit, value)` when a frame has reached a limit, with the name of torch's
     option and its value, while the frame is being compiled."""
 
     def asked(answer: tuple[bool, str], *_: Any, **__: Any) -> None:
@@ -126,7 +127,7 @@ def on_recompile_limit(callback: Callable[[str, Any], None]) -> Remover | None:
 
 
 def on_cudagraph_skip(callback: Callable[[str], None]) -> Removers:
-    """Calls `callback(message)` each time torch says why it runs something without CUDA graphs."""
+    """Call `callback(message)` each time torch says why it runs something without CUDA graphs."""
     name = "log_cudagraph_skip_and_bump_counter"
 
     def skipped(message: Any) -> None:
@@ -142,17 +143,18 @@ def on_cudagraph_skip(callback: Callable[[str], None]) -> Removers:
 
 
 def torch_formatter() -> Any | None:
-    """The formatter of torch's own terminal output (time, process, compile id, artifact)."""
+    """Get the formatter of torch's own terminal output (time, process, compile id, artifact)."""
     return getattr(loaded(LOGGING), "DEFAULT_FORMATTER", None)
 
 
 def trace_handler(folder: str) -> Any | None:
-    """The handler that writes torch's structured trace, where it writes into `folder`."""
+    """Find the handler that writes torch's structured trace; None where it writes elsewhere than
+    into `folder`, or there is none."""
     handler = getattr(loaded(LOGGING), "LOG_TRACE_HANDLER", None)
     written = getattr(handler, "root_dir", None)
     return handler if written and os.path.realpath(written) == os.path.realpath(folder) else None
 
 
 def on_logs_initialised(callback: Callable[[], None]) -> Remover | None:
-    """Calls `callback` after torch set its loggers up anew (`set_logs`, re-initialisation)."""
+    """Call `callback` after torch set its loggers up anew (`set_logs`, re-initialisation)."""
     return call_after(loaded(LOGGING), "_init_logs", callback)

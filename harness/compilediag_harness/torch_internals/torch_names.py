@@ -1,4 +1,4 @@
-"""torch's private names that we build on, and what is lost when one is missing.
+"""torch's private names that compilediag builds on, and the evidence lost when one is missing.
 
 Nothing here or in the other `torch_*.py` imports a torch module that the target has not imported:
 names are looked up in `sys.modules` (importing `torch._dynamo` early can change what a program
@@ -38,6 +38,7 @@ class Hook(NamedTuple):
     """A private name of torch we build on."""
 
     name: str
+    """As in `TorchSeen` and in receipts: not to be renamed."""
     module: str
     attribute: str
     """Dotted path below the module; several, divided by "|", where versions of torch differ."""
@@ -150,12 +151,12 @@ HOOKS = (
 
 
 def loaded(module: str) -> Any | None:
-    """The module, if the target has imported it."""
+    """Get a module, if the target has imported it; it is never imported here."""
     return sys.modules.get(module)
 
 
 def lookup(module: Any, path: str) -> Any | None:
-    """What a dotted path below a module names; None where there is no such thing."""
+    """Look up what a dotted path below a module names; None where there is no such thing."""
     value = module
     for part in path.split("."):
         value = getattr(value, part, None)
@@ -173,7 +174,7 @@ def available(hook: Hook) -> bool | None:
 
 
 def probe() -> list[tuple[str, bool, str]]:
-    """(hook, available, what is lost) for every private name. Imports torch and Dynamo: for
+    """List (hook, available, what is lost) for every private name. Imports torch and Dynamo: for
     `compilediag doctor` and for tests, never for a run."""
     found: list[tuple[str, bool, str]] = []
     for hook in HOOKS:
@@ -187,8 +188,9 @@ def probe() -> list[tuple[str, bool, str]]:
 
 
 def replace_with(owner: Any, name: str, wrapper: Any) -> Remover:
-    """Puts `wrapper` in place and returns what undoes it, unless somebody wrapped it again."""
+    """Put `wrapper` in place and return what undoes it, unless somebody wrapped it again."""
     held: Any = vars(owner).get(name) if isinstance(owner, type) else None
+    # A static or class method is put back as its descriptor: `getattr` gives what is bound by it.
     static = type(held) in (staticmethod, classmethod)
     original = held if static else getattr(owner, name)
     setattr(owner, name, staticmethod(wrapper) if static else wrapper)
@@ -207,7 +209,7 @@ def call_beside(
     before: Callable[..., None] | None = None,
     after: Callable[..., None] | None = None,
 ) -> Remover | None:
-    """Calls `before` with the arguments of each call of `owner.name`, and `after` with what it
+    """Call `before` with the arguments of each call of `owner.name`, and `after` with what it
     returned and the arguments; None where there is no such function."""
     original = getattr(owner, name, None)
     if original is None:
@@ -227,7 +229,7 @@ def call_beside(
 
 
 def call_after(owner: Any, name: str, callback: Callable[[], None]) -> Remover | None:
-    """Calls `callback()` after each call of `owner.name`, also one that raises; None where there is
+    """Call `callback()` after each call of `owner.name`, also one that raises; None where there is
     no such function."""
     original = getattr(owner, name, None)
     if original is None:
@@ -245,7 +247,7 @@ def call_after(owner: Any, name: str, callback: Callable[[], None]) -> Remover |
 
 
 def subscribe(listeners: list[Any], listener: Any) -> Remover:
-    """Adds a listener; returns what removes it."""
+    """Add a listener; returns what removes it."""
     listeners.append(listener)
 
     def remove() -> None:

@@ -1,4 +1,4 @@
-"""Calls of torch's wrappers that are in progress, by thread: of what, from where, with what."""
+"""Calls of compiled and disabled functions in progress, by thread: their origin and arguments."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ this_thread = _ThisThread()
 
 
 def callable_of(function: Any) -> Any:
-    """The module of a bound method, else the code of a function: compiling it again, with another
-    backend or after a reset, makes no other callable of it."""
+    """Find the module of a bound method, else the code of a function: compiling it again, with
+    another backend or after a reset, makes no other callable of it."""
     # The wrapper that a decorator makes has the same code for whatever it is put on:
     # `torch.no_grad()`, and torch's own around a module of a library.
     while isinstance(function, types.FunctionType) and "__wrapped__" in vars(function):
@@ -68,8 +68,8 @@ class CalledFrom(NamedTuple):
 
 
 def called_from() -> CalledFrom | None:
-    """What the newest outermost compiled call of this thread calls, and from where. Walks the
-    stack: for the first call of a callable, not for each."""
+    """Find what the newest outermost compiled call of this thread calls, and from where; None where
+    no call is in progress. Walks the stack: for the first call of a callable, not for each."""
     calls = this_thread.open
     if not calls:
         return None
@@ -99,8 +99,8 @@ def inside_another() -> bool:
 
 
 def stepping_optimizer() -> Any:
-    """The optimizer in whose `step` this thread is, the outermost; None where it is in none. Of any
-    class, as long as it has `param_groups` or a list of parameters. Walks the stack."""
+    """Find the optimizer in whose `step` this thread is, the outermost; None where it is in none.
+    Of any class, as long as it has `param_groups` or a list of parameters. Walks the stack."""
     found = None
     parameter: Any = lookup(loaded("torch"), "nn.Parameter")
     frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
@@ -121,15 +121,15 @@ def stepping_optimizer() -> Any:
 
 
 def disabled_function() -> Any:
-    """The function behind `torch.compiler.disable` that this thread is in, with no compiled call in
-    progress inside it; None where there is none. Known only while `on_disabled_call` has a
-    listener."""
+    """Get the function behind `torch.compiler.disable` that this thread is in, with no compiled
+    call in progress inside it; None where there is none. Known only while `watch_disabled_calls`
+    has a listener."""
     calls = this_thread.open
     return calls[-1].function if calls and not calls[-1].key else None
 
 
 class CalledWith(NamedTuple):
-    """What the outermost compiled call that begins in this thread calls, and with what."""
+    """Function and arguments of the outermost compiled call that begins in this thread."""
 
     function: Any
     args: tuple[Any, ...]
@@ -137,8 +137,9 @@ class CalledWith(NamedTuple):
 
 
 def called_with() -> CalledWith | None:
-    """For a listener of `on_outermost_call`, while the call begins. Not to be kept: it holds the
-    program's tensors."""
+    """Get function and arguments of the call that begins, for a listener of
+    `watch_outermost_calls`; None where there is none. Not to be stored: it holds the program's
+    tensors."""
     calls = this_thread.open
     names = calls[-1].names if calls else None
     if names is None:
@@ -150,8 +151,8 @@ def called_with() -> CalledWith | None:
 
 
 def pass_instead(where: int | str, value: Any) -> None:
-    """Has the outermost compiled call that begins in this thread pass another value: by position,
-    or by keyword. For a listener, while the call begins.
+    """Pass another value in the outermost compiled call that begins in this thread: by position, or
+    by keyword. For a listener, while the call begins.
 
     Raises:
         RuntimeError: no call begins.
@@ -176,14 +177,14 @@ RESULT = "result"
 
 
 class Returning:
-    """An outermost compiled call that begins in this thread."""
+    """The result of the outermost compiled call that begins in this thread, read at its end."""
 
     def __init__(self) -> None:
         self._frame = this_thread.open[-1].frame
         self._error = sys.exc_info()[1]
 
     def read(self, callback: Callable[[Any], None]) -> bool:
-        """Calls `callback(result)` now or when the wrapper returns. For a listener of the end of
+        """Call `callback(result)` now or when the wrapper returns. For a listener of the end of
         the call. False where the call raised, or what it returns cannot be seen."""
         frame = self._frame
         caller: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]

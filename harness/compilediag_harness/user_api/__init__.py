@@ -1,1 +1,1 @@
-"""What users import: spans, cadence, pipeline, tracker, drive."""
+"""Public API that programs import: spans and cadence, with what extensions share for theirs."""

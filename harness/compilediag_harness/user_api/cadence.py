@@ -92,12 +92,12 @@ def cadence(name: str, every: int) -> Cadence:
 
 
 def variable(name: str) -> str:
-    """The environment variable that moves the group `name`."""
+    """Format the name of the environment variable that moves the group `name`."""
     return VARIABLE_PREFIX + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
 def read_setting(text: str) -> tuple[int, int]:
-    """Period and offset of a setting; (0, 0) for "off".
+    """Parse period and offset, in steps, of a setting; (0, 0) for "off".
 
     Raises:
         ValueError: it is none.
@@ -133,7 +133,7 @@ class _Firings(SessionSink):
         self._rows: list[tuple[str, float, int, int]] = []
 
     def declare(self, name: str, group: Cadence) -> None:
-        """Reports a group, unless it was reported as it is."""
+        """Report a group, unless it was reported as it is."""
         values = group.every, group.offset, group.own_every
         known = self._declared.get(name)
         if known != values and (known is not None or len(self._declared) < MAX_GROUPS):
@@ -142,7 +142,7 @@ class _Firings(SessionSink):
             session.emit(CadenceDeclared(session.now(), session.step, name, *values))
 
     def asked(self, name: str, step: int, at: float) -> None:
-        """Reports the first question only, also where the program makes a group in every step."""
+        """Report the first check only, also where the program makes a group in every step."""
         if name in self._declared and name not in self._asked:
             self._asked.add(name)
             session = self.session
@@ -180,6 +180,6 @@ sinks = SessionSinks(_Firings)
 
 
 def install(session: Session, torch_module: Any) -> None:
-    """Reports every group to `session`, those declared before included."""
+    """Report every group to `session`, those that were made before included."""
     dynamo_skip.bind(torch_module)
     sinks.install(session)

@@ -1,12 +1,12 @@
-"""Named spans of the run ("checkpoint", "eval"), for goodput: no lock but one a step.
+"""Named spans of the run ("checkpoint", "eval"), for goodput; a lock is taken once a step.
 
 A span that is not observed costs one attribute check, one that is two readings of the clock. Which
 step and phase it belongs to is decided together for all that have ended, before a step ends
-(`catch_up`). Nested spans have a depth; every thread has its own nesting. Inside of compiled
-code a span does nothing, and breaks no graph, unless its handle was made outside: Dynamo (2.7 to
-2.15) enters no context manager whose making it did not trace.
+(`assign_ended_spans`). Nested spans have a depth; every thread has its own nesting. Inside of
+compiled code a span does nothing, and breaks no graph, unless its handle was made outside: Dynamo
+(2.7 to 2.15) enters no context manager whose making it did not trace.
 
-Finished spans that are not written yet are kept as the columns of their record: what they have in
+Finished spans that are not written yet are stored as the columns of their record: what they have in
 common is stored once, and each costs one pass of a loop without a call, since a program may end
 half a million spans a second.
 """
@@ -48,7 +48,7 @@ SpanRow = tuple[int, int, "span", int, int]
 
 
 class SpanBatches(SessionSink):
-    """Of one session. The caller holds the lock of the spans."""
+    """Spans of one session that are not written yet. The caller holds the lock of the spans."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -64,7 +64,7 @@ class SpanBatches(SessionSink):
         self._walls: list[int] = []
 
     def add(self, rows: Sequence[SpanRow], phases: Sequence[str]) -> None:
-        """Takes spans that ended in the step in progress, with the phase each of them was in."""
+        """Add spans that ended in the step in progress, with the phase each of them was in."""
         index_of, origin = self._index, self._origin_ns
         kinds, starts, walls = self._kinds, self._starts, self._walls
         for (began, ended, handle, depth, thread), phase in zip(rows, phases, strict=True):
@@ -78,7 +78,7 @@ class SpanBatches(SessionSink):
         self._steps += [self.session.step] * len(rows)
 
     def write(self, at_ns: int, main_thread: int | None) -> None:
-        """Writes what is there, in records of at most `BATCH_ROWS`."""
+        """Write what is there, in records of at most `BATCH_ROWS`."""
         kinds, steps, starts, walls = self._kinds, self._steps, self._starts, self._walls
         keys = list(self._index)
         self.discard()
@@ -176,7 +176,7 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
         self.phase = _PHASES.get(self.name, SPANS)
 
     def __enter__(self) -> span:
-        # Asked first, as below.
+        # Checked first, as below.
         if not dynamo_skip.is_traced() and _ever and sinks.all:
             _nesting.open.append((self, _monotonic_ns()))
         return self
@@ -209,7 +209,7 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
 
 
 def _close(handle: span, ended: int, opened: list[tuple[span, int]]) -> None:
-    """Ends a span that is not the newest: generators may leave them in another order, and one
+    """End a span that is not the newest: generators may leave them in another order, and one
     that began before the session is not there."""
     for depth in range(len(opened) - 1, -1, -1):
         if opened[depth][0] is handle:
@@ -219,7 +219,7 @@ def _close(handle: span, ended: int, opened: list[tuple[span, int]]) -> None:
 
 
 def catch_up(*, ending: bool = False) -> None:
-    """Gives the spans that have ended to the step and the phases in progress: to be called before
+    """Assign the spans that have ended to the step and the phases in progress: to be called before
     a step ends, where `ended_rows` is not empty. `ending`: those of other threads too, as a
     session will not be there for long."""
     global _max_rows
@@ -231,7 +231,7 @@ def catch_up(*, ending: bool = False) -> None:
             ended_rows.extendleft(row for row, phase in reversed(pairs) if phase is None)
             rows = [row for row, phase in pairs if phase is not None]
             phases = [phase for phase in phases if phase is not None]
-        _max_rows = BATCH_ROWS + len(ended_rows)  # those kept are not checked for every span
+        _max_rows = BATCH_ROWS + len(ended_rows)  # those left are not checked for every span
         for sink in sinks.all:
             sink.add(rows, phases)
 
@@ -246,7 +246,7 @@ def _write(at: int) -> None:
 
 
 def open_names() -> tuple[str, ...]:
-    """Names of the spans open in this thread, outermost first."""
+    """List the names of the spans open in this thread, outermost first."""
     opened = _nesting.open
     return tuple(handle.name for handle, _ in opened) if opened else ()
 
@@ -254,7 +254,7 @@ def open_names() -> tuple[str, ...]:
 def install(
     session: Session, torch_module: Any | None = None, attribute: Attribution | None = None
 ) -> None:
-    """Writes spans for `session`; a second call, when torch is imported, adds what was missing."""
+    """Write spans for `session`; a second call, when torch is imported, adds what was missing."""
     global _ever, _attribute, _main_ident
     with _lock:
         catch_up()
@@ -267,7 +267,7 @@ def install(
 
 
 def finish(session: Session) -> None:
-    """Writes the finished spans; those still open are not reported."""
+    """Write the finished spans; those still open are not reported."""
     with _lock:
         catch_up(ending=True)
         for sink in sinks.all:
@@ -276,7 +276,7 @@ def finish(session: Session) -> None:
 
 
 def forked() -> None:
-    """This process is a fork: what is not written belongs to the parent."""
+    """Drop what is not written: this process is a fork, and that belongs to the parent."""
     global _lock
     _lock = threading.RLock()  # a thread that is not here may have held it
     ended_rows.clear()
@@ -284,7 +284,7 @@ def forked() -> None:
 
 
 def uninstall(session: Session) -> None:
-    """Stops writing spans for `session`; call `finish` before."""
+    """Stop writing spans for `session`; call `finish` before."""
     with _lock:
         catch_up(ending=True)
         sinks.uninstall(session)
@@ -304,12 +304,12 @@ _checkpoint = span(CHECKPOINTS[0])
 
 
 def watch_saves() -> None:
-    """Watches `torch.save`; call it when torch is imported. Stays for ever."""
+    """Watch `torch.save`; call it when torch is imported. Stays for ever."""
     torch_api.around_saves("torch.serialization", _SAVES, _around)
 
 
 def watch_distributed_saves() -> None:
-    """Watches `torch.distributed.checkpoint`, whose module has just been imported."""
+    """Watch `torch.distributed.checkpoint`, whose module has just been imported."""
     torch_api.around_saves(torch_api.DISTRIBUTED_SAVER, _DISTRIBUTED_SAVES, _around)
 
 

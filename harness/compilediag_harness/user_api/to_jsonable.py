@@ -1,4 +1,4 @@
-"""What a program hands us, numbers, names and configurations, as values that JSON knows.
+"""Conversion of a program's numbers, names and configurations to values that JSON knows.
 
 Nothing is read from a tensor: that may wait for its device, and the program alone decides when it
 waits.
@@ -34,7 +34,7 @@ _TORCH_NAMES = frozenset({"dtype", "device", "layout", "memory_format"})
 
 
 def to_float(value: Any, what: str) -> float | None:
-    """A number as a float; None stays None. An integer that no float can hold is an infinity.
+    """Parse a number as a float; None stays None. An integer that no float holds is an infinity.
 
     Raises:
         TypeError: it is no number. A tensor is none, on whatever device it is.
@@ -50,7 +50,7 @@ def to_float(value: Any, what: str) -> float | None:
 
 
 def to_count(value: Any, what: str) -> int:
-    """An integer that is 0 or more.
+    """Parse an integer that is 0 or more. `what` names it in errors.
 
     Raises:
         TypeError: it is none; a tensor is none.
@@ -64,12 +64,12 @@ def to_count(value: Any, what: str) -> int:
 
 
 def to_name(value: Any) -> str:
-    """A name, bounded."""
+    """Clip a name to `MAX_NAME` characters."""
     return clip(str(value), MAX_NAME)
 
 
 def to_config(value: Any) -> dict[str, Any]:
-    """A configuration (a mapping, a dataclass, an `argparse.Namespace`) as JSON-ready values.
+    """Parse a configuration (mapping, dataclass, `argparse.Namespace`) to JSON-ready values.
 
     Raises:
         TypeError: it is none of these, or a value in it is an object that has no stable text.
@@ -136,7 +136,7 @@ def _jsonable(value: Any, where: str, count: Iterator[int], depth: int) -> Any:
 
 
 def _type_name(value: Any) -> str:
-    """The type alone: a text of the value may be long, and a tensor's waits for its device."""
+    """Describe the type alone: a value's text may be long, and a tensor's waits for its device."""
     kind = cast("type[Any]", type(value))
     return f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")
 

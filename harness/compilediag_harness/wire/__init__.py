@@ -1,6 +1,7 @@
-"""The only contract between the halves: every event, and its line of JSON.
+"""Events of the journal, the only contract between harness and toolkit, and their lines of JSON.
 
-An event records what happened in one process, in torch's own words. Text of the target is bounded
+Invariant: class and field names are the format of journals; none is renamed. An event records what
+happened in one process, in torch's own words. Text of the target is bounded
 in length, loses its secrets where it is written, and is escaped by the outside.
 """
 

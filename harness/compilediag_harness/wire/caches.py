@@ -1,4 +1,4 @@
-"""What torch's compile caches answered, and of what their keys are made.
+"""Events of torch's compile caches: outcomes of lookups, components of keys, entries, folders.
 
 torch describes a lookup by the same dictionary in the process and in its trace: `Lookups` is the
 one reader of it.
@@ -134,9 +134,9 @@ class Lookups:
     def described(
         self, lookup: CacheLookedUp, info: Mapping[str, Any]
     ) -> tuple[CacheSettingsRead | None, CacheLookedUp]:
-        """A lookup with what torch's dictionary holds of it; before it the settings in its key, the
-        first time that they are met. What is missing or of another type is empty. Addresses of
-        objects are left out: they differ from run to run."""
+        """Describe a lookup with what torch's dictionary holds of it; with the settings in its key,
+        the first time that they are met, else None. What is missing or of another type is empty.
+        Addresses of objects are left out: they differ from run to run."""
         key = info.get("key")
         components = _components(info.get("components"))
         own = tuple(item for item in components if not _SETTING.match(item[0]))
@@ -163,7 +163,7 @@ class Lookups:
 
 
 def plain_text(value: Any, limit: int) -> str:
-    """Text on one line, without addresses of objects; empty where it is none."""
+    """Clean a text: on one line, without addresses of objects; empty where it is none."""
     if not isinstance(value, str):
         return ""
     text = _SPACE.sub(" ", _ADDRESS.sub("", value[: 4 * limit])).strip()
@@ -171,7 +171,7 @@ def plain_text(value: Any, limit: int) -> str:
 
 
 def _components(lines: Any) -> list[Component]:
-    """torch's lines: "[digest] name: value"."""
+    """Parse torch's lines: "[digest] name: value"."""
     found: dict[str, str] = {}
     for line in lines if isinstance(lines, (list, tuple)) else ():  # pyright: ignore[reportUnknownVariableType]
         if isinstance(line, str):
@@ -190,11 +190,11 @@ def _read(line: str) -> Component | None:
 
 
 _component = functools.lru_cache(maxsize=2048)(_read)
-"""The settings of a run are the same in most of its lookups, and are hundreds of lines."""
+"""Cached: the settings of a run are hundreds of lines, the same in most of its lookups."""
 
 
 def _saved_s(info: Mapping[str, Any]) -> float | None:
-    """FX graphs have nanoseconds, AOTAutograd milliseconds."""
+    """Read the seconds saved: FX graphs have nanoseconds, AOTAutograd milliseconds."""
     for name, unit in (("time_saved_ns", 1e9), ("time_saved_ms", 1e3)):
         value = info.get(name)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:

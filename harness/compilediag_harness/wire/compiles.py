@@ -1,4 +1,4 @@
-"""What torch compiled or recorded, what it gave up, and what its compile loggers reported."""
+"""Events of compiles: attempts, phases, graph breaks, skipped frames, warnings, CUDA graphs."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class PhaseStack:
     """Time of our own since nothing was open: spans are drawn as if it had not passed."""
 
     def began(self, name: str, at_ns: int) -> None:
-        """A phase begins, within those that are open. With none open something new begins: what
+        """Begin a phase, within those that are open. With none open something new begins: what
         was timed before and has no row (an export, a kernel tuned at run time) is no part of it."""
         if not self.open:
             self.own_ns, self._ended, self._left_out_ns = {}, [], 0
         self.open.append(_Open(name, at_ns, left_out_ns=self._left_out_ns))
 
     def ended(self, name: str, at_ns: int) -> None:
-        """The innermost phase of this name ends, and with it what began within it: torch's own
+        """End the innermost phase of this name, and with it what began within it: torch's own
         logger does the same."""
         if name not in [phase.name for phase in self.open]:
             return
@@ -77,13 +77,14 @@ class PhaseStack:
             self.open[-1].inner_ns += took
 
     def leave_out(self, seconds: float) -> None:
-        """Time of our own, within the phases that are open: it is no phase's."""
+        """Leave out seconds of our own within the phases that are open: they are no phase's."""
         if self.open:
             self.open[-1].inner_ns += round(seconds * 1e9)
             self._left_out_ns += round(seconds * 1e9)
 
     def take(self) -> TimedPhases:
-        """The phases of the compile whose row torch writes now."""
+        """Take the phases of the compile whose row torch writes now: seconds, the longest first,
+        and spans."""
         # torch writes the row when all of a compile's phases have ended but those around it.
         own = sorted(self.own_ns.items(), key=lambda item: -item[1])
         first = min((start for _, start, _ in self._ended), default=0)
@@ -178,8 +179,8 @@ _CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aota
 
 
 def cache_answers(count_of: Callable[[str], int | None], outcome: str) -> int | None:
-    """Hits or misses of all caches, of the counters of torch's row that `count_of` reads by name;
-    None where this torch does not count them."""
+    """Count hits or misses (`outcome`: "hit", "miss") of all caches, of the counters of torch's row
+    that `read_count` reads by name; None where this torch does not count them."""
     counts = (count_of(f"{cache}_cache_{outcome}_count") for cache in _CACHES)
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
@@ -226,8 +227,8 @@ class Compiled(StepEvent):
     """`torch._dynamo.config.recompile_limit` in force."""
     guard_eval_us: float | None = None
     cache_hits: int | None = None
-    """Answers of inductor's and AOTAutograd's caches, local and remote; None where torch did not
-    count them."""
+    """Hits of inductor's and AOTAutograd's caches, local and remote; None where torch did not count
+    them."""
     cache_misses: int | None = None
     exported: bool = False
     """Torch traced for `torch.export`: nothing runs that code in this process."""
@@ -277,7 +278,7 @@ class CollectivesPlanned(StepEvent):
 
 @event
 class FrameSkipped(StepEvent):
-    """Dynamo decided not to compile a frame it was asked to, without a metrics row."""
+    """Dynamo decided not to compile a frame it was offered, without a metrics row."""
 
     frame: Location
     reason: str
@@ -324,7 +325,7 @@ class CudagraphRecorded(StepEvent):
 
 @event
 class CudagraphsRan(Event):
-    """What CUDA graphs did since the last such record; the first tuples are parallel."""
+    """Use of CUDA graphs since the last such record; the first tuples are parallel."""
 
     compile_ids: tuple[str, ...]
     recordings: tuple[int, ...]

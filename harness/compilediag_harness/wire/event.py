@@ -1,4 +1,4 @@
-"""What makes a class an event, and how one becomes a line of JSON.
+"""Base classes of events, and the encoding of an event as a line of JSON.
 
 Text of the target that an event quotes has a bounded length. Secrets leave it where it is written
 (`redaction/`); the outside half escapes it.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 TEXT_LIMIT = 16_384
-"""Longest text of the target kept in one field, in characters."""
+"""Longest text of the target stored in one field, in characters."""
 
 LINES_LEFT_OUT = "    … {} lines left out"
 """Stands in torch_logs.txt for the lines in the middle of a long message."""
@@ -59,7 +59,7 @@ _TEXT_LIMIT, _ITEM_LIMIT = 512, 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Event:
-    """What happened in one process."""
+    """Something that happened in one process."""
 
     t: float
     """In seconds since the process attached, on the monotonic clock."""
@@ -70,7 +70,7 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepEvent(Event):
-    """What happened in a step."""
+    """Something that happened in a step."""
 
     step: int
     """The step in progress, 0 for the first."""
@@ -88,7 +88,7 @@ def __dataclass_transform__(  # noqa: N807 - PEP 681's spelling for Pythons befo
 
 @__dataclass_transform__(frozen_default=True, field_descriptors=(dataclasses.field,))
 def event(cls: type[AnyEvent]) -> type[AnyEvent]:
-    """Registers a kind of event, as a frozen dataclass with slots. Its fields are the keys of its
+    """Register a kind of event, as a frozen dataclass with slots. Its fields are the keys of its
     line, in their order; a field that is added later has a default, for older journals."""
     kind = KINDS[cls.__name__] = dataclasses.dataclass(frozen=True, slots=True)(cls)
     return kind
@@ -101,7 +101,7 @@ def _field_names(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _by_field(value: Any) -> Any:
-    """What has no type of JSON: a dataclass by field, of anything else its text."""
+    """Convert what has no type of JSON: a dataclass by field, anything else to its text."""
     if not dataclasses.is_dataclass(value):
         return str(value)
     return {name: getattr(value, name) for name in _field_names(type(value))}
@@ -118,8 +118,8 @@ def encode(
     shortened: bool = False,
     by_field: Callable[[Any], dict[str, Any]] = _by_field,
 ) -> bytes:
-    """One JSON object without a newline: `k` is the kind, the rest the event's fields, which
-    `by_field` may rewrite. `shortened`: with long texts and long lists cut."""
+    """Encode an event as one JSON object without a newline: `k` is the kind, the rest its fields,
+    which `convert` may rewrite. `shortened`: with long texts and long lists cut."""
     record = {"k": type(event).__name__, **by_field(event)}
     if shortened:
         record = plain(record, clip_to=_TEXT_LIMIT, items=_ITEM_LIMIT)
@@ -133,7 +133,7 @@ def encode(
 
 
 def plain(value: Any, *, clip_to: int | None = None, items: int | None = None) -> Any:
-    """A value of the types of JSON, its keys texts, optionally with long texts and lists cut."""
+    """Make a value of the types of JSON, with text keys; optionally cut long texts and lists."""
     if isinstance(value, str):
         return value if clip_to is None else clip(value, clip_to)
     if value is None or isinstance(value, (int, float)):
@@ -147,21 +147,21 @@ def plain(value: Any, *, clip_to: int | None = None, items: int | None = None) -
 
 
 def resumed_function(name: str) -> str | None:
-    """The function of which a frame called `name` is what was left after a graph break; None where
-    it is no such frame."""
+    """Find the function that a frame called `name` resumes after a graph break; None where it is no
+    such frame."""
     found = _RESUMED.fullmatch(name)
     return None if found is None else found["function"]
 
 
 def clip(text: str, limit: int = TEXT_LIMIT) -> str:
-    """`text`, cut to `limit` characters, with a note of how many are lost."""
+    """Clip `text` to `limit` characters, with a note of how many are lost."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}… [{len(text) - limit} more characters]"
 
 
 def clip_middle(text: str, limit: int) -> str:
-    """`text`, cut to `limit` characters of its beginning and its end, with the same note."""
+    """Clip `text` to `limit` characters of its beginning and its end, with the same note."""
     if len(text) <= limit:
         return text
     half = limit // 2

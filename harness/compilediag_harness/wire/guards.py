@@ -1,4 +1,4 @@
-"""Guards that were false or are about to be, and changes that no guard sees."""
+"""Events of guards that were false or are about to be, and of changes that no guard sees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compilediag_harness.wire.event import Location, StepEvent, UserCall, event
 
 @dataclass(frozen=True, slots=True)
 class GuardFacts:
-    """What only the live process shows about a false guard; None where it could not be found."""
+    """Facts about a false guard that only the live process shows; None where one was not found."""
 
     root: str | None = None
     """Where the source starts: "argument", "global", "free_variable" (of the compiled function)."""
@@ -105,7 +105,7 @@ class EntryDiff:
 
 @event
 class Recompiled(StepEvent):
-    """torch asked why no cache entry of a frame fits: the attempt to compile it again begins."""
+    """torch determined why no cache entry of a frame fits: it begins to compile it again."""
 
     compile_id: str
     epoch: int
@@ -142,10 +142,10 @@ class SizeGuard:
 
 
 SIZE_GUARDS_KEPT = 64
-"""Conditions kept of one attempt: the first ones; those of a large export are thousands."""
+"""Conditions recorded of one attempt: the first ones; those of a large export are thousands."""
 
 OPEN_ATTEMPTS_KEPT = 64
-"""Compiles without an end whose conditions are kept."""
+"""Compiles without an end whose conditions are stored."""
 
 
 @dataclass
@@ -159,13 +159,13 @@ class SizeAttempt:
     """The condition added last is in `guards`."""
 
     def has_room(self) -> bool:
-        """Whether one more condition is kept; it counts in either case."""
+        """Accept one more condition; False where there are too many, and it is only counted."""
         self.recent = len(self.guards) < SIZE_GUARDS_KEPT
         self.left_out += not self.recent
         return self.recent
 
     def fixed(self, sources: Iterable[str]) -> None:
-        """The condition added last made sizes constants."""
+        """Add sources of sizes that the condition added last made constants."""
         if self.recent and self.guards:
             last = self.guards[-1]
             fixed = tuple(dict.fromkeys((*last.fixed, *sources)))
@@ -212,7 +212,7 @@ class UnguardedChanged(StepEvent):
 
 @event
 class Witnessed(StepEvent):
-    """How the program's lines were followed to see who changes what is guarded."""
+    """Write tracing: the program's lines were followed to see who changes what is guarded."""
 
     line_events: int
     seconds: float

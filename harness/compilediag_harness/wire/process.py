@@ -1,4 +1,4 @@
-"""An attached process from its start to its end, and what could not be seen of it."""
+"""Events of an attached process: start, environment, end, faults, and lost evidence."""
 
 from __future__ import annotations
 

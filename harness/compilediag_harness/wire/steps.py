@@ -1,4 +1,4 @@
-"""Steps, the spans in them, and what was measured beside them on devices."""
+"""Events of steps: calls, phases, spans, device waits, and times and memory of devices."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ class PackedBuffer:
 
 @event
 class SyncsSampled(StepEvent):
-    """Where the program made the host wait for tensor data, in one whole step; sampled, and only in
-    steps in which nothing compiled. Inside of compiled callables only the program's functions
-    behind `torch.compiler.disable` are seen."""
+    """Lines at which the program made the host wait for tensor data, in one whole step; sampled,
+    and only in steps in which nothing compiled. Inside of compiled callables only the program's
+    functions behind `torch.compiler.disable` are seen."""
 
     on_device: bool
     """Only tensors on a device were counted. False: the program uses none, and what is counted are
@@ -155,7 +155,7 @@ class StepsEnded(Event):
     """Seconds that our own work took out of the first of these steps."""
 
     def every_wall(self) -> tuple[float, ...]:
-        """Wall seconds of each step; of steps that were only noted, from their ends."""
+        """List the wall seconds of each step; of steps that were only noted, from their ends."""
         if self.walls or self.began is None:
             return self.walls
         begins = (self.began, *self.ends)
@@ -223,7 +223,7 @@ class DeviceMemoryRead(StepEvent):
 
 @event
 class ProfileEnded(Event):
-    """A window of torch.profiler that a signal asked for has ended, or did not begin."""
+    """A window of torch.profiler that a signal requested has ended, or did not begin."""
 
     first_step: int
     last_step: int

@@ -1,4 +1,4 @@
-"""A trial: a run with a change that the program itself does not have, and the answers it gives.
+"""Plan of a trial, a run with a change that the program itself does not have, and its outcomes.
 
 The plan is a JSON file that the outside writes (`TrialPlan`, by field); what was applied and what
 the program computed come back as events.
@@ -132,7 +132,7 @@ class PaddedFunction:
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """What is different in a trial, and what is recorded of its answers."""
+    """Changes of a trial, and what is recorded of its outcomes."""
 
     settings: tuple[SettingChange, ...] = ()
     compile_options: tuple[CompileOption, ...] = ()
@@ -143,11 +143,11 @@ class TrialPlan:
     seed: int | None = None
     """For `random`, NumPy and torch, set once each when they are imported."""
     outputs: bool = True
-    """Whether answers are recorded."""
+    """Whether outputs and state are recorded."""
     reference: bool = False
     """Whether sampled calls of modules are made once more before, in float64 on copies, under the
     stance "force_eager". What `forward` changes outside its module is then changed twice: a
-    reference counts only where the call's own answers are those of an eager run without."""
+    reference counts only where the call's own outputs are those of an eager run without."""
     objects: tuple[ObjectChange, ...] = ()
     padded: tuple[PaddedFunction, ...] = ()
     check_padding: bool = False
@@ -177,18 +177,18 @@ class TrialPlan:
 
 
 def stance_label(stance: str) -> str:
-    """A stance for the whole run in words, as `TrialApplied` has it."""
+    """Describe a stance for the whole run, as `TrialApplied` has it."""
     return f"stance {stance}"
 
 
 def seed_label(seed: int) -> str:
-    """A seed in words, as `TrialApplied` has it."""
+    """Describe a seed, as `TrialApplied` has it."""
     return f"seed {seed}"
 
 
 @event
 class TrialApplied(Event):
-    """What became of a part of the plan, once of each outcome. A part that nothing in the process
+    """Outcome of a part of the plan, each outcome once. A part that nothing in the process
     came to has none: it was not applied."""
 
     change: str
@@ -221,7 +221,7 @@ class Answer:
 
 @event
 class OutputsSampled(StepEvent):
-    """What one outermost call of a compiled function returned."""
+    """Values that one outermost call of a compiled function returned."""
 
     function: Location
     call: int
@@ -236,7 +236,7 @@ class OutputsSampled(StepEvent):
 
 @event
 class StateRead(Event):
-    """What an object that a compiled function reaches holds: parameters, buffers and plain
+    """Values of an object that a compiled function reaches: parameters, buffers and plain
     attributes (numbers, texts, flags, and lists of them). What is too much for one record follows
     in further ones of the same function, object and call."""
 
@@ -254,7 +254,7 @@ class StateRead(Event):
 
 @event
 class RandomStateRead(Event):
-    """How much randomness the program drew, when the process ends."""
+    """State of random generators when the process ends: the randomness that the program drew."""
 
     digests: tuple[tuple[str, str], ...]
     """Generator ("random", "numpy", "torch", "cuda:0") and digest of its state."""
@@ -279,11 +279,11 @@ class CallsTimed(Event):
 @dataclass(frozen=True, slots=True)
 class ComparedValue:
     """A value of a compiled call that is not, bit for bit, what the same call gives eager. Of each
-    tuple there is one answer, or none where that call has no such value."""
+    tuple there is one value, or none where that call has no such value."""
 
     path: str
-    """As in `Answer`; "argument[0]": what the call left in an argument, "buffer ['mean']": in a
-    buffer of its module."""
+    """As in `SampledValue`; "argument[0]": what the call left in an argument, "buffer ['mean']": in
+    a buffer of its module."""
     compiled: tuple[Answer, ...]
     eager: tuple[Answer, ...]
     exact: tuple[Answer, ...] = ()

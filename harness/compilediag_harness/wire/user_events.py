@@ -1,4 +1,4 @@
-"""What the program reports of itself: periodic work, pipelines, tracked runs, ablations."""
+"""Events that the program reports itself: periodic work, pipelines, tracked runs, fixed shapes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CadenceDeclared(StepEvent):
 
 @event
 class CadenceAsked(StepEvent):
-    """A group was asked for the first time whether it is due; one that never is can never fire."""
+    """A group was checked for being due for the first time; one that never is can never fire."""
 
     name: str
     number: int
@@ -170,7 +170,7 @@ class FixedShapeUsed(Event):
 
 @dataclass(frozen=True, slots=True)
 class FixedShapeEvent(StepEvent):
-    """What a `FixedShape` did in a step."""
+    """Something that a `FixedShape` did in a step."""
 
     number: int
     function: Location
@@ -201,7 +201,7 @@ class FixedShapeCompiled(FixedShapeEvent):
 
 @event
 class PaddingChecked(FixedShapeEvent):
-    """What `FixedShape.check` found out; tuples from `outputs` to `bitwise` are parallel."""
+    """Findings of `FixedShape.check`; tuples from `outputs` to `bitwise` are parallel."""
 
     size: tuple[int, ...]
     run: tuple[int, ...]
@@ -262,12 +262,12 @@ Interval = tuple[float, float]
 
 
 def rate(samples: int, seconds: float) -> float | None:
-    """Samples a second; None when there were none, or no time was taken."""
+    """Compute samples a second; None when there were none, or no time was taken."""
     return samples / seconds if samples > 0 and seconds > 0.0 else None
 
 
 def max_at_once(intervals: Iterable[Interval]) -> int:
-    """Most intervals in progress at one moment."""
+    """Count the most intervals in progress at one moment."""
     # An end sorts before a begin of the same moment.
     changes = sorted(edge for began, ended in intervals for edge in ((began, 1), (ended, -1)))
     highest = now = 0
@@ -278,12 +278,13 @@ def max_at_once(intervals: Iterable[Interval]) -> int:
 
 
 def slots_of(declared: int | None, named: int, intervals: Iterable[Interval]) -> int:
-    """How many inference calls can be in progress at a time: as declared, else as many slots as
-    were named or were in use at one moment."""
+    """Resolve how many inference calls can be in progress at a time: as `declared`, else as many
+    slots as were named or were in use at one moment."""
     return declared if declared is not None else max(named, max_at_once(intervals))
 
 
 def infer_capacity(samples: int, seconds: float, slots: int) -> float | None:
-    """The rate of one slot, times the slots."""
+    """Compute the rate of one slot times the slots, in samples a second; None as in
+    `compute_rate`."""
     one = rate(samples, seconds)
     return None if one is None else one * slots
