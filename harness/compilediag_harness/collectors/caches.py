@@ -1,4 +1,4 @@
-"""What torch's compile caches answered: an event for every lookup, with the parts of its key."""
+"""Collector of torch's compile caches: an event for every lookup, with the parts of its key."""
 
 from __future__ import annotations
 

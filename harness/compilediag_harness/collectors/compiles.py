@@ -1,8 +1,9 @@
-"""Compile start and end, frames, metrics: one event for every metrics row of torch.
+"""Collectors of compiles: one event for each start, reset and row of torch's compilation metrics.
 
-And which line of the traced code asked for the value of a dynamic size, and which made it a number.
-torch evaluates a condition where the code needs one: at a branch, a reshape, an addition of two
-tensors. What follows from it holds for the whole graph. Costs nothing but while something compiles.
+Also the line of the traced code that needed the value of a dynamic size, and the one that made it a
+constant. torch evaluates a condition where the code needs one: at a branch, a reshape, an addition
+of two tensors. What follows from it holds for the whole graph. Costs nothing but while something
+compiles.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _TRACED_FROM = ("step", "symbolic_convert.py")
 
 
 class SizeGuardCollector:
-    """Collects the conditions of each attempt to compile, and reports them when it ends."""
+    """Collects the size conditions of each attempt to compile, and reports them when it ends."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -108,8 +109,9 @@ class SizeGuardCollector:
 
 
 def _lines_of(condition: torch_compiles.SizeCondition) -> list[Location]:
-    """The traced code. `torch.export` runs it instead: there it is what is no part of torch among
-    the calls in progress. The calls below a compiled function are not about its sizes."""
+    """List the lines of the traced code. `torch.export` runs it instead: there they are what is no
+    part of torch among the calls in progress. The calls below a compiled function are not about its
+    sizes."""
     if condition.traced or torch_compiles.current_compile_id():
         lines = [Location(each.filename, each.lineno or 0, each.name) for each in condition.traced]
     else:
@@ -165,7 +167,7 @@ class CompileCollector:
         self._sizes = sizes
         self.phases = PhaseTimes()
         self._entered: dict[str, tuple[UserCall | None, str]] = {}
-        """Of compiles that began, by compile id."""
+        """The program's line that compiles in progress were called from, by compile id."""
         self._before: dict[str, Resident] = {}
         """Host memory when they began. Those that torch does not announce, because another is in
         progress, have no record."""
@@ -195,6 +197,7 @@ class CompileCollector:
         self.rows += 1
         session.compiled_in_step = True
         with session.shielded("metrics row"):
+            # torch writes a row when a compile has ended: its size conditions are complete.
             self._sizes.ended(str(getattr(metrics, "compile_id", None) or ""))
             made = self._compiled(metrics)
             session.emit(made)
@@ -279,9 +282,9 @@ class CompileCollector:
 
 
 def repeated_blocks(values: Mapping[str, Any]) -> RepeatedBlocks | None:
-    """The largest group of siblings of one class, with the same parts and the same shapes of
+    """Find the largest group of siblings of one class, with the same parts and the same shapes of
     parameters and buffers, below a module among the local variables of what was compiled. Plain
-    layers, which have no parts, are no blocks. None where no group has `FEWEST`.
+    layers, which have no parts, are no blocks. None where no group has `MIN_BLOCKS`.
 
     Args:
         values: local variables of the frame, by name.

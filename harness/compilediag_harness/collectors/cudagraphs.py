@@ -41,7 +41,7 @@ class CudagraphCollector:
             self._remove()
 
     def recorded(self, recording: CudagraphRecorded) -> None:
-        """A graph was recorded; time, step and epoch are not in it."""
+        """Report a graph that was recorded; `recording` has no time, step and epoch yet."""
         session = self._session
         with session.shielded("CUDA-graph recording"):
             with self._lock:

@@ -54,8 +54,8 @@ def described(
     reach: Reach,
     accepted: Set[str] | None = None,
 ) -> EntryDiff:
-    """The false guards of one cache entry of `code`. `accepted`: the subjects whose present value
-    another entry accepts; None where that is not known."""
+    """Describe the false guards of one cache entry of `code`. `accepted`: the targets of guards
+    (`Leaf.target`) whose present value another entry accepts; None where that is not known."""
     entry = _Entry(examined, code, baselines, reach)
     of_kind: Counter[str] = Counter()
     guards: list[FalseGuard] = []
@@ -90,7 +90,7 @@ class _Entry:
         self._compiled = writers.CompiledCode(code, examined.scope, baseline.functions, reach)
 
     def describe(self, leaf: torch_guards.Leaf) -> list[FalseGuard]:
-        """One, or one for each thing that differs about a tensor."""
+        """Describe a false leaf: one guard, or one for each thing that differs about a tensor."""
         leaf = self._with_number(leaf)
         scope, tensor_type = self._scope, self._baselines.tensor_type
         value = self._values.get(leaf.source, MISSING)
@@ -194,8 +194,8 @@ class _Entry:
     def _changed(
         self, leaf: torch_guards.Leaf, text: str, facts: GuardFacts, found: tuple[Location, ...]
     ) -> ValueChange | None:
-        """How the value was seen to change; inside a compiled call by the one line that its source
-        has for it in the functions that were compiled into it, if there is one."""
+        """Find how write tracing saw the value change; inside a compiled call with the one line
+        that its source has for it in the functions that were compiled into it, if there is one."""
         code, witness = self._compiled.code, self._baselines.witness
         if witness is None:
             return None
@@ -211,7 +211,7 @@ class _Entry:
 
 @functools.lru_cache(1024)
 def _only_source(condition: str) -> str | None:
-    """What a condition reads, where that is one path without calls."""
+    """Find the one path that a condition reads; None where it reads several, or calls something."""
     tree = guard_sources.parsed(condition)
     nodes = [] if tree is None else list(ast.walk(tree))
     if any(isinstance(node, ast.Call) for node in nodes):
@@ -223,13 +223,13 @@ def _only_source(condition: str) -> str | None:
 
 
 def expression_of(text: str) -> str:
-    """A guard text without its trailing comments and padding."""
+    """Strip the trailing comments and padding from a guard text."""
     return _COMMENT_START.split(text, maxsplit=1)[0].strip()
 
 
 def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str | None, str | None]:
-    """(expected, actual) where the leaf's class decides them; the outside parses the rest from the
-    text."""
+    """(expected, actual) where the leaf's class decides them; compilediag parses the rest
+    from the text."""
     if value is MISSING or kind == "GLOBAL_STATE":
         return None, None
     if kind in ("DICT_LENGTH", "LENGTH_CHECK"):

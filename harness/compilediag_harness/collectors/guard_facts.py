@@ -1,7 +1,7 @@
-"""What is known of guards in the live process only: from when they were built (user lines, root
+"""Facts about guards that only the live process knows: from when they were built (user lines, root
 objects, lengths) and of the values that they are about now.
 
-Kept weakly: a code object, a module or an argument that dies takes its baseline with it.
+Stored weakly: a code object, a module or an argument that dies takes its baseline with it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class FactsAtCompile:
         return lines.get((leaf.source, leaf.kind)) or lines.get((leaf.source, ""))
 
     def instance_changed(self, name: str | None, value: Any) -> bool | None:
-        """Whether local `name` held another object of the same type then."""
+        """Whether local `name` held another object of the same type then; None: not known."""
         reference, kind = self.roots.get(name or "", (None, None))
         return None if reference is None or kind is not type(value) else reference() is not value
 
@@ -90,8 +90,8 @@ def _unseen(code: types.CodeType) -> FactsAtCompile:
 
 
 class Baselines:
-    """All baselines of this process, by code object and compile id; and who watches what they are
-    about, if anybody."""
+    """The `FactsAtCompile` of this process, by code object and compile id; and the write tracer
+    that watches the values they are about, if there is one."""
 
     def __init__(self, tensor_type: type, witness: Witness | None) -> None:
         self.tensor_type, self.witness = tensor_type, witness
@@ -139,7 +139,7 @@ def facts_of(
     code: types.CodeType,
     baseline: FactsAtCompile,
 ) -> GuardFacts:
-    """All facts of the value that a false guard is about."""
+    """Collect all facts of the value that a false guard is about."""
     source, now = leaf.source, torch_guards.inference_mode()
     holder, name = holder_of(source, scope), root_name(source)
     root = scope["L"].get(name)
@@ -213,7 +213,7 @@ def _holder_kind(holder: Any) -> str:
 
 
 def writers_of(source: str, compiled: writers.CompiledCode) -> tuple[Location, ...]:
-    """Functions that write the variable at `source`; see `writers.py` for what can be known."""
+    """Find functions that write the variable at `source`; see `writers.py` for what is known."""
     scope = compiled.scope
     closure = closure_of(source, scope, compiled.code)
     if closure is not None:
@@ -228,7 +228,8 @@ def writers_of(source: str, compiled: writers.CompiledCode) -> tuple[Location, .
 
 
 def closure_line(source: str, scope: Mapping[str, Any], code: types.CodeType) -> Location | None:
-    """Where the function that closes over the guarded variable reads it first."""
+    """Find where the function that closes over the guarded variable reads it first; None where the
+    variable is no function's closure variable."""
     closure = closure_of(source, scope, code)
     if closure is None:
         return None
@@ -238,13 +239,13 @@ def closure_line(source: str, scope: Mapping[str, Any], code: types.CodeType) ->
 
 
 def enum_member(value: Any, object_id: int) -> str | None:
-    """The member with this `id` of the enumeration that `value` is of, as `shown` writes it."""
+    """Find the member with this `id` of `value`'s enumeration, as `format_value` writes it."""
     members = type(value) if isinstance(value, enum.Enum) else ()
     return next((f"{type(value).__name__}.{m.name}" for m in members if id(m) == object_id), None)
 
 
 def shown(value: Any, tensor_type: type) -> str:
-    """A value as a person would compare it, bounded; user objects are named by type, their
+    """Format a value as a person would compare it, clipped; user objects are named by type, their
     `__repr__` is never called."""
     if isinstance(value, tensor_type):
         return f"Tensor {list(value.shape)} {value.dtype}"
@@ -264,6 +265,6 @@ def shown(value: Any, tensor_type: type) -> str:
 
 
 def counted(value: Sized, size: int | None = None) -> str:
-    """How much a container holds, or should: "1 key" of a dict, "3 items" of a list."""
+    """Format how much a container holds, or should: "1 key" of a dict, "3 items" of a list."""
     size, noun = len(value) if size is None else size, "key" if isinstance(value, dict) else "item"
     return f"{size} {noun}" if size == 1 else f"{size} {noun}s"

@@ -1,4 +1,6 @@
-"""What a step leaves behind that the next call will meet, or will miss. At most 50 ms a look.
+"""Risks that a step leaves for the next call: false guards, and hooks that never run.
+
+At most 50 ms of CPU time a look.
 
 Guards that are already false: the next call will recompile. Looked for after a step in which
 something compiled; complete for state that the compiled code changes itself; blind to a flag that
@@ -188,7 +190,7 @@ class UnguardedCollector:
             session.emit(UnguardedChanged(session.now(), step, before.frame, what, target, where))
 
     def report_hooks(self) -> None:
-        """The program's hooks on compiled modules and their parameters, if there are any."""
+        """Report the program's hooks on compiled modules and their parameters, if there are any."""
         deadline = time.thread_time() + BUDGET_S
         roots = [root for root, _ in self._snapshots.items()]
         found: dict[tuple[str, str, Location, bool], None] = {}

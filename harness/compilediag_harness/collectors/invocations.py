@@ -1,6 +1,6 @@
 """Every call of a compiled callable from eager code, with the shapes of its tensors.
 
-Shapes are read before the call begins, from its arguments, and nothing of them is kept. Calls are
+Shapes are read before the call begins, from its arguments, and no tensor is kept alive. Calls are
 recorded one by one up to a limit, so that they can be counted by step; after it they are added up.
 
 No torch function of the program's runs for it, no symbol is guarded on, no device waited for.
@@ -34,8 +34,8 @@ _set_at: Location | None = None
 
 
 def stance_set(stance: str, frame: types.FrameType | None) -> None:
-    """A stance was set in `frame`: at the innermost line below it that is not torch's. A trial of
-    `FixedShape` sets one for itself and puts back the program's, which stays the program's."""
+    """Record a stance that was set in `frame`: at the innermost line below it that is not torch's.
+    A trial of `FixedShape` sets one for itself and puts back the program's, which stays its own."""
     global _program_set, _set_at
     while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
@@ -47,8 +47,8 @@ def stance_set(stance: str, frame: types.FrameType | None) -> None:
 
 
 def eager_stance() -> tuple[str, Location | None] | None:
-    """The stance in force, if it compiles nothing and the program set it; and the line that did,
-    None where it was set before we looked."""
+    """Find the stance in force, if it compiles nothing and the program set it; and the line that
+    did, None where it was set before we looked. None where there is no such stance."""
     known = torch_calls.stance()
     ours = _program_set is not None and known != _program_set
     return None if known not in EAGER or ours else (known, _set_at)
@@ -250,7 +250,8 @@ class Invocations(SessionSink):
 
 
 def forward_of(function: Any) -> Any:
-    """What a compiled call calls; of a module its `forward`. torch must be imported."""
+    """Get the function that a compiled call calls; of a module the `forward` of its class. torch
+    must be imported."""
     owner, torch = getattr(function, "__self__", None), cast(Any, torch_names.loaded("torch"))
     is_module = isinstance(owner, torch.nn.Module)
     return getattr(cast(Any, type(owner)), "forward", function) if is_module else function
@@ -279,7 +280,7 @@ def _sizes(tensor: Any) -> tuple[Any, ...]:
 
 
 def to_text(shapes: Shapes) -> str:
-    """As one would write them: "[8, 16], mask=[8]"."""
+    """Format shapes as one would write them: "[8, 16], mask=[8]"."""
     texts: list[str] = []
     for path, sizes in shapes:
         bracketed = f"[{', '.join(map(str, sizes))}]"
@@ -289,13 +290,13 @@ def to_text(shapes: Shapes) -> str:
 
 
 def samples(shapes: Shapes | None) -> int | None:
-    """The leading size of the first tensor that has one; None where there is none."""
+    """Count samples: the leading size of the first tensor that has one; None: there is none."""
     first = _first(shapes)
     return first[0] if first else None
 
 
 def elements(shapes: Shapes | None) -> int | None:
-    """The number of elements of that tensor: tokens, where it holds token ids."""
+    """Count the elements of that tensor: tokens, where it holds token ids."""
     first = _first(shapes)
     return math.prod(first) if first else None
 

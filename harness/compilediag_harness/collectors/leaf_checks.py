@@ -1,4 +1,4 @@
-"""Which leaf guards of a frame's cache entries are false now, looked at for all entries at once.
+"""Checks of leaf guards: those of a frame's cache entries that are false now, for all entries.
 
 A frame with a raised recompile limit has thousands of entries: every source is evaluated once for
 all of them, and the leaves of an entry are read from torch once.
@@ -55,7 +55,7 @@ class Mismatch(NamedTuple):
 
 
 _FEW_ENTRIES = 8
-"""torch's default recompile limit. The leaves of more entries than that are kept..."""
+"""torch's default recompile limit. The leaves of more entries than that are stored..."""
 
 _KEPT_LEAVES = 256
 """... where an entry has at most so many: torch makes a Python object of each that is read."""
@@ -99,10 +99,10 @@ class LeafChecks:
         self._values: dict[int, dict[str, Any]] = {}
         """Of the sources evaluated so far, by the identity of the globals they are read from."""
         self.accepted: set[str] = set()
-        """Subjects whose present value some entry accepts with all its leaves on them."""
+        """Targets of leaves whose present value some entry accepts with all its leaves on them."""
 
     def of(self, entry: Any, lengths: Mapping[str, int]) -> Examined:
-        """Every false leaf of an entry; `lengths`: of its guarded containers, by their source."""
+        """Find every false leaf of an entry; `lengths`: of its guarded containers, by source."""
         scope = torch_guards.scope_of(entry, self._locals)
         values = self._values.setdefault(id(scope["G"]), {"L": self._locals, "G": scope["G"]})
         found = Examined(entry, scope, values)
@@ -131,12 +131,13 @@ class LeafChecks:
                 found.unevaluated += 1
             else:
                 found.false.append(leaf)
+        # Only here: `targets` of leaves that are read lazily is complete after the loop.
         self.accepted |= leaves.subjects - failed
         found.finished = True
         return found
 
     def _leaves_of(self, entry: Any, lengths: Mapping[str, int]) -> _Leaves:
-        """Read one by one, for there may be very many; kept where there are few of each entry."""
+        """Read one by one, for there may be very many; stored where there are few of each entry."""
         manager = entry.guard_manager
         if self._keeps and (known := _kept.get(manager)) is not None:
             return known
@@ -158,8 +159,8 @@ class LeafChecks:
 
 
 def _evaluated(leaf: torch_guards.Leaf, found: Examined) -> bool | None:
-    """Whether a leaf is true now, whose source was not evaluated before or could not be, or which
-    is a shape condition; None when it cannot be evaluated (a missing argument, an object whose
+    """Evaluate a leaf now, whose source was not evaluated before or could not be, or which is a
+    shape condition; None when it cannot be evaluated (a missing argument, an object whose
     attribute access fails)."""
     scope, values = found.scope, found.values
     try:
@@ -178,9 +179,9 @@ def _evaluated(leaf: torch_guards.Leaf, found: Examined) -> bool | None:
 
 
 def mismatches_of(text: str, value: Any, tensor_type: type) -> tuple[Mismatch, ...]:
-    """Every difference between the guard `check_tensor(...)` and `value`, in the order in which
-    torch checks, without those that follow from another one; empty if the text cannot be read or
-    nothing visible differs."""
+    """Find every difference between the guard `check_tensor(...)` and `value`, in the order in
+    which torch checks, without those that follow from another one; empty if the text cannot be read
+    or nothing visible differs."""
     guard = _CHECK.match(text)
     if guard is None:
         return ()

@@ -48,7 +48,7 @@ LINE_CHARS = 4096
 
 _LINES = {"recompiles": (24, 8)}
 _MOST_LINES = (400, 100)
-"""First and last lines kept of a message: of a recompile, and of any other. A graph break's user
+"""First and last lines written of a message: of a recompile, and of any other. A graph break's user
 stack comes first, and is longer than that in a recursion only."""
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
@@ -95,7 +95,7 @@ _BREAKS = f"{torch_names.SYMBOLIC_CONVERT}.__graph_breaks"
 _SKIPS = f"{torch_names.CONVERT_FRAME}.__graph_breaks"
 _CUDAGRAPHS = f"{torch_logs.CUDAGRAPH_UTILS}.__cudagraphs"
 _REPEATED_CHARS = 1024
-"""Kept of a break that was reported before: it begins with the place and the reason."""
+"""Recorded of a break that was reported before: it begins with the place and the reason."""
 _TORCH_MODULE = re.compile(r"/torch/(?:nn|distributed)/")
 _ORDINARY_SKIPS = (
     "skipfiles",
@@ -120,7 +120,7 @@ class LogCollector:
         self.break_records = 0
 
     def shielded(self, action: Callable[..., None]) -> Callable[..., None]:
-        """One of what follows, for a function of torch to call."""
+        """Wrap a method for a function of torch to call: no fault of ours gets there."""
 
         def act(*given: Any) -> None:
             with self._session.shielded("torch's messages"):
@@ -199,8 +199,8 @@ class LogCollector:
 
 
 def shortened(record: logging.LogRecord) -> logging.LogRecord:
-    """The record with the first and the last lines of its message, and a count of the others; the
-    record itself where nothing is left out."""
+    """Shorten a record to the first and the last lines of its message, with a count of the others;
+    the record itself where nothing is left out."""
     message = record.getMessage()
     first, last = _LINES.get(record.name.rpartition(".__")[2], _MOST_LINES)
     lines = message.split("\n")
@@ -218,7 +218,7 @@ def _encoded(text: str) -> bytes:
 
 
 FAULT = "trace redaction"
-"""Where a fault occurred after which the trace has to be cleaned when the run has ended."""
+"""Name of the place of a fault after which the trace has to be cleaned when the run has ended."""
 
 
 class _TraceWalk(Walk):
@@ -250,12 +250,12 @@ class RedactedTrace(logging.Formatter):
 
 
 def redacted(record: logging.LogRecord) -> logging.LogRecord:
-    """A record of torch's trace without secrets. Its payload's digest is that of what is written,
-    by which readers find a damaged log."""
+    """Make a record of torch's trace without secrets. Its payload's digest is that of what is
+    written, by which readers find a damaged log."""
     metadata: Any = getattr(record, "metadata", None)
     if not isinstance(metadata, dict):
         return record
-    changed = copy.copy(record)
+    changed = copy.copy(record)  # other handlers get the record as torch made it
     walk = _TraceWalk(in_process.redactor(), is_certainly_secret_name)
     found: dict[str, Any] = walk.value(metadata)
     payload: Any = getattr(record, "payload", None)
@@ -283,7 +283,7 @@ def redact_trace(session: Session) -> None:
 
 
 def leave_trace(session: Session) -> None:
-    """Puts torch's formatter back."""
+    """Put torch's formatter back."""
     handler = torch_logs.trace_handler(session.trace_folder) if session.trace_folder else None
     if handler is not None and isinstance(handler.formatter, RedactedTrace):
         handler.setFormatter(handler.formatter.formatter)

@@ -1,4 +1,4 @@
-"""What the allocator of each CUDA device holds: read at growing intervals and at the end.
+"""Memory in use: CUDA allocators, read at growing intervals and at the end, and the process.
 
 CUDA is never initialised for it, no device is waited for, and only counters that the allocator
 keeps anyway are read.
@@ -79,7 +79,7 @@ class Resident(NamedTuple):
 
 
 def resident() -> Resident | None:
-    """What is in memory now, and the most that ever was; None without /proc."""
+    """Read the bytes of this process in memory, now and at most so far; None without /proc."""
     # The kernel could begin its peak anew (/proc/self/clear_refs), but `getrusage` of the program
     # would then have another one: each compile is held against the peak before it instead.
     found: dict[str, int] = {}
@@ -94,8 +94,8 @@ def resident() -> Resident | None:
 
 
 def peak() -> tuple[int | None, str | None]:
-    """Peak resident size of this process in bytes, and its source: "VmHWM" where /proc has it,
-    else "getrusage"; None where neither is there.
+    """Read the peak resident size of this process in bytes, and its source: "VmHWM" where /proc has
+    it, else "getrusage"; None where neither is there.
 
     It never falls: a part of the program has a peak of its own only where it raised this one.
     """

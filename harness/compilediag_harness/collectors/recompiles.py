@@ -30,7 +30,7 @@ _EXAMINED = 1024
 _MANY_RECOMPILES = 512
 """Recompiles of a process after which fewer entries are recorded: by then each repeats others."""
 _REASON_CHARS = 2048
-"""Longest printed reason that is read and kept, its comment and stack at the end included."""
+"""Longest printed reason that is read and recorded, its comment and stack at the end included."""
 _COMPARED_CHARS = 512
 """A guard's text and torch's printed one are each cut somewhere beyond this."""
 _BUDGET_S = 2.0
@@ -43,7 +43,7 @@ class RecompileCollector:
     def __init__(
         self, session: Session, baselines: Baselines, leave_out: Callable[[str, float], None]
     ) -> None:
-        """`leave_out` is told the compile in progress and our own seconds inside it."""
+        """`leave_out` is called with the compile in progress and our own seconds inside it."""
         self._session = session
         self._baselines = baselines
         self._leave_out = leave_out
@@ -77,7 +77,7 @@ class RecompileCollector:
     def _analyse(
         self, entries: list[Any], frame: Any, reasons: list[str]
     ) -> tuple[list[EntryDiff], str | None, list[str]]:
-        """The entries, why they could not all be examined, and the printed reasons kept."""
+        """The entries, why they could not all be examined, and the printed reasons, clipped."""
         most = _ENTRIES if self.calls <= _MANY_RECOMPILES else _ENTRIES_LATER
         checks = LeafChecks(frame.f_locals, time.thread_time() + _BUDGET_S, len(entries))
         examined: list[Examined] = []
@@ -114,8 +114,8 @@ class RecompileCollector:
 
 
 def _split(reason: str) -> tuple[str, str]:
-    """A printed reason as the compile id of the entry that it is about, and the rest: torch prints
-    "0/1: reason"."""
+    """Split a printed reason into the compile id of the entry that it is about, and the rest: torch
+    prints "0/1: reason"."""
     found = _PREFIX.match(reason)
     return (found[1], reason[found.end() :]) if found else ("", reason)
 
@@ -141,7 +141,7 @@ def _with_printed(diff: EntryDiff, printed: str | None) -> EntryDiff:
 
 
 def strip_local_scope(text: str) -> str:
-    """`L['x']` printed as `x`, as torch does in its reasons."""
+    """Write `L['x']` as `x`, as torch does in its reasons."""
     return re.sub(r"L\[\s*['\"](.*?)['\"]\s*\]", r"\1", text)
 
 

@@ -1,4 +1,4 @@
-"""The collectors of one session: which of them is called at what, and in which order."""
+"""Registry of a session's collectors: the torch hook or step that calls each, and their order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def _without_collections() -> Generator[None]:
-    """A block that sets off no collection of the program's whole heap by what it reads."""
+    """Pause Python's garbage collector in a block: what it reads would set off a collection of the
+    program's whole heap."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -52,7 +53,8 @@ def _without_collections() -> Generator[None]:
 
 
 class CollectorSet:
-    """Made when torch has been imported; put into the parts of torch as these are."""
+    """The collectors of one session, made once torch has been imported; each is put into a part of
+    torch when that part is imported."""
 
     def __init__(self, session: Session, torch: Any) -> None:
         self._session = session
@@ -81,13 +83,14 @@ class CollectorSet:
         self._counted_before: dict[str, int] = {}
 
     def steps_installed(self) -> None:
-        """Looks at the end of each step from now on, after those that measure it."""
+        """Watch the end of each step from now on, after the listeners that measure it."""
         self._warm_calls.install()  # the last at the begin of a call: none but torch's is in it
-        # Invariant: those that count run before `_step_ended`, which looks at the guards.
+        # Invariant: those that count run before `_handle_step_end`, which looks at the guards.
         self._session.step_listeners += [self._memory.step_ended, self._step_ended]
 
     def hooks(self) -> list[tuple[str, Callable[[], Remover | Removers | None]]]:
-        """What is watched after the import of which module; each returns what ends it."""
+        """List the hooks, each with the module of torch after whose import it is installed;
+        installing one returns what removes it again."""
         caches, logs, compiles, sizes = self._caches, self.logs, self._compiles, self._sizes
         said, loaded, witness = logs.shielded, (caches.loaded, caches.called), self._witness
         resumed = witness and partial(torch_compiles.on_compile_end, witness.compile_ended)
@@ -127,7 +130,7 @@ class CollectorSet:
         ]
 
     def _watch_metrics(self) -> Removers:
-        """Every row of torch's metrics, which needs no end, and its timing of phases."""
+        """Watch every row of torch's metrics, which needs no end, and its timing of phases."""
         torch_compiles.on_metrics_row(self._compiles.row)
         self._counted_before = torch_compiles.totals()
         phases = self._compiles.phases
@@ -157,7 +160,7 @@ class CollectorSet:
     def guards_built(
         self, code: Any, compile_id: str, scope: dict[str, Any], guards: Any, manager: Any
     ) -> None:
-        """Guarded code exists: what it was compiled with is kept, and what its guards cost."""
+        """Guarded code exists: store what it was compiled with, measure what its guards cost."""
         session, started = self._session, time.monotonic()
         with session.shielded("guards built"), _without_collections():
             self._baselines.remember(code, compile_id, scope, guards)
@@ -177,7 +180,7 @@ class CollectorSet:
         self.syncs.step_begins(step + 1)
 
     def last_actions(self) -> list[tuple[str, Callable[[], object] | None]]:
-        """What to do when the process ends, in this order, with the words for a fault in it."""
+        """List what to do when the process ends, in order, with the words for a fault in it."""
         return [
             ("memory", self._memory.read),
             ("CUDA graphs", self._cudagraphs and self._cudagraphs.finish),
@@ -207,7 +210,7 @@ class CollectorSet:
         self._counted_before = self._totals()
 
     def counters(self) -> dict[str, int]:
-        """torch's own totals since they were first looked at, and ours to hold them against."""
+        """Read torch's own totals since they were first looked at, and ours to compare."""
         before = self._counted_before
         return {name: total - before.get(name, 0) for name, total in self._totals().items()}
 

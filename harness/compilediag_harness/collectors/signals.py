@@ -72,7 +72,7 @@ def _received(signum: int, _frame: FrameType | None) -> None:
 
 
 class Profiling(SessionSink):
-    """The windows of one session."""
+    """The profiler's windows of one session."""
 
     def __init__(self, session: Session, torch_module: Any, folder: str) -> None:
         super().__init__(session)
@@ -148,7 +148,7 @@ class Profiling(SessionSink):
 
 def _export(profiler: Any, path: str) -> int:
     """Writes the trace without its secrets, which names of blocks may hold, unless it is too large;
-    its size in bytes."""
+    returns its size in bytes."""
     with tempfile.TemporaryDirectory(prefix="compilediag-profile-") as private:
         whole, kept = os.path.join(private, "whole.json"), os.path.join(private, "kept.json.gz")
         profiler.export_chrome_trace(whole)
@@ -203,7 +203,7 @@ class StackRow(NamedTuple):
 
 
 class InterruptWatch:
-    """Of one process, whose main thread makes the calls."""
+    """Watches one process, whose main thread makes the calls, for a Ctrl-C that torch loses."""
 
     def __init__(self, session: Session, torch_folder: str) -> None:
         self._session = session
@@ -220,7 +220,7 @@ class InterruptWatch:
             faulthandler.register(signal.SIGINT, file=self._fd, all_threads=False, chain=True)
 
     def look(self) -> None:
-        """Called in the user's loop: whether an interrupt came, and was lost."""
+        """Check, in the user's loop, whether an interrupt came and was lost; record it if so."""
         now = time.monotonic()
         if self._fd < 0 or now < self._next_look or os.getpid() != self._pid:
             return

@@ -24,7 +24,7 @@ In an ordinary run a few steps are sampled, at growing intervals. In a variant o
 those in which periodic work fires, with quiet ones on both sides: what a firing costs is what it
 takes beyond them. Which steps fire is known for groups of the code; what a template moves begins at
 step 0, or one step beside, in nearly every program. What a step writes into buffers that it has
-filled is kept beside its reads.
+filled is recorded beside its reads.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class SyncSchedule:
 
 
 class ProbeSchedule(SyncSchedule):
-    """Those of a variant: a step of `every`, counted from `first` or from 0, and those near."""
+    """Steps of a probe's variant: a step of `every`, counted from `first` or from 0, and those
+    near."""
 
     max_samples = 128
     max_windows = 384
@@ -152,7 +153,7 @@ class SyncSample:
         """Nor a function behind `torch.compiler.disable`."""
         self.counts: dict[_Site, int] = {}
         self.sites: dict[_Site, tuple[types.CodeType, int]] = {}
-        """Code and line; the code is kept so that its id stays its own."""
+        """Code and line; the code is held so that its id stays its own."""
         self.seconds: dict[_Site, float] = {}
         self.noting_s: dict[str, float] = {}
         self.timed = True
@@ -165,7 +166,7 @@ class SyncSample:
         self._on_host: set[int] = set()
 
     def begun(self, kind: str, tensor: Any, frame: types.FrameType) -> _Read | None:
-        """One read, unless it is none that waits for a device; or one write."""
+        """Begin one read, unless it is none that waits for a device; or one write."""
         if _get_ident() != self.thread:
             return None
         if kind in _WRITES:
@@ -346,13 +347,14 @@ class SyncCollector:
     # --- windows: the parts of a sampled step in which no compiled callable is called ---
 
     def _put(self) -> None:
+        # Invariant (see the module): never while a compiled callable is called in any thread.
         sample = self._sample
         if sample is None or self._placed is not None or self._calling:
             return
         inside = torch_open_calls.in_compiled_call()
         if (inside and not _in_own_function()) or torch_calls.frames_are_offered():
             return
-        # Half of them are kept for what is outside compiled calls.
+        # Half of them are reserved for what is outside compiled calls.
         if self._windows >= self._schedule.max_windows // (2 if inside else 1):
             sample.complete = False
             sample.whole = sample.whole and inside
@@ -368,6 +370,7 @@ class SyncCollector:
 
     def _call_begins(self, _key: int) -> None:
         with _lock:
+            # Invariant: `torch.Tensor` is as torch made it before the compiled call runs.
             self._calling.add(_get_ident())
             if self._placed is not None:
                 self._take_away()

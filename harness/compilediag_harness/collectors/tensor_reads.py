@@ -27,7 +27,7 @@ class Listener(Protocol):
 
     def begun(self, kind: str, tensor: Any, frame: types.FrameType) -> Any:
         """A read or write begins, of a kind ("item", "bool", "setitem"...), by a frame. Anything
-        but None is handed to `ended` when the call has ended."""
+        but None is handed to `end_read` when the call has ended."""
 
     def ended(self, read: Any, seconds: float | None, noting_s: float) -> None:
         """It has ended: seconds in torch's method, None where they could not be measured, and
@@ -35,7 +35,7 @@ class Listener(Protocol):
 
 
 Receivers = tuple[tuple[Listener, Any], ...]
-"""Who receives one read, each with what it returned at its begin."""
+"""The listeners of one read, each with what it returned at its begin."""
 
 _METHODS = ("item", "tolist", "cpu", "nonzero", "copy_")
 _SLOTS = {
@@ -192,8 +192,9 @@ def _calls_at_once(rest: list[dis.Instruction]) -> bool:
 
 
 def put(tensor_type: Any, listener: Listener) -> None:
-    """Reports every read to `listener` until `take_away`. Nothing may be compiled, and no guard may
-    be evaluated, in between. Methods that the program has replaced itself are left alone."""
+    """Report every read to `listener` until `remove_listener`. Nothing may be compiled, and no
+    guard may be evaluated, in between. Methods that the program has replaced itself are left
+    alone."""
     global _listeners
     if _unread_s is None:
         _measure_unread()
@@ -206,12 +207,12 @@ def put(tensor_type: Any, listener: Listener) -> None:
 
 
 def take_fault() -> Exception | None:
-    """The last fault of a listener since the last call, if there was one: that read is missing."""
+    """Take the last fault of a listener since the last call, if any: that read is missing."""
     return _faults.pop() if _faults else None
 
 
 def take_away(tensor_type: Any, listener: Listener) -> None:
-    """Reports nothing more to `listener`; without another one the class is as it was."""
+    """Report nothing more to `listener`; without another one the class is as it was."""
     global _listeners
     _listeners = tuple(other for other in _listeners if other is not listener)
     if not _listeners:
@@ -220,6 +221,6 @@ def take_away(tensor_type: Any, listener: Listener) -> None:
 
 
 def names_of(tensor_type: Any) -> list[str]:
-    """The methods that a descriptor of ours stands in front of now."""
+    """List the methods that a descriptor of ours stands in front of now."""
     own: dict[str, Any] = dict(vars(tensor_type))  # pyright: ignore[reportUnknownArgumentType]
     return [name for name, value in own.items() if isinstance(value, _Reading)]

@@ -108,7 +108,7 @@ class _OfThread(threading.local):
 
 
 class WarmCalls:
-    """The calls of one session."""
+    """Times warm calls of compiled callables for one session: those that compile nothing."""
 
     def __init__(self, session: Session, attempts: Callable[[], int]) -> None:
         """`attempts` counts the compiles of the process so far, begun or ended."""

@@ -1,4 +1,4 @@
-"""Which few sizes to compile for, so that the sizes a program really uses cost least.
+"""Planner of buckets: the few sizes to compile for, so that the sizes a program uses cost least.
 
 The choice is exact. A size runs in the cheapest chosen bucket that holds it, so a cost may also
 fall with the size: it is first replaced by its minimum over the sizes that are not smaller. What is
@@ -26,7 +26,7 @@ MIN_SIZE = 2
 
 
 class BucketsImpossible(ValueError):
-    """The sizes cannot be covered with what was asked for."""
+    """The sizes cannot be covered with the buckets that were requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def plan_buckets(
     multiple: int = 1,
     cap: int | None = None,
 ) -> tuple[int, ...]:
-    """The buckets of `plan`, ascending."""
+    """Choose the buckets of `plan`, ascending; raises as it does."""
     return plan(
         counts, k, cost=cost, per_graph_cost=per_graph_cost, multiple=multiple, cap=cap
     ).buckets
@@ -74,7 +74,7 @@ def plan(
     multiple: int = 1,
     cap: int | None = None,
 ) -> BucketPlan:
-    """The at most `k` buckets in which the observed sizes cost least.
+    """Choose the at most `k` buckets in which the observed sizes cost least.
 
     Args:
         counts: how often each size was seen. Batches of no rows cost nothing and are left out.
@@ -99,14 +99,15 @@ def plan(
     weights = [0] * (bisect_left(candidates, max(seen)) + 1)
     for size, count in seen.items():
         weights[bisect_left(candidates, size)] += count
+    # Invariant: prices never fall, being the least costs of sizes that are not smaller.
     prices = [price for price, _ in cheapest[: len(weights)]]
     tops = largest_of_groups(prices, weights, k, per_graph_cost)
     return _planned(seen, sorted({cheapest[index][1] for index in tops}), cost)
 
 
 def fewest(counts: Mapping[int, int], k: int, max_waste: float) -> BucketPlan:
-    """The plan with the fewest buckets that pads at most `max_waste` of the rows; the one with `k`
-    where none does.
+    """Find the plan with the fewest buckets that pads at most `max_waste` of the rows (0.5: half as
+    many again); the one with `k` where none does.
 
     Raises:
         BucketsImpossible: no size was seen, or a number is out of range.
@@ -122,8 +123,8 @@ def fewest(counts: Mapping[int, int], k: int, max_waste: float) -> BucketPlan:
 def evaluate(
     counts: Mapping[int, int], buckets: Iterable[int], *, cost: Cost | None = None
 ) -> BucketPlan:
-    """What the observed sizes cost in given buckets; a batch above them is split. Buckets in which
-    no call runs are left out.
+    """Compute what the observed sizes cost in given buckets; a batch above them is split. Buckets
+    in which no call runs are left out.
 
     Raises:
         BucketsImpossible: there is no bucket, no size was seen, or a bucket has no known cost.
@@ -136,20 +137,20 @@ def evaluate(
 
 
 def powers_of_two(largest: int) -> tuple[int, ...]:
-    """2, 4, 8... up to the first that holds `largest`."""
+    """List 2, 4, 8... up to the first that holds `largest`."""
     top = max(MIN_SIZE, largest)
     return tuple(1 << power for power in range(1, (top - 1).bit_length() + 1))
 
 
 def multiples_of(step: int, largest: int) -> tuple[int, ...]:
-    """step, 2 step, 3 step... up to the first that holds `largest`."""
+    """List step, 2 step, 3 step... up to the first that holds `largest`."""
     return tuple(range(step, _round_up(max(largest, 1), step) + 1, step))
 
 
 def memory_cap(
     small: int, small_bytes: int, large: int, large_bytes: int, available_bytes: int
 ) -> int:
-    """The largest batch whose peak fits, when the peak grows by the same for every row.
+    """Compute the largest batch whose peak fits, when the peak grows by the same for every row.
 
     Args:
         small: one batch size that was run.
@@ -175,7 +176,8 @@ def memory_cap(
 
 
 def batch_size(wanted: int, *, cap: int, multiple: int = 1, power_of_two: bool = False) -> int:
-    """The smallest allowed size that holds `wanted` rows, or the largest allowed one below the cap.
+    """Compute the smallest allowed size that holds `wanted` rows, or the largest allowed one below
+    the cap.
 
     Rounding up never passes the cap: where it would, the size is rounded down, and the batch has to
     be split.
@@ -224,8 +226,8 @@ def _check(counts: Mapping[int, int], k: int, multiple: int) -> None:
 def _candidates(
     counts: Mapping[int, int], cost: Cost | None, multiple: int, cap: int | None
 ) -> list[int]:
-    """The sizes that may become a bucket, ascending; the last one holds the largest batch, or is
-    what the cap leaves of it."""
+    """List the sizes that may become a bucket, ascending; the last one holds the largest batch, or
+    is what the cap leaves of it."""
     needed = max(size for size, count in counts.items() if count)
     upper = math.inf if cap is None else cap // multiple * multiple
     if upper < MIN_SIZE:
@@ -248,7 +250,7 @@ def _round_up(size: int, multiple: int) -> int:
 
 
 def _split(counts: Mapping[int, int], top: int) -> dict[int, int]:
-    """Batches above the largest bucket as calls of that size, and a rest."""
+    """Split batches above the largest bucket into calls of that size, and a rest."""
     seen: dict[int, int] = {}
     for size, count in counts.items():
         whole, rest = divmod(size, top)
@@ -260,8 +262,8 @@ def _split(counts: Mapping[int, int], top: int) -> dict[int, int]:
 
 
 def _cheapest_not_smaller(candidates: Sequence[int], cost: Cost | None) -> list[tuple[float, int]]:
-    """For each candidate the least cost of one that is not smaller, with that one: the smallest
-    of those that cost the same."""
+    """Compute for each candidate the least cost of one that is not smaller, with that one: the
+    smallest of those that cost the same."""
     cheapest: list[tuple[float, int]] = []
     best = (math.inf, 0)
     for size in reversed(candidates):
@@ -277,7 +279,7 @@ def _cheapest_not_smaller(candidates: Sequence[int], cost: Cost | None) -> list[
 
 
 def _planned(seen: Mapping[int, int], buckets: Sequence[int], cost: Cost | None) -> BucketPlan:
-    """Each size in the cheapest bucket that holds it."""
+    """Assemble the plan that runs each size in the cheapest bucket that holds it."""
     cheapest = _cheapest_not_smaller(buckets, cost)
     calls = dict.fromkeys(buckets, 0)
     total = 0.0
@@ -298,8 +300,8 @@ def _planned(seen: Mapping[int, int], buckets: Sequence[int], cost: Cost | None)
 def largest_of_groups(
     prices: Sequence[float], weights: Sequence[float], k: int, per_group: float
 ) -> list[int]:
-    """Positions of the largest member of each group, when neighbours are grouped so that the sum of
-    (weight of the group) x (price of its largest member) + per_group is least.
+    """Find the position of the largest member of each group, when neighbours are grouped so that
+    the sum of (weight of the group) x (price of its largest member) + per_group is least.
 
     Args:
         prices: never falling.
@@ -330,7 +332,7 @@ def largest_of_groups(
 def _one_more(
     least: Sequence[float], prices: Sequence[float], before: Sequence[float]
 ) -> tuple[list[float], list[int]]:
-    """The least cost of the first 1, 2... members with one group more, and where that group begins.
+    """Compute the least cost of the first 1, 2... members with one group more, and where it begins.
 
     A group from i to j costs prices[j] * (before[j + 1] - before[i]). Prices never fall, so neither
     does the last of the best begins.

@@ -1,4 +1,4 @@
-"""Rows that are done one after the other: the ones that are left move to the next smaller size.
+"""Loop whose rows are done one after the other: those that are left move to a smaller size.
 
 A row that is done is held as it is, so results are those of computing all rows to the end and
 masking. How many are left is read without waiting for a device: an older count is larger, so a size
@@ -78,7 +78,7 @@ class _Rows:
         """Of the rows that are left, among all."""
 
     def hold(self, before: list[Any], done: Any) -> None:
-        """Rows that were done before the step are as they were."""
+        """Put rows that were done before the step back as they were."""
         for index, dim in self._dims.items():
             shape = [1] * before[index].dim()
             shape[dim] = self.count
@@ -86,7 +86,7 @@ class _Rows:
             self.leaves[index] = kept
 
     def keep(self, done: Any, count: int) -> None:
-        """Goes on with `count` rows: all that are left, and some that are done."""
+        """Go on with `count` rows: all that are left, and some that are done."""
         order = self._torch.argsort(done.to(self._torch.uint8), stable=True)[:count]
         if self._indices is None:
             self._indices = self._torch.arange(self.count, device=done.device)
@@ -125,7 +125,12 @@ def run_until_done(
     *,
     compaction: bool,
 ) -> Loop:
-    """Calls `state = callable(state)` until every row is done, at most `steps` times."""
+    """Call `state = callable(state)` until every row is done, at most `steps` times.
+
+    Raises:
+        ShapeUnusable: the callable gives back another structure than it takes, or `done` gives no
+            bool a row.
+    """
     call = calls.read((state,), {})
     rows = _Rows(calls.torch, call.layout, list(call.leaves), call.sizes[0])
     count = ActiveCount(calls.torch, call.sizes[0])
@@ -135,6 +140,7 @@ def run_until_done(
     for _ in range(steps if call.sizes[0] else 0):
         now = rebuilt(state, iter(rows.leaves))
         finished = _flags(calls.torch, done(now), rows.count)
+        # Invariant: the bound is never below the true count, so no unfinished row is left out.
         count.update(finished)
         if count.bound == 0:
             break
@@ -168,7 +174,7 @@ def run_until_done(
 
 
 def _computed(calls: PaddedCalls, call: FlatCall, rows: int) -> int:
-    """Rows that a call with so many real ones computes."""
+    """Count the rows that a call with so many real ones computes, padding included."""
     return sum(part.bucket[0] for part in calls.plan((rows, *call.sizes[1:])))
 
 

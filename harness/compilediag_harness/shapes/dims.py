@@ -1,4 +1,4 @@
-"""Which dimension of which argument varies: what the user names, and how it applies to a call."""
+"""Dimensions that vary: as the user names them by argument, and how they apply to a call."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Dims:
     """By path of an argument: dimension by axis."""
 
     def by_axis(self) -> tuple[tuple[str, ...], ...]:
-        """Of each axis the dimensions that have it: "obs:0"."""
+        """Group the dimensions by axis, as paths and dimensions: "obs:0"."""
         return tuple(
             tuple(f"{path}:{dims[axis]}" for path, dims in self.paths.items() if axis in dims)
             for axis in self.axes
@@ -50,19 +50,19 @@ class Dims:
 
 
 def row_dim_of(dims: AxisDims) -> int | None:
-    """The dimension along the axis of rows."""
+    """Find the dimension along the axis of rows, which is axis 0; None where there is none."""
     return next((dim for axis, dim in dims if axis == 0), None)
 
 
 def cut(tensor: Any, dims: AxisDims, sizes: Sizes) -> Any:
-    """The part of a tensor that has these sizes, from the beginning."""
+    """Cut a tensor to these sizes, from the beginning: a view, nothing is copied."""
     for axis, dim in dims:
         tensor = tensor.narrow(dim, 0, sizes[axis])
     return tensor
 
 
 def shape_at(tensor: Any, dims: AxisDims, sizes: Sizes) -> tuple[int, ...]:
-    """The shape that a tensor has at these sizes."""
+    """Compute the shape that a tensor has at these sizes."""
     shape = list(tensor.shape)
     for axis, dim in dims:
         shape[dim] = sizes[axis]
@@ -70,7 +70,7 @@ def shape_at(tensor: Any, dims: AxisDims, sizes: Sizes) -> tuple[int, ...]:
 
 
 def again(torch: Any, rows: Any, lengths: Mapping[int, int]) -> Any:
-    """Rows again and again up to a length by dimension: valid where made-up ones may not be."""
+    """Repeat rows up to a length by dimension: valid where made-up ones may not be."""
     for dim, length in lengths.items():
         order = torch.arange(length, device=rows.device) % rows.shape[dim]
         rows = rows.index_select(dim, order)
@@ -78,13 +78,17 @@ def again(torch: Any, rows: Any, lengths: Mapping[int, int]) -> Any:
 
 
 def closest(paths: Iterable[str], path: str) -> str | None:
-    """The longest of `paths` that `path` is, or is below."""
+    """Find the longest of `paths` that `path` is, or is below; None where there is none."""
     fitting = [item for item in paths if path == item or path.startswith(f"{item}.")]
     return max(fitting, key=len, default=None)
 
 
 def read_dims(given: Any, what: str = "dims") -> Dims:
-    """The user's dims, checked."""
+    """Read the user's dims; `what` is their name in messages.
+
+    Raises:
+        ShapeUnusable: they name no argument, or a dimension is no integer.
+    """
     how = f'{what}={{"obs": 0}} or {what}={{"tokens": {{"B": 0, "T": 1}}}}'
     if not isinstance(given, Mapping) or not given:
         raise ShapeUnusable(f"{what} must name at least one argument and its dimension: {how}")
@@ -103,7 +107,11 @@ def read_dims(given: Any, what: str = "dims") -> Dims:
 def dims_of_leaves(
     dims: Dims, paths: Sequence[str], leaves: Sequence[Any], tensor: type
 ) -> list[AxisDims]:
-    """For each leaf of a call the axes it has; () for one that is passed as it is."""
+    """Resolve the axes of each leaf of a call; () for one that is passed as it is.
+
+    Raises:
+        ShapeUnusable: a path is no argument or no tensor, or a tensor lacks the dimension.
+    """
     met: set[str] = set()
     found: list[AxisDims] = []
     for path, leaf in zip(paths, leaves, strict=True):

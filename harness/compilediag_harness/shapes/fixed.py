@@ -285,7 +285,7 @@ class FixedShape:
 
 
 def _location(torch: Any, function: Any) -> Location:
-    """Where what is wrapped is defined."""
+    """Find where the wrapped callable is defined; no file for one without Python code."""
     target: Any = torch_api.original_of(function)
     if isinstance(target, torch.nn.Module):
         kind: Any = type(target)  # pyright: ignore[reportUnknownVariableType]

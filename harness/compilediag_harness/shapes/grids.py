@@ -38,7 +38,7 @@ class GridPlan:
 
 
 def plan_grid(counts: Mapping[Pair, int], k: int, *, multiples: Pair = (1, 1)) -> GridPlan:
-    """A grid of at most `k` cells whose padded elements are few; what a call costs is taken to
+    """Plan a grid of at most `k` cells whose padded elements are few; what a call costs is taken to
     follow its elements.
 
     Args:
@@ -65,7 +65,7 @@ def plan_grid(counts: Mapping[Pair, int], k: int, *, multiples: Pair = (1, 1)) -
 def evaluate_grid(
     counts: Mapping[Pair, int], first: Sequence[int], second: Sequence[int]
 ) -> GridPlan:
-    """What the observed pairs cost in a given grid, both axes ascending.
+    """Compute what the observed pairs cost in a given grid, both axes ascending.
 
     Raises:
         BucketsImpossible: a pair is larger than the grid.
@@ -83,7 +83,7 @@ def evaluate_grid(
 
 
 def _settled(seen: Mapping[Pair, int], shape: Pair, multiples: Pair, begin_with: int) -> GridPlan:
-    """Planned in turn until neither axis gets better; the other one starts with a bucket a size."""
+    """Plan in turn until neither axis gets better; the other one starts with a bucket a size."""
     axes: list[tuple[int, ...]] = [tuple(sorted({pair[axis] for pair in seen})) for axis in (0, 1)]
     axes[begin_with] = _axis(seen, axes, begin_with, shape, multiples)
     axes[1 - begin_with] = _axis(seen, axes, 1 - begin_with, shape, multiples)
@@ -105,7 +105,7 @@ def _axis(
     shape: Pair,
     multiples: Pair,
 ) -> tuple[int, ...]:
-    """The best buckets of one axis: a call counts as often as the bucket of its other size."""
+    """Plan the best buckets of one axis: a call counts as often as the bucket of its other size."""
     others = axes[1 - axis]
     weights: dict[int, int] = {}
     for pair, count in seen.items():

@@ -1,4 +1,4 @@
-"""What a call looks like: which leaves are padded, and that the others are as they were before.
+"""Layout of a call: the leaves that are padded, and a check that the others did not change.
 
 torch compiled for everything but the named sizes. A change there compiles again, or gives a wrong
 result; so it is refused, with the name of the leaf.
@@ -76,7 +76,7 @@ class FlatCall(NamedTuple):
 
 
 def parameters_of(function: Callable[..., Any], module: type) -> tuple[str, ...]:
-    """Names of the positional parameters; those of `*args` have none."""
+    """List the names of the positional parameters; those of `*args` have none."""
     target = torch_api.original_of(function)
     target = target.forward if isinstance(target, module) else target
     try:
@@ -95,7 +95,11 @@ def layout_of(
     parameters: Sequence[str],
     tensor: type,
 ) -> Layout:
-    """The layout of calls of this structure."""
+    """Build the layout of calls of this structure.
+
+    Raises:
+        ShapeUnusable: the dims do not fit the call, or no tensor has the axis of rows.
+    """
     args, kwargs = structure
     paths: list[str] = []
     for index, child in enumerate(args[2] if args else ()):
@@ -116,7 +120,11 @@ def layout_of(
 
 
 def sizes_of(layout: Layout, leaves: Sequence[Any], axes: Sequence[str]) -> Sizes:
-    """The real size of each axis; 0 for one that no leaf has."""
+    """Collect the real size of each axis; 0 for one that no leaf has.
+
+    Raises:
+        ShapeUnusable: two leaves have different sizes of one axis.
+    """
     first: list[tuple[int, str] | None] = [None] * len(axes)
     for leaf in layout.padded:
         shape = leaves[leaf.index].shape
@@ -158,8 +166,12 @@ _OTHER_VALUE = (
 
 
 def check_facts(first: dict[str, Any], layout: Layout, leaves: Sequence[Any], tensor: type) -> None:
-    """Remembers in `first` what the leaves of the first call were, but for the named sizes;
-    compares every other call with it."""
+    """Remember in `first` what the leaves of the first call were, but for the named sizes; compare
+    every other call with it.
+
+    Raises:
+        ShapeUnusable: a leaf changed in what torch compiled for; it names the leaf.
+    """
     if not layout.matched:
         layout.matched.extend(set[Any]() for _ in leaves)
         if first and (surplus := sorted(set(layout.paths) ^ first.keys())):

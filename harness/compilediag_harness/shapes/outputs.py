@@ -1,4 +1,4 @@
-"""What a callable returns at any size: which dimensions follow which axis, found once by running at
+"""Outputs of a callable at any size: the dimensions that follow each axis, found once by running at
 two sizes and never guessed, or given by the user. By them padding is cut off and parts are joined.
 
 What cannot be looked into might hold padding that nobody would cut off: it is refused.
@@ -54,7 +54,11 @@ class Outputs:
     def taken(
         self, result: Any, sizes: Sizes, bucket: Sizes, must_copy: Callable[[Any], bool]
     ) -> list[Any]:
-        """The leaves of a result, without padding, copied where `must_copy`."""
+        """Take the leaves of a result, without padding, copied where `must_copy`.
+
+        Raises:
+            ShapeUnusable: the result has another structure, or a leaf another shape, than known.
+        """
         leaves: list[Any] = []
         if flatten(result, leaves) != self.structure:
             raise another_structure()
@@ -85,7 +89,11 @@ class Outputs:
         return leaves
 
     def joined(self, torch: Any, parts: Sequence[Sequence[Any]]) -> list[Any]:
-        """The leaves of the parts of a split batch put together along the first axis."""
+        """Join the leaves of the parts of a split batch along the axis of rows.
+
+        Raises:
+            ShapeUnusable: an output without rows differs between the parts, or is a tensor.
+        """
         result: list[Any] = []
         for index, column in enumerate(zip(*parts, strict=True)):
             row_dim = row_dim_of(self.dims[index])
@@ -102,7 +110,11 @@ class Outputs:
         return result
 
     def without_rows(self, sizes: Sizes, tensor: type, *, grad: bool) -> Any:
-        """The outputs for an empty batch: each with no rows."""
+        """Make the outputs for an empty batch: each with no rows.
+
+        Raises:
+            ShapeUnusable: an output is a tensor without the axis of rows.
+        """
         leaves: list[Any] = []
         flatten(self.template, leaves)
         for index, (leaf, dims) in enumerate(zip(leaves, self.dims, strict=True)):
@@ -121,7 +133,11 @@ class Outputs:
 def infer_outputs(
     run: Callable[[Sizes], Any], axes: Sequence[str], base: Sizes, other: Sizes, tensor: type
 ) -> Outputs:
-    """Runs at `base`, and once for each axis with `other`'s size of it, and compares the shapes."""
+    """Run at `base`, and once for each axis with `other`'s size of it, and compare the shapes.
+
+    Raises:
+        ShapeUnusable: padding could not be cut off some output; it names the output.
+    """
     first = run(base)
     leaves: list[Any] = []
     structure = flatten(first, leaves)
@@ -142,7 +158,11 @@ def infer_outputs(
 
 
 def given_outputs(dims: Dims, axes: Sequence[str], outputs: Any, tensor: type) -> Outputs:
-    """As the user gives them, checked against the outputs of one call."""
+    """Build the outputs by the user's out_dims, checked against the outputs of one call.
+
+    Raises:
+        ShapeUnusable: out_dims do not fit the outputs, or an output cannot be looked into.
+    """
     leaves: list[Any] = []
     structure = flatten(outputs, leaves)
     found: list[list[tuple[int, int]]] = []
@@ -177,6 +197,7 @@ def _outputs(
         rows: Any = leaf
         if str(rows.layout) != "torch.strided" or rows.is_nested:
             raise _not_understood(path, leaf)
+        # Cut to nothing along its axes and copied: the template shares no memory with an output.
         empty = rows.detach()
         for _, dim in its:
             empty = empty.narrow(dim, 0, 0)
@@ -206,7 +227,7 @@ def _outputs(
 
 
 def another_structure() -> ShapeUnusable:
-    """Of outputs that are not as they were in the first call."""
+    """Make the error of outputs that are not as they were in the first call."""
     return ShapeUnusable(
         "the outputs have another structure than at first: return the same containers in every call"
     )
@@ -225,7 +246,7 @@ def _not_understood(path: str, leaf: Any, was: str = "") -> ShapeUnusable:
 def _following(
     path: str, outputs: tuple[Any, Any], axis: str, sizes: tuple[int, int], tensor: type
 ) -> Iterator[int]:
-    """The dimensions in which one output at two sizes of an axis is of those sizes."""
+    """Iterate over the dimensions in which one output at two sizes of an axis is of those sizes."""
     one, two = outputs
     if not isinstance(one, tensor) or not isinstance(two, tensor):
         if isinstance(one, tensor) or isinstance(two, tensor):

@@ -49,7 +49,7 @@ class _Buffers(threading.local):
 
 
 class PaddedCalls:
-    """Calls of one callable."""
+    """Calls of one callable with batches that are padded to fixed sizes, or split."""
 
     def __init__(self, torch: Any, settings: FixedShapeSettings, declared: FixedShapeUsed) -> None:
         self.torch, self.settings, self.declared = torch, settings, declared
@@ -76,7 +76,7 @@ class PaddedCalls:
     # --- a call ------------------------------------------------------------------------------
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool = True) -> Any:
-        """The result of the callable for this batch. A call that is not `counted` is not reported.
+        """Run the callable on this batch. A call that is not `counted` is not reported.
 
         Raises:
             ShapeUnusable: the batch cannot be padded or split, or its result not be cut back.
@@ -105,7 +105,7 @@ class PaddedCalls:
         parts: list[list[Any]] = []
         template: Any = None
         for index, part in enumerate(self.plan(call.sizes)):
-            own = contextlib.nullcontext()  # generators, where that was asked for
+            own = contextlib.nullcontext()  # generators, where a seed was given
             if seed is not None:
                 own = restored_states(torch, seed + index)
             with own:
@@ -115,7 +115,11 @@ class PaddedCalls:
         return leaves[0] if outputs.structure is None else rebuilt(template, iter(leaves))
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatCall:
-        """A call taken apart and checked."""
+        """Take a call apart and check it.
+
+        Raises:
+            ShapeUnusable: it does not fit the dims, or is unlike the first call.
+        """
         leaves: list[Any] = []
         structure = flatten(args, leaves), flatten(kwargs, leaves)
         layout = self._layouts.get(structure)
@@ -130,7 +134,7 @@ class PaddedCalls:
     def read_example(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], user: str, why: str = ""
     ) -> FlatCall:
-        """The same for an example that `user` needs rows of."""
+        """Do the same for an example that `user`, the name of a method, needs rows of."""
         call = self.read(args, kwargs)
         if 0 in call.sizes:
             raise ShapeUnusable(f"{user} needs an example with at least one row{why}")
@@ -153,6 +157,7 @@ class PaddedCalls:
             args, kwargs = self.arguments(call, given, sizes, bucket, fresh=fresh)
             result = self.settings.function(*args, **kwargs)
             for index, leaf in enumerate(call.layout.padded):
+                # torch raises the version of a tensor at each write in place.
                 if buffers[index].written if buffers else given[leaf.index]._version > 0:
                     raise ShapeUnusable(
                         f"argument {leaf.path!r} is changed in place by the callable, which "
@@ -182,7 +187,7 @@ class PaddedCalls:
     def arguments(
         self, call: FlatCall, leaves: list[Any], sizes: Sizes, bucket: Sizes, *, fresh: bool = True
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the callable gets: other leaves, padded from `sizes` to `bucket`, and the mask."""
+        """Build the arguments: other leaves, padded from `sizes` to `bucket`, and the mask."""
         args, kwargs = self.with_leaves(call, leaves)
         if self.settings.mask is not None:
             kwargs[self.settings.mask] = self._mask(call, sizes[0], bucket[0], fresh=fresh)
@@ -191,7 +196,7 @@ class PaddedCalls:
     def _padded_leaves(
         self, call: FlatCall, part: Part, *, fresh: bool
     ) -> tuple[list[Any], list[Buffer]]:
-        """The leaves of one call, and the buffers among them."""
+        """Pad the leaves of one call; with the buffers among them."""
         start, sizes, bucket = part
         leaves, buffers = list(call.leaves), list[Buffer]()
         for leaf in call.layout.padded:
@@ -213,7 +218,7 @@ class PaddedCalls:
         return leaves, buffers
 
     def _mask(self, call: FlatCall, real: int, bucket: int, *, fresh: bool) -> Any:
-        """True for the rows that are real."""
+        """Make the mask: True for the rows that are real."""
         like = next(leaf for leaf in call.layout.padded if leaf.row_dim is not None)
         device = call.leaves[like.index].device
         if fresh:
@@ -254,14 +259,14 @@ class PaddedCalls:
     # --- its outputs -------------------------------------------------------------------------
 
     def outputs_of(self, call: FlatCall) -> Outputs:
-        """The outputs of the callable; remembered."""
+        """Resolve the outputs of the callable: by eager runs the first time, then remembered."""
         if self._outputs is not None:
             return self._outputs
         pairs = [_two_sizes(sizes) for sizes in self.settings.buckets]
         base, other = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
 
         def run(bucket: Sizes) -> Any:
-            """The callable as it was written, on as much of the batch as fits."""
+            """Run the callable as it was written, on as much of the batch as fits."""
             sizes = tuple(map(min, call.sizes, bucket))
 
             def pad(leaf: PaddedLeaf, rows: Any) -> Any:
@@ -288,13 +293,13 @@ class PaddedCalls:
         return self._outputs
 
     def run_eagerly(self, call: FlatCall, leaves: list[Any], sizes: Sizes, bucket: Sizes) -> Any:
-        """The callable as it was written, with leaves padded from `sizes` to `bucket`."""
+        """Run the callable as it was written, with leaves padded from `sizes` to `bucket`."""
         args, kwargs = self.arguments(call, leaves, sizes, bucket)
         return torch_api.original_of(self.settings.function)(*args, **kwargs)
 
 
 def cut_leaves(call: FlatCall, sizes: Sizes, pad: Callable[[PaddedLeaf, Any], Any]) -> list[Any]:
-    """The leaves of a call, those that are padded cut to `sizes` and then padded by `pad`."""
+    """Cut the padded leaves of a call to `sizes` and pad them by `pad`; with its other leaves."""
     leaves = list(call.leaves)
     for leaf in call.layout.padded:
         leaves[leaf.index] = pad(leaf, cut(leaves[leaf.index], leaf.dims, sizes))
@@ -309,7 +314,7 @@ def _two_sizes(sizes: tuple[int, ...]) -> tuple[int, int]:
 
 
 def listen() -> bool:
-    """Starts counting. False where Dynamo is not imported, or does not say when it compiles."""
+    """Start counting. False where Dynamo is not imported, or does not say when it compiles."""
     global _listening
 
     def started(trigger: str, compile_id: str) -> None:
@@ -320,10 +325,10 @@ def listen() -> bool:
 
 
 def begun() -> int:
-    """What has begun in this thread so far."""
+    """Count the compiles and recordings that have begun in this thread so far."""
     return len(_begun.get(threading.get_ident(), ()))
 
 
 def since(count: int) -> tuple[str, ...]:
-    """What has begun in this thread since `begun` gave `count`: "DYNAMO 0/1"."""
+    """List what has begun in this thread since `count_begun` gave `count`: "DYNAMO 0/1"."""
     return tuple(_begun.get(threading.get_ident(), ())[count:])

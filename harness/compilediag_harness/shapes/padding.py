@@ -17,14 +17,18 @@ REPEAT = "repeat"
 """Padding repeats the last row: always valid, also for ids and indices."""
 
 MAX_VIEWS = 256
-"""Sizes for which the views of one buffer are kept."""
+"""Sizes for which the views of one buffer are stored."""
 
 Pad = float | int | bool | str
 """A value, or `REPEAT`."""
 
 
 def read_pad(given: Any) -> dict[str, Pad]:
-    """Padding by path; "" is that of every other leaf."""
+    """Read the user's padding, by path; "" is that of every other leaf.
+
+    Raises:
+        ShapeUnusable: a value is neither `REPEAT` nor a number.
+    """
     by_path: dict[Any, Any] = (
         dict(cast(Mapping[Any, Any], given)) if isinstance(given, Mapping) else {"": given}
     )
@@ -36,7 +40,7 @@ def read_pad(given: Any) -> dict[str, Pad]:
 
 
 def pad_of_leaf(pad: Mapping[str, Pad], path: str) -> Pad:
-    """The padding of one leaf: of the longest path that it is, or is below."""
+    """Find the padding of one leaf: of the longest path that it is, or is below."""
     return pad[closest(pad, path) or ""]
 
 
@@ -66,7 +70,7 @@ class Buffer:
         """Of the tensor after it was filled; one that is higher after a call was written to."""
 
     def fill(self, rows: Any, sizes: Sizes) -> Any:
-        """The padded tensor; `sizes`: real size of each axis."""
+        """Fill the padded tensor and return it; `sizes`: real size of each axis."""
         tensor = self.tensor
         if not self._marked:
             self._marked = torch_api.mark_fixed(tensor, address=True)
@@ -89,7 +93,7 @@ class Buffer:
         return tensor
 
     def _views_of(self, sizes: Sizes) -> _Views:
-        """The views that are written to; kept, because making them costs more than copying."""
+        """Make the views that are written to; stored, as making them costs more than copying."""
         tail = last = None
         axis, dim = self._dims[0]
         size, end = sizes[axis], self._bucket[axis]
@@ -128,7 +132,7 @@ def _fill(tensor: Any, dims: AxisDims, sizes: Sizes, bucket: Sizes, pad: Pad) ->
 
 
 def padded(torch: Any, rows: Any, dims: AxisDims, sizes: Sizes, bucket: Sizes, pad: Pad) -> Any:
-    """A new padded tensor, through which gradients flow back to `rows`."""
+    """Make a new padded tensor, through which gradients flow back to `rows`."""
     result = rows
     for axis, dim in dims:
         size, end = sizes[axis], bucket[axis]

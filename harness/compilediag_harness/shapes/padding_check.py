@@ -1,4 +1,4 @@
-"""Whether padding is harmless: the callable is run with different padding, and without any.
+"""Check that padding is harmless: the callable is run with different padding, and without any.
 
 Runs of one shape are compared bit by bit; a padded run with an unpadded one within the noise that
 the callable itself shows between two sizes, for the example and for batches with other contents.
@@ -77,7 +77,7 @@ MAX_UNSEEN = 32
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """How the callable is run once."""
+    """One way to run the callable: its sizes, padding and rows."""
 
     run_at: Sizes
     real: Sizes
@@ -92,7 +92,12 @@ class _Trial:
 def check_padding(
     calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any], *, gradients: bool
 ) -> PaddingReport:
-    """Runs the callable with the example padded in different ways."""
+    """Run the callable with the example padded in different ways; emit and return the report.
+
+    Raises:
+        ShapeUnusable: the example has no rows, or cannot be padded; an output cannot be looked
+            into.
+    """
     torch = calls.torch
     call = calls.read_example(args, kwargs, "check")
     # Real sizes, and larger ones to pad to.
@@ -156,7 +161,7 @@ class _Trials:
         return given.dtype is self._torch.bool or bool(((given == 0) | (given == 1)).all())
 
     def runs(self, size: Sizes, bucket: Sizes) -> Runs:
-        """Those that every function is judged by."""
+        """Run what every function is judged by."""
         unpadded, padded_trial = _Trial(size, size), _Trial(bucket, size)
         by_name = {
             UNPADDED: self._run(unpadded),
@@ -186,8 +191,8 @@ class _Trials:
         return Runs(by_name, problems, tuple(pair for pair in batches if pair is not None))
 
     def repeated(self, size: Sizes, bucket: Sizes) -> tuple[RunPair, ...]:
-        """Batches that end with rows of all kinds, the last of which is then repeated. () where one
-        of them could not be run: nothing is known then."""
+        """Run batches that end with rows of all kinds, the last of which is then repeated. () where
+        one of them could not be run: nothing is known then."""
         if max(size) < 2:
             return ()
         pairs = [
@@ -215,6 +220,7 @@ class _Trials:
 
     def _run(self, trial: _Trial) -> CheckedRun:
         torch, call, state = self._torch, self._call, self._state
+        # Invariant: every run begins in the state that the check began in.
         state.put_back()
         leaves = cut_leaves(call, trial.real, lambda leaf, rows: self._padded(trial, leaf, rows))
         before = _copies(torch, leaves)
@@ -265,7 +271,8 @@ Pick = Callable[[CheckedRun], Any]
 
 
 def verdicts_of(torch: Any, outputs: Outputs, runs: Runs, state: SavedState) -> dict[str, Verdict]:
-    """One for each output that is a tensor; for all else only where it depends on padding."""
+    """Collect a verdict for each output that is a tensor; for all else only where it depends on
+    padding."""
     found: dict[str, Verdict] = {}
     for probe, problem in runs.problems.items():
         note = f"with {probe} as padding {problem}"
@@ -409,7 +416,7 @@ class ValueComparison:
 def compared(
     torch: Any, one: Any, other: Any, noise: float, row_dim: int | None
 ) -> ValueComparison:
-    """`noise`: difference between two sizes that was measured, from `noise_of`."""
+    """Compare two values; `noise`: the difference between two sizes, from `measure_noise`."""
     one, other = _as_tensor(torch, one), _as_tensor(torch, other)
     tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
     if not tensors or one.shape != other.shape or one.dtype != other.dtype:
@@ -471,7 +478,7 @@ def _short(torch: Any, value: Any) -> str:
 
 
 def noise_of(all_rows: Any, one_less: Any, row_dim: int | None) -> float:
-    """Largest difference of the rows that both results have; 0 where they cannot be compared."""
+    """Measure the largest difference of rows that both results have; 0: they cannot be compared."""
     if one_less is None or row_dim is None or not all_rows.is_floating_point():
         return 0.0
     common = all_rows.narrow(row_dim, 0, one_less.shape[row_dim])

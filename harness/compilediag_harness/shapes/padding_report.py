@@ -28,7 +28,7 @@ LAST_ROWS = (ZEROS, REAL_ROWS, LOWEST, HIGHEST, LARGE, LARGER, POSITIVE, NEGATIV
 
 
 def fill(torch: Any, tensor: Any, dims: AxisDims, sizes: Sizes, probe: str) -> None:
-    """Overwrites everything outside the real sizes. Integers and flags get only values that are
+    """Overwrite everything outside the real sizes. Integers and flags get only values that are
     there, and zero: others may be no valid index."""
     real = cut(tensor, dims, sizes)
     kept = real.clone()
@@ -37,7 +37,7 @@ def fill(torch: Any, tensor: Any, dims: AxisDims, sizes: Sizes, probe: str) -> N
 
 
 def batch(torch: Any, rows: Any, dims: AxisDims, probe: str) -> Any:
-    """As many rows with other contents."""
+    """Make as many rows with other contents."""
     if probe == ROLLED or (probe == MIXED and not rows.is_floating_point()):
         return rows.roll([1] * len(dims), [dim for _, dim in dims])
     return _filling(torch, rows, rows.clone(), dims, probe)
@@ -67,7 +67,7 @@ def _filling(torch: Any, like: Any, real: Any, dims: AxisDims, probe: str) -> An
 
 
 def _extreme(torch: Any, like: Any, real: Any, dims: list[int], highest: bool) -> Any:
-    """The largest or the smallest value that is there: of each column; of all where values are
+    """Find the largest or the smallest value that is there: of each column; of all where values are
     numbers of something, so that a number that every row has is left out too."""
     values = real.detach()
     if values.is_complex():
@@ -95,8 +95,8 @@ Judged = Literal["safe", "unsafe", "unknown"]
 
 
 def judged(kinds: Iterable[str], unseen: Sequence[str], probes: Sequence[str]) -> Judged:
-    """What is known of padding: "unknown" where something draws random numbers, differs from run to
-    run or could not be looked into, and where no padding but that in use could be tried."""
+    """Judge what is known of padding: "unknown" where something draws random numbers, differs from
+    run to run or could not be looked into, and where no padding but that in use could be tried."""
     met = set(kinds)
     if met & HARMFUL.keys():
         return "unsafe"

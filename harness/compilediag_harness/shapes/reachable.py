@@ -1,4 +1,4 @@
-"""What a callable can reach, and so could change: attributes, variables, containers, tensors.
+"""State that a callable can reach, and so could change: attributes, variables, containers, tensors.
 
 Read as values by path, so that two readings can be compared. Followed are attributes, members of
 containers, closures, defaults, methods, and the globals that functions of the program name; not
@@ -98,12 +98,12 @@ class Reading:
 
 
 def read(torch: Any, roots: Iterable[tuple[Path, Any]]) -> Reading:
-    """Everything that can be reached from the roots."""
+    """Read everything that can be reached from the roots, up to `MAX_OBJECTS` objects."""
     return _Reader(torch).read(roots)
 
 
 def tensors_in(value: Any, tensor: type) -> Iterator[tuple[str, Any]]:
-    """The tensors that can be reached from a value, with their paths."""
+    """Find the tensors that can be reached from a value, with their paths."""
     for path, item in read(sys.modules["torch"], [(Path("", ""), value)]).values.items():
         if is_a(item, tensor):
             yield path.strip(), item
@@ -192,7 +192,8 @@ class _Reader:
         self._attributes(path, value)
 
     def read_items(self, path: Path, value: Any) -> None:
-        """Of a list, deque, tuple or set; plain items of a set have no order, and are one value."""
+        """Read a list, deque, tuple or set; plain items of a set have no order, and are one
+        value."""
         is_set = is_a(value, (set, frozenset))
         copied: Any = set if is_set else list
         of: Any = next((kind for kind in (list, collections.deque, set) if is_a(value, kind)), None)
@@ -297,7 +298,7 @@ class _Reader:
         prefix: str,
         through: tuple[Any, ...] = (),
     ) -> None:
-        """What code with these names finds in the globals of its module."""
+        """Read what code with these names finds in the globals of its module."""
         for name in sorted(names):
             item = table.get(name, ABSENT)
             if is_a(item, types.ModuleType):
@@ -343,7 +344,7 @@ class _Reader:
         give: Callable[[Any], None],
         empty: Callable[[], object] | None = None,
     ) -> None:
-        """What may hold nothing: a slot, a variable of a closure, a global."""
+        """Read what may hold nothing: a slot, a variable of a closure, a global."""
 
         def now() -> Any:
             try:
@@ -371,7 +372,7 @@ _Read = Callable[[_Reader, Path, Any], None]
 
 @functools.lru_cache(maxsize=4096)
 def _reader_of(kind: Any) -> _Read | None:
-    """How instances of a class are read; None for those that are not followed."""
+    """Find the method that reads instances of a class; None for those that are not followed."""
     if kind.__module__.startswith("compilediag_harness."):
         return _Reader.read_fixed if hasattr(kind, "wrapped") else None
     for its, reader in _readers():
@@ -383,6 +384,7 @@ def _reader_of(kind: Any) -> _Read | None:
 
 
 def _readers() -> Iterator[tuple[Any, _Read | None]]:
+    # In order: the first whose classes an instance is of reads it.
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
     yield type, _Reader.read_kind
     yield torch.Tensor, _Reader.read_tensor

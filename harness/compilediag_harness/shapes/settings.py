@@ -1,4 +1,4 @@
-"""The user's settings, checked, and the calls that a batch takes with them."""
+"""Settings of a `FixedShape`, checked, and the plan of the calls that a batch takes with them."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Part(NamedTuple):
 
 
 class Planner:
-    """Which calls a batch takes. A large one is split into the cheapest sizes that together hold
-    it: 520 rows on 8, 64 and 512 are 512 and 8.
+    """Plans the calls that a batch takes. A large one is split into the cheapest sizes that
+    together hold it: 520 rows on 8, 64 and 512 are 512 and 8.
 
     Of equal cost, fewer calls. Of a batch of many times the largest size whole calls of the size
     that is cheapest a row are taken out first; the rest is exact.
@@ -70,7 +70,7 @@ class Planner:
         self._choice = [0]
 
     def plan(self, sizes: Sizes) -> list[Part]:
-        """The calls of a batch.
+        """Plan the calls of a batch.
 
         Raises:
             ShapeUnusable: no size holds it, or one of the sizes to split it has no known cost.
@@ -102,14 +102,14 @@ class Planner:
         return parts
 
     def _split(self, rows: int) -> list[int]:
-        """The sizes of the calls, the largest first."""
+        """Split rows into the sizes of calls, the largest first."""
         prices = self._prices
         largest, cheapest = max(prices), min(prices, key=lambda size: (prices[size] / size, -size))
         whole = max(0, -(-(rows - EXACT_CALLS * largest) // cheapest))
         chosen = [cheapest] * whole
         rest = rows - whole * cheapest
         least, choice = self._least, self._choice
-        for held in range(len(least), rest + 1):  # an unbounded knapsack, kept between calls
+        for held in range(len(least), rest + 1):  # an unbounded knapsack, stored between calls
             best, taken = (math.inf, 0), 0
             for size, price in prices.items():
                 before = least[max(held - size, 0)]
@@ -141,7 +141,11 @@ class Planner:
 
 
 def read_buckets(given: Any, axes: Sequence[str]) -> tuple[tuple[int, ...], ...] | None:
-    """The sizes of each axis, ascending; None for "auto"."""
+    """Read the sizes of each axis, ascending; None for "auto".
+
+    Raises:
+        ShapeUnusable: an axis has no sizes, or they are no ascending integers from `MIN_SIZE` on.
+    """
     if isinstance(given, str) and given == AUTO:
         return None
     if isinstance(given, Mapping):
@@ -185,6 +189,6 @@ def _sizes(given: Any, axis: str) -> tuple[int, ...]:
 
 
 def holding(size: int, sizes: Sequence[int]) -> int | None:
-    """The smallest of `sizes` that holds `size`; None when none does."""
+    """Find the smallest of `sizes`, which ascend, that holds `size`; None when none does."""
     index = bisect_left(sizes, size)
     return sizes[index] if index < len(sizes) else None

@@ -1,4 +1,4 @@
-"""What sessions receive of `FixedShape`s: their calls in batches, the rest at once."""
+"""Log of `FixedShape`s for sessions: their calls in batches, the rest at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Inside(threading.local):
 
     @contextlib.contextmanager
     def uncounted(self) -> Generator[None]:
-        """A block whose calls are not counted."""
+        """Pause counting in a block: its calls are none of the program's."""
         self.not_counted += 1
         try:
             yield
@@ -87,7 +87,7 @@ sinks = SessionSinks(_Calls)
 
 
 def called(of: FixedShapeUsed, sizes: Sizes, run: Sizes, asked: Sizes, *, in_graphs: bool) -> None:
-    """A call with `sizes` rows ran at `run`, the first of a batch of `asked`, or () for the later
-    ones; `in_graphs`: in a CUDA graph."""
+    """Record that a call with `sizes` rows ran at `run`, the first of a batch of `batch_sizes`, or
+    () for the later ones; `in_graphs`: in a CUDA graph."""
     for sink in sinks.all:
         sink.add(of, sizes, run, asked, in_graphs)

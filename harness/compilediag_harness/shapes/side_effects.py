@@ -1,4 +1,4 @@
-"""What a call leaves behind besides its result: tensors, attributes, variables, random states.
+"""Side effects of a call, besides its result: tensors, attributes, variables, random states.
 
 Saved, compared and put back, so that a function can be tried without an effect on the program.
 """
@@ -22,7 +22,7 @@ from compilediag_harness.torch_internals import torch_api, torch_names
 
 
 def modules_of(torch: Any, function: Any) -> list[Any]:
-    """The modules that a callable can reach, outer ones first."""
+    """Find the modules that a callable can reach, outer ones first."""
     return reachable.read(torch, roots_of(function)).modules
 
 
@@ -30,7 +30,7 @@ Roots = tuple[tuple[reachable.Path, Any], ...]
 
 
 def roots_of(function: Any, arguments: Mapping[str, Any] | None = None) -> Roots:
-    """Where reading what a call can change begins."""
+    """List the roots from which what a call can change is read."""
     given = ((reachable.Path("argument", path), item) for path, item in (arguments or {}).items())
     return ((reachable.Path("attribute", ""), torch_api.original_of(function)), *given)
 
@@ -94,7 +94,7 @@ class SavedState:
         return not RandomStates.now(self._torch).same(self._random)
 
     def changed(self) -> dict[str, Any]:
-        """The values that are not as they were, as they are now, by path."""
+        """Read the values that are not as they were, as they are now, by path; `ABSENT`: gone."""
         now = reachable.read(self._torch, self._roots)
         for path, kind in now.unseen.items():
             self._unseen.setdefault(path, kind)
@@ -112,7 +112,7 @@ class SavedState:
         return self._before.get(path, ABSENT)
 
     def _copies(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What the values are now, for ever."""
+        """Copy the values: what later writes change is not in the copies."""
         copies: dict[str, Any] = {}
         room = MAX_BYTES
         for path, value in values.items():
@@ -172,8 +172,8 @@ def equal(torch: Any, one: Any, other: Any) -> bool:
 
 
 def restored(torch: Any, function: Any) -> SavedState:
-    """A block whose calls of `function` leave the tensors of modules and the random states as they
-    were. What they write elsewhere (attributes, files) stays."""
+    """Preserve the tensors of modules and the random states in a block that calls `function`. What
+    its calls write elsewhere (attributes, files) stays."""
     return SavedState(torch, roots_of(function), only_modules=True)
 
 
@@ -181,8 +181,8 @@ def restored(torch: Any, function: Any) -> SavedState:
 def restored_eager(
     torch: Any, function: Any, arguments: Mapping[str, Any] | None = None
 ) -> Generator[SavedState]:
-    """A block whose calls of `function` leave everything as it was that can be reached from it or
-    from `arguments`, and in which compiled callables run as they were written."""
+    """Preserve everything that can be reached from `function` or from `arguments` in a block that
+    calls it, and in which compiled callables run as they were written."""
     state = SavedState(torch, roots_of(function, arguments))
     eager = torch_names.loaded(torch_names.EVAL_FRAME) is not None
     with state, _everything_eager(torch) if eager else nullcontext():
@@ -213,7 +213,7 @@ def _everything_eager(torch: Any) -> Generator[None]:
                 _stance = None
 
 
-# --- generators of random numbers: their states kept, compared and put back ----------------------
+# --- generators of random numbers: their states saved, compared and put back ----------------------
 
 MAX_DEVICES = 64
 
@@ -253,7 +253,8 @@ class RandomStates(NamedTuple):
 
 
 def comparable(state: Any) -> Any:
-    """A state without the arrays and tensors in it, which cannot be compared as they are."""
+    """Make a state comparable: arrays and tensors in it, which are not as they are, become
+    bytes."""
     if hasattr(state, "tobytes"):
         return state.tobytes()
     if hasattr(state, "tolist"):
@@ -268,8 +269,8 @@ def comparable(state: Any) -> Any:
 
 @contextmanager
 def restored_states(torch: Any, seed: int | None = None) -> Generator[None]:
-    """A block after which the generators go on as if nothing had been drawn in it; with a seed it
-    draws from that one."""
+    """Preserve the generators in a block: they go on as if nothing had been drawn in it; with a
+    seed it draws from that one."""
     states = RandomStates.now(torch)
     if seed is not None:
         torch.manual_seed(seed)
@@ -299,7 +300,7 @@ class GeneratorState:
 
 
 def state_of(generator: Any) -> GeneratorState:
-    """The state of a generator now."""
+    """Read the state of a generator now."""
     if hasattr(generator, "bit_generator"):
         raw = generator.bit_generator.state
     else:
@@ -309,7 +310,7 @@ def state_of(generator: Any) -> GeneratorState:
 
 
 def set_state(generator: Any, state: GeneratorState) -> None:
-    """Puts a generator back to a state."""
+    """Put a generator back to a state."""
     if hasattr(generator, "bit_generator"):
         generator.bit_generator.state = state.raw
     else:

@@ -33,7 +33,7 @@ _PLAIN_OF_TORCH = frozenset(("Size", "dtype", "device", "layout", "memory_format
 
 
 class _Member(NamedTuple):
-    """An item, or an attribute, of a container that may have both."""
+    """An element, or an attribute, of a container that may have both."""
 
     is_item: bool
     name: Any
@@ -63,7 +63,7 @@ class _Context:
 
 
 def flatten(value: Any, leaves: list[Any]) -> Structure:
-    """The structure of `value`; its leaves are added to `leaves`, from left to right."""
+    """Append the leaves of `value` to `leaves`, from left to right, and return its structure."""
     kind = class_of(value)
     known = _kind_of(kind)
     if known <= _UNKNOWN:
@@ -74,7 +74,7 @@ def flatten(value: Any, leaves: list[Any]) -> Structure:
 
 
 def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
-    """A container like `value` with other leaves, taken in order. `value` is not changed."""
+    """Rebuild a container like `value` with other leaves, in order. `value` is not changed."""
     kind = class_of(value)
     known = _kind_of(kind)
     if known <= _UNKNOWN:
@@ -104,7 +104,7 @@ def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
 
 
 def _parts(value: Any, known: int) -> tuple[Any, Any]:
-    """The names of a container's members, and these."""
+    """Split a container into the names of its members, and these."""
     if known == _SEQUENCE:
         return len(value), value
     if known == _MAPPING:
@@ -121,7 +121,7 @@ def _parts(value: Any, known: int) -> tuple[Any, Any]:
     inside = getattr(value, "__dict__", {})
     fields = getattr(class_of(value), "__dataclass_fields__", {})
     for name in dict.fromkeys((*fields, *inside)):
-        # The dict below a UserDict is what its items are in.
+        # The dict below a UserDict is what its elements are in.
         below = name == "data" and is_a(value, collections.UserDict)
         if not below and (name in inside or hasattr(value, name)):
             found[_Member(False, name)] = inside[name] if name in inside else getattr(value, name)
@@ -129,7 +129,7 @@ def _parts(value: Any, known: int) -> tuple[Any, Any]:
 
 
 def paths_of(structure: Structure, prefix: str = "") -> list[str]:
-    """Where each leaf is: "batch.obs", "0.logits"; "" when the whole value is a leaf."""
+    """List the path of each leaf: "batch.obs", "0.logits"; "" when the whole value is a leaf."""
     if structure is None:
         return [prefix]
     kind, names, children = structure

@@ -1,4 +1,4 @@
-"""Calls of a callable at every size it will run at, forward and backward, before they count.
+"""Warm-up: uncounted calls of a callable at every size it will run at, forward and backward.
 
 Warmed up are exactly the sizes, the largest first: what CUDA graphs record later then fits into the
 memory of those before. Modules, gradients and random states are as before afterwards.
@@ -29,7 +29,11 @@ CUDA_CALLS = 3
 
 
 def warm(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Calls at every size with rows of the example; how many compiles and recordings began."""
+    """Call at every size with rows of the example; returns how many compiles and recordings began.
+
+    Raises:
+        ShapeUnusable: the example has no rows, or torch does not compile for so many sizes.
+    """
     torch, settings = calls.torch, calls.settings
     call = calls.read_example(args, kwargs, "warmup", ": its rows are repeated")
     graphs = math.prod(len(sizes) for sizes in settings.buckets)
@@ -81,7 +85,7 @@ def _check_limit(calls: PaddedCalls, graphs: int) -> None:
 
 
 def calls_to_warm(torch: Any, call: FlatCall) -> int:
-    """Calls after which nothing more is compiled or recorded at a size."""
+    """Count the calls after which nothing more is compiled or recorded at a size."""
     tensors = (leaf for leaf in call.leaves if isinstance(leaf, torch.Tensor))
     return CUDA_CALLS if any(leaf.is_cuda for leaf in tensors) else CALLS
 
@@ -89,7 +93,7 @@ def calls_to_warm(torch: Any, call: FlatCall) -> int:
 def repeated(
     calls: PaddedCalls, call: FlatCall, bucket: Sizes
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call at exactly one size, with rows of `call` as often as needed."""
+    """Build the arguments of a call at exactly one size, with rows of `call` as often as needed."""
     torch, leaves = calls.torch, list(call.leaves)
     for leaf in call.layout.padded:
         given = leaves[leaf.index]
@@ -99,8 +103,8 @@ def repeated(
 
 
 def backward(torch: Any, result: Any) -> bool:
-    """The backward pass of the sum of all outputs, whose gradients are thrown away; whether there
-    was one."""
+    """Run the backward pass of the sum of all outputs, whose gradients are thrown away; False where
+    nothing needs a gradient."""
     if not torch.is_grad_enabled():
         return False
     outputs: list[Any] = []
@@ -117,8 +121,8 @@ def backward(torch: Any, result: Any) -> bool:
 def gradients_of(
     torch: Any, outputs: list[Any], modules: Iterable[Any], inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The gradients of every parameter and of `inputs`, by name, for fixed weights of the real
-    outputs; {} where there are none. Nothing is written to `.grad`."""
+    """Compute the gradients of every parameter and of `inputs`, by name, for fixed weights of the
+    real outputs; {} where there are none. Nothing is written to `.grad`."""
     losses = [leaf for leaf in _losses(torch, outputs) if leaf.numel()]
     names = {id(leaf): name for name, leaf in inputs.items()}
     for module in modules:
@@ -145,7 +149,7 @@ def _losses(torch: Any, outputs: list[Any]) -> list[Any]:
 
 
 def _leaves_behind(outputs: list[Any]) -> list[Any]:
-    """The tensors that a backward pass from `outputs` would give a gradient, each once."""
+    """Find the tensors that a backward pass from `outputs` would give a gradient, each once."""
     found: dict[int, Any] = {}
     waiting = [output.grad_fn for output in outputs if output.grad_fn is not None]
     met = set(waiting)
