@@ -1,1 +1,1 @@
-"""Trials: runs with a change that the program itself does not have, and the answers they give."""
+"""Trials: runs with a change that the program itself does not have, and the outcomes they give."""
