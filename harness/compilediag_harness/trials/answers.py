@@ -1,4 +1,4 @@
-"""Outcomes: values that the program computed, by sample, norm and digest of each tensor in them.
+"""Sampled values that the program computed: elements, norm and digest of each tensor in them.
 Nothing of a value is stored or changed, and no code of the program runs.
 
 Outputs, and what modules and optimizers hold that compiled functions reach. Those are followed by
@@ -39,14 +39,14 @@ _sequences: tuple[Any, ...] = (list, tuple)
 
 
 class AnswerReader:
-    """Reads outcomes; for one process."""
+    """Samples values; for one process."""
 
     def __init__(self, torch_module: Any) -> None:
         self._torch = torch_module
         self._below = torch_api.without_torch_function()
 
     def read(self, value: Any) -> tuple[tuple[Answer, ...], bool]:
-        """Read the outcomes in a value, and whether they are all of it."""
+        """Sample the values in a value, and tell whether that is all of it."""
         found: list[Answer] = []
         complete = True
         for path, leaf in leaves("", value):
@@ -189,7 +189,7 @@ MAX_OBJECTS = 64
 
 MAX_ANSWERS = 4096
 IN_RECORD = 512
-"""Outcomes of one record, which stays far below the longest line of a journal."""
+"""Values of one record, which stays far below the longest line of a journal."""
 
 MAX_STATE_VALUES = 16
 MAX_MODULES = 4096

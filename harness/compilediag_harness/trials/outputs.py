@@ -1,4 +1,4 @@
-"""Outcomes of outermost compiled calls: what sampled calls return, the state after them; and how
+"""Sampled values of outermost compiled calls, what they return and the state after them; and how
 long calls take.
 
 Which calls are sampled depends on their number alone, so that every run of a program samples the
@@ -76,7 +76,7 @@ class CompiledFunction:
 
 
 _Beside = tuple[tuple[Answer, ...], Shadow | None]
-"""The outcomes of a call in float64, and its shadow, where the plan wants them."""
+"""The sampled values of a call in float64, and its shadow, where the plan wants them."""
 
 
 class _InThread(threading.local):
@@ -86,7 +86,7 @@ class _InThread(threading.local):
     """The sampled call."""
     in_batch = False
     """A call of a `FixedShape`, which makes one compiled call or several: what the outermost gives
-    is the outcome, not what is padded."""
+    is sampled, not what is padded."""
     function: CompiledFunction | None = None
     """That of the compiled calls of the batch."""
     aside: int = 0

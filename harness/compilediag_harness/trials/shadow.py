@@ -4,7 +4,7 @@ in float64. What differs is then the compiled code's own, not what came before t
 Copies are made of the function, its arguments and the modules that it reaches. Tensors that share
 memory share it in the copy, too.
 
-The outcome in float64, on copies of the module and its arguments, is the one against which errors
+The result in float64, on copies of the module and its arguments, is the one against which errors
 of rounding are measured.
 """
 
@@ -147,7 +147,7 @@ MAX_REASON = 240
 
 @dataclass(slots=True)
 class Shadow:
-    """The eager outcomes of a call that is about to be made compiled."""
+    """The sampled values, eager, of a call that is about to be made compiled."""
 
     call: CalledWith
     eager: _Answers = field(default_factory=dict[str, Answer])
@@ -228,8 +228,8 @@ def _one(answer: Answer | None) -> tuple[Answer, ...]:
 
 
 def _is_same(one: Answer, other: Answer | None) -> bool:
-    """Whether two outcomes are equal. A value without a digest is too large to be read whole, or of
-    a kind with no content."""
+    """Whether two sampled values are equal. A value without a digest is too large to be read whole,
+    or of a kind with no content."""
     if one.kind == "other" and not one.digest:
         return other is not None and one == other
     return one == other
@@ -273,7 +273,7 @@ def _tensors_in(torch: Any, value: Any) -> list[Any]:
 
 
 def in_float64(torch: Any, reader: AnswerReader, call: CalledWith) -> tuple[Answer, ...]:
-    """Compute the outcomes of a call, made now on copies; empty where it cannot be made in float64,
+    """Compute the values of a call, made now on copies; empty where it cannot be made in float64,
     or draws random numbers: in another type they are others. The generators stay where they are."""
     if not isinstance(getattr(call.function, "__self__", None), torch.nn.Module):
         return ()
