@@ -1,1 +1,1 @@
-"""The line of the program that a value comes from."""
+"""Attribution of guards, values and events to the program's own source lines."""

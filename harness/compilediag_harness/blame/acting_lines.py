@@ -1,5 +1,5 @@
-"""Which lines of the calls in progress probably changed guarded values: those that write them, and
-those that call a function which does.
+"""Lines of the calls in progress that probably changed guarded values: they write them, or call a
+function that does.
 
 What a call calls is looked up without running code of the program: plain names, attributes of
 objects and methods of their classes. Nothing is concluded of a call that cannot be looked up so.
@@ -34,8 +34,9 @@ _MAX_REACHED = 48
 def with_acting_lines(
     diffs: Iterable[EntryDiff], compiled: types.CodeType, scope: Mapping[str, Any]
 ) -> list[EntryDiff]:
-    """The false guards, each with the lines that probably changed its value. What the compiled
-    function writes itself no line of another function changes."""
+    """Add to each false guard the lines that probably changed its value. What the compiled function
+    writes itself no line of another function changes. `scope`: the frame's locals and globals as
+    {L, G}."""
     calls = _CallsInProgress()
 
     def acting(guard: FalseGuard) -> tuple[UserCall, ...]:
@@ -43,7 +44,7 @@ def with_acting_lines(
         known, name = guard.writers, _GRADIENTS
         if _GRADIENTS not in guard.text:
             source = guard.source
-            while source and guard_sources.attribute_of(source) is None:  # an item of what it holds
+            while source and guard_sources.attribute_of(source) is None:  # an element
                 source = guard_sources.container_of(source)
             name = guard_sources.attribute_of(source) or ""
         elif not known:  # from the innermost module that has methods which switch them
@@ -61,7 +62,7 @@ def with_acting_lines(
 
 
 class _Call:
-    """A call in the source of a function in progress."""
+    """A call in the source of a function in progress, with the function that it calls."""
 
     def __init__(
         self, inside: types.CodeType, node: ast.Call, called: types.FunctionType, receiver: Any
@@ -80,7 +81,7 @@ class _Call:
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
-        """Of methods that are called, on objects that are not known, by what it calls."""
+        """Names of methods that what it calls calls in turn on objects that are not known."""
         return _reached(*self._target).names
 
 
@@ -94,12 +95,13 @@ class _CallsInProgress:
         self._frames = frames
         self._methods: dict[tuple[type, str], tuple[types.CodeType, ...]] = {}
         self._found: dict[Any, tuple[UserCall, ...]] = {}
-        """By what the answer depends on: many guards are alike, as those of each layer."""
+        """By what the lines depend on: many guards are alike, as those of each layer."""
 
     def changing(
         self, known: tuple[Location, ...], name: str, holders: Sequence[Any]
     ) -> tuple[UserCall, ...]:
-        """The lines in these functions that lead to a writer, or to one of an attribute `name`."""
+        """Find the lines in these functions that lead to a writer, or to one of an attribute
+        `name`: at most `_MAX_LINES`."""
         kinds: tuple[type, ...] = tuple(map(type, holders))
         key = known, name, kinds
         if key not in self._found:
@@ -108,8 +110,8 @@ class _CallsInProgress:
         return self._found[key]
 
     def _leading_to(self, known: Iterable[Location], name: str) -> list[UserCall]:
-        """Themselves, or by a call; and the calls of functions that write the value by its name,
-        whichever object it is of."""
+        """Find the lines that are a writer's or call one; and the calls of functions that write the
+        value by its name, whichever object it is of."""
         found: list[UserCall] = []
         called: list[Location] = []
         for writer in known:
@@ -127,8 +129,8 @@ class _CallsInProgress:
         return [*found, *direct, *self._calls_of(lambda code: _writes(code, name))]
 
     def _reaching(self, holders: Iterable[Any], name: str) -> list[UserCall]:
-        """The calls that lead, through methods of objects that they have, to a method of a holder
-        of the value that writes it."""
+        """Find the calls that lead, through methods of objects that they have, to a method of a
+        holder of the value that writes it."""
         called = frozenset[str]().union(*(call.names for call in self._calls))
         names = {
             method
@@ -139,7 +141,7 @@ class _CallsInProgress:
         return [call.at for call in self._calls if names & call.names]
 
     def _reached_codes(self, holder: Any, name: str) -> tuple[types.CodeType, ...]:
-        """What a method leads to that is no part of torch, and does not only make an object."""
+        """List what a method leads to, unless it is torch's or the one that makes the object."""
         kind = cast(Any, type(holder))
         if (kind, name) not in self._methods:
             method: object = inspect.getattr_static(kind, name, None)
@@ -156,8 +158,8 @@ class _CallsInProgress:
         return [call.at for call in self._calls if any(map(wanted, call.codes))]
 
     def _repeated(self, lines: Sequence[UserCall]) -> tuple[UserCall, ...]:
-        """Those in the innermost loop that runs, which come between two calls in it, and in what
-        was called from there; all of them where none is."""
+        """Select the lines in the innermost loop that runs, which come between two calls in it, and
+        in what was called from there; all of them where none is."""
         inner: set[tuple[str, str]] = set()
         for frame in self._frames:
             loop = _loop_around(frame.f_code, frame.f_lineno or 0)
@@ -190,7 +192,7 @@ class _CallsInProgress:
 
 @cached_by_code
 def _loop_around(code: types.CodeType, line: int) -> range:
-    """The lines of the innermost loop of a function that holds a line; none where there is none."""
+    """Find the lines of the innermost loop around a line; empty where there is none."""
     loops = (node for node in statements(code) if isinstance(node, (ast.For, ast.While)))
     ranges = (range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in loops)
     return min((lines for lines in ranges if line in lines), key=len, default=range(0))
@@ -208,14 +210,14 @@ def _lines_of(code: types.CodeType) -> frozenset[int]:
 
 @cached_by_code
 def _calls_in(code: types.CodeType) -> tuple[tuple[tuple[str, ...], ast.Call], ...]:
-    """The calls in the source of a function with what they name; calls of something that has to be
-    computed first are left out."""
+    """List the calls in the source of a function with what they name; calls of something that has
+    to be computed first are left out."""
     calls = [node for node in statements(code) if isinstance(node, ast.Call)]
     return tuple((tuple(path.split(".")), node) for node in calls if (path := dotted(node.func)))
 
 
 class _Reached(NamedTuple):
-    """What a function calls, and what these call in turn."""
+    """Functions that one function calls, and that these call in turn."""
 
     codes: tuple[types.CodeType, ...]
     """Its own first."""
@@ -224,7 +226,7 @@ class _Reached(NamedTuple):
 
 
 def _reached(function: types.FunctionType, receiver: Any) -> _Reached:
-    """Follows calls on the receiver and on what it holds, and of functions by a global name."""
+    """Follow the calls on the receiver and on what it holds, and of functions by a global name."""
     found: dict[types.CodeType, None] = {}
     names: set[str] = set()
     waiting = [(function, receiver)]
@@ -247,7 +249,7 @@ def _reached(function: types.FunctionType, receiver: Any) -> _Reached:
 
 
 def _object_at(path: Sequence[str], names: Mapping[str, Any]) -> Any:
-    """The object that a dotted name stands for; None where there is none."""
+    """Resolve a dotted name to the object it stands for; None where there is none."""
     value = names.get(path[0]) if path else None
     for name in path[1:]:
         value = None if value is None else _member(value, name)
@@ -255,7 +257,7 @@ def _object_at(path: Sequence[str], names: Mapping[str, Any]) -> Any:
 
 
 def _function_at(path: Sequence[str], names: Mapping[str, Any]) -> types.FunctionType | None:
-    """The function or method that a dotted name stands for."""
+    """Resolve a dotted name to the function it stands for, unwrapped; None where there is none."""
     value = _object_at(path, names)
     for _ in range(_MAX_HOPS):
         if type(value) is types.FunctionType and "__wrapped__" not in value.__dict__:
@@ -270,7 +272,7 @@ def _function_at(path: Sequence[str], names: Mapping[str, Any]) -> types.Functio
 
 
 def _member(holder: Any, name: str) -> Any:
-    """An attribute as stored: of the object, of what a compiled module wraps, of its class."""
+    """Get an attribute as stored: of the object, of its class, of what a compiled module wraps."""
     held = plain_attribute(holder, name)
     if held is not MISSING:
         return held
@@ -281,7 +283,7 @@ def _member(holder: Any, name: str) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _grad_switches(kind: type) -> tuple[Location, ...]:
-    """Methods of a module that switch `requires_grad` of parameters."""
+    """Find the methods of a module that switch `requires_grad` of parameters."""
     found: list[Location] = []
     for owner in kind.__mro__:
         if source_locations.is_torch(file_of(owner)):

@@ -1,4 +1,4 @@
-"""Sources of guards, as torch writes them (`L['self']._buffers['pe']`), and what they lead to now:
+"""Guard sources as torch writes them (`L['self']._buffers['pe']`), and what they lead to now:
 the value, the object that holds it, the closure it is a variable of."""
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ _MAX_CHARS = 4096
 
 @functools.lru_cache(8192)
 def as_code(text: str) -> types.CodeType:
-    """A source as code: entries of a frame, and frames of a program, share their sources."""
+    """Compile a source; cached: entries of a frame, and frames of a program, share their sources.
+
+    Raises:
+        SyntaxError, ValueError: the text is no expression.
+    """
     return compile(text.lstrip(" \t"), "<guard>", "eval")  # as `eval` reads a text
 
 
 def evaluated(source: str, scope: Mapping[str, Any]) -> Any:
-    """The value of a source in the locals and globals {L, G}; `MISSING` where that raises."""
+    """Evaluate a source in the locals and globals {L, G}; `MISSING` where that raises."""
     try:
         return eval(as_code(source), dict(scope))
     except Exception:
@@ -37,7 +41,7 @@ def evaluated(source: str, scope: Mapping[str, Any]) -> Any:
 
 
 def parsed(text: str) -> ast.expr | None:
-    """An expression as a tree; None where it is none."""
+    """Parse the text of an expression; None where it is none."""
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -48,7 +52,7 @@ def parsed(text: str) -> ast.expr | None:
 
 
 class SourcePath(NamedTuple):
-    """A guard's source: where it starts, and the hops from there."""
+    """A guard's source: the variable it starts from, and the hops from there."""
 
     scope: str
     """"L", a local of the compiled frame, or "G", a global."""
@@ -58,7 +62,7 @@ class SourcePath(NamedTuple):
 
 @functools.lru_cache(maxsize=8192)
 def path_of(source: str) -> SourcePath | None:
-    """The path of a source such as `L['self']._buffers['pe']`; None for what has another form."""
+    """Parse a source such as `L['self']._buffers['pe']`; None for what has another form."""
     node = parsed(source) if len(source) <= _MAX_CHARS else None
     hops: list[Hop] = []
     while node is not None and (step := _step(node)) is not None:
@@ -103,7 +107,7 @@ def _step(node: ast.expr) -> tuple[ast.expr, Hop | None] | None:
 
 
 class LastHop(NamedTuple):
-    """What the last hop of a source reads from, and the name or index it reads."""
+    """The object that the last hop of a source reads from, and the name or index it reads."""
 
     value: Any
     name: str
@@ -112,8 +116,8 @@ class LastHop(NamedTuple):
 
 @functools.lru_cache(maxsize=8192)
 def _last_hop(source: str) -> tuple[str, str, bool] | None:
-    """(source of the holder, name or index read, whether it is an attribute) of `holder.name`,
-    `holder._buffers['name']` or `holder[index]`."""
+    """Parse `holder.name`, `holder._buffers['name']` or `holder[index]` into (source of the holder,
+    name or index read, whether it is an attribute)."""
     node = parsed(source)
     # 2.7 writes an item of a dict `dict.__getitem__(holder, key)`.
     if isinstance(node, ast.Call) and len(node.args) == 2:
@@ -130,7 +134,8 @@ def _last_hop(source: str) -> tuple[str, str, bool] | None:
 
 
 def holder_of(source: str, scope: Mapping[str, Any]) -> LastHop | None:
-    """The object a source's last hop reads from, evaluated."""
+    """Find the object that a source's last hop reads from, evaluated; None for a local or a global,
+    and where evaluating raises."""
     hop = _last_hop(source)
     if hop is None or hop[0] in ("L", "G"):
         return None  # a local or a global is read from no object
@@ -139,7 +144,7 @@ def holder_of(source: str, scope: Mapping[str, Any]) -> LastHop | None:
 
 
 def holders_of(source: str, scope: Mapping[str, Any]) -> Iterator[Any]:
-    """The objects along a source, the innermost first."""
+    """Iterate over the objects along a source, the innermost first."""
     while (found := holder_of(source, scope)) is not None:
         yield found.value
         hop = _last_hop(source)
@@ -147,31 +152,31 @@ def holders_of(source: str, scope: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def attribute_of(source: str) -> str | None:
-    """The attribute that a source reads last; None where it is an item, or no attribute."""
+    """Parse the attribute that a source reads last; None where it is an item, or no attribute."""
     hop = _last_hop(source)
     return hop[1] if hop is not None and hop[2] else None
 
 
 def container_of(source: str) -> str:
-    """The source of what an item is read from; "" where a source is no item."""
+    """Parse the source of what an item is read from; "" where a source is no item."""
     hop = _last_hop(source)
     return "" if hop is None or hop[2] or hop[0] in ("L", "G") else hop[0]
 
 
 def member_of(text: str) -> str | None:
-    """The attribute or key that a membership check tests."""
+    """Parse the attribute or key that a membership check tests; None for another check."""
     found = _MEMBER.search(text)
     return found[1] if found else None
 
 
 def key_of(text: str) -> str | None:
-    """The key, in quotes, that a check of a dict or a set tests."""
+    """Parse the key, in quotes, that a check of a dict or a set tests; None for another check."""
     found = _KEY.search(text)
     return found["a"] or found["b"] if found else None
 
 
 def root_name(source: str) -> str | None:
-    """The local variable a source starts from: "self" of `L['self']._modules[...]`."""
+    """Parse the local variable a source starts from: "self" of `L['self']._modules[...]`."""
     found = _ROOT.match(source)
     return found[1] if found else None
 
@@ -180,7 +185,7 @@ def root_name(source: str) -> str | None:
 
 
 def cell_variable(source: str, scope: Mapping[str, Any]) -> str | None:
-    """The variable's name in the function that closes over it; torch names it only since 2.11."""
+    """Find the variable's name in the function that closes over it: torch names it since 2.11."""
     found = _CELL.match(source)
     code = getattr(found and evaluated(found["function"], scope), "__code__", None)
     index = int(found["index"]) if found is not None else 0
@@ -190,8 +195,8 @@ def cell_variable(source: str, scope: Mapping[str, Any]) -> str | None:
 def closure_of(
     source: str, scope: Mapping[str, Any], code: types.CodeType
 ) -> tuple[types.FunctionType, int] | None:
-    """The function whose closure a source passes through and the index of the cell; also for a
-    free variable of the compiled function itself, which prints as a plain local."""
+    """Find the function whose closure a source passes through, and the index of the cell; also for
+    a free variable of the compiled function itself, which prints as a plain local."""
     found = _CELL.match(source)
     if found is not None:
         function = evaluated(found["function"], scope)
@@ -208,8 +213,8 @@ _functions = WeakByIdentity[types.CodeType, weakref.ref[types.FunctionType]]()
 
 
 def function_of(code: types.CodeType) -> types.FunctionType | None:
-    """A function that runs this code. Nothing leads from a code object to its functions but the
-    garbage collector, which goes through the whole heap: once is enough."""
+    """Find a function that runs this code. Nothing leads from a code object to its functions but
+    the garbage collector, which goes through the whole heap: once is enough."""
     known = _functions.get(code)
     function = known() if known is not None else None
     if function is not None and function.__code__ is code:

@@ -1,4 +1,4 @@
-"""The lines of the program's own files as they run: by `sys.monitoring` from Python 3.12 on, by
+"""Line events of the program's own files: by `sys.monitoring` from Python 3.12 on, by
 `sys.settrace` before. Nobody else's trace function is ever replaced."""
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _is_own = functools.lru_cache(maxsize=8192)(source_locations.is_own)
 
 
 def is_followed(frame: types.FrameType) -> bool:
-    """Whether lines of a call are followed: of the program's own code."""
+    """Whether the lines of a call are followed: only those of the program's own code."""
     file = frame.f_code.co_filename
     return source_locations.is_own_frame(frame) if file.startswith("<") else _is_own(file)
 
 
 def own_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
-    """The calls in progress in the user's files, innermost first, from `frame` on."""
+    """Iterate over the calls in progress in the user's files, innermost first, from `frame` on."""
     for _ in range(_MAX_FRAMES):
         if frame is None:
             return
@@ -39,9 +39,10 @@ def own_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
 
 
 class TraceFunction:
-    """By `sys.settrace`, of Python 3.10 and 3.11. The listener is called in the thread that runs
-    the line: `entered(frame)` where a function of the user's begins or goes on, `line(frame, line)`
-    before it runs a line, `left(frame)` where it returns, yields or raises. It must not raise."""
+    """Follows lines by `sys.settrace`, on Python 3.10 and 3.11. The listener is called in the
+    thread that runs the line: `entered(frame)` where a function of the user's begins or goes on,
+    `line(frame, line)` before it runs a line, `left(frame)` where it returns, yields or raises. It
+    must not raise."""
 
     def __init__(self, listener: Any) -> None:
         self._listener = listener
@@ -53,7 +54,7 @@ class TraceFunction:
         """Why lines cannot be followed, or not any more."""
 
     def resume(self) -> bool:
-        """Follows the lines of this thread from now on, also for the calls in progress, and of
+        """Follow the lines of this thread from now on, also for the calls in progress, and of
         threads that begin from now on; False where that cannot be."""
         if self.problem is not None or self._closed:
             return False
@@ -64,6 +65,7 @@ class TraceFunction:
         if any(frame.f_trace not in (None, self._line) for frame in frames):
             self.problem = REPLACED
             return False
+        # `sys.settrace` reaches calls that begin later: those in progress need `f_trace`.
         for frame in frames:
             frame.f_trace = self._line
         if threading.gettrace() is None:
@@ -73,7 +75,7 @@ class TraceFunction:
         return True
 
     def pause(self) -> bool:
-        """Follows none in this thread; False where somebody else has taken over meanwhile."""
+        """Follow no line in this thread; False where somebody else has taken over meanwhile."""
         if sys.gettrace() is not self._function:
             self.problem = self.problem or REPLACED
             return False
@@ -81,11 +83,12 @@ class TraceFunction:
         return True
 
     def stop(self) -> None:
-        """Follows none in any thread until `resume`: nothing is slower. For a paused thread."""
+        """Follow no line in any thread until `resume`: nothing is slower. For a paused thread."""
         if threading.gettrace() is self._function:
             threading.settrace(None)  # pyright: ignore[reportArgumentType] - as it was
 
     def close(self) -> None:
+        """End it for good, also in the calls in progress of this thread."""
         self._closed = True
         self.stop()
         if sys.gettrace() is self._function:
@@ -113,8 +116,8 @@ class _Paused(threading.local):
 
 
 class Monitoring:
-    """The same by `sys.monitoring`, with a tool id of our own: other tools are not touched. Lines
-    are switched on for the code objects of the user's files alone."""
+    """Follows lines by `sys.monitoring`, with a tool id of our own: other tools are not touched.
+    Lines are switched on for the code objects of the user's files alone."""
 
     def __init__(self, listener: Any, monitoring: Any = None) -> None:
         self._listener = listener
@@ -131,7 +134,7 @@ class Monitoring:
             self._api.use_tool_id(self._tool, "compilediag")
 
     def resume(self) -> bool:
-        """As of `TraceFunction`; in every thread, but for paused ones."""
+        """Follow lines as `TraceFunction.resume` does, but in every thread that is not paused."""
         if self._tool is None:
             return False
         self._paused.here = False
@@ -147,13 +150,14 @@ class Monitoring:
                 (events.PY_UNWIND, self._ends),
             ):
                 self._api.register_callback(self._tool, event, callback)
-            # Other code calls `_begins` once for each of its places, which is switched off then.
+            # Other code calls `_handle_start` once for each of its places: then that is disabled.
             self._api.set_events(self._tool, events.PY_START | events.PY_RESUME | events.PY_UNWIND)
         for frame in own_frames(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
             self._follow(frame.f_code)
         return True
 
     def pause(self) -> bool:
+        # Invariant: events stay on for other threads: only this one's callbacks return at once.
         self._paused.here = True
         return True
 

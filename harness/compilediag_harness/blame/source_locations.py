@@ -1,4 +1,4 @@
-"""Which lines belong to the user: full paths, and the innermost frame that is not torch's own."""
+"""Source locations: whose a file is, full paths, and the innermost line that is not torch's own."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _COMMENT = re.compile(
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 
 MAX_IMPORTED_CHARS = 256 * 1024
-"""Of the paths of `imported_files` together: a quarter of what a line of a journal may hold."""
+"""Of all paths of `list_imported_files`: a quarter of what a line of a journal may hold."""
 
 
 @functools.lru_cache(maxsize=1)
 def _library_prefixes() -> tuple[str, ...]:
-    """Folders of torch and of the standard library."""
+    """List the folders of torch and of the standard library, torch's first."""
+    # Invariant: torch's folder comes first. Made once, so only after torch is imported.
     torch = sys.modules.get("torch")
     found: list[str] = []
     if torch is not None and torch.__file__:
@@ -94,8 +95,8 @@ def is_own_frame(frame: types.FrameType) -> bool:
 
 
 def imported_files() -> tuple[str, ...] | None:
-    """The program's own files of the modules that were imported, sorted. None where they are too
-    many for one record."""
+    """List the program's own files of the modules that were imported, sorted. None where their
+    paths are longer than one record may hold."""
     found = {file for file, _ in loaded_modules() if is_own(file)}
     if sum(map(len, found)) > MAX_IMPORTED_CHARS:
         return None
@@ -103,7 +104,7 @@ def imported_files() -> tuple[str, ...] | None:
 
 
 def loaded_modules() -> Iterator[tuple[str, dict[str, Any]]]:
-    """The file of each module that has one, mostly absolute, and the module's names."""
+    """Iterate over (file, names) of the imported modules that have a file, mostly absolute."""
     modules: list[object] = list(sys.modules.values())
     for module in modules:
         if not isinstance(module, types.ModuleType):  # a program may put anything there
@@ -116,12 +117,13 @@ def loaded_modules() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def location_of(code: Any) -> Location:
-    """Where a code object begins."""
+    """Get the line where a code object begins."""
     return Location(code.co_filename, code.co_firstlineno, code.co_name)
 
 
 def definition_of(function: Any) -> Location:
-    """Where a function, or a code object, is defined, under its qualified name."""
+    """Get the line where a function, or a code object, is defined, under its qualified name; an
+    empty file and line 0 for a callable without code."""
     code = getattr(function, "__code__", function)
     if not hasattr(code, "co_filename"):
         return Location("", 0, type(function).__name__)
@@ -131,8 +133,8 @@ def definition_of(function: Any) -> Location:
 
 
 def innermost_user_line(stack: Iterable[Any] | None) -> Location | None:
-    """The innermost frame of a traceback that is neither torch nor standard library; the innermost
-    of all when none is."""
+    """Find the innermost frame of a traceback that is neither torch nor standard library; the
+    innermost of all where none is. None for an empty traceback."""
     frames = list(stack or ())
     if not frames:
         return None
@@ -142,7 +144,7 @@ def innermost_user_line(stack: Iterable[Any] | None) -> Location | None:
 
 
 def innermost_own_line(stack: Iterable[Any] | None) -> Location | None:
-    """The innermost frame of a traceback in a file of the program's own, if there is one."""
+    """Find the innermost frame of a traceback in a file of the program's own, if there is one."""
     main = _main_file()
     frame = next((f for f in reversed(list(stack or ())) if _is_own(f.filename, main)), None)
     if frame is None:
@@ -151,7 +153,7 @@ def innermost_own_line(stack: Iterable[Any] | None) -> Location | None:
 
 
 def location_in_comment(text: str) -> Location | None:
-    """The `# file:line in function` that ends a guard text of torch 2.9 and later."""
+    """Parse the `# file:line in function` that ends a guard text of torch 2.9 and later."""
     comments = list(_COMMENT.finditer(text))
     if not comments:
         return None
@@ -160,14 +162,14 @@ def location_in_comment(text: str) -> Location | None:
 
 
 def text_of(location: Location) -> str | None:
-    """The source text of a line, without its indentation; None where there is none."""
+    """Read the source text of a line, without its indentation; None where there is none."""
     text = linecache.getline(location.file, location.line).strip()
     return clip(text, 500) if text else None
 
 
 def with_full_path(location: Location, known: Iterable[str]) -> Location:
-    """torch shortens paths from the left ("ork/model.py"): the full path, when exactly one of the
-    known files ends so."""
+    """Complete a path that torch shortened from the left ("ork/model.py"), when exactly one of the
+    known files, else of the imported modules, ends so."""
     if os.path.isabs(location.file) or location.file.startswith("<"):
         return location
     matches = {file for file in known if file.endswith(location.file)}

@@ -1,4 +1,4 @@
-"""The call of the program's own above what torch compiles: its place, its text, what it passes.
+"""The user's call that led to what torch compiles: its line, its text, the arguments it passes.
 
 Text is that of the running instruction, which Python 3.11 and later can place to the column; before
 that it is the only call on the line. An argument is recorded where its binding to a parameter is
@@ -51,9 +51,9 @@ _Position = tuple[int | None, int | None, int | None, int | None]
 def user_call(
     compiled: FrameBeingCompiled | None, frame: types.FrameType | None = None
 ) -> UserCall | None:
-    """The innermost call of the program's own that entered `compiled`, or the one from `frame`
-    outwards; None where there is none. What is left of a function after a graph break was entered
-    where the function was."""
+    """Find the innermost call of the program's own that `compiled` was called from, or the one from
+    `frame` outwards; None where there is none. What is left of a function after a graph break was
+    called where the function was."""
     found, between = _own_caller(frame, compiled)
     if found is None:
         return None
@@ -85,8 +85,8 @@ def user_call(
 
 
 def locals_of(frame: types.FrameType) -> dict[str, Any]:
-    """The locals of a running call. Up to 3.12 reading them leaves a snapshot at the frame that
-    keeps every local alive, also those the user deletes later: it is emptied again."""
+    """Copy the locals of a running call. Up to 3.12 reading them leaves a snapshot at the frame
+    that keeps every local alive, also those the user deletes later: it is emptied again."""
     snapshot = frame.f_locals
     own_copy = dict(snapshot)
     is_function = bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
@@ -98,7 +98,7 @@ def locals_of(frame: types.FrameType) -> dict[str, Any]:
 def _own_caller(
     frame: types.FrameType | None, compiled: FrameBeingCompiled | None
 ) -> tuple[types.FrameType | None, list[types.FrameType]]:
-    """The call, and those in between, innermost first."""
+    """Find the call of the program's own, and those in between, innermost first."""
     outer = frame if compiled is None else compiled.asked_by
     code = None if compiled is None else compiled.code
     rest_of = None if code is None else resumed_function(code.co_name)
@@ -117,9 +117,10 @@ def _own_caller(
 
 
 def _running_segment(frame: types.FrameType) -> str | None:
-    """Source of the instruction that runs; columns are counted in bytes."""
+    """Read the source of the instruction that runs, if it is known; columns count bytes."""
     code = frame.f_code
     positions = cast("Callable[[], Iterator[_Position]]", cast(Any, code).co_positions)
+    # `f_lasti` counts bytes; each instruction has two, and one position.
     places = itertools.islice(positions(), frame.f_lasti // 2, None)
     first, last, begin, end = next(places, (None, None, None, None))
     if first is None or last is None or begin is None or end is None:
@@ -141,7 +142,7 @@ def _as_call(segment: str) -> ast.Call | None:
 
 @functools.lru_cache(maxsize=256)
 def _only_call(file: str, line: int) -> str | None:
-    """The call that begins in a line, if it is the only one."""
+    """Find the call that begins in a line; None where there is none or more than one."""
     source = "".join(linecache.getlines(file))
     calls = [node for node in _calls_in(source) if node.lineno == line]
     return ast.get_source_segment(source, calls[0]) if len(calls) == 1 else None
@@ -157,7 +158,7 @@ def _calls_in(source: str) -> tuple[ast.Call, ...]:
 
 
 def _on_one_line(text: str) -> str:
-    """Lines that brackets continue joined, as a formatter would join them."""
+    """Join the lines that brackets continue, as a formatter would join them."""
     lines = [line.strip() for line in text.strip().splitlines()]
     return re.sub(r",? (?=[)\]}])", "", re.sub(r"(?<=[(\[{]) ", "", " ".join(lines)))
 
@@ -189,7 +190,7 @@ class _Names:
         self._globals = frame.f_globals
 
     def value(self, expression: ast.expr) -> Any:
-        """`MISSING` for another kind of expression."""
+        """Look up the value of an expression; `MISSING` for what would have to run code."""
         if isinstance(expression, ast.Constant):
             return expression.value
         if isinstance(expression, ast.Name):
@@ -202,8 +203,8 @@ class _Names:
         return MISSING
 
     def unpacked(self, call: ast.Call) -> tuple[list[ast.expr], dict[str, ast.expr]]:
-        """Arguments by position and by keyword; what a plain tuple, list or dict is unpacked into
-        as its items. Nothing by position behind what is unpacked of another kind."""
+        """List the arguments by position and by keyword; what a plain tuple, list or dict is
+        unpacked into as its items. Nothing by position behind what is unpacked of another kind."""
         positional: list[ast.expr] = []
         for expression in call.args:
             if not isinstance(expression, ast.Starred):
@@ -240,7 +241,7 @@ def _passes_on(frame: types.FrameType) -> bool:
 
 
 def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[_Passed] | None:
-    """By position and keyword; None where the call does not fit the compiled function."""
+    """Bind by position and keyword; None where the call does not fit the compiled function."""
     code, values = compiled.code, compiled.values or {}
     positional = code.co_varnames[: code.co_argcount]
     by_name = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
@@ -272,7 +273,7 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
 
 
 def _item(held: Any, key: Any) -> Any:
-    """Of plain containers only: others would run code."""
+    """Get a member of a plain container, else `MISSING`: other containers would run code."""
     if type(held) not in (tuple, list, dict):
         return MISSING
     try:
@@ -334,7 +335,7 @@ def _is_shared(value: Any) -> bool:
 
 
 def _identical(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[_Passed]:
-    """The arguments that are the very object some parameter got."""
+    """Match the arguments that are the very object some parameter got."""
     code, values = compiled.code, compiled.values or {}
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     got = {name: values[name] for name in parameters if name in values}
@@ -351,8 +352,12 @@ def _identical(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> l
 
 
 def entered(session: Session) -> tuple[UserCall | None, str]:
-    """The innermost call of the program's own; or, where this thread has none, what the thread is.
-    Never raises."""
+    """Find the innermost call of the program's own; or, where this thread has none, say what the
+    thread is. Never raises.
+
+    Returns:
+        (call, "") or (None, a text that names the thread and its innermost line).
+    """
     with session.shielded("the line that entered compiled code"):
         here: types.FrameType = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         found = user_call(torch_compiles.frame_being_compiled(), here)

@@ -1,7 +1,7 @@
-"""What of a value is compared and shown, without running code of the program: a number as it is, a
-tensor by its metadata, a container by its length and keys, anything else by its identity.
+"""Snapshots of watched values and their comparison, without running code of the program: of a
+number as it is, of a tensor its metadata, of a container its length and keys, else the identity.
 
-No object of the program is kept: what it drops is gone.
+No object of the program is stored: what it drops is gone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEPT_CHANGES = 16
 
 
 class Moment(NamedTuple):
-    """When values were looked at and some had changed."""
+    """A comparison of all values, after which some had changed."""
 
     order: int
     """Rises with each change and each compile."""
@@ -34,7 +34,7 @@ class Moment(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A change that was noticed: between two looks, the second of them at a moment."""
+    """A change that was noticed: between two snapshots, the second of them at a moment."""
 
     old: Look
     new: Look
@@ -57,7 +57,7 @@ class WatchedValue:
         self.changes.append(seen)
 
     def last(self, aspect: str | None) -> Seen | None:
-        """The last change of what a guard is about."""
+        """Find the last change of what a guard is about; None where it did not change."""
         changes = reversed(self.changes or ())
         return next((each for each in changes if differ(each.old, each.new, aspect)), None)
 
@@ -82,7 +82,7 @@ class Watches:
         self.left_out = 0
 
     def add(self, root: Any, hops: tuple[Hop, ...]) -> None:
-        """Watches what is reached from an object by hops, and everything on the way."""
+        """Watch what is reached from an object by hops, and everything on the way."""
         known = self._roots.get(id(root))
         if known is None or known.read() is not root:
             # The globals of a module, which nothing refers to weakly, live as long as its
@@ -105,6 +105,7 @@ class Watches:
             place = part
 
     def find(self, root: Any, hops: tuple[Hop, ...]) -> WatchedValue | None:
+        """Find the watched value that is reached from an object by hops; None where none is."""
         known = self._roots.get(id(root))
         place = known.place if known is not None and known.read() is root else None
         for hop in hops:
@@ -112,7 +113,7 @@ class Watches:
         return place
 
     def changed(self) -> list[tuple[WatchedValue, Look, Look]]:
-        """Looks at every value: those that differ from the look before, with both looks."""
+        """Compare every value: collect those that differ, with the snapshots before and after."""
         found: list[tuple[WatchedValue, Look, Look]] = []
         for key, root in list(self._roots.items()):
             value = root.read()
@@ -154,15 +155,17 @@ _dict: Any = dict
 _containers: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 
 Look = tuple[Any, ...]
-"""One look at a value: its type first; equal looks are of a value that did not change."""
+"""One look at a value: its type first; equal snapshots are of a value that did not change."""
 
 ABSENT: Look = (None,)
 
 
 def look_at(value: Any) -> Look:
-    """What is compared of a value."""
+    """Take what is compared of a value."""
     if value is MISSING:
         return ABSENT
+    # Invariant: a value's own methods (`__len__`, `__eq__`, `__hash__`) are never called, here or
+    # when snapshots are compared: these hold only types, ids, lengths, names and atoms.
     kind = class_of(value)
     if kind in _ATOMS:
         return _atom(kind, value)
@@ -195,7 +198,7 @@ def _atom(kind: type[Any], value: Any) -> Look:
 
 
 def text_of(look: Look) -> str:
-    """A look as a person would compare it with another, bounded."""
+    """Format a snapshot as a person would compare it with another, clipped."""
     kind, *facts = look
     if kind is None:
         return "absent"
@@ -223,7 +226,7 @@ def text_of(look: Look) -> str:
 
 
 def differ(old: Look, new: Look, aspect: str | None) -> bool:
-    """Whether two looks differ in what a guard is about: "key NAME" of a dict, "length" of a
+    """Whether two snapshots differ in what a guard is about: "key NAME" of a dict, "length" of a
     container, "presence", "requires_grad", "dtype", "shape" or "device" of a tensor; None: in
     anything."""
     if aspect is None:

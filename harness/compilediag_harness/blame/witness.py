@@ -1,4 +1,5 @@
-"""Watches what compiled frames are guarded on, from one compiled call to the next.
+"""Write tracing: watches what compiled frames are guarded on, from one compiled call to the next,
+and notes the line of the program that changed it (`run --witness`).
 
 Nothing is followed inside a compiled call: what Dynamo sees is what it sees in any other run. A
 value that changes there is seen to differ when the call returns.
@@ -44,16 +45,16 @@ _KEEPS_LOCALS = sys.version_info < (3, 12)
 deletes stays alive in them: reading them once more empties them."""
 
 _OF_TORCH = frozenset({"MODULE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "DUPLICATE_INPUT"})
-"""Kinds of guards on what torch itself put there, or on what another guard is about."""
+"""Kinds of guards on objects that torch itself put there, or on what another guard is about."""
 _TENSOR_ASPECT = re.compile(r"\b(requires_grad|dtype|device|stride|size|rank)\b")
 
 
 class _Thread(threading.local):
-    """What is known of one thread."""
+    """State of write tracing in one thread."""
 
     def __init__(self) -> None:
         self.followed = False
-        """Its lines have been followed since the last look."""
+        """Its lines have been followed since the last comparison."""
         self.compiling = False
         self.lines: dict[int, int] = {}
         """The line that each call in progress runs, by identity of its frame."""
@@ -63,7 +64,7 @@ class _Thread(threading.local):
 
 
 class Witness:
-    """Of one session. Every method that torch or the interpreter calls never raises."""
+    """Traces writes in one session. Methods that torch or the interpreter calls never raise."""
 
     def __init__(self, session: Session, plan: WitnessPlan) -> None:
         self._session = session
@@ -89,7 +90,7 @@ class Witness:
     def guards_built(
         self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
     ) -> None:
-        """A frame was compiled: what it is guarded on is watched from now on."""
+        """Watch what a frame that was just compiled is guarded on, from now on."""
         if self._stopped is not None:
             return
         with self._lock, self._below():
@@ -112,7 +113,7 @@ class Witness:
     def _root(
         self, path: SourcePath, code: types.CodeType, scope: dict[str, Any]
     ) -> tuple[Any, tuple[Hop, ...]] | None:
-        """The object to begin from, and the hops from there."""
+        """Find the object to begin from, and the hops from there; None where there is none."""
         if path.scope == "L" and path.root not in code.co_freevars:
             return (scope[path.root], path.hops) if path.root in scope and path.hops else None
         function = guard_sources.function_of(code)
@@ -164,24 +165,24 @@ class Witness:
             self._fault(error)
 
     def compile_started(self) -> None:
-        """torch compiles outside a call, as a backward graph: none of that is followed."""
+        """Pause while torch compiles outside a call, as a backward graph: that is not followed."""
         if self._thread.followed and self._stopped is None:
             self._thread.compiling = self._events.pause()
 
     def compile_ended(self) -> None:
-        """The lines after it are followed again: no line of the user's ran meanwhile."""
+        """Follow the lines after a compile again: no line of the user's ran meanwhile."""
         if self._thread.compiling and self._stopped is None:
             self._thread.compiling = False
             self._thread.followed = self._events.resume()
 
     def entered(self, frame: types.FrameType) -> None:
-        """What changed was changed by the line that called it."""
+        """A function begins: what changed was changed by the line that called it."""
         if self._stopped is None:
             self._look(_stack(frame.f_back, None))
             self._thread.lines[id(frame)] = frame.f_lineno
 
     def line(self, frame: types.FrameType, line: int) -> None:
-        """What changed was changed by the line before."""
+        """A line begins: what changed was changed by the line before."""
         if self._stopped is not None:
             return
         self._lines += 1
@@ -194,6 +195,7 @@ class Witness:
             self._stop(f"after {MAX_SECONDS:g} seconds of looking at values")
 
     def left(self, frame: types.FrameType) -> None:
+        """A function returns, yields or raises: what changed was changed by its last line."""
         if self._stopped is None:
             self._look(None, frame, self._thread.lines.pop(id(frame), None))
 
@@ -205,7 +207,7 @@ class Witness:
         *,
         in_call: bool = False,
     ) -> None:
-        """Looks at every value. Those that differ were changed by `stack`, or `line` of `frame`."""
+        """Compare every value. Those that differ were changed by `stack`, or `line` of `frame`."""
         started = time.perf_counter()
         try:
             with self._lock, self._below():
@@ -216,6 +218,7 @@ class Witness:
                     if stack is None:
                         stack = _stack(frame if line is not None else frame and frame.f_back, line)
                     self._order += 1
+                    # Invariant: no line is named where another thread may have made the change.
                     by = stack if alone else ()
                     at = Moment(self._order, by, in_call, self._session.step)
                     for place, old, new in changed:
@@ -225,7 +228,7 @@ class Witness:
         self._seconds += time.perf_counter() - started
 
     def _changed_modes(self) -> list[tuple[WatchedValue, Look, Look]]:
-        """torch's modes, which are each thread's own."""
+        """Collect the changes of torch's modes, which are each thread's own."""
         found: list[tuple[WatchedValue, Look, Look]] = []
         known = self._thread.modes
         for name, value in torch_guards.global_modes().items():
@@ -237,8 +240,8 @@ class Witness:
         return found
 
     def _alone(self) -> bool:
-        """Whether no other thread has run a line of the user's since the last look: a change would
-        be anybody's."""
+        """Whether no other thread has run a line of the user's since the last comparison: a change
+        would be anybody's."""
         if threading.active_count() == 1:
             moved, self._others = bool(self._others), {}
             return not moved
@@ -255,11 +258,12 @@ class Witness:
     def change_of(
         self, leaf: torch_guards.Leaf, text: str, compile_id: str, scope: dict[str, Any], code: Any
     ) -> ValueChange | None:
-        """How what a guard of a cache entry is about was last changed since that was compiled."""
+        """Find the last change of what a guard of a cache entry is about, since that entry was
+        compiled; None where there is none, or its line is not known."""
         since = (self._compiled.get(code) or {}).get(compile_id)
         if since is None or self._stopped is not None:
             return None
-        # What changed since the last look belongs to the call or line in progress.
+        # What changed since the last comparison belongs to the call or line in progress.
         thread = self._thread
         if thread.called_at is not None:
             self._look(thread.called_at, in_call=True)
@@ -277,7 +281,7 @@ class Witness:
     def _place_of(
         self, leaf: torch_guards.Leaf, text: str, scope: dict[str, Any], code: types.CodeType
     ) -> tuple[WatchedValue | None, str | None]:
-        """The value that a guard is about, and what of it."""
+        """Find the watched value that a guard is about, and the aspect of it; None: all of it."""
         if leaf.kind == "GLOBAL_STATE":
             name = text.rpartition(":")[2].strip()
             place, now = self._thread.modes.get(name), torch_guards.global_modes().get(name)
@@ -308,9 +312,9 @@ class Witness:
         self._stop("a fault of compilediag itself")
 
     def forked(self) -> None:
-        """In a forked child, such as a data loader's: only the parent is followed."""
+        """Stop in a forked child, such as a data loader's: only the parent is followed."""
         self._forked, self._stopped = True, "in a forked process"
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # another thread of the parent may have held it at the fork
         self._events.close()
 
     def uninstall(self) -> None:
@@ -318,7 +322,7 @@ class Witness:
         self._remove()
 
     def finish(self) -> None:
-        """Reports what following lines cost, and ends it."""
+        """Report what following lines cost, and end it."""
         self.uninstall()
         if self._forked:
             return
@@ -338,7 +342,7 @@ class Witness:
 
 
 def _stack(frame: types.FrameType | None, line: int | None) -> tuple[Location, ...]:
-    """The user's lines in progress, the innermost of which is at `line`, if given."""
+    """Collect the user's lines in progress, the innermost of which is at `line`, if given."""
     found: list[Location] = []
     for each in own_frames(frame):
         found.append(_location(each, line if line is not None and not found else each.f_lineno))
@@ -357,7 +361,7 @@ def _mode_look(value: Any) -> Look:
 
 
 def _aspect(kind: str, text: str) -> str | None:
-    """What of a value a guard is about, as `values.differ` names it."""
+    """Parse the aspect of a value that a guard is about, as named by `has_changed`."""
     if kind in ("DICT_CONTAINS", "SET_CONTAINS"):
         key = guard_sources.key_of(text)
         return f"key {key}" if key else None

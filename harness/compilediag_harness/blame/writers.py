@@ -1,4 +1,4 @@
-"""Which functions of the running program write a guarded variable.
+"""Functions of the running program that write a guarded variable.
 
 A closure cell that is rebound (`nonlocal`) is exact: the functions that share the cell and store to
 it. Containers and attributes are looked for in the functions that share the cell, in the methods of
@@ -37,7 +37,7 @@ _known_cells: dict[tuple[int, types.CodeType], tuple[Location, ...]] = {}
 that is used again belongs to a cell of the same code, which has the same writers."""
 
 
-# --- which functions may run ---------------------------------------------------------------------
+# --- functions that may run ----------------------------------------------------------------------
 
 # A library's base classes have methods that write an attribute and that this program never calls
 # (`_load_from_state_dict`, `offload`). A name is reached where the program's own code or a call in
@@ -54,7 +54,7 @@ _MAX_CALLS = 200
 
 
 class Reach:
-    """What names lead to at one moment: looked up once for all false guards of a recompile."""
+    """Functions that names lead to now: looked up once for all false guards of a recompile."""
 
     def __init__(self) -> None:
         self._reached: dict[str, frozenset[str]] = {}
@@ -109,7 +109,7 @@ class _Index:
         self.reached = functools.lru_cache(maxsize=8)(self._reached)
 
     def _reached(self, first: frozenset[str]) -> frozenset[str]:
-        """The names in these functions, and in those that have such a name."""
+        """Collect the names in these functions, and in those that have such a name."""
         found, waiting = set(first), set(first)
         while waiting:
             codes = (code for name in waiting for code in self.codes[name])
@@ -124,7 +124,7 @@ _indices: dict[str, _Index] = {}
 
 
 def _codes_of(members: Iterable[object]) -> Iterator[types.CodeType]:
-    """The functions of a module and the methods of its classes, properties included."""
+    """Iterate over a module's functions and the methods of its classes, properties included."""
     for member in members:
         # Not `isinstance`: it asks an object for its class, and torch has some that warn then.
         is_class = issubclass(type(member), type)
@@ -142,8 +142,8 @@ def _codes_of(members: Iterable[object]) -> Iterator[types.CodeType]:
 
 
 def _names_in(code: types.CodeType) -> frozenset[str]:
-    """What a function reads or calls by name, functions inside it included; a function that it
-    defines is a variable of it."""
+    """Collect what a function reads or calls by name, functions inside it included; a function that
+    it defines is a variable of it."""
     inner = (item for item in code.co_consts if isinstance(item, types.CodeType))
     own = (*code.co_names, *code.co_varnames, *code.co_cellvars)
     return frozenset(own).union(*map(_names, inner))
@@ -153,8 +153,12 @@ _names = cached_by_code(_names_in)
 
 
 def writers_of_cell(cell: Any, code: types.CodeType) -> tuple[Location, ...]:
-    """Functions that rebind `cell`, or change the container it holds. `code` is the function whose
-    closure the guard reads."""
+    """Find the functions that rebind `cell`, or change the container it holds. `code` is the
+    function whose closure the guard reads.
+
+    Returns:
+        at most `_MAX_WRITERS`, calls in progress first; empty where no writer is known.
+    """
     key = (id(cell), code)
     if key not in _known_cells:
         _known_cells[key] = _unique(_cell_writes(cell))
@@ -187,10 +191,10 @@ class CompiledCode(NamedTuple):
 
 
 def writers_of_attribute(holder: object, name: str, compiled: CompiledCode) -> tuple[Location, ...]:
-    """Where `holder.<name>` is assigned: in the code that is compiled, in the calls in progress and
-    in the methods of its class that may run; `__init__` is left out, since it ran before the value
-    changed. First what runs in the compiled code; methods of packages that are not known to run are
-    left out where another one is."""
+    """Find where `holder.<name>` is assigned: in the code that is compiled, in the calls in
+    progress and in the methods of its class that may run; `__init__` is left out, since it ran
+    before the value changed. First what runs in the compiled code; methods of packages that are not
+    known to run are left out where another one is."""
     calls = [(compiled.code, compiled.scope["L"], compiled.scope["G"])]
     calls += (
         (frame.f_code, locals_of(frame), frame.f_globals)
@@ -220,7 +224,7 @@ def _unique(writers: Iterable[Location]) -> tuple[Location, ...]:
 
 
 def _led_to(path: str, names: Mapping[str, Any], others: Mapping[str, Any]) -> Any:
-    """What a dotted name leads to by attributes, found without running any code of the program."""
+    """Resolve a dotted name by attributes, without running any code of the program."""
     first, *attributes = path.split(".")
     value = names.get(first, others.get(first))
     for name in attributes:
@@ -232,8 +236,8 @@ def _led_to(path: str, names: Mapping[str, Any], others: Mapping[str, Any]) -> A
 
 
 def _cell_writes(cell: Any) -> list[Location]:
-    """Functions that share the cell: those that rebind it first, then those that change what it
-    holds."""
+    """Find the functions that share the cell: first those that rebind it, then those that change
+    what it holds."""
     rebinds: list[Location] = []
     changes: list[Location] = []
     for function in gc.get_objects():  # one pass; `gc.get_referrers` would take one per closure
@@ -260,7 +264,7 @@ def _content(cell: Any) -> Any:
 
 @cached_by_code
 def first_read_line(code: types.CodeType, name: str) -> int | None:
-    """Line where `code` first reads its free variable `name`."""
+    """Find the line where `code` first reads its free variable `name`; None where it never does."""
     return _store_line(code, "LOAD_DEREF", name) or _store_line(code, "LOAD_CLASSDEREF", name)
 
 
@@ -269,7 +273,7 @@ def first_read_line(code: types.CodeType, name: str) -> int | None:
 
 @functools.lru_cache(maxsize=1024)
 def _class_writes(kind: type, name: str) -> tuple[Location, ...]:
-    """Methods of a class (and closures inside them) that assign an attribute `name`."""
+    """Find the methods of a class (and closures inside them) that assign an attribute `name`."""
     found: list[Location] = []
     for owner in kind.__mro__:
         if owner.__module__ == "builtins" or owner.__module__.startswith("torch.nn"):
@@ -284,7 +288,7 @@ def _class_writes(kind: type, name: str) -> tuple[Location, ...]:
 
 
 def _codes_behind(value: Any) -> Iterator[types.CodeType]:
-    """The code of a method and of what its decorators wrap, closures inside it included."""
+    """Iterate over the code of a method, of what its decorators wrap, and of closures inside it."""
     waiting, seen = [value], set[int]()
     while waiting and len(seen) < _MAX_FRAMES:
         item = waiting.pop()
@@ -326,7 +330,7 @@ class _Store(NamedTuple):
 def _writes_of_program(
     holder: object, name: str, modules: Iterable[dict[str, Any]]
 ) -> tuple[Location, ...]:
-    """Assignments whose left side leads to the very object now."""
+    """Find the assignments of the program whose left side leads to the very object now."""
     known = _known_writes.get((id(holder), name))
     if known is not None and known[0]() is holder:
         return known[1]
@@ -352,7 +356,7 @@ def _writes_of_program(
 
 
 def _assigned_by(store: _Store, instances: Iterable[object]) -> Iterator[object]:
-    """The objects whose attribute it assigns, as far as names lead to them now."""
+    """Iterate over the objects whose attribute it assigns, as far as names lead to them now."""
     first = store.base.partition(".")[0]
     code = store.function.__code__
     if first in code.co_varnames[: code.co_argcount]:
@@ -366,13 +370,13 @@ def _assigned_by(store: _Store, instances: Iterable[object]) -> Iterator[object]
 
 _scanned = 0
 _instances: dict[frozenset[type], list[weakref.ref[Any]]] = {}
-"""Of classes of the program, of which no list is kept: each pass over the heap takes 0.1 s of CPU
-time for a million objects, so there is one for the same classes in each analysis, and none after
-`_MAX_SCANNED` objects."""
+"""Of classes of the program, of which Python has no list: each pass over the heap takes 0.1 s of
+CPU time for a million objects, so there is one for the same classes in each analysis, and none
+after `_MAX_SCANNED` objects."""
 
 
 def _instances_of(owners: frozenset[type]) -> list[object]:
-    """Those that can be referenced weakly; no check of a class's own is called."""
+    """Find the instances that can be referenced weakly; no check of a class's own is called."""
     global _scanned
     if owners not in _instances:
         references = _instances[owners] = list[weakref.ref[Any]]()
@@ -390,7 +394,7 @@ def _instances_of(owners: frozenset[type]) -> list[object]:
 
 
 def new_session() -> None:
-    """What was found in an earlier session is forgotten."""
+    """Forget what was found in an earlier session."""
     global _scanned
     _scanned = 0
     for found in (_instances, _known_cells, _known_writes):
@@ -398,12 +402,12 @@ def new_session() -> None:
 
 
 def new_analysis() -> None:
-    """Another recompile is looked at: instances may have been made since the last one."""
+    """Forget the instances: before another recompile, since which more may have been made."""
     _instances.clear()
 
 
 def calls_in_progress() -> Iterator[types.FrameType]:
-    """The calls in progress in this thread that are not torch's, innermost first."""
+    """Iterate over the calls in progress in this thread that are not torch's, innermost first."""
     for frame in frames_from(sys._getframe(1), _MAX_FRAMES):  # pyright: ignore[reportPrivateUsage]
         file = frame.f_code.co_filename
         if not source_locations.is_library(file) and not source_locations.is_ours(file):
@@ -415,7 +419,7 @@ def calls_in_progress() -> Iterator[types.FrameType]:
 
 @cached_by_code
 def _store_line(code: types.CodeType, operation: str, name: str) -> int | None:
-    """Line of the first `operation` on `name` in `code`."""
+    """Find the line of the first `operation` on `name` in `code`."""
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
         line = _line_of(instruction) or line
@@ -426,7 +430,7 @@ def _store_line(code: types.CodeType, operation: str, name: str) -> int | None:
 
 @cached_by_code
 def _registration_line(code: types.CodeType, name: str) -> int | None:
-    """Line where `code` registers a buffer or sets an attribute called `name`."""
+    """Find the line where `code` registers a buffer or sets an attribute called `name`."""
     line, registering = code.co_firstlineno, False
     for instruction in dis.get_instructions(code):
         line = _line_of(instruction) or line
@@ -438,6 +442,6 @@ def _registration_line(code: types.CodeType, name: str) -> int | None:
 
 
 def _line_of(instruction: Any) -> int | None:
-    """The line an instruction starts; 3.13 turned `starts_line` into a flag."""
+    """Get the line an instruction starts; Python 3.13 turned `starts_line` into a flag."""
     line = getattr(instruction, "line_number", None) or instruction.starts_line
     return line if isinstance(line, int) and not isinstance(line, bool) else None

@@ -1,5 +1,5 @@
-"""Where the source of a function changes a variable, and whether it decides by one: read from its
-syntax tree, never executed."""
+"""Syntax trees of functions, never executed: the lines that change a variable, the conditions that
+decide by one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MUTATORS = frozenset({
 
 @cached_by_code
 def mutation_line(code: types.CodeType, name: str) -> int | None:
-    """First line in `code` that changes the container called `name`: an item stored or deleted, a
-    mutating method called, `+=`."""
+    """Find the first line in `code` that changes the container called `name`: an item stored or
+    deleted, a mutating method called, `+=`."""
     for node in statements(code):
         target: ast.expr | None = None
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
@@ -40,7 +40,7 @@ def mutation_line(code: types.CodeType, name: str) -> int | None:
 
 @cached_by_code
 def attribute_stores(code: types.CodeType, attribute: str) -> tuple[tuple[str, int], ...]:
-    """(dotted base, line) of every `base.attribute = ...` in `code`, such as ("model.pos", 12)."""
+    """List (dotted base, line) of every `base.attribute = ...` in `code`, as ("model.pos", 12)."""
     found: list[tuple[str, int]] = []
     for node in statements(code) if attribute in code.co_names else ():
         if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
@@ -52,7 +52,7 @@ def attribute_stores(code: types.CodeType, attribute: str) -> tuple[tuple[str, i
 
 
 def dotted(node: ast.expr) -> str | None:
-    """The text "a.b.c" of a chain of plain names; None for what would have to be computed."""
+    """Get the text "a.b.c" of a chain of plain names; None for what would have to be computed."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
@@ -63,7 +63,7 @@ def dotted(node: ast.expr) -> str | None:
 
 
 def statements(code: types.CodeType) -> Iterator[ast.AST]:
-    """Every node of the function itself in source order, those of functions inside it left out."""
+    """Iterate over a function's own nodes in source order, without functions inside it."""
     tree = tree_of(code)
     if tree is None:
         return
@@ -85,7 +85,7 @@ _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 @cached_by_code
 def tree_of(code: types.CodeType) -> ast.Module | None:
-    """The syntax tree of a code object with the file's line numbers; None without its source."""
+    """Parse the source of a code object, with the file's line numbers; None without its source."""
     lines, first = linecache.getlines(code.co_filename), 1
     if code.co_name == "<module>":
         return _parsed(lines, first)
@@ -114,7 +114,7 @@ _BEGINS = re.compile(r"\s*(?:async\s+def\s|def\s|@)")
 
 
 def _function_from(lines: Sequence[str], first: int, through: int = 0) -> ast.Module | None:
-    """The tree of the function whose text begins in a line: up to the next one that is indented no
+    """Parse the function whose text begins in a line: up to the next one that is indented no
     deeper, without the thousands of lines that a library's file may have. None where that is none,
     as where a text of several lines is indented less, or where it ends before `through`."""
     margin, last, defined = -1, 0, False
@@ -150,8 +150,9 @@ def branches_on(file: str, line: int, name: str) -> bool | None:
 
 @functools.lru_cache(maxsize=1024)
 def store_beside_read(file: str, line: int, attribute: str) -> int | None:
-    """The first line of the innermost function around `line` that assigns `attribute` of the very
-    expression of which `line` reads it, where nothing in between can make that another object."""
+    """Find the first line of the innermost function around `line` that assigns `attribute` of the
+    very expression of which `line` reads it, where nothing in between can make that another
+    object."""
     function = _function_around(file, line)
     if function is None:
         return None
@@ -175,8 +176,8 @@ def store_beside_read(file: str, line: int, attribute: str) -> int | None:
 
 
 def conditions_in(tree: ast.AST) -> Iterator[ast.expr]:
-    """The expressions whose truth decides what runs: Python asks a tensor for it, and the graph
-    breaks."""
+    """Iterate over the expressions whose truth decides what runs: Python calls `__bool__` of a
+    tensor there, and the graph breaks."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
             yield node.test
@@ -187,8 +188,8 @@ def conditions_in(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def truth_of(test: ast.expr) -> Iterator[ast.AST]:
-    """The parts of a condition whose value counts: `x is None` and `isinstance(x, int)` look at the
-    object, and hold of a tensor without asking for its value."""
+    """Iterate over the parts of a condition whose value counts: `x is None` and `isinstance(x,
+    int)` look at the object, and hold of a tensor without asking for its value."""
     waiting: list[ast.AST] = [test]
     while waiting:
         node = waiting.pop()
@@ -207,7 +208,7 @@ _OF_OBJECTS = ("isinstance", "hasattr", "callable", "torch.is_tensor", "issubcla
 
 @functools.lru_cache(maxsize=256)
 def _function_around(file: str, line: int) -> ast.AST | None:
-    """The innermost function that a line is in."""
+    """Find the innermost function that a line is in."""
     lines = linecache.getlines(file)
     above = (at for at in range(min(line, len(lines)), 0, -1) if _BEGINS.match(lines[at - 1]))
     trees = (_function_from(lines, at, through=line) for at in above)
@@ -216,7 +217,7 @@ def _function_around(file: str, line: int) -> ast.AST | None:
 
 
 def _innermost(tree: ast.Module | None, line: int) -> ast.AST | None:
-    """The last function that begins before the line holds it most closely."""
+    """Find the innermost function: the last that begins before the line holds it most closely."""
     around = [
         node
         for node in (ast.walk(tree) if tree is not None else ())
@@ -231,9 +232,9 @@ _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>
 
 @cached_by_code
 def loop_around(code: types.CodeType, line: int) -> int | None:
-    """First line of the innermost loop in `code` whose body runs `line` again and again; None where
-    there is none or no source. Where a comprehension shares a line with what it iterates over, the
-    two cannot be separated: the caller counts how often the line ran."""
+    """Find the first line of the innermost loop in `code` whose body runs `line` again and again;
+    None where there is none or no source. Where a comprehension shares a line with what it iterates
+    over, the two cannot be separated: the caller counts how often the line ran."""
     if code.co_name in _COMPREHENSIONS:  # a function of its own before Python 3.12
         return code.co_firstlineno
     tree = tree_of(code)
@@ -247,7 +248,7 @@ def loop_around(code: types.CodeType, line: int) -> int | None:
 
 
 def _repeated(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
-    """The parts of a loop that run once an iteration; nothing for what is no loop."""
+    """Iterate over the parts of a loop that run once an iteration; none for what is no loop."""
     if isinstance(node, ast.While):
         yield node.test
     if isinstance(node, ast.While | ast.For | ast.AsyncFor):

@@ -1,1 +1,1 @@
-"""Secrets replaced in everything that is written down, in both halves."""
+"""Redaction of secrets in all that is written, by the command line and in the user's process."""

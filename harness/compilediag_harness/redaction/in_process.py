@@ -19,7 +19,7 @@ _variables_seen = -1
 
 
 def redactor() -> Redactor:
-    """The redactor, with all that is known by now."""
+    """Get the redactor, with all secrets that are known by now."""
     global _variables_seen
     if len(os.environ) != _variables_seen:
         _variables_seen = len(os.environ)
@@ -29,17 +29,17 @@ def redactor() -> Redactor:
 
 
 def fields(event: Any) -> dict[str, Any]:
-    """An event by field, without secrets."""
+    """Redact an event; returns its fields by name."""
     redactor()
     return _walk.fields(event)
 
 
 def text(text: str) -> str:
-    """A text without secrets."""
+    """Replace the secrets in a text."""
     return redactor().text(text)
 
 
 def value(value: Any) -> Any:
-    """JSON values without secrets: what stands at names like a secret's goes."""
+    """Replace the secrets in JSON values, and all that stands at names like a secret's."""
     redactor()
     return _walk.value(value)

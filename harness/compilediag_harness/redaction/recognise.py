@@ -1,4 +1,4 @@
-"""The places of secrets in a text: tokens of a known form, and what stands beside a name.
+"""Recognition of secrets in a text: tokens of a known form, and what stands beside a name.
 
 A pure function of the text. Matching is linear: no expression has nested or unbounded repetition
 that must be followed by something. What is not found is not judged safe, only not recognised.
@@ -74,12 +74,12 @@ def _parts(name: str) -> frozenset[str]:
 
 
 def is_harmless_literal(value: str) -> bool:
-    """Numbers, booleans and None are no secrets, whatever their name is."""
+    """Whether a text is a number, a boolean or None: no secret, whatever its name is."""
     return bool(_LITERAL.match(value.strip()))
 
 
 MARK = "<redacted:"
-"""How a placeholder begins."""
+"""The beginning of a placeholder."""
 
 PLACEHOLDER = re.compile(r"<redacted:(?P<kind>[a-z0-9_-]{1,64})(?:#[0-9]{1,9})?>")
 
@@ -138,7 +138,11 @@ _CONTEXT_CHARS = 80
 
 
 def secrets_in(text: str) -> tuple[Span, ...]:
-    """The secrets of a text in their order, none over another."""
+    """Find the secrets of a text in their order, none over another.
+
+    Returns:
+        (start, end, kind) of each, in characters.
+    """
     if len(text) < MIN_LENGTH:
         return ()
     # Cached: the receipts of many ranks, and the guards of a run, hold the same texts.
@@ -153,6 +157,7 @@ def _secrets(text: str) -> tuple[Span, ...]:
     found = sorted(_all(text, lowered), key=lambda span: (span[0], -span[1]))
     done = [match.span() for match in PLACEHOLDER.finditer(text)] if found and MARK in text else []
     joined: list[Span] = []
+    # Invariant: the result is sorted and disjoint, else a replacement leaves the end of a secret.
     for start, end, kind in found:
         after = bisect_left(done, (end, 0))
         if after and done[after - 1][1] > start:  # it holds a part of a placeholder
@@ -190,7 +195,7 @@ def _all(text: str, lowered: str) -> Iterator[Span]:
 
 
 def _named(text: str, at: int, word: str) -> Span | None:
-    """What stands beside a name that ends with a word of secrets."""
+    """Find the secret beside a name that ends with a word of secrets; None where there is none."""
     before = text[max(at - 24, 0) : at]
     if word == "key" and not _KEY_BEFORE.search(before):
         return None

@@ -1,4 +1,4 @@
-"""Secrets replaced by placeholders, and counted."""
+"""The redactor of texts: it replaces secrets by placeholders, and counts them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PARAMETER = re.compile(r"[?&]([A-Za-z_.-]{1,64})=([^&\s'\"<>#]{1,2048})")
 
 
 def secret_values(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of a command line and an environment that are secret.
+    """List the values of a command line and an environment that are secret.
 
     Paths are left out: `SSH_AUTH_SOCK` names no secret, and a path stands in many texts.
     """
@@ -75,7 +75,7 @@ def secret_values(arguments: Sequence[str], variables: Mapping[str, str]) -> tup
 
 
 def with_options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Each argument, and the option before it whose value it is, if any."""
+    """Pair each argument with the option before it whose value it is, if any."""
     option: str | None = None
     for argument in arguments:
         is_option = len(argument) > 1 and argument.startswith("-")
@@ -153,10 +153,11 @@ class Redactor:
         self.learn(known)
 
     def learn(self, known: Iterable[str]) -> None:
-        """Replaces these values too, from now on."""
+        """Replace these values too, from now on; those shorter than `MIN_LENGTH` are left out."""
         new = {value for value in known if len(value) >= MIN_LENGTH} - self._known_values
         if not new:
             return
+        # Invariant: texts that were harmless may hold a new value, so none of them is remembered.
         self._known_values |= new
         self._harmless.clear()
         patterns: list[tuple[str, re.Pattern[str]]] = []
@@ -171,6 +172,7 @@ class Redactor:
         self._known = tuple(patterns)
 
     def text(self, text: str) -> str:
+        """Replace the secrets in a text, and count its placeholders."""
         if text in self._harmless:
             return text
         found = text
@@ -197,10 +199,11 @@ class Redactor:
         return found
 
     def value_of(self, name: str, value: str) -> str:
+        """Replace the value of a variable or option: all of it where its name is a secret's."""
         return self.hidden(value) if is_secret_name(name) else self.text(value)
 
     def hidden(self, value: str) -> str:
-        """A text that is secret as it stands, unless it is a number or a switch; quotes stay."""
+        """Replace a text that is secret as it stands, but no number and no switch; quotes stay."""
         if not value or PLACEHOLDER.fullmatch(value) or is_harmless_literal(value):
             return self.text(value)
         if (quoted := _LITERAL.match(value)) is not None:
@@ -209,7 +212,7 @@ class Redactor:
         return self.text(self._placeholder(value, "secret_name"))  # which counts it
 
     def argv(self, arguments: Sequence[str]) -> tuple[str, ...]:
-        """A command line: `--token X`, `--api-key=X`, `auth.secret=X` and `-p X` lose X."""
+        """Redact a command line: `--token X`, `--api-key=X`, `auth.secret=X` and `-p X` lose X."""
         kept: list[str] = []
         for argument, option in with_options(arguments):
             name, equals, value = argument.partition("=")
@@ -222,11 +225,11 @@ class Redactor:
         return tuple(kept)
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Redact environment variables; their names stay."""
         return {name: self.value_of(name, value) for name, value in variables.items()}
 
     def value_at(self, key: str, value: str, *, secret: bool) -> str:
-        """The text in a field; `secret`: its object is about a variable with a name like a
-        secret's."""
+        """Redact the text in a field; `secret`: its object is about a variable named like one."""
         if secret and key not in NAMES:
             if key in SHOWN_VALUES and _OPAQUE_WORD.match(value) and MARK not in value:
                 return self.hidden(value)
@@ -241,15 +244,15 @@ class Redactor:
         return f"{match[1]}{match[2]}{self._placeholder(match[3], 'secret_name')}{end}"
 
     def _remember(self, value: str) -> None:
-        """What was called a secret once is known from then on, if it can be no word, number, path
-        or name of a module."""
+        """Remember what was called a secret once, if it can be no word, number, path or name of a
+        module."""
         mixed = any(map(str.isalpha, value)) and any(map(str.isdigit, value))
         opaque = len(value) >= 8 and mixed and not any(one in " \t\n/." for one in value)
         if opaque and len(self._known) < MAX_REMEMBERED:
             self.learn([value])
 
     def _uncut(self, text: str) -> str:
-        """A text without the beginning of a known secret that was cut at its end."""
+        """Replace the beginning of a known secret that was cut at the end of a text."""
         cut = _CUT.search(text)
         if cut is None:
             return text

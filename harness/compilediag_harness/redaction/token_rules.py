@@ -1,4 +1,4 @@
-"""How tokens look that have a shape of their own: our rules, and gitleaks' as data.
+"""Token rules: credentials that have a shape of their own, by our rules and by gitleaks' as data.
 
 A rule is tried only where one of its keywords stands in the text, and every repetition in it is
 bounded or the last thing, so that the time is linear in the text.
@@ -21,7 +21,7 @@ part of what follows."""
 
 
 def entropy(text: str) -> float:
-    """Shannon's, in bits a character."""
+    """Compute Shannon's entropy of a text, in bits a character."""
     total = len(text)
     return -sum(n / total * math.log2(n / total) for n in Counter(text).values())
 
@@ -34,7 +34,7 @@ START = rf"(?:(?<![A-Za-z0-9])|{AFTER_ESCAPE})"
 _STARTS = re.compile(START)
 
 Span = tuple[int, int, str]
-"""Where a secret begins and ends in a text, and what found it."""
+"""(start, end, kind): a secret's place in a text, in characters, and what found it."""
 
 
 class TokenRule(NamedTuple):
@@ -55,6 +55,7 @@ class TokenRule(NamedTuple):
     """The keyword is not what it begins with."""
 
     def find(self, text: str, lowered: str, word: str) -> Iterator[Span]:
+        """Find the secrets of this kind; `lowered` is the text in lower case, which has `word`."""
         pattern = _compiled(self.pattern)
         for match in pattern.finditer(text) if self.anywhere else _at(pattern, text, lowered, word):
             if self.start and not _STARTS.match(text, match.start()):
@@ -71,7 +72,7 @@ class TokenRule(NamedTuple):
 
 
 def _at(pattern: re.Pattern[str], text: str, lowered: str, word: str) -> Iterator[re.Match[str]]:
-    """Matches that begin with the word; none over another."""
+    """Iterate over the matches that begin with the word; none over another."""
     at = lowered.find(word)
     while at >= 0:
         match = pattern.match(text, at)
@@ -82,7 +83,7 @@ def _at(pattern: re.Pattern[str], text: str, lowered: str, word: str) -> Iterato
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Compiled when a keyword of it was met: most never are."""
+    """Compile a pattern when a keyword of it was met: most never are."""
     return re.compile(pattern)
 
 
@@ -168,7 +169,7 @@ _HF = re.compile(r"(?:hf|api_org)_([A-Za-z0-9]{8,})(?![A-Za-z0-9_])")
 
 @functools.cache
 def _by_keyword() -> tuple[tuple[str, tuple[TokenRule, ...]], ...]:
-    """All rules by each of their keywords, which are in lower case."""
+    """Load all rules, by each of their keywords, which are in lower case."""
     found: dict[str, list[TokenRule]] = {}
     for word, rule in zip(_SURROUNDED_WORDS, _SURROUNDED, strict=True):
         found.setdefault(word, []).append(rule)
@@ -194,7 +195,7 @@ def _by_keyword() -> tuple[tuple[str, tuple[TokenRule, ...]], ...]:
 
 
 def tokens_in(text: str, lowered: str) -> Iterator[Span]:
-    """Tokens of known shapes in a text; `lowered` is the text in lower case."""
+    """Find tokens of known shapes; `lowered` is the text in lower case, of the same length."""
     for word, rules in _by_keyword():
         if word in lowered:
             for rule in rules:

@@ -1,4 +1,4 @@
-"""Records and JSON values without secrets, in one walk: the only one there is."""
+"""Redaction of records and JSON values of any depth: the only walk over values there is."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Walk:
     def value(
         self, item: Any, key: str = "", *, secret: bool = False, all_of_it: bool = False
     ) -> Any:
-        """A value in a field. `secret`: an object around it is about a variable with a name like a
-        secret's; `all_of_it`: it stands below a key that is the name of a secret."""
+        """Redact a value in a field. `secret`: an object around it is about a variable with a name
+        like a secret's; `all_of_it`: it stands below a key that is the name of a secret."""
         if type(item) in _UNCHANGED:
             return self.number(item)
         if isinstance(item, str):
@@ -51,7 +51,7 @@ class Walk:
         return self.other(item, key, secret=secret, all_of_it=all_of_it)
 
     def fields(self, item: Any, *, secret: bool = False, all_of_it: bool = False) -> dict[str, Any]:
-        """A dataclass by field; fields that hold only numbers are not looked at."""
+        """Redact a dataclass; fields that hold only numbers are not looked at."""
         names, texts, about = _fields_of(cast("type[Any]", type(item)))
         members = {name: getattr(item, name) for name in names}
         secret = secret or (about and names_secret(members))
@@ -69,7 +69,7 @@ class Walk:
         return members
 
     def mapping(self, item: Mapping[Any, Any], secret: bool, all_of_it: bool) -> dict[str, Any]:
-        """A mapping; its keys are texts of the user like any other."""
+        """Redact a mapping; its keys are texts of the user like any other."""
         secret = secret or names_secret(item)
         found: dict[str, Any] = {}
         for key, member in item.items():
@@ -90,7 +90,7 @@ class Walk:
         return item
 
     def other(self, item: Any, key: str, *, secret: bool, all_of_it: bool) -> Any:
-        """What has no type of JSON: its text."""
+        """Convert what has no type of JSON: to its text."""
         return self.text(str(item), key, secret=secret, all_of_it=all_of_it)
 
 
@@ -106,8 +106,8 @@ def _is_dataclass(kind: type[Any]) -> bool:
 
 @functools.cache
 def _fields_of(kind: type[Any]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-    """The names of the written fields, of those that may hold text, and whether one names a
-    variable."""
+    """List the names of the written fields, and of those that may hold text; and whether one names
+    a variable."""
     fields = [item for item in dataclasses.fields(kind) if item.metadata.get("written", True)]
     names, texts = tuple(item.name for item in fields), list[str]()
     for item in fields:

@@ -1,1 +1,2 @@
-"""Trials: runs with a change that the program itself does not have, and the answers they give."""
+"""Trials: runs with a change that the program itself does not have, and the values sampled in
+them."""

@@ -1,5 +1,5 @@
-"""Values that the program computed, as answers: sample, norm and digest of each tensor in them.
-Nothing of a value is kept or changed, and no code of the program runs.
+"""Sampled values that the program computed: elements, norm and digest of each tensor in them.
+Nothing of a value is stored or changed, and no code of the program runs.
 
 Outputs, and what modules and optimizers hold that compiled functions reach. Those are followed by
 weak references: a program that drops its model drops it as in a plain run.
@@ -35,18 +35,18 @@ MAX_BYTES = 128 << 20
 _CHUNK = 1 << 22
 _NUMBERS = (int, float, bool)
 _sequences: tuple[Any, ...] = (list, tuple)
-"""Called as functions of the builtin classes: a subclass may have its own."""
+"""Their methods are called as functions of the builtin classes: a subclass may have its own."""
 
 
 class AnswerReader:
-    """Reads answers; for one process."""
+    """Samples values; for one process."""
 
     def __init__(self, torch_module: Any) -> None:
         self._torch = torch_module
         self._below = torch_api.without_torch_function()
 
     def read(self, value: Any) -> tuple[tuple[Answer, ...], bool]:
-        """The answers in a value, and whether they are all of it."""
+        """Sample the values in a value, and tell whether that is all of it."""
         found: list[Answer] = []
         complete = True
         for path, leaf in leaves("", value):
@@ -58,7 +58,7 @@ class AnswerReader:
         return tuple(found), complete
 
     def leaf(self, path: str, value: Any, values: int = MAX_VALUES) -> tuple[Answer, bool]:
-        """One value, and whether it is read whole. Of a tensor `values` elements are written."""
+        """Read one value, and whether all of it was; of a tensor `values` elements are written."""
         kind = class_of(value)
         if issubclass(kind, self._torch.Tensor):
             with self._below(), self._torch.no_grad():
@@ -99,7 +99,7 @@ class AnswerReader:
 
 
 def leaves(path: str, value: Any, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
-    """The members of containers of Python's, of torch's pytree and of dataclasses."""
+    """Iterate over (path, leaf) in containers of Python, of torch's pytree, and in dataclasses."""
     kind = class_of(value)
     members = _members(kind, value) if depth else None
     if members is None:
@@ -143,7 +143,7 @@ def _number(path: str, value: float) -> Answer:
 
 
 def _spread(torch: Any, tensor: Any, values: int) -> Any:
-    """So many elements, evenly spread; all, where there are no more."""
+    """Select so many elements, evenly spread; all, where there are no more."""
     count = tensor.numel()
     if count <= values:
         return tensor.reshape(-1)
@@ -156,14 +156,15 @@ def _spread(torch: Any, tensor: Any, values: int) -> Any:
 
 
 def _floats(torch: Any, tensor: Any) -> Any:
-    """In float64, complex numbers as pairs."""
+    """Convert to float64 on the host, complex numbers as pairs."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor).reshape(-1)
     return tensor.to(device="cpu", dtype=torch.float64)
 
 
 def _size_of(torch: Any, flat: Any) -> tuple[float | None, float | None, int]:
-    """Euclidean norm, greatest magnitude, and how many are not finite."""
+    """Measure Euclidean norm, greatest magnitude, and how many elements are not finite; without
+    these, and in chunks: no copy in float64 is larger than one."""
     squares, largest, not_finite = 0.0, 0.0, 0
     for start in range(0, flat.numel(), _CHUNK):
         chunk = _floats(torch, flat[start : start + _CHUNK])
@@ -188,7 +189,7 @@ MAX_OBJECTS = 64
 
 MAX_ANSWERS = 4096
 IN_RECORD = 512
-"""Answers of one record, which stays far below the longest line of a journal."""
+"""Values of one record, which stays far below the longest line of a journal."""
 
 MAX_STATE_VALUES = 16
 MAX_MODULES = 4096
@@ -205,7 +206,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 class States:
-    """The objects that the calls of one compiled function came to."""
+    """Reads what the objects hold that the calls of one compiled function reached."""
 
     def __init__(self, function: Location, torch_module: Any, reader: AnswerReader) -> None:
         self._function = function
@@ -217,6 +218,8 @@ class States:
         self._known: dict[int, weakref.ref[Any]] = {}
 
     def follow(self, owner: Any, code: Any, call: CalledWith) -> None:
+        """Follow, by weak references, the object whose method is called; else the modules and
+        optimizers that the function is given or reaches."""
         values: Iterable[Any] = (owner,)
         if owner is None:
             inside = () if code is None else reached(call.function, code)
@@ -224,6 +227,7 @@ class States:
             kinds = (self._module_type, self._optimizer_type)
             values = (each for each in found if issubclass(class_of(each), kinds))
         for value in values:
+            # An id may be used again: it is known only while its own object lives.
             known = self._known.get(id(value))
             is_known = known is not None and known() is value
             if not is_known and len(self._objects) < MAX_OBJECTS:
@@ -232,7 +236,8 @@ class States:
                     self._objects.append(self._known[id(value)])
 
     def read(self, now: float, call: int | None) -> list[StateRead]:
-        """What those hold now that are still there."""
+        """Read what the objects hold now that are still alive; `call`: the number of the call
+        before, None at the end of the process."""
         found: list[StateRead] = []
         for index, reference in enumerate(self._objects):
             value = reference()
@@ -263,7 +268,7 @@ class States:
         return tuple(found), complete
 
     def _held(self, value: Any) -> Iterator[tuple[str, Any]]:
-        """Attributes by path: of the object, of the modules in it and of theirs."""
+        """Iterate over attributes by path: of the object, of the modules in it and of theirs."""
         seen: set[int] = set()
         waiting = [("", value)]
         while waiting and len(seen) < MAX_MODULES:
@@ -290,8 +295,8 @@ class States:
 
 
 def _stepped(path: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What an optimizer writes: the parameters, and what it holds of each. Its hyperparameters may
-    be tensors or numbers."""
+    """Iterate over what an optimizer writes: the parameters, and what it holds of each. Its
+    hyperparameters may be tensors or numbers."""
     state: Any = names.get("state")
     groups: Any = names.get("param_groups")
     if not issubclass(class_of(state), dict) or class_of(groups) is not list:
@@ -307,7 +312,7 @@ def _stepped(path: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _is_plain(value: Any) -> bool:
-    """A number, a flag, a short text, or a list of some."""
+    """Whether a value is a number, a flag, a short text, or a list of some."""
     kind = class_of(value)
     if kind in _PLAIN:
         return kind is not str or len(value) <= 256

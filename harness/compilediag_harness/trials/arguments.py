@@ -1,4 +1,4 @@
-"""What is done to an argument before each outermost call of a compiled function."""
+"""Argument changes of a trial, made before each outermost call of a compiled function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNWRITTEN = "unwritten"
 _DTYPE = re.compile(r"to\(torch\.(\w+)\)")
 
 _NUMBERS: dict[str, tuple[type, ...]] = {"tensor": (int,), "tensor(torch.float64)": (int, float)}
-"""Which numbers a tensor is made of without loss."""
+"""Types of numbers of which a tensor is made without loss, by action."""
 
 _FORMATS = {
     "contiguous": "contiguous_format",
@@ -55,7 +55,7 @@ class Arguments:
     def change(
         self, functions: Iterable[tuple[Location, Any]], owner: Any, call: CalledWith
     ) -> None:
-        """Changes the arguments of a call of functions, each in the former, by place and code."""
+        """Change the arguments of a call; `functions`: place and code of it and what it wraps."""
         for change in self._changes:
             for place, code in functions:
                 if is_place_of(change.function, place, self._changed_files):
@@ -63,7 +63,7 @@ class Arguments:
                         self._notes.note(change.label, self._acted(change, code, owner, call))
 
     def ended(self) -> None:
-        """The call has ended: what it wrote into a copy of an argument is lost."""
+        """Note, at the end of a call, that it wrote into a copy of an argument: that is lost."""
         if in_compiled_call():
             return
         watched, self._this.watched = self._this.watched, []
@@ -72,7 +72,7 @@ class Arguments:
                 self._notes.note(label, "the function writes into it")
 
     def _acted(self, change: ArgumentChange, code: Any, owner: Any, call: CalledWith) -> str | None:
-        """Why it was not done; None when it was."""
+        """Apply a change; returns why it could not be applied, None when it was."""
         torch: Any = torch_names.loaded("torch")
         argument, action = change.argument, change.action
         arguments, places = bound(code, owner, call)
@@ -106,6 +106,7 @@ class Arguments:
         return None
 
     def _watch(self, label: str, torch: Any, value: Any) -> None:
+        # Autograd's version counter rises with every write in place, also through a view.
         if value.is_inference():  # has no version
             before = value.clone()
             self._this.watched.append((label, lambda: not torch.equal(value, before)))
@@ -115,8 +116,8 @@ class Arguments:
 
 
 def _other(torch: Any, action: str, value: Any) -> Any:
-    """What an action makes of a tensor: the tensor itself where it is as wanted; None where the
-    action makes nothing."""
+    """Make of a tensor what an action asks for: the tensor itself where it is as wanted; None where
+    the action makes nothing."""
     if action in _FORMATS:
         return value.contiguous(memory_format=getattr(torch, _FORMATS[action]))
     dtype = _DTYPE.fullmatch(action)
@@ -129,9 +130,12 @@ def _other(torch: Any, action: str, value: Any) -> Any:
 
 
 def bound(code: Any, owner: Any, call: CalledWith) -> tuple[dict[str, Any], dict[str, int | str]]:
-    """The arguments of a call by the names that the function's parameters have; and where each is
-    passed itself, by the name that guards have for it ("x", "args[0]", "rest['scale']"): the
-    position, or the keyword."""
+    """Bind the arguments of a call to the names of the function's parameters.
+
+    Returns:
+        the values by parameter; and where each is passed itself, by the name that guards have for
+        it ("x", "args[0]", "rest['scale']"): the position without `owner`, or the keyword.
+    """
     if code is None:
         return dict(call.kwargs), {name: name for name in call.kwargs}
     given = call.args if owner is None else (owner, *call.args)
@@ -160,7 +164,7 @@ def bound(code: Any, owner: Any, call: CalledWith) -> tuple[dict[str, Any], dict
 
 
 def _value_of(argument: str, arguments: dict[str, Any]) -> Any:
-    """What a path such as "batch['ids']" leads to, without running code of the program."""
+    """Resolve a path such as "batch['ids']", without running code; `MISSING` where that fails."""
     root = _ROOT.match(argument)
     path = path_of(f"L['{root[0]}']{argument[root.end() :]}") if root else None
     if path is None:

@@ -1,5 +1,5 @@
-"""The answers of outermost compiled calls, what sampled calls return and what is held after them;
-and how long calls take.
+"""Sampled values of outermost compiled calls, what they return and the state after them; and how
+long calls take.
 
 Which calls are sampled depends on their number alone, so that every run of a program samples the
 same ones. A call of a `FixedShape` is one call, and may be checked for harm by padding.
@@ -63,7 +63,7 @@ def is_sampled(call: int) -> bool:
 
 
 class CompiledFunction:
-    """A function that is called compiled."""
+    """A function that is called compiled, and how often it was."""
 
     def __init__(self, chain: list[tuple[Location, Any]], states: States) -> None:
         self.chain = chain
@@ -76,17 +76,17 @@ class CompiledFunction:
 
 
 _Beside = tuple[tuple[Answer, ...], Shadow | None]
-"""The answers of a call in float64, and its shadow, where the plan wants them."""
+"""The sampled values of a call in float64, and its shadow, where the plan wants them."""
 
 
 class _InThread(threading.local):
-    """What is in progress in a thread."""
+    """Sampled calls and batches in progress in one thread."""
 
     call: tuple[CompiledFunction, int, Returning, _Beside] | None = None
     """The sampled call."""
     in_batch = False
     """A call of a `FixedShape`, which makes one compiled call or several: what the outermost gives
-    is the answer, not what is padded."""
+    is sampled, not what is padded."""
     function: CompiledFunction | None = None
     """That of the compiled calls of the batch."""
     aside: int = 0
@@ -118,7 +118,7 @@ class OutputWatcher:
 
     @contextlib.contextmanager
     def ours(self, what: str) -> Generator[None]:
-        """A block whose faults and seconds are not the program's."""
+        """Shield the program from the faults of a block, and charge its seconds to compilediag."""
         started = time.monotonic()
         try:
             yield
@@ -150,6 +150,7 @@ class OutputWatcher:
                 places = places_of(functions)
                 states = States(places[-1][0], self._torch, self._reader)
                 function = self._functions[key] = CompiledFunction(places, states)
+            # Invariant: only the program's own calls count, so that every run samples the same.
             number = function.calls
             function.calls += not local.in_batch and not warming
         self._arguments.change(function.chain, owner, call)
@@ -169,7 +170,7 @@ class OutputWatcher:
 
     @contextlib.contextmanager
     def aside(self) -> Generator[None]:
-        """A block whose compiled calls are none of the program's."""
+        """Exclude the compiled calls of a block: they are none of the program's."""
         self._sampled.aside += 1
         try:
             yield
@@ -177,7 +178,11 @@ class OutputWatcher:
             self._sampled.aside -= 1
 
     def batch_begins(self, number: int) -> Callable[[Any, bool], None]:
-        """A call of the `FixedShape` of this number begins; what is returned gets its result."""
+        """Begin a call of the `FixedShape` of this number.
+
+        Returns:
+            what has to be called at its end, with its result and whether it returned.
+        """
         local = self._sampled
         if local.in_batch:
             return lambda _result, _returned: None
@@ -244,7 +249,7 @@ class OutputWatcher:
         function.read = function.states.read(session.now(), number)
 
     def finish(self) -> None:
-        """Writes what is held at the end, and after the last sampled call."""
+        """Emit what is held at the end, and after the last sampled call."""
         for function in list(self._functions.values()):
             for event in (*function.read, *function.states.read(self._session.now(), None)):
                 self._session.emit(event)
@@ -270,7 +275,7 @@ class FixedShapeCalls:
     def _check_once(
         self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Padding may harm in one mode and not in another: batch norm does in training."""
+        """Check padding once a mode: it may harm in one only, as batch norm does in training."""
         modules = modules_of(calls.torch, calls.settings.function)
         training = tuple(bool(module.training) for module in modules)
         mode = (calls.declared.number, calls.torch.is_grad_enabled(), training)
@@ -290,7 +295,7 @@ MAX_ROWS = 50_000
 """Rows of one process: callable and step, with the calls in it."""
 
 MAX_CALLABLES = 256
-"""Of which the code is kept."""
+"""Of which the code is stored."""
 
 WRITE_ROWS = 2048
 WRITE_S = 1.0
@@ -300,9 +305,9 @@ run that is ended loses no more."""
 
 class _Timed(threading.local):
     began = 0.0
-    """When the outermost call in progress began; 0 where there is none."""
+    """When the outermost call in progress began, by `time.perf_counter`; 0 where there is none."""
     place: Location | None = None
-    """What it calls."""
+    """The code that it calls."""
 
 
 class CallSeconds:
@@ -351,14 +356,15 @@ class CallSeconds:
             row[1] += ended - began
 
     def _place(self) -> Location | None:
-        """The code that is called; None where it has none, or there are too many."""
+        """Find the code that is called; None where it has none, or there are too many."""
         function: Any = torch_open_calls.this_thread.open[-1].function
         module: type = self._torch.nn.Module
         # A module of a library is called by a function of torch's, one code for all of them.
         inner = getattr(function, "__wrapped__", None)
         function = inner if isinstance(inner, module) else function
         owner = getattr(function, "__self__", function)
-        # The code or the class itself, not its address, which another one may get.
+        # Invariant: keyed by the code or the class itself, not by its address, which another one
+        # may get.
         code: Any = getattr(function, "__code__", None)
         if isinstance(owner, module):
             code = type(owner)  # pyright: ignore[reportUnknownVariableType]
@@ -373,6 +379,7 @@ class CallSeconds:
             self.finish()
 
     def finish(self) -> None:
+        """Emit the rows that wait; counts by callable and step, seconds summed."""
         with self._lock:
             rows, self._rows = self._rows, {}
         self._written = self._session.now()

@@ -17,14 +17,15 @@ from compilediag_harness.wire import Location, TrialApplied, TrialPlan
 
 
 class Notes:
-    """Of one process. A part that nothing in the process came to is never noted."""
+    """Notes of one process on the parts of the plan: applied, or why not. A part that nothing in
+    the process came to is never noted."""
 
     def __init__(self) -> None:
         self._session: Session | None = None
         self._noted: dict[tuple[str, str | None], None] = {}
 
     def note(self, change: str, problem: str | None = None) -> None:
-        """A part was applied, or why it was not; the same is noted once."""
+        """Record that a part was applied, or why it was not; the same is recorded once."""
         if (change, problem) in self._noted:
             return
         self._noted[change, problem] = None
@@ -33,14 +34,14 @@ class Notes:
 
     @contextlib.contextmanager
     def applying(self, change: str) -> Generator[None]:
-        """A block that applies a part of the plan: what it raises is why that was not applied."""
+        """Record what a block raises that applies a part of the plan: why that was not applied."""
         try:
             yield
         except Exception as error:
             self.note(change, f"{type(error).__name__}: {error}")
 
     def attach(self, session: Session) -> None:
-        """Writes what was noted so far, and from now on."""
+        """Emit what was recorded so far, and from now on."""
         self._session = session
         for change, problem in self._noted:
             session.emit(TrialApplied(session.now(), change, problem))
@@ -53,7 +54,7 @@ MAX_BYTES = 64 << 20
 
 
 def read(path: str) -> TrialPlan:
-    """The plan in a file.
+    """Read the plan in a file.
 
     Raises:
         OSError: it cannot be read.
@@ -71,7 +72,11 @@ def read(path: str) -> TrialPlan:
 
 
 def _decoded(kind: Any, value: Any, where: str) -> Any:
-    """A JSON value as one of the types that plans are made of."""
+    """Decode a JSON value as one of the types that plans are made of.
+
+    Raises:
+        ValueError: it has another type, or a field too many or too few; the message says where.
+    """
     if dataclasses.is_dataclass(kind):
         if type(value) is not dict:
             raise ValueError(f"{where} is no object")
@@ -105,8 +110,12 @@ MAX_WRAPPERS = 16
 
 
 def wrapped_functions(torch: Any, function: Any) -> list[Any]:
-    """A function and those that it wraps, as `functools.wraps` leaves them: one wrapper may stand
-    around the functions of many classes. Of a module, and of a method of one, its `forward`."""
+    """List a function and those that it wraps, as `functools.wraps` leaves them: one wrapper may
+    stand around the functions of many classes. Of a module, and of a method of one, its `forward`.
+
+    Returns:
+        the function first, the innermost last; never empty, at most `MAX_WRAPPERS`.
+    """
     owner = getattr(function, "__self__", function)
     if isinstance(owner, torch.nn.Module):
         function = getattr(type(owner), "forward", function)  # pyright: ignore[reportUnknownArgumentType]
@@ -120,7 +129,7 @@ def wrapped_functions(torch: Any, function: Any) -> list[Any]:
 
 
 def places_of(functions: list[Any]) -> list[tuple[Location, Any]]:
-    """Place and code of each."""
+    """List (place, code) of each function; the code is None for a callable without one."""
     return [(definition_of(each), getattr(each, "__code__", None)) for each in functions]
 
 

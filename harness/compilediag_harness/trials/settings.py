@@ -1,7 +1,7 @@
-"""Changes that are set from outside: options of torch's configuration modules right after each is
-imported, arguments of `torch.compile` and a `FixedShape` around what it gives, a seed; and what is
-done to objects that the program makes, optimizers and hooks. A program that sets one itself does so
-later."""
+"""Settings of a trial, set from outside: options of torch's configuration modules right after each
+is imported, arguments of `torch.compile` and a `FixedShape` around what it gives, a seed; and what
+is done to objects that the program makes, optimizers and hooks. A program that sets one itself does
+so later."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PlannedSettings:
         self._set: dict[SettingChange, Any] = {}
 
     def install(self, imports: PostImport) -> None:
-        """Sets each option when its module is there."""
+        """Set each option when its module is imported."""
         for change in self._changes:
             imports.on_import(change.module, functools.partial(self._imported, change))
 
@@ -74,7 +74,7 @@ class PlannedSettings:
             self._notes.note(change.label)
 
     def compiled_call_begins(self) -> None:
-        """What the program has defined by now may be among the functions that are to be set."""
+        """Add functions to sets of functions: the program may have defined them by now."""
         for change in tuple(self._waiting):
             try:
                 self._add_functions(change, sys.modules[change.module])
@@ -83,7 +83,7 @@ class PlannedSettings:
                 self._notes.note(change.label, f"{type(error).__name__}: {error}")
 
     def finish(self) -> None:
-        """Notes what is not in force at the end of the process."""
+        """Note what is not in force at the end of the process."""
         for change, names in self._waiting.items():
             self._notes.note(change.label, f"there is no function {names[0]}")
         for change, value in self._set.items():
@@ -94,7 +94,7 @@ class PlannedSettings:
 
 
 def _named(dotted: str) -> Any:
-    """A function by its dotted name, in what is imported; nothing is imported for it."""
+    """Resolve a function by its dotted name, in what is imported; nothing is imported for it."""
     parts = dotted.split(".")
     for length in range(len(parts), -1, -1):
         module: Any = sys.modules.get(".".join(parts[:length])) if length else builtins
@@ -115,9 +115,13 @@ def change_compile(
     changed_files: Collection[str],
     notes: Notes,
 ) -> Remover | None:
-    """Wraps `torch.compile`, by which `torch.nn.Module.compile` and its use as a decorator go too:
+    """Wrap `torch.compile`, by which `torch.nn.Module.compile` and its use as a decorator go too:
     it gets the options, and gives `FixedShape`s for the padded functions, as a program does that
-    wraps what it gave. Returns what undoes it; None where there is nothing to change."""
+    wraps what it gave.
+
+    Returns:
+        what undoes it; None where there is nothing to change.
+    """
     original = torch.compile
     parameters = inspect.signature(original).parameters
     known = [option for option in options if option.name in parameters]
@@ -171,14 +175,14 @@ def _fixed(torch: Any, change: PaddedFunction, function: Any, compiled: Any, not
 
 
 def seed_when_imported(seed: int, notes: Notes, imports: PostImport) -> None:
-    """Seeds the generators that do not need torch, each when its module was imported. A program
+    """Seed the generators that do not need torch, each when its module was imported. A program
     that seeds them itself does so later."""
     imports.on_import("random", lambda module: seeded(module.seed, seed, notes))
     imports.on_import("numpy.random", lambda module: seeded(module.seed, seed, notes, 2**32))
 
 
 def seeded(act: Callable[[int], object], seed: int, notes: Notes, most: int | None = None) -> None:
-    """Seeds generators by what their module has for it."""
+    """Seed generators by the function of their module; `most`: seeds are below it."""
     with notes.applying(seed_label(seed)):
         act(seed if most is None else seed % most)
         notes.note(seed_label(seed))
@@ -193,7 +197,7 @@ _REGISTERING = (
 
 
 class Objects:
-    """The changes of objects of a plan."""
+    """The changes of objects of a plan: optimizers and hooks."""
 
     def __init__(self, changes: Iterable[ObjectChange], torch: Any, notes: Notes) -> None:
         self._torch, self._notes = torch, notes
@@ -217,7 +221,7 @@ class Objects:
             self._undo.pop()()
 
     def compiled_call_begins(self) -> None:
-        """Changes the optimizers that were made by now; each once."""
+        """Change the optimizers that were made by now; each once."""
         while self._made:
             optimizer = self._made.pop()()
             if optimizer is None:

@@ -1,11 +1,11 @@
-"""A compiled call beside the same call eager, on copies of what it is given: twice as it is, once
+"""Shadow calls: a compiled call made eager too, on copies of what it is given, twice as it is, once
 in float64. What differs is then the compiled code's own, not what came before the call.
 
 Copies are made of the function, its arguments and the modules that it reaches. Tensors that share
 memory share it in the copy, too.
 
-In float64, on copies of the module and its arguments, the answer is the one against which errors of
-rounding are measured.
+The result in float64, on copies of the module and its arguments, is the one against which errors
+of rounding are measured.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_OBJECTS = 10_000
 
 
 class CannotCopy(Exception):
-    """Why a call cannot be made on copies."""
+    """A call cannot be made on copies; the text says why."""
 
 
 class Copier:
@@ -48,7 +48,7 @@ class Copier:
         """A floating tensor is among what was copied: results may be rounded."""
 
     def call(self, call: CalledWith) -> CalledWith:
-        """The call on copies.
+        """Copy a call: its function, its arguments and the modules it reaches.
 
         Raises:
             CannotCopy: a part of it is too large, or shares what no copy can have.
@@ -69,7 +69,7 @@ class Copier:
             raise CannotCopy(f"it cannot be copied: {type(error).__name__}: {error}") from error
 
     def _value(self, value: Any) -> Any:
-        """A leaf of an argument, a captured variable or a global."""
+        """Copy a leaf of an argument, a captured variable or a global."""
         kind = class_of(value)
         if id(value) in self._memo:
             return self._memo[id(value)]
@@ -106,13 +106,14 @@ class Copier:
         return copied
 
     def _object(self, value: Any) -> Any:
-        """A module, or another object whose method is called."""
+        """Copy a module, or another object whose method is called."""
+        # Invariant: tensors are in the memo first, so that `deepcopy` shares memory as they do.
         for tensor in _tensors_in(self._torch, value):
             self._tensor(tensor)
         return copy.deepcopy(value, self._memo)
 
     def _function(self, function: Any, depth: int) -> Any:
-        """The same code on copies of the modules and tensors that it captures or names."""
+        """Make a function of the same code, on copies of modules and tensors that it names."""
         if id(function) in self._memo:
             return self._memo[id(function)]
         names = dict(function.__globals__)
@@ -126,7 +127,7 @@ class Copier:
         )
         made.__kwdefaults__ = function.__kwdefaults__
         made.__dict__.update(function.__dict__)
-        self._memo[id(function)] = made
+        self._memo[id(function)] = made  # before its globals: a function may name itself
         for name in function.__code__.co_names:
             if name in names:
                 names[name] = self._named(names[name], depth)
@@ -146,7 +147,7 @@ MAX_REASON = 240
 
 @dataclass(slots=True)
 class Shadow:
-    """The eager answers of a call that is about to be made compiled."""
+    """The sampled values, eager, of a call that is about to be made compiled."""
 
     call: CalledWith
     eager: _Answers = field(default_factory=dict[str, Answer])
@@ -162,7 +163,7 @@ class Shadow:
 
 
 def _eager(torch: Any, reader: AnswerReader, call: CalledWith, *, double: bool = False) -> Shadow:
-    """Makes a call on copies; nothing is compiled, and the generators are put back."""
+    """Run a call eager, on copies; nothing is compiled, and the generators are restored."""
     copier = Copier(torch, double=double)
     with restored_states(torch), torch.no_grad(), torch.compiler.set_stance("force_eager"):
         copied = copier.call(call)
@@ -175,7 +176,8 @@ def _eager(torch: Any, reader: AnswerReader, call: CalledWith, *, double: bool =
 
 
 def made_for(torch: Any, reader: AnswerReader, call: CalledWith) -> Shadow:
-    """The shadow of a call that begins; the generators stay where they are."""
+    """Make the shadow of a call that begins; the generators stay where they are. Where it cannot be
+    made, its `problem` says why."""
     before = RandomStates.now(torch).digests
     try:
         first, again = _eager(torch, reader, call), _eager(torch, reader, call)
@@ -199,8 +201,12 @@ def made_for(torch: Any, reader: AnswerReader, call: CalledWith) -> Shadow:
 def compared(
     reader: AnswerReader, shadow: Shadow, result: Any
 ) -> tuple[int, tuple[ComparedValue, ...], bool]:
-    """After the call: how many values were compared, those that are not equal bit for bit or have
-    no content that can be, and whether these are all."""
+    """Compare the result of the compiled call, after it, with its shadow.
+
+    Returns:
+        how many values were compared, those that are not equal bit for bit or have no content that
+        can be, and whether these are all.
+    """
     answers, complete = _read(reader, result, shadow.call)
     found: list[ComparedValue] = []
     count = 0
@@ -222,15 +228,16 @@ def _one(answer: Answer | None) -> tuple[Answer, ...]:
 
 
 def _is_same(one: Answer, other: Answer | None) -> bool:
-    """A value without a digest is too large to be read whole, or of a kind with no content."""
+    """Whether two sampled values are equal. A value without a digest is too large to be read whole,
+    or of a kind with no content."""
     if one.kind == "other" and not one.digest:
         return other is not None and one == other
     return one == other
 
 
 def _read(reader: AnswerReader, value: Any, call: CalledWith) -> tuple[_Answers, bool]:
-    """What the call returned, and what it left in its arguments and in the buffers of its
-    module."""
+    """Read what the call returned, and what it left in its arguments and in the buffers of its
+    module; and whether that is all."""
     parts = {"": value, "argument": call.args, "argument ": call.kwargs}
     buffers = getattr(getattr(call.function, "__self__", None), "named_buffers", None)
     if buffers is not None:
@@ -247,7 +254,7 @@ def _read(reader: AnswerReader, value: Any, call: CalledWith) -> tuple[_Answers,
 
 
 def _tensors_in(torch: Any, value: Any) -> list[Any]:
-    """Parameters, buffers and plain attributes of an object and of the modules in it."""
+    """List the tensors among parameters, buffers and attributes of an object and of its modules."""
     found: dict[int, Any] = {}
     waiting, seen = [value], set[int]()
     while waiting and len(seen) < MAX_OBJECTS:
@@ -266,8 +273,8 @@ def _tensors_in(torch: Any, value: Any) -> list[Any]:
 
 
 def in_float64(torch: Any, reader: AnswerReader, call: CalledWith) -> tuple[Answer, ...]:
-    """The answers of a call, made now on copies; empty where it cannot be made in float64, or draws
-    random numbers: in another type they are others. The generators stay where they are."""
+    """Compute the values of a call, made now on copies; empty where it cannot be made in float64,
+    or draws random numbers: in another type they are others. The generators stay where they are."""
     if not isinstance(getattr(call.function, "__self__", None), torch.nn.Module):
         return ()
     with contextlib.suppress(Exception):  # of the program, whose own call follows

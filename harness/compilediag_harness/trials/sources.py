@@ -1,4 +1,4 @@
-"""Another text of a source file, in place of what the file holds; the file itself is not touched.
+"""Replaced sources: another text in place of what a source file holds, which is not touched.
 
 Modules (also `python -m`) get it from their loader, the main script (`python train.py`) from an
 importer of the script's own path, a script that `runpy` runs by its path, as `multiprocessing`
@@ -48,7 +48,7 @@ class ReplacedSources:
         self._endings = tuple({os.path.splitext(path)[1] for path in self._changes})
 
     def install(self) -> None:
-        """Puts the texts in place, for what is read from now on. Never undone: code of them runs
+        """Put the texts in place, for what is read from now on. Never undone: code of them runs
         until the process ends."""
         if self._changes:
             _replace_in_loaders(self)
@@ -58,14 +58,14 @@ class ReplacedSources:
             sys.path_hooks.insert(0, self._main_script)
 
     def text_of(self, path: object) -> str | None:
-        """The other text of a file; None for a file that keeps its own."""
+        """Find the other text of a file; None for a file that has its own."""
         if not isinstance(path, str) or not path.endswith(self._endings):
             return None
         change = self._changes.get(_real(path))
         return None if change is None else change.text
 
     def ran(self, path: str) -> None:
-        """The text of a file becomes code of the program."""
+        """Note that the text of a file becomes code of the program."""
         self._notes.note(self._changes[_real(path)].label)
 
     def _main_script(self, path: str) -> _MainScript:
@@ -84,7 +84,7 @@ def _real(path: str) -> str:
 
 
 def _bytes_of(text: str) -> bytes:
-    """As a file: in the encoding that its first lines declare."""
+    """Encode a text as its file would be: as its first lines declare, else UTF-8."""
     plain = text.encode("utf-8", "surrogatepass")
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(plain).readline)
@@ -174,13 +174,13 @@ class _MainScript(SourceFileLoader):
     """Finds and loads nothing but `__main__`, which is the script."""
 
     def find_spec(self, fullname: str, target: object = None) -> ModuleSpec | None:
-        """The script, as `runpy` finds the `__main__` of a folder."""
+        """Find the script, as `runpy` finds the `__main__` of a folder."""
         if fullname != "__main__":
             return None
         return importlib.util.spec_from_file_location("__main__", self.path, loader=self)
 
     def get_code(self, fullname: str) -> Any:
-        """The script's code; called by `runpy` right before it runs it.
+        """Get the script's code; called by `runpy` right before it runs it.
 
         Leaves the names of `__main__` and `sys.path` as Python sets them for a script: with a spec
         of `__main__`, children of `multiprocessing` would not import it.
@@ -190,6 +190,7 @@ class _MainScript(SourceFileLoader):
             folder = os.path.dirname(os.path.realpath(path))
             sys.path[:1] = [] if getattr(sys.flags, "safe_path", False) else [folder]
         sys.path_importer_cache[path] = None
+        # For one call: what the program runs by `runpy` later runs as in any other process.
         runpy: Any = sys.modules["runpy"]
         run_code = runpy._run_code  # of Python 3.10 to 3.13
 

@@ -1,5 +1,5 @@
-"""What a trial does in a process: its plan is read when the process starts, what needs no torch is
-put in place then, the rest when torch is imported."""
+"""The trial in this process: its plan is read when the process starts, what needs no torch is put
+in place then, the rest when torch is imported."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ActiveTrial:
             self._imports.on_import(torch_names.DYNAMO, lambda _: self._set_stance())
 
     def torch_imported(self, session: Session, torch: Any) -> None:
-        """What needs torch, once the program has imported it."""
+        """Put in place what needs torch, once the program has imported it."""
         chosen, notes = self._plan, self._notes
         self._session, self._torch = session, torch
         notes.attach(session)
@@ -73,7 +73,7 @@ class ActiveTrial:
             self._notes.note(label)
 
     def finish(self) -> None:
-        """What the process holds at its end, and which changes are not in force any more."""
+        """Emit what the process holds at its end, and which changes are not in force any more."""
         session, stance = self._session, torch_calls.stance()
         if session is None:
             return
@@ -88,7 +88,7 @@ class ActiveTrial:
             session.emit(RandomStateRead(session.now(), RandomStates.now(self._torch).digests))
 
     def uninstall(self) -> None:
-        """Looks at no call any more. Settings and texts stay: code was compiled with them."""
+        """Look at no call any more. Settings and texts stay: code was compiled with them."""
         self._imports.withdraw()
         while self._undo:
             self._undo.pop()()
