@@ -54,7 +54,11 @@ COMMANDS = {
 
 
 def load_command(name: str) -> click.Command:
-    """The click command of a subcommand; imports its module."""
+    """Import the module of a subcommand and return its click command.
+
+    Raises:
+        ExtensionMissing: the subcommand belongs to an extension that is not installed.
+    """
     point = extension_points.COMMANDS.get(name)
     if point is not None:
         return extension_points.load(point, f"`compilediag {name}`")
@@ -165,7 +169,7 @@ def _failed(message: str, code: int) -> int:
 
 
 def _fault(error: Exception) -> str:
-    """What to report of an exception that nobody meant to raise."""
+    """Describe an exception that nobody meant to raise, for a bug report."""
     import platform
     import traceback
 

@@ -38,7 +38,7 @@ class ReceiptTooNew(ReceiptUnreadable):
 
 
 class ReceiptContradictory(ReceiptUnreadable):
-    """A receipt says what cannot all be true; nothing is concluded from it."""
+    """A receipt contradicts itself; nothing is concluded from it."""
 
 
 class OutputUnwritable(UsageError):
@@ -54,7 +54,7 @@ class BaselineUnreadable(UsageError):
 
 
 class ExtensionMissing(UsageError):
-    """What was asked belongs to an extension that is not installed."""
+    """The requested feature belongs to an extension that is not installed."""
 
 
 class ReproImpossible(UsageError):

@@ -1,4 +1,4 @@
-"""The names of what extensions add to the core: the only place of the core that knows one.
+"""Entry points of extensions, by name: the only module of the core that knows an extension.
 
 A point names a module below `compilediag.extensions` and an attribute of it, "fleet.x:y". It is
 imported when it is used, and the core works where the folder of an extension is missing.
@@ -68,7 +68,7 @@ TELEMETRY_EXPORT = "telemetry.run:begin"
 
 
 def load(point: str, needed_by: str) -> Any:
-    """What a point names.
+    """Import what a point names.
 
     Raises:
         ExtensionMissing: its extension is not installed; `needed_by` begins the sentence.
@@ -84,7 +84,7 @@ def load(point: str, needed_by: str) -> Any:
 
 
 def is_installed(point: str) -> bool:
-    """Whether the extension of a point is there; imports nothing of it."""
+    """True where the extension of a point is installed; imports nothing of it."""
     try:
         spec = find_spec(f"{PACKAGE}.{_extension(point)}")
     except ModuleNotFoundError:  # the folder of all extensions is missing

@@ -20,7 +20,7 @@ class Document(Struct, frozen=True, kw_only=True):
 
 
 def builtins_of(value: Any) -> Any:
-    """A value as JSON has it: structs, dataclasses and named tuples are objects, at any depth."""
+    """Convert structs, dataclasses and named tuples to JSON objects, at any depth."""
     if isinstance(value, Struct):
         kind = type(value)
         names = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)

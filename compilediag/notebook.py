@@ -22,12 +22,12 @@ RESULT = "_compilediag"
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Makes the magic known; IPython calls it."""
+    """Registers the magic; IPython calls it for `%load_ext`."""
     shell.register_magic_function(watched_cell, "cell", NAME)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Forgets it."""
+    """Removes the magic again; IPython calls it for `%unload_ext`."""
     shell.magics_manager.magics["cell"].pop(NAME, None)
 
 
@@ -66,7 +66,7 @@ def watched_cell(line: str, cell: str) -> None:
 
 
 def _number(shell: Any) -> int:
-    """Of the cell that runs: it has a frame."""
+    """Find the number of the cell that runs by its frame, else the shell's count of executions."""
     frame = inspect.currentframe()
     while frame is not None:
         named = cell_of(frame.f_code.co_filename)

@@ -86,15 +86,15 @@ def receipt_argument() -> Any:
 
 
 def entries(options: type) -> dict[str, OptionField]:
-    """The options of a dataclass, by field; those that several commands share come last. A field
-    that is no option, but found out by a command, is left out."""
+    """Collect the options of a dataclass, by field; those that several commands share come last. A
+    field that is no option, but set by a command, is left out."""
     fields = dataclasses.fields(options)
     found = {field.name: field.metadata["entry"] for field in fields if field.metadata}
     return dict(sorted(found.items(), key=lambda pair: len(pair[1].only) > 1))
 
 
 def toml_keys(options: type, table: str) -> dict[str, tuple[type, ...]]:
-    """Keys of options in a table of pyproject.toml, with the types of their values."""
+    """Collect the keys of options in a table of pyproject.toml, with the types of their values."""
     return {
         entry.key or name: entry.toml
         for name, entry in entries(options).items()
@@ -103,8 +103,8 @@ def toml_keys(options: type, table: str) -> dict[str, tuple[type, ...]]:
 
 
 def filled(options: type[Options], given: Given, table: Mapping[str, Any]) -> Options:
-    """The typed options: what was given on the command line, else what `table` of pyproject.toml
-    says, else the default of the field.
+    """Fill in the typed options: what was given on the command line, else what `table` of
+    pyproject.toml says, else the default of the field.
     """
     values: dict[str, Any] = {}
     for field, entry in entries(options).items():

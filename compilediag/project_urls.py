@@ -1,4 +1,4 @@
-"""Where the project is published: the one place to set it, and what stands there until it is.
+"""The address at which the project is published: set here alone, and left out until it is known.
 
 Nothing points at an account whose owner is not known: while `REPOSITORY` is None there are no
 links, and a reader is sent to what is installed, `compilediag explain CODE`. Pages show
@@ -12,12 +12,12 @@ REPOSITORY: str | None = None
 
 
 def rule_page(code: str) -> str | None:
-    """The address of the page of a rule."""
+    """Return the address of the page of a rule; None while `REPOSITORY` is not set."""
     return None if REPOSITORY is None else f"{REPOSITORY}/blob/main/docs/rules/{code}.md"
 
 
 def issues_page() -> str:
-    """Where a fault of compilediag is reported, in words that follow "report it"."""
+    """Name the place to report a fault of compilediag at, in words that follow "report it"."""
     if REPOSITORY is None:
         return "where you got compilediag from"
     return f"at {REPOSITORY}/issues"

@@ -1,1 +1,1 @@
-"""Commands: one file a subcommand."""
+"""Subcommands of the command line: one module each."""

@@ -43,7 +43,7 @@ _ONE_RUN = ("fix", "cadence_probe", "witness", "trace", "tlparse", "depyf", "pro
 
 
 def run_against_eager(options: RunOptions) -> int:
-    """Runs TARGET compiled and eager, and says whether compiling pays.
+    """Run TARGET compiled and eager, and say whether compiling pays.
 
     The exit code is that of TARGET as it is; 2 where that is 0 and nothing could be concluded.
 
@@ -100,7 +100,7 @@ def run_against_eager(options: RunOptions) -> int:
 
 
 def _program_of_trials(options: RunOptions, first: Outcome) -> Program:
-    """With the steps, limits and warm-up of the first run, and nothing of what it leaves."""
+    """Make the program with the steps, limits and warm-up of the first run, and no other option."""
     of_trials = RunOptions(
         steps=options.steps,
         warmup=options.warmup,
@@ -124,8 +124,8 @@ def _require_possible(options: RunOptions) -> None:
 def _compared(
     pairs: Pairs, first: Trial, receipt: Receipt, options: RunOptions
 ) -> tuple[AgainstEagerSection, Numbers | None]:
-    """What the runs show, and the comparison of their numbers, where the first run can be compared
-    with others."""
+    """Compare the runs of both arms, and their numbers, where the first run can be compared with
+    others."""
     if first.interrupted:
         return not_concluded("interrupted in the first run: nothing was compared"), None
     if first.problem:
@@ -141,8 +141,8 @@ def _compared(
 
 
 def _payoff(pairs: Pairs, numbers: Numbers | None) -> AgainstEagerSection:
-    """What the pairs show. `numbers`: the outcome of the comparison of what both arms computed, if
-    it was made; outputs that differ are the verdict, whatever the seconds say."""
+    """Conclude whether compiling pays. `numbers`: the comparison of what both arms computed, if it
+    was made; outputs that differ are the verdict, whatever the seconds say."""
     if not pairs.made:
         return not_concluded(pairs.stopped or "no pair of runs was made")
     difference = numbers.sentence if numbers is not None and numbers.same is False else None

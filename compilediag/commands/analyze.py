@@ -135,7 +135,8 @@ def _analyzed(
     trainers: TrainLogReader | None,
     executor: Executor | None,
 ) -> str:
-    """Writes the receipts, all ranks together, and each where there are several; their folder."""
+    """Write the receipts, all ranks together, and each where there are several; return the
+    folder."""
     folder = make_run_dir(options.output, "analyze", now=time.time(), pid=os.getpid())
     folder_name = os.path.basename(os.path.abspath(options.paths[0]))
     lane = options.name or named_run(folder_name) or folder_name or "analyze"

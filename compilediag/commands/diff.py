@@ -1,4 +1,4 @@
-"""`compilediag diff`: what changed between two receipts of one lane."""
+"""`compilediag diff`: what changed between two receipts of one configuration."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def command(options: DoctorOptions) -> int:
 
 
 def examine(output: Path) -> DoctorDocument:
-    """Runs every check; `output` is where runs would be kept."""
+    """Run every check; `output` is the folder in which runs would be stored."""
     torch_check, answer = _torch()
     hooks = tuple(HookStatus(*item) for item in answer.get("hooks", ()))
     checks = [torch_check]
@@ -159,7 +159,7 @@ def examine(output: Path) -> DoctorDocument:
 
 
 def screen_of(found: DoctorDocument, options: RenderOptions) -> str:
-    """Versions, checks with remedies, what can and what cannot be observed; the answer first."""
+    """Render versions, checks with remedies, what can and cannot be observed; the result first."""
     failed = [check.name for check in found.checks if check.state == "failed"]
     sign, color, answer = "good", "green", "compilediag can be used here"
     following = "run YOUR_PROGRAM.py"
@@ -193,7 +193,7 @@ def screen_of(found: DoctorDocument, options: RenderOptions) -> str:
 
 
 def _torch() -> tuple[Check, dict[str, Any]]:
-    """Starts a child that imports torch and looks which of its names the harness can hook."""
+    """Start a child that imports torch and probes which of its names the harness can hook."""
     done = _child(["-c", _PROBE])
     if isinstance(done, str):
         return Check("torch", "failed", done, "start `python -c 'import torch'` by hand"), {}
@@ -214,7 +214,7 @@ def _torch() -> tuple[Check, dict[str, Any]]:
 
 
 def _injection() -> Check:
-    """Starts a child as `compilediag run` does and looks whether it wrote its journal."""
+    """Start a child as `compilediag run` does and check that it wrote its journal."""
     from compilediag.runs.supervised.child import child_environment
 
     with tempfile.TemporaryDirectory(prefix="compilediag-doctor-") as folder:
@@ -230,7 +230,7 @@ def _injection() -> Check:
 
 
 def _output(folder: Path) -> Check:
-    """Writes and removes a file where the runs would go; creates nothing that stays."""
+    """Write and remove a file where the runs would go; nothing of it stays."""
     parent = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     state, said = "ok", f"{folder} can be written"
     try:
@@ -248,7 +248,7 @@ def _output(folder: Path) -> Check:
 
 
 def _compiler() -> Check:
-    """Inductor compiles C++ on a CPU; torch reads CXX before it looks for g++."""
+    """Check for a C++ compiler, which Inductor needs on a CPU; torch reads CXX before g++."""
     name = os.environ.get("CXX") or "g++"
     found = shutil.which(name)
     if found:
@@ -267,7 +267,7 @@ def _tool(name: str, without: str) -> Check:
 
 
 def _environment() -> list[Check]:
-    """Variables of this shell under which a run shows nothing, or something else."""
+    """Check for variables of this shell under which a run shows nothing, or something else."""
     off = "=1 switches torch.compile off: nothing will be compiled"
     checks = [
         Check(name, "warning", f"{name}{off}", f"unset {name}")
@@ -283,7 +283,7 @@ def _environment() -> list[Check]:
 def _child(
     arguments: list[str], environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str] | str:
-    """A Python child that has ended, or the sentence that says why there is none."""
+    """Run a Python child to its end; a sentence where that fails."""
     try:
         return subprocess.run(
             [sys.executable, *arguments],

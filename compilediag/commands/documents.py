@@ -1,5 +1,5 @@
-"""The promises of commands to programs: every document that one prints with `--json` (its schema,
-its type, who prints it), and every exit code."""
+"""Promises of commands to programs: every document that one prints with `--json` (its schema, its
+type, the commands that print it), and every exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from compilediag.errors import (
 
 
 class DeclaredDocument(NamedTuple):
-    """Where a document is declared, and who prints it."""
+    """A document: its schema, its type, and the commands that print it."""
 
     name: str
     """Of the schema."""
@@ -90,4 +90,4 @@ OF_COMMAND: Mapping[str, Mapping[int, str]] = {
         EXIT_UNUSABLE: "it cannot",
     },
 }
-"""Beside those of `OF_ALL`. `run`, `probe` and `fix` give the program's own where that fails."""
+"""Beside `COMMON_EXIT_CODES`. `run`, `probe` and `fix` give the program's own where that fails."""

@@ -94,7 +94,7 @@ def command(options: ExplainOptions) -> None:
 
 
 def _rule(code: str) -> RuleDocument:
-    """One rule with its page, for programs."""
+    """Make the document of one rule with its page, for programs."""
     from compilediag.views.finding import RuleDocument
 
     entry = _entry(code)
@@ -115,19 +115,19 @@ def _entry(code: str) -> CodeInfo:
 
 
 def page(code: str) -> str | None:
-    """Markdown of the page of `code` ("CD103", any case); None when there is no such page."""
+    """Read the Markdown page of `code` ("CD103", any case); None when there is no such page."""
     path = _PAGES / f"{code.upper()}.md"
     # A code comes from the command line or from a receipt: it must not become another path.
     return path.read_text(encoding="utf-8") if _CODE.match(code) and path.is_file() else None
 
 
 def codes_with_page() -> tuple[str, ...]:
-    """Every code that has a page, in order."""
+    """List every code that has a page, in order."""
     return tuple(sorted(path.stem for path in _PAGES.glob("CD*.md") if _CODE.match(path.stem)))
 
 
 def _code_of(word: str) -> str:
-    """The code meant by a code in any case, or by a slug such as "lazy-buffer"."""
+    """Resolve a code in any case, or a slug such as "lazy-buffer", to a code."""
     if _CODE.match(word):
         return word.upper()
     slug = word.lower().replace("_", "-")
@@ -141,7 +141,7 @@ def _code_of(word: str) -> str:
 
 
 def _drawn(text: str) -> str:
-    """Markdown drawn where there is colour, and as it is written elsewhere."""
+    """Render Markdown where there is colour; elsewhere it stays as it is written."""
     screen = render_options()
     if not screen.color:
         return text.rstrip("\n") + "\n"

@@ -149,7 +149,7 @@ def command(options: FixOptions) -> int:
 
 
 def require_possible(options: RunOptions) -> None:
-    """Looked at before anything runs.
+    """Require that what is proved can be written, before anything runs.
 
     Raises:
         UsageError: what is proved could not be written.
@@ -177,7 +177,11 @@ def _first(options: RunOptions) -> tuple[Outcome, Trial]:
 
 
 def run_and_fix(options: RunOptions) -> int:
-    """`run --fix`: the verdict of the run, then what `fix` does; the run is its first one."""
+    """Run TARGET and print its verdict, then do what `fix` does; the run is its first one.
+
+    Returns:
+        The exit code of `fix`, or that of the run where the former is 0.
+    """
     if not options.target:
         raise UsageError("say what to run: `compilediag run --fix train.py`, or `compilediag fix`")
     changed = "changes the runs that --fix compares: leave one of them out"
@@ -190,7 +194,7 @@ def run_and_fix(options: RunOptions) -> int:
 
 
 def fix_run(options: RunOptions, outcome: Outcome, trial: Trial) -> int:
-    """Tries changes for the findings of a run that was made as a trial.
+    """Try changes for the findings of a run that was made as a trial; return the exit code.
 
     Args:
         options: how long to try, and what becomes of what is proved.
@@ -263,7 +267,7 @@ def _fix(
 
 
 def _edit(options: RunOptions, campaign: Campaign) -> None:
-    """Writes the edits that are proved together."""
+    """Write the edits that are proved together."""
     if not options.apply and options.patch is None:
         return
     changes = campaign.edited_files(campaign.together)

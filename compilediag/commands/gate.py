@@ -96,7 +96,7 @@ class GateOptions:
     )
 
     def refuse_contradictions(self) -> None:
-        """Raises a UsageError where two options contradict each other."""
+        """Raise a UsageError where two options contradict each other."""
         judging = {
             "--fail-on": self.limits,
             "--strict-improvement": self.strict,
@@ -124,7 +124,7 @@ TOML_KEYS = {"gate": toml_keys(GateOptions, "gate")}
 
 
 def _pyproject_defaults(given: Given) -> Mapping[str, Any]:
-    """What pyproject.toml says of judging receipts; nothing where none is judged."""
+    """Read what pyproject.toml says of judging receipts; nothing where none is judged."""
     named = any(given[name] for name in ("receipts", "baseline", "limits", "require_proved_fix"))
     if given["update"] or (given["ab"] and not named):
         return {}
@@ -170,12 +170,12 @@ def command(options: GateOptions) -> int:
 
 
 def lanes_of(options: GateOptions) -> tuple[LaneReceipt, ...]:
-    """A lane for each receipt; the latest run without one.
+    """Load a configuration for each receipt; the latest run without one.
 
     Raises:
-        UsageError: two receipts would be one lane.
+        UsageError: two receipts would be one configuration.
         ReceiptContradictory: a receipt contradicts itself.
-        ReceiptNotFound, ReceiptUnreadable: as `load`.
+        ReceiptNotFound, ReceiptUnreadable: as `load_receipt`.
     """
     from compilediag.runs.checkout import working_tree
 
@@ -208,13 +208,13 @@ def lanes_of(options: GateOptions) -> tuple[LaneReceipt, ...]:
 
 
 def baseline_path(options: GateOptions) -> str | None:
-    """The file that was named, else that of this folder or repository."""
+    """Find the baseline: the file that was named, else that of this folder or repository."""
     return options.baseline if options.baseline is not None else find_lock(os.getcwd())
 
 
 def _judge(options: GateOptions) -> list[int]:
-    """Exit codes of the receipts. Everything that can be wrong with the command line is found
-    before anything is written."""
+    """Judge the receipts and return an exit code for each. Everything that can be wrong with the
+    command line is found before anything is written."""
     from compilediag.commands.gate_output import outputs_of, show
     from compilediag.compare.gate.judge import enlarged, judge
 
@@ -264,7 +264,7 @@ def _judge(options: GateOptions) -> list[int]:
 
 
 def _next(judgements: Sequence[Judgement], lanes: Sequence[LaneReceipt]) -> str:
-    """The command that helps most now."""
+    """Choose the command that helps most now."""
     better: list[str] = []
     for judgement, lane in zip(judgements, lanes, strict=True):
         suffix, failures = suffix_for(lane.where), judgement.failures
@@ -293,7 +293,7 @@ def _target(receipt: Receipt) -> str:
 
 
 def _measure(a: str, b: str, options: GateOptions) -> int:
-    """The exit code of two command lines measured in turns; on a terminal each pair is shown."""
+    """Measure two command lines in turns and return the exit code; a terminal shows each pair."""
     from compilediag.commands.gate_output import outputs_of
     from compilediag.runs.tools.ab import measure  # needs what only Unix has
 
@@ -311,7 +311,7 @@ def _measure(a: str, b: str, options: GateOptions) -> int:
 
 
 def report(a: str, b: str, rounds: int, found: tuple[ClockComparison, ...]) -> str:
-    """What was measured, as text."""
+    """Render what was measured as text."""
     screen = render_options()
     slower = [item for item in found if item.slower]
     words = f"B is slower ({' and '.join(item.clock for item in slower)} time)"
@@ -340,7 +340,7 @@ def update(
     reason: str | None,
     reasons: Sequence[tuple[str, str]],
 ) -> None:
-    """Writes the lanes into the baseline's file, which is made where there is none. `reason` says
+    """Write the configurations into the baseline's file, made where there is none. `reason` says
     why what is new may be there; `reasons` have a part of an item's name, and the reason for it.
 
     Raises:
@@ -412,7 +412,7 @@ def _names(items: Sequence[str]) -> str:
 
 
 def _some(counts: Mapping[str, int]) -> str:
-    """The counts that are not 0: "2 frames, 1 graph break"."""
+    """Format the counts that are not 0: "2 frames, 1 graph break"."""
     parts = [
         plural(count, name.removesuffix("s").replace("_", " "))
         for name, count in counts.items()

@@ -1,4 +1,4 @@
-"""The outputs of a gate in all formats: stdout, files, the summary of a GitHub job."""
+"""Outputs of a gate in all formats: stdout, files, the summary of a GitHub job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _VARIABLES = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 
 @dataclass(frozen=True, slots=True)
 class GateOutputs:
-    """What is shown on stdout, and what is written to which file."""
+    """Formats that are shown on stdout, and those that are written to files."""
 
     shown: tuple[str, ...]
     files: tuple[tuple[str, str], ...]
@@ -37,8 +37,11 @@ class GateOutputs:
 
 
 def outputs_of(formats: Sequence[str]) -> GateOutputs:
-    """The outputs of `--format NAME[=FILE]`; without any on stdout the terminal's, and in GitHub's
+    """Parse `--format NAME[=FILE]`; without any on stdout it is the terminal's, and in GitHub's
     jobs its own beside it.
+
+    Raises:
+        UsageError: a format is not known, or two outputs would go to one place.
     """
     shown: list[str] = []
     files: list[tuple[str, str]] = []
@@ -71,7 +74,7 @@ def outputs_of(formats: Sequence[str]) -> GateOutputs:
 
 
 def show(judgements: Sequence[Judgement], outputs: GateOutputs) -> None:
-    """Files first, so that a reader who goes away costs none of them.
+    """Write judgements to all outputs, files first: a reader who goes away costs none of them.
 
     Raises:
         OutputUnwritable: a file or stdout cannot be written.
@@ -103,7 +106,7 @@ def show(judgements: Sequence[Judgement], outputs: GateOutputs) -> None:
 
 
 def repository_options(folder: str) -> RenderOptions:
-    """Paths relative to the root of the repository that holds `folder`, or to `folder` itself."""
+    """Make options with paths relative to the repository that holds `folder`, else to `folder`."""
     above = [folder, *map(str, Path(folder).parents)]
     named = [os.path.normpath(os.environ[name]) for name in _VARIABLES if os.environ.get(name)]
     roots = [path for path in above if os.path.exists(os.path.join(path, ".git"))]

@@ -1,5 +1,4 @@
-"""The receipt that a command means: reading it, naming it in the next command, and its page: the
-file, the sentence about it, and the browser."""
+"""The receipt that a command is about: loads it, names it in the next command, writes its page."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ from compilediag.receipt.schema.receipt import SCHEMA_VERSION, Receipt
 
 
 def load(where: str | None) -> tuple[str, Receipt]:
-    """The receipt of a file, of a run's folder, or (None) of the latest run, with its path. A note
-    on stderr names the version of a file that may say more.
+    """Load the receipt of a file, of a run's folder, or (None) of the latest run, with its path. A
+    note on stderr names the version of a file that may say more.
 
     Raises:
         ReceiptNotFound: there is none.
@@ -37,18 +36,22 @@ def load(where: str | None) -> tuple[str, Receipt]:
 
 
 def load_finding(index: int, where: str | None) -> tuple[Receipt, FindingRecord]:
-    """Finding 1, 2, … of a receipt.
+    """Load finding 1, 2, … of a receipt.
 
     Raises:
         UsageError: it has no such finding.
-        ReceiptNotFound, ReceiptUnreadable: as `load`.
+        ReceiptNotFound, ReceiptUnreadable: as `load_receipt`.
     """
     path, receipt = load(where)
     return receipt, finding_of(index, receipt, path)
 
 
 def finding_of(index: int, receipt: Receipt, path: str) -> FindingRecord:
-    """The same of the receipt that is in the file `path`."""
+    """Return finding 1, 2, … of the receipt in the file `path`.
+
+    Raises:
+        UsageError: it has no such finding.
+    """
     findings = receipt.findings
     if not 1 <= index <= len(findings):
         known = f"findings 1 to {len(findings)}" if findings else "no findings"
@@ -57,13 +60,14 @@ def finding_of(index: int, receipt: Receipt, path: str) -> FindingRecord:
 
 
 def suffix_for(where: str | None) -> str:
-    """What the next commands need to find the same receipt again: a blank and the path, quoted."""
+    """Format what the next command needs to find this receipt again: a blank and the quoted
+    path."""
     return "" if where is None else f" {shlex.quote(where)}"
 
 
 @dataclass(frozen=True, slots=True)
 class LaneReceipt:
-    """One receipt and the lane it is judged in."""
+    """One receipt and the configuration that it is judged as."""
 
     name: str
     receipt: Receipt
@@ -74,7 +78,7 @@ class LaneReceipt:
 
 
 def shown_path(path: str) -> str:
-    """The path as a person would type it here."""
+    """Shorten a path to what a person would type here."""
     return path.removeprefix(os.getcwd().rstrip("/") + "/")
 
 
@@ -84,7 +88,7 @@ def shown_path(path: str) -> str:
 def report_page(
     receipt: Receipt, path: str, file: str, where: str | None, *, open_it: bool = False
 ) -> str:
-    """Writes the page of a run; the sentence about it.
+    """Write the page of a run; return the sentence about it.
 
     Args:
         receipt: of the run.
@@ -105,7 +109,7 @@ def report_page(
 
 
 def written(file: str, *, open_it: bool = False) -> str:
-    """The sentence about a page that was written; it is opened where that is wanted."""
+    """Make the sentence about a page that was written, and open the page where that is wanted."""
     shown = render_options().text(file)
     if not open_it:
         return f"Wrote {shown}: one file that needs no network; open it in a browser"

@@ -89,7 +89,7 @@ _OTHER_RUNS = ("fix", "cadence_probe", "witness", "depyf", "group", "keep_caches
 
 
 def run_cold_and_warm(options: RunOptions) -> int:
-    """Runs TARGET twice with the same caches, and returns the exit code.
+    """Run TARGET twice with the same caches, and return the exit code.
 
     Raises:
         UsageError: nothing was started.

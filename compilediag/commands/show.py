@@ -34,7 +34,11 @@ class Views:
     as_json: bool = flag("--json", "Print the receipt itself.")
 
     def view(self) -> str:
-        """The one that was chosen; "" for the verdict."""
+        """Return the view that was chosen; "" for the verdict.
+
+        Raises:
+            UsageError: several were.
+        """
         names = (*entries(Views), "perfetto", "html", "issue")
         chosen = [name for name in names if getattr(self, name, None) not in (False, None)]
         if len(chosen) > 1:
@@ -119,7 +123,7 @@ _BLOCKS = {
 
 
 def drawn(view: str, where: str | None) -> str:
-    """One view of a receipt; only the module that draws it is imported."""
+    """Render one view of a receipt; only the module that draws it is imported."""
     path, receipt = load(where)
     suffix, screen = suffix_for(where), render_options()
     if view == "as_json":
@@ -152,7 +156,7 @@ def _next(command: str) -> str:
 
 
 def _issue(number: str, where: str | None) -> str:
-    """The text of an issue about finding N; about all of them without a number.
+    """Render the text of an issue about finding N; about all of them without a number.
 
     Raises:
         UsageError: there is no such finding.

@@ -39,7 +39,7 @@ def subcommand(
     table: Callable[[Given], Mapping[str, Any]] = lambda given: {},
     **settings: Any,
 ) -> Callable[[Callable[[Options], int | None]], Command]:
-    """Makes a function of typed options a command; its docstring is the help. `table` gives the
+    """Make a function of typed options a command; its docstring is the help. `table` gives the
     defaults of pyproject.toml for what was not given, by key; `settings` are of click's command.
     """
 
@@ -64,7 +64,7 @@ def subcommand(
 
 
 def _drawn(command: click.Command, ctx: click.Context) -> str:
-    """The help of the same command, as rich-click draws it."""
+    """Render the help of a command by a twin of rich-click's."""
     import rich_click
 
     same: dict[str, Any] = {"name": command.name, "params": command.params, "help": command.help}
@@ -101,8 +101,8 @@ Keys = Mapping[str, tuple[type, ...]]
 
 
 def read_defaults(start: Path, keys: Mapping[str, Keys]) -> dict[str, Any]:
-    """The table of the nearest pyproject.toml at or above the folder `start`; empty when there is
-    none. `keys` are of the table itself at "", of a table below it at its name; what has none is
+    """Read the table of the nearest pyproject.toml at or above the folder `start`; empty when there
+    is none. `keys` are of the table itself at "", of a table below it at its name; what has none is
     not read."""
     toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     for folder in (start, *start.parents):
@@ -122,8 +122,11 @@ def read_defaults(start: Path, keys: Mapping[str, Keys]) -> dict[str, Any]:
 
 
 def checked(table: dict[str, Any], keys: Mapping[str, Keys], where: str) -> dict[str, Any]:
-    """What of the table is read, if every key in that is known and every value has a type that its
-    key may have."""
+    """Check the part of the table that is read and return it.
+
+    Raises:
+        UsageError: a key is not known, or a value has a type that its key may not have.
+    """
     own = {key: value for key, value in table.items() if key not in TABLES and "" in keys}
     read = own | {key: value for key, value in table.items() if key in TABLES and key in keys}
     if own:

@@ -1,4 +1,4 @@
-"""What the commands that run a program share: their options, from TARGET's words and from
+"""Common parts of the commands that run a program: their options, from TARGET's words and from
 pyproject.toml; the question before a program is run again; the screen when it has ended, and the
 exit code."""
 
@@ -48,8 +48,8 @@ TOML_KEYS = {table: toml_keys(RunOptions, table) for table in ("", "probe", "fix
 
 
 def pyproject_defaults(given: Given) -> Mapping[str, Any]:
-    """What pyproject.toml says for this command; the table of the probe wins in a probe, that of
-    `fix` where changes are tried."""
+    """Read what pyproject.toml says for this command; the table of the probe wins in a probe, that
+    of `fix` where changes are tried."""
     defaults = read_defaults(Path.cwd(), TOML_KEYS)
     probe, fix = (defaults.pop(name, {}) for name in ("probe", "fix"))
     if given.get("fix"):
@@ -60,7 +60,7 @@ def pyproject_defaults(given: Given) -> Mapping[str, Any]:
 
 
 def refuse(options: RunOptions, names: Sequence[str], why: str) -> None:
-    """Refuses the first of these options that was given.
+    """Refuse the first of these options that was given.
 
     Raises:
         UsageError: one was; the sentence is its flag and `why`.
@@ -70,14 +70,14 @@ def refuse(options: RunOptions, names: Sequence[str], why: str) -> None:
 
 
 def given_of(options: RunOptions, names: Sequence[str]) -> dict[str, Any]:
-    """Those of the options that were given, by field."""
+    """Select those of the options that were given, by field."""
     values = {name: getattr(options, name) for name in names}
     return {name: value for name, value in values.items() if value not in (None, False, ())}
 
 
 def with_files_read(options: RunOptions) -> RunOptions:
-    """The options with the price table and the settings of telemetry, which are read before the
-    target starts: what is wrong with them costs no run."""
+    """Read the price table and the settings of telemetry into the options, before the target
+    starts: what is wrong with them costs no run."""
     if price_file := options.price_file or os.environ.get(PRICES_VARIABLE):
         read_prices = extension_points.load(extension_points.PRICES, "--prices")
         options = replace(options, prices=read_prices(price_file))
@@ -112,7 +112,7 @@ class TargetCommand(Command):
 def target_command(
     name: str, examples: str
 ) -> Callable[[Callable[[RunOptions], int | None]], Command]:
-    """A subcommand that runs TARGET; everything after TARGET is the target's own."""
+    """Make a subcommand that runs TARGET; everything after TARGET is the target's own."""
     return subcommand(
         name,
         RunOptions,
@@ -129,17 +129,17 @@ def target_command(
 def confirm_reruns(
     command: str, words: Sequence[str], how_often: str, *, yes: bool, quiet: bool
 ) -> None:
-    """A rerun repeats side effects: that is said before, also where nobody is asked.
+    """Confirm that a program runs again: side effects are repeated, which is said in any event.
 
     Args:
         command: as it was typed: "fix", "--against-eager".
         words: the command line of the program.
         how_often: what follows "runs PROGRAM", as "twice".
-        yes: the answer was given with the command.
+        yes: it was confirmed with the command.
         quiet: with `yes`, nothing is printed.
 
     Raises:
-        UsageError: the answer was no, or nobody can be asked.
+        UsageError: the user refused, or nobody is there to confirm.
     """
     what = (
         f"runs {clean(shlex.join(words), limit=200)} {how_often}; what it writes or sends, it "
@@ -154,7 +154,7 @@ def confirm_reruns(
 
 
 def announcer(*, quiet: bool) -> Callable[[str], None]:
-    """Takes what is run next, for the user; says nothing to one who wants quiet."""
+    """Make a function that tells the user what is run next; with `quiet` it says nothing."""
     if quiet:
         return lambda text: None
     return lambda text: write_stderr(f"compilediag: {clean(text, limit=300)}\n")
@@ -164,7 +164,7 @@ def announcer(*, quiet: bool) -> Callable[[str], None]:
 
 
 def finish(outcome: Outcome, options: RunOptions) -> int:
-    """Prints the verdict and returns the exit code: that of a target that failed comes first, then
+    """Print the verdict and return the exit code: that of a target that failed comes first, then
     that of the limits. What cannot be judged does not pass; 2 would say that nothing was started.
     What becomes of our own output changes no exit code.
     """
@@ -189,8 +189,8 @@ def finish(outcome: Outcome, options: RunOptions) -> int:
 
 
 def _report(outcome: Outcome, options: RunOptions) -> None:
-    """The verdict goes to stderr, and so it does where --json cannot be printed: stdout is the
-    target's, byte for byte, or that of --json."""
+    """Report the verdict on stderr, and so where --json cannot be printed: stdout is the target's,
+    byte for byte, or that of --json."""
     receipt = outcome.receipt
     assert receipt is not None
     printed = False

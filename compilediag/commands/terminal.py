@@ -26,8 +26,8 @@ _SIGNS = "✗✓→·…▁█"
 
 
 def reserve_standard_descriptors() -> None:
-    """Where the shell closed one of the first three descriptors (`2>&-`), no file or pipe of ours
-    gets its number. Programs that we start find it closed, as they would without us."""
+    """Reserve the first three descriptors: where the shell closed one (`2>&-`), no file or pipe of
+    ours gets its number. Programs that we start find it closed, as they would without us."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -36,7 +36,8 @@ def reserve_standard_descriptors() -> None:
 
 
 def render_options(stream: TextIO | None = None) -> RenderOptions:
-    """How views may draw on a stream, stdout by default: width, colour, ASCII only or not."""
+    """Return how views may draw on a stream, stdout by default: width in columns, colour, ASCII
+    only or not."""
     from compilediag.views.style import RenderOptions  # help and errors need none
 
     stream = stream or sys.stdout
@@ -53,7 +54,7 @@ def render_options(stream: TextIO | None = None) -> RenderOptions:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """The stream is a terminal that can be drawn on."""
+    """True where the stream is a terminal that can be drawn on."""
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -68,7 +69,7 @@ def _columns(stream: TextIO) -> int:
 
 
 def _encodable(text: str, stream: TextIO) -> str:
-    """The text with an escape for every character that the stream's encoding lacks."""
+    """Escape every character that the stream's encoding lacks."""
     encoding = stream.encoding or "ascii"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
@@ -95,14 +96,14 @@ def write(text: str) -> None:
 
 
 def json_text(value: Any) -> str:
-    """JSON in printable ASCII: text of the target in it does not act on a terminal."""
+    """Format JSON in printable ASCII: text of the target in it does not act on a terminal."""
     import json  # not needed by most commands
 
     return json.dumps(value, indent=1, default=str) + "\n"
 
 
 def write_document(document: Document) -> None:
-    """Writes a document to stdout as `json_text`."""
+    """Write a document to stdout as `format_json` does."""
     from compilediag.json_document import builtins_of
 
     write(json_text(builtins_of(document)))
@@ -118,13 +119,13 @@ def write_stderr(text: str) -> None:
 
 
 def write_message(message: str) -> None:
-    """A sentence of compilediag on stderr; text of the target in it is made safe, line by line."""
+    """Write a sentence of compilediag to stderr; text of the target in it is made safe by line."""
     lines = [clean(line, limit=MESSAGE_LIMIT) for line in message.splitlines()]
     write_stderr("compilediag: " + "\n".join(lines) + "\n")
 
 
 def abandon_stdout() -> None:
-    """Points stdout at nothing: Python flushes it once more at exit and would complain then."""
+    """Point stdout at nothing: Python flushes it once more at exit and would complain then."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.close(nothing)

@@ -1,1 +1,1 @@
-"""Readers: bytes in, events out, every bad line counted."""
+"""Readers of journals, traces and logs: bytes in, events out, every bad line counted."""

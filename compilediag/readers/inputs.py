@@ -1,4 +1,4 @@
-"""What the paths of a command line are: traces, text logs, run directories, output of trainers.
+"""Inputs at the paths of a command line: traces, text logs, run directories, output of trainers.
 
 A file is recognised by its content, and only a trace by its name alone. Paths are those of the file
 system; none is ever taken from a file's content.
@@ -57,7 +57,7 @@ Logs = Mapping[str, TrainLog]
 
 
 class TrainLogReader(Protocol):
-    """What recognises and reads the output of trainers: that of an extension."""
+    """Recogniser and reader of the output of trainers, given by an extension."""
 
     @property
     def trainers(self) -> tuple[str, ...]:
@@ -65,17 +65,18 @@ class TrainLogReader(Protocol):
         ...
 
     def has_steps(self, head: bytes) -> bool:
-        """Whether the first bytes of a file are those of a trainer's output."""
+        """True where the first bytes of a file are those of a trainer's output."""
         ...
 
     def read(self, path: str) -> TrainLog | None:
-        """What the output at `path` says; None where no line of it is that of a step."""
+        """Read the output at `path`; None where no line of it is that of a step."""
         ...
 
 
 @cache
 def built_in_reader() -> TrainLogReader | None:
-    """The reader of the trainers that need no pattern file; None where its extension is missing."""
+    """Load the reader of trainers that need no pattern file; None where its extension is
+    missing."""
     point = extension_points.TRAIN_LOG_READER
     if not extension_points.is_installed(point):
         return None
@@ -111,8 +112,8 @@ class _Candidate(NamedTuple):
 
 
 def sources_of(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Input, ...]:
-    """Everything below the paths, each file once, in the order of the paths and of their names;
-    `trainers` recognises a trainer's output, by default that of the package.
+    """List everything below the paths, each file once, in the order of the paths and of their
+    names; `trainers` recognises a trainer's output, by default that of the package.
 
     Raises:
         UsageError: a URI cannot be listed, or what fsspec needs for it is not installed.
@@ -143,7 +144,8 @@ def sources_of(paths: Sequence[str], trainers: TrainLogReader | None = None) -> 
 
 
 def _candidates(given: str) -> Iterator[_Candidate]:
-    """Every file at and below a path or URI; a folder with journals is one candidate."""
+    """Iterate over the files at and below a path or URI; a folder with journals is one
+    candidate."""
     location = local_path(given) or given
     if not is_uri(location):
         # A link that the user names is followed; links inside folders are not.
@@ -174,14 +176,14 @@ def _candidates(given: str) -> Iterator[_Candidate]:
 
 
 def _by_name(path: str) -> Input | None:
-    """A trace under the name that torch gives it need not be examined."""
+    """Recognise a trace by the name that torch gives it, without reading it; None: any other."""
     return Input(path, TRACE) if _TRACE_NAME.search(os.path.basename(path)) else None
 
 
 def _examined(candidate: _Candidate, trainers: TrainLogReader | None) -> Input:
-    """A file in a folder is recognised by its beginning only. Of those that the user named, any
-    text that is no trace is taken for a text log until all of it is read: a trainer's output may
-    begin after any number of other lines."""
+    """Recognise a file in a folder by its beginning only. Of those that the user named, any text
+    that is no trace is taken for a text log until all of it is read: a trainer's output may begin
+    after any number of other lines."""
     path, named, known = candidate
     if known is not None:
         return known
@@ -220,8 +222,8 @@ def _shows_steps(head: bytes, trainers: TrainLogReader | None) -> bool:
 def without_foreign_texts(
     sources: Iterable[Input], trainers: TrainLogReader | None
 ) -> tuple[Input, ...]:
-    """The sources, those that were taken for a text log left out where all of their text holds
-    neither a line of torch's log nor a step of a trainer."""
+    """Make those foreign that were taken for a text log, where all of their text holds neither a
+    line of torch's log nor a step of a trainer."""
 
     def judged(source: Input) -> Input:
         if not source.assumed or train_logs_in([source], trainers):
@@ -234,7 +236,7 @@ def without_foreign_texts(
 
 
 def train_logs_in(sources: Iterable[Input], trainers: TrainLogReader | None) -> Logs:
-    """What trainers printed in the sources that may hold their output."""
+    """Read what trainers printed in the sources that may hold their output."""
     paths = [source.path for source in sources if source.may_train]
     trainers = (trainers or built_in_reader()) if paths else None
     if trainers is None:
@@ -244,8 +246,8 @@ def train_logs_in(sources: Iterable[Input], trainers: TrainLogReader | None) -> 
 
 
 def with_train_logs(sources: Iterable[Input], logs: Logs) -> tuple[Input, ...]:
-    """The sources, each with its final kind: a text without a message of torch's is a trainer's
-    output and no second opinion, for its silence would contradict a trace."""
+    """Set the final kind of each source: a text without a message of torch's is a trainer's output
+    and no second opinion, for its silence would contradict a trace."""
 
     def final(source: Input) -> Input:
         is_trains = source.kind == TEXT and source.path in logs
@@ -256,7 +258,7 @@ def with_train_logs(sources: Iterable[Input], logs: Logs) -> tuple[Input, ...]:
 
 
 def _has_torch_messages(path: str) -> bool:
-    """Whether a recompile or a break was logged there; each process opens with two events."""
+    """True where a recompile or a break was logged there; each process opens with two events."""
     end = b""
     for chunk in open_stream(path).chunks():
         text = end + chunk  # so that no tag is cut in two
@@ -267,7 +269,7 @@ def _has_torch_messages(path: str) -> bool:
 
 
 def merge(logs: Logs) -> TrainLog | None:
-    """One log of several: the one with the most steps, with the counts of all of them."""
+    """Merge logs to the one with the most steps, with the counts of all of them; None of none."""
     ordered = sorted(logs.values(), key=lambda log: -(log.ended_steps or log.step_lines))
     if len(ordered) < 2:
         return ordered[0] if ordered else None

@@ -1,4 +1,4 @@
-"""Journal files in, events out, of a run that has ended or goes on; what is no event is counted.
+"""Reads the journals of a run that has ended or goes on as events; what is no event is counted.
 
 A journal is written by `compilediag_harness.base.journal`, but part of it is text of the program
 that ran, and the file may be torn, cut or doctored: nothing here raises on contents, and every size
@@ -52,7 +52,7 @@ class ProcessJournal:
 
 
 def with_loss(journal: ProcessJournal, source: str, reason: str) -> ProcessJournal:
-    """The journal with a last event about evidence that was lost."""
+    """Add a last event about evidence that was lost to a journal."""
     lost = EvidenceLost(0.0, 0, source, f"{journal.name}: {reason}")
     return replace(journal, events=(*journal.events, lost))
 
@@ -62,7 +62,7 @@ def read_processes(
     source: str,
     processes_of: Callable[[Iterable[bytes], str], tuple[ProcessJournal, ...]],
 ) -> tuple[ProcessJournal, ...]:
-    """The processes of one file; the first reports why the file could not be read to its end."""
+    """Read the processes of one file; the first reports why it could not be read to its end."""
     stream = open_stream(path)
     journals = processes_of(stream.chunks(), os.path.basename(path))
     if stream.problem is None:
@@ -80,8 +80,8 @@ class BadLine:
 
 
 def read_journal(path: str) -> ProcessJournal:
-    """The journal at a path or URI: empty when a file of this machine cannot be opened or is no
-    regular file; what came before where reading fails on the way."""
+    """Read the journal at a path or URI: empty when a file of this machine cannot be opened or is
+    no regular file; what came before where reading fails on the way."""
     stream, events = open_stream(path), list[tuple[int, Event]]()
     sequences: set[int] = set()
     unnumbered, torn = 0, False
@@ -116,7 +116,7 @@ def read_journal(path: str) -> ProcessJournal:
 
 
 def read_run(run_dir: str) -> tuple[ProcessJournal, ...]:
-    """Every journal of a run directory, ordered by the start of its process."""
+    """Read every journal of a run directory, ordered by the start of its process."""
     journals = [read_journal(join(run_dir, name)) for name in journal_names(run_dir)]
 
     def start(journal: ProcessJournal) -> tuple[bool, str, str]:
@@ -127,13 +127,13 @@ def read_run(run_dir: str) -> tuple[ProcessJournal, ...]:
 
 
 def journal_names(run_dir: str) -> list[str]:
-    """Names of the journal files in a run directory; empty when it cannot be listed."""
+    """List the names of the journals in a run directory; empty when it cannot be listed."""
     names = (name for name in names_in(run_dir) if name.startswith(JOURNAL_START))
     return sorted(name for name in names if name.endswith(".jsonl"))
 
 
 def decode_line(line: bytes) -> tuple[int, Event] | BadLine:
-    """One line without its newline as (sequence, event)."""
+    """Decode one line without its newline to (sequence, event)."""
     if len(line) > LINE_LIMIT:
         return BadLine("too_long")
     crc, _, body = line.partition(b" ")
@@ -172,6 +172,7 @@ class _Position:
     bad: int = 0
 
     def take(self, chunk: bytes) -> list[Event]:
+        """Take the next bytes of the file; return the events of the lines that they complete."""
         self.offset += len(chunk)
         *lines, self.rest = (self.rest + chunk).split(b"\n")
         if len(self.rest) > LINE_LIMIT:
@@ -211,8 +212,8 @@ class JournalTail:
         """Journals beyond the limit, which are not read."""
 
     def poll(self, max_bytes: int = READ_BYTES) -> dict[str, list[Event]]:
-        """File name to the events added to it, for every journal that is followed, in order of
-        names; a new journal comes after those already known."""
+        """Read on, and return the events added to every journal that is followed, by file name, in
+        order of names; a new journal comes after those already known."""
         names = journal_names(self._run_dir)
         for name in names:
             if name not in self._positions and len(self._positions) < self._max_files:

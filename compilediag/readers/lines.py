@@ -14,7 +14,7 @@ import msgspec
 
 
 def parse_json(payload: bytes) -> Any:
-    """The value; None where it is no JSON. Never raises.
+    """Parse JSON; None where it is none. Never raises.
 
     Spellings that only Python writes become null (NaN, Infinity) and "\\ufffd" (lone surrogates).
     """
@@ -33,8 +33,8 @@ def parse_json(payload: bytes) -> Any:
 def map_json(
     value: Any, leaf: Callable[[Any], Any], name: Callable[[str], str] | None = None
 ) -> Any:
-    """A copy of JSON values, at any depth: what is neither object nor list goes through `leaf`,
-    the names of members through `name`."""
+    """Copy JSON values, at any depth: what is neither object nor list goes through `leaf`, the
+    names of members through `name`."""
     if isinstance(value, Mapping):
         members = cast(Mapping[str, Any], value).items()
         return {name(key) if name else key: map_json(item, leaf, name) for key, item in members}
@@ -44,20 +44,20 @@ def map_json(
 
 
 def without_surrogates(value: Any) -> Any:
-    """A text that UTF-8 can encode; everything else as it is."""
+    """Replace lone surrogates of a text, which UTF-8 cannot encode; all else stays as it is."""
     if isinstance(value, str) and not value.isascii():
         return value.encode("utf-8", "replace").decode()
     return value
 
 
 def parse_object(payload: bytes) -> dict[str, Any] | None:
-    """The object; None where it is no JSON object. Never raises."""
+    """Parse a JSON object; None where it is none. Never raises."""
     value = parse_json(payload)
     return cast(dict[str, Any], value) if isinstance(value, dict) else None
 
 
 def parse_list(payload: bytes) -> list[Any] | None:
-    """The list; None where it is no JSON list. Never raises."""
+    """Parse a JSON list; None where it is none. Never raises."""
     value = parse_json(payload)
     return cast(list[Any], value) if isinstance(value, list) else None
 
@@ -78,8 +78,8 @@ class Line(NamedTuple):
 def split_lines(
     chunks: Iterable[bytes], limit: int, *, carriage_returns: bool = False
 ) -> Iterator[Line]:
-    """The lines in order. With `carriage_returns`, "\\r" ends a line too: progress bars
-    are drawn over each other."""
+    """Split chunks into lines, in order. With `carriage_returns`, "\\r" ends a line too: progress
+    bars are drawn over each other."""
     rest, cut = b"", False
     for chunk in chunks:
         first, *others = (chunk.replace(b"\r", b"\n") if carriage_returns else chunk).split(b"\n")
@@ -91,6 +91,7 @@ def split_lines(
                 yield Line(raw[:limit], cut or len(raw) > limit, ended=True)
                 cut = False
             rest = last
+        # Invariant: `rest` holds at most the limit between two chunks, whatever the bytes are.
         if len(rest) > limit:
             rest, cut = rest[:limit], True
     if rest:
@@ -98,8 +99,8 @@ def split_lines(
 
 
 def unix_s(utc: str) -> float | None:
-    """Seconds since the epoch of a time, in UTC unless it has another zone; None where the text is
-    no time."""
+    """Parse a time, in UTC unless it has another zone, to seconds since the epoch; None where the
+    text is no time."""
     try:
         # Python 3.10 does not read the "Z".
         moment = datetime.fromisoformat(utc[:-1] + "+00:00" if utc.endswith("Z") else utc)
@@ -109,6 +110,6 @@ def unix_s(utc: str) -> float | None:
 
 
 def plain_text(raw: bytes) -> str:
-    """A line as text, without terminal escapes; bytes that are not UTF-8 are replaced."""
+    """Decode a line to text, without terminal escapes; bytes that are not UTF-8 are replaced."""
     text = raw.decode("utf-8", "replace")
     return _ESCAPE.sub("", text) if "\x1b" in text else text

@@ -1,4 +1,4 @@
-"""One task per item, in worker processes or any executor; the tasks of a lost worker run here.
+"""A task for each argument, in worker processes or any executor; those of a lost worker run here.
 
 A worker may be killed, by a user or for its memory. No result may be missing for that, and none may
 depend on where it was computed.
@@ -27,14 +27,14 @@ PRELOADED = ("compilediag.runs.offline.many_ranks",)
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Count the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def pool_of(workers: int) -> ProcessPoolExecutor:
-    """Worker processes of this machine, started when the first task comes.
+    """Make a pool of worker processes of this machine, started when the first task comes.
 
     They are forked from this process, which saves them the imports, only where it has no other
     thread: a fork copies the locks of other threads as they are.
@@ -52,7 +52,7 @@ def pool_of(workers: int) -> ProcessPoolExecutor:
 
 
 def _is_alone() -> bool:
-    """Whether this process is known to have one thread (Linux only). Before Python 3.11 a pool
+    """True where this process is known to have one thread (Linux only). Before Python 3.11 a pool
     forks again when its own thread is running."""
     if sys.platform != "linux" or sys.version_info < (3, 11):
         return False
@@ -65,10 +65,11 @@ def _is_alone() -> bool:
 def map_ordered(
     task: Callable[[Item], Result], items: Iterable[Item], executor: Executor | None
 ) -> Iterator[Result]:
-    """The result of every item, in order; without an executor in this process.
+    """Iterate over the results of a task for every argument, in order; without an executor they are
+    computed in this process.
 
     A task that failed in a worker is repeated here, and an error is raised only if it fails here
-    too. Tasks, items and results must be picklable.
+    too. Tasks, arguments and results must be picklable.
     """
     if executor is None:
         yield from map(task, items)
@@ -78,6 +79,7 @@ def map_ordered(
         future = None
         with suppress(Exception):  # a pool that has lost a worker takes no more tasks
             future = executor.submit(task, item)
+        # Invariant: results are taken in the order of the arguments, the oldest future first.
         waiting.append((item, future))
         if len(waiting) >= AHEAD:
             yield _result(task, *waiting.popleft())

@@ -57,10 +57,10 @@ class PlainStream:
     block_bytes: int | None = None
     """What is fetched at a time from a URI; fsspec's own by default."""
     problem: str | None = None
-    """Why the file, or the rest of it, could not be read; set while `chunks` runs."""
+    """Why the file, or the rest of it, could not be read; set while `read_chunks` runs."""
 
     def chunks(self) -> Iterator[bytes]:
-        """The plain bytes in order; ends early where `problem` says why.
+        """Read the plain bytes in order; ends early where `problem` says why.
 
         Raises:
             UsageError: the path is a URI, and what fsspec needs for it is not installed.
@@ -86,7 +86,7 @@ class PlainStream:
             self.problem = error_text(error)  # fsspec's implementations raise what they like
 
     def head(self) -> bytes:
-        """The first plain bytes, at most `HEAD_BYTES`."""
+        """Read the first plain bytes, at most `HEAD_BYTES`."""
         found = b""
         for chunk in self.chunks():
             found += chunk
@@ -95,7 +95,7 @@ class PlainStream:
         return found[:HEAD_BYTES]
 
     def _plain(self, file: BinaryIO) -> Iterator[bytes]:
-        """The content of an open file, plain; the file need not be able to seek."""
+        """Read the content of an open file, plain; the file need not be able to seek."""
         magic = file.read(len(_ZSTANDARD))
         if magic.startswith(_GZIP):
             fed = _fed(magic, file, _GZIP_FEED)
@@ -110,8 +110,8 @@ class PlainStream:
             yield from _fed(magic, file, CHUNK_BYTES)
 
     def _decompressed(self, fed: Iterator[bytes], made: Callable[[], Any]) -> Iterator[bytes]:
-        """Chunks of what the file decompresses to, up to any damage. Members may follow each other,
-        as `cat` makes them."""
+        """Decompress a file to chunks, up to any damage. Members may follow each other, as `cat`
+        makes them."""
         decompressor: Any = None
         taken = total = 0
         for fresh in fed:
@@ -141,7 +141,7 @@ open_stream = PlainStream
 
 
 def _fed(head: bytes, file: BinaryIO, size: int) -> Iterator[bytes]:
-    """What was read of a file and the rest of it, some bytes at a time."""
+    """Yield what was read of a file and the rest of it, some bytes at a time."""
     if head:
         yield head + file.read(size)
     while data := file.read(size):
@@ -149,7 +149,8 @@ def _fed(head: bytes, file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def _zstandard() -> Callable[[], Any] | None:
-    """Python 3.14 reads it itself; before that the package `zstandard` does."""
+    """Find what makes a decompressor: Python 3.14 has it, before that the package `zstandard`; None
+    where neither is there."""
     try:
         return importlib.import_module("compression.zstd").ZstdDecompressor
     except ImportError:
@@ -168,12 +169,12 @@ _LOCAL = ("file://", "local://")
 
 
 def is_uri(location: str) -> bool:
-    """Whether the location names a protocol, and is for fsspec to open."""
+    """True where the location names a protocol, and is for fsspec to open."""
     return "://" in location
 
 
 def local_path(location: str) -> str | None:
-    """The path behind a "file://" URI, which needs no fsspec; None for other URIs."""
+    """Return the path behind a "file://" URI, which needs no fsspec; None for other URIs."""
     prefix = next((prefix for prefix in _LOCAL if location.startswith(prefix)), None)
     if prefix is None or CHAIN in location:
         return None
@@ -181,7 +182,7 @@ def local_path(location: str) -> str | None:
 
 
 def file_system(location: str) -> tuple[Any, str]:
-    """The fsspec file system of a path or URI, and the path in it.
+    """Return the fsspec file system of a path or URI, and the path in it.
 
     Raises:
         UsageError: what fsspec needs for this protocol is not installed.
@@ -195,7 +196,7 @@ def file_system(location: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def storage_errors(location: str) -> Generator[None, None, None]:
-    """Turns whatever a file system raises into a `UsageError` of one sentence."""
+    """Convert whatever a file system raises to a `UsageError` of one sentence."""
     try:
         yield
     except CompilediagError:
@@ -205,7 +206,7 @@ def storage_errors(location: str) -> Generator[None, None, None]:
 
 
 def error_text(error: Exception) -> str:
-    """The message of a file system's error, on one line and bounded."""
+    """Format the message of a file system's error, on one line and bounded."""
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return " ".join(text.split())[:300] or type(error).__name__
 
@@ -222,7 +223,7 @@ class FoundFile(NamedTuple):
 
 
 def files_below(location: str) -> Iterator[FoundFile]:
-    """Every file in and below a folder or URI, a folder's own files before those of its folders.
+    """Iterate over the files below a folder or URI, a folder's own before those of its folders.
     Links inside a folder of this machine are left out.
 
     Raises:
@@ -248,7 +249,7 @@ def files_below(location: str) -> Iterator[FoundFile]:
 
 
 def listing(location: str) -> dict[str, int | None]:
-    """Every file below a URI, with its size in bytes where the file system lists sizes.
+    """List every file below a URI, with its size in bytes where the file system lists sizes.
 
     Raises:
         UsageError: the URI cannot be listed, or nothing is there.
@@ -266,7 +267,7 @@ def listing(location: str) -> dict[str, int | None]:
 
 
 def join(location: str, name: str) -> str:
-    """The path or URI of a file below another one."""
+    """Join a path or URI and the name of a file below it."""
     if not name:
         return location
     if not is_uri(location):
@@ -277,7 +278,7 @@ def join(location: str, name: str) -> str:
 
 
 def parent(location: str) -> str:
-    """The folder of a path or URI."""
+    """Return the folder of a path or URI."""
     if not is_uri(location):
         return os.path.dirname(location)
     links, index = _links(location)
@@ -287,13 +288,13 @@ def parent(location: str) -> str:
 
 
 def _links(location: str) -> tuple[list[str], int]:
-    """The links of a chained URI, and which of them has the path: others take that of the next."""
+    """Split a chained URI; also the index of the link with the path, which others take from it."""
     links = location.split(CHAIN)
     return links, next(index for index, link in enumerate(links) if "://" in link)
 
 
 def names_in(folder: str) -> list[str]:
-    """Names of the files in a folder; empty when it cannot be listed."""
+    """List the names of the files in a folder; empty when it cannot be listed."""
     if not is_uri(folder):
         try:
             return os.listdir(folder)
@@ -309,7 +310,8 @@ def names_in(folder: str) -> list[str]:
 
 
 def open_regular(path: str) -> BinaryIO | None:
-    """The file of this machine opened for reading, unless it is a link, a pipe or a device."""
+    """Open a file of this machine for reading; None where it is a link, a pipe or a device, or
+    cannot be opened."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -321,7 +323,7 @@ def open_regular(path: str) -> BinaryIO | None:
 
 
 def sha256_of(file: BinaryIO) -> str:
-    """The digest of the rest of an open file, read in pieces."""
+    """Compute the SHA-256 of the rest of an open file, read in pieces, as hex digits."""
     digest = hashlib.sha256()
     while piece := file.read(1 << 20):
         digest.update(piece)
@@ -329,7 +331,7 @@ def sha256_of(file: BinaryIO) -> str:
 
 
 def size_of(location: str) -> int:
-    """The size of a file in bytes.
+    """Return the size of a file in bytes.
 
     Raises:
         OSError: it cannot be determined.

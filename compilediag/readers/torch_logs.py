@@ -50,7 +50,7 @@ _LOOKS_LIKE_OURS = re.compile(
 
 
 def read_text_log(chunks: Iterable[bytes]) -> TextLog:
-    """Counts recompiles, limit warnings and break sites in the bytes of a text log.
+    """Count recompiles, limit warnings and break sites in the bytes of a text log.
 
     Never raises for what the bytes hold: bad UTF-8 is replaced, terminal escapes are removed, a
     torn last line sets `torn`, and what is not understood is counted in `unknown_lines`.
@@ -84,6 +84,7 @@ class _Reader:
     _open: dict[str, _Message] = field(default_factory=dict[str, _Message])
 
     def take(self, line: str) -> None:
+        """Count one line, and remember the message that the next lines may continue."""
         prefix = PREFIX.search(line)
         if prefix is None:
             self.log.unknown_lines += _LOOKS_LIKE_OURS.search(line) is not None
@@ -112,7 +113,7 @@ class _Reader:
                 self.log.unknown_lines += 1
 
     def close(self) -> None:
-        """Ends every open message: the site of a skip report is known only then."""
+        """End every open message: the site of a skip report is known only then."""
         sites = {each.site for each in self._open.values() if each.site is not None}
         self.log.break_sites |= sites
 
@@ -143,7 +144,7 @@ class _Reader:
 
 
 MESSAGES_KEPT = 20_000
-"""Most recompiles and breaks kept of one log; later ones are counted as lost."""
+"""Most recompiles and breaks stored of one log; later ones are counted as lost."""
 
 MESSAGE_LINES = 400
 
@@ -163,12 +164,12 @@ _REPEATED = "user stack suppressed due to duplicate graph break"
 
 
 def read_text_events(path: str) -> tuple[ProcessJournal, ...]:
-    """The processes that wrote into the text log at `path`."""
+    """Read the processes that wrote into the text log at `path`."""
     return read_processes(path, "text_log", events_of_text)
 
 
 def events_of_text(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
-    """The same for a log's bytes. Processes that share one log are distinguished by rank and id."""
+    """Parse a log's bytes to its processes, which are distinguished by rank and process id."""
     processes: dict[tuple[str | None, str], _Process] = {}
     torn = False
     for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
@@ -202,7 +203,7 @@ class _Process:
     """Compile ids recompiled in this epoch, with the index of their row among the events."""
 
     def take(self, prefix: re.Match[str], text: str) -> None:
-        """One line of the log."""
+        """Take one line of the log."""
         tag = prefix["tag"] or ""
         begins = _RECOMPILING.match(text) or (tag == "__graph_breaks" and _BREAK.match(text))
         if prefix["key"] != self._key or begins:
@@ -227,7 +228,7 @@ class _Process:
         return float(len(self.events))
 
     def opening(self) -> tuple[wire.Event, ...]:
-        """What can be said of the process itself."""
+        """Make the events that say what is known of the process itself."""
         pid = int(self.pid) if len(self.pid) < 16 else 0
         rank = None if self.rank is None else int(self.rank)
         return (
@@ -236,7 +237,7 @@ class _Process:
         )
 
     def finished(self, name: str) -> ProcessJournal:
-        """All events of the process."""
+        """Make the journal of the process, of all its events."""
         self._end()
         journal = ProcessJournal(name, (*self.opening(), *self.events))
         if not self.lost:
@@ -257,7 +258,8 @@ class _Process:
             self.events.append(wire.GraphBroke(self._t, 0, self._id, self.epoch, text, repeated))
 
     def _recompile(self, frame: wire.Location, lines: Iterable[str]) -> None:
-        """torch was about to compile; that it did is assumed unless a limit is reported as hit."""
+        """Add a recompile that torch was about to make; that it did is assumed unless a limit is
+        reported as hit."""
         if self._id in self._rows:
             self.epoch += 1
             self._rows.clear()
@@ -272,6 +274,7 @@ class _Process:
         reasons = tuple(wire.clip(text, 4096) for text in found[:8])
         at = (self._t, 0, self._id, self.epoch, frame)
         self.events.append(wire.Recompiled(*at, reasons, (), 0.0))
+        # Invariant: its row is the next event, at this index.
         self._rows[self._id] = len(self.events)
         reason = reasons[0] if reasons else None
         self.events.append(replace(unmeasured(*at), guarded=True, recompile_reason=reason))

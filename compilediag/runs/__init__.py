@@ -1,1 +1,1 @@
-"""The only shell: obtains events, calls the pipeline, writes what comes out of it."""
+"""Runs of programs, live and recorded: obtains their events, diagnoses them, writes receipts."""

@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 
 
 def provenance_probe(folder: str, digests: dict[str, str]) -> Callable[[], Provenance]:
-    """Calls git in a thread while the target runs: a large repository must not delay its start.
-    Gives what was read; only the digests when git took too long."""
+    """Start git in a thread while the target runs: a large repository must not delay its start.
+
+    Returns:
+        A function that waits for git at most `TIMEOUT_S` seconds and gives what was read: only the
+        digests when git took longer.
+    """
     found: list[Provenance] = []
 
     def read() -> None:
@@ -54,7 +58,7 @@ LOOK_UP_S = 30.0
 def with_sources(
     provenance: Provenance, timeline: Timeline, folder: str, started_unix: float
 ) -> Provenance:
-    """The provenance of a run that has ended in `folder`, with the digests of its source files.
+    """Add the digests of its source files to the provenance of a run that has ended in `folder`.
 
     The digests that it has already were made before the run and stay.
     """
@@ -62,7 +66,7 @@ def with_sources(
     sources = _sources_of(timeline)
     kept, changed = _below(sources, root or folder), list[str]()
     if root is not None:
-        # 1 is git's answer where it ignores none of them; no answer counts as that.
+        # git ends with 1 where it ignores none of them; no output counts as that.
         listed = "\0".join(kept)
         found = git(root, "check-ignore", "-z", "--stdin", stdin=listed, passing=(0, 1))
         ignored = set(names(found or ""))
@@ -93,8 +97,8 @@ def with_sources(
 
 
 def _sources_of(timeline: Timeline) -> list[str]:
-    """Real paths of what the processes imported and compiled, and of the files among their
-    arguments: a configuration is code too."""
+    """List the real paths of what the processes imported and compiled, and of the files among their
+    arguments: a file with settings is code too."""
     found = {frame.where.file for frame in timeline.frames}
     for process in timeline.processes:
         started, ended = process.started, process.ended
@@ -108,7 +112,7 @@ def _sources_of(timeline: Timeline) -> list[str]:
 
 
 def _below(files: Iterable[str], folder: str) -> list[str]:
-    """The files below a folder that are neither installed packages nor ours."""
+    """Select the files below a folder that are neither installed packages nor ours."""
     start = os.path.join(os.path.realpath(folder), "")
     apart = {"site-packages", "dist-packages", RUNS_FOLDER, ".git"}
     return [
@@ -124,8 +128,8 @@ def _relative(path: str, folder: str | None) -> str:
 
 
 def _digest(path: str, newest_unix: float | None = None) -> str | None:
-    """The digest of a file; of one that changed since `newest_unix`, that it did. None: it cannot
-    be read, or is too large."""
+    """Compute the digest of a file; `CHANGED` where it changed after `newest_unix`, `NO_FILE` where
+    it is gone, None where it cannot be read or is too large."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -145,8 +149,8 @@ def _digest(path: str, newest_unix: float | None = None) -> str | None:
 def working_tree(
     ran: Provenance, folder: str, variables: Mapping[str, str], baseline: str | None = None
 ) -> WorkingTree:
-    """The code at `folder`, as far as it concerns a receipt of the code that `ran`; `baseline` is
-    the path of a baseline."""
+    """Read the code at `folder`, as far as it concerns a receipt of the code that `ran`. `baseline`
+    is the path of a baseline."""
     root = root_of(folder)
     base = folder
     if root is not None and ran.folder is not None:
@@ -169,7 +173,7 @@ def working_tree(
 
 
 def file_at(ref: str, path: str) -> str | None:
-    """A file of the repository as a branch, tag or commit has it; None where it has none.
+    """Read a file of the repository as a branch, tag or commit has it; None where it has none.
 
     Raises:
         UsageError: there is no repository, or it does not have the commit.
@@ -193,7 +197,7 @@ def file_at(ref: str, path: str) -> str | None:
 def read_provenance(
     folder: str, digests: Mapping[str, str], variables: Mapping[str, str]
 ) -> Provenance:
-    """The commit at `folder`; where there is no repository, what the environment contains."""
+    """Read the commit at `folder`; where there is no repository, what the environment contains."""
     head = _line(folder, "log", "-1", "--format=%H%n%s")
     if head is None:
         return replace(provenance_from(variables), source_sha256=dict(digests))
@@ -215,7 +219,7 @@ def _line(folder: str, *arguments: str) -> str | None:
 
 
 def digest_script(path: str | None) -> dict[str, str]:
-    """The script's path from here to the SHA-256 of its bytes; empty when there is none."""
+    """Map the script's path from here to the SHA-256 of its bytes; empty when there is none."""
     digest = _digest(path) if path is not None and os.path.isfile(path) else None
     return {} if path is None or digest is None else {os.path.relpath(path): digest}
 
@@ -231,8 +235,8 @@ def git(
     timeout_s: float = TIMEOUT_S,
     passing: Collection[int] = (0,),
 ) -> str | None:
-    """The output of one call in a folder; None where git is missing or slow, or ends with another
-    code than those `passing`."""
+    """Run git once in a folder and return its output; None where git is missing or slow, or ends
+    with another exit code than those `passing`."""
     import subprocess  # a receipt without a repository costs none of it
 
     # Without it `git status` may take the index lock of the user's repository.
@@ -253,7 +257,7 @@ def git(
 
 
 def root_of(folder: str) -> str | None:
-    """The root of the repository that holds a folder, without a call of git."""
+    """Find the root of the repository that holds a folder, without a call of git."""
     here = Path(os.path.abspath(folder))
     return next((str(each) for each in (here, *here.parents) if (each / ".git").exists()), None)
 
@@ -265,5 +269,5 @@ def is_commit(text: str | None) -> bool:
 
 
 def names(output: str) -> list[str]:
-    """The paths of an output of `-z`."""
+    """Split the output of `git ... -z` into its paths."""
     return [name for name in output.split("\0") if name]

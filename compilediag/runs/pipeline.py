@@ -1,5 +1,5 @@
-"""From a Timeline to a receipt, written once: diagnose, build; and what every way to it fills in
-alike, its id among them.
+"""The pipeline of a Timeline to a receipt, written once: diagnose, build; and what every way to it
+fills in alike, its id among them.
 
 Live runs, `watch()`, blocks of a pytest test, `analyze` and the workers that read ranks all fold
 their events and call it, so that the same events give the same receipt wherever they come from.
@@ -24,7 +24,7 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 class Reported(NamedTuple):
-    """What a run did, why, and the record of both."""
+    """A folded run, its diagnosis, and the receipt of both."""
 
     timeline: Timeline
     diagnosis: Diagnosis
@@ -36,7 +36,8 @@ Stage = Callable[[str], None]
 
 
 def receipt_of(timeline: Timeline, run: RunMetadata, stage: Stage = lambda text: None) -> Reported:
-    """All stages. `run` is what the events do not say."""
+    """Diagnose a folded run and build its receipt. `metadata` is what the events do not say;
+    `stage` is called with the name of each stage before it begins."""
     stage(f"explaining {timeline.counts.recompiles} recompiles")
     diagnosis = diagnose(timeline)
     stage("writing the receipt")
@@ -44,13 +45,14 @@ def receipt_of(timeline: Timeline, run: RunMetadata, stage: Stage = lambda text:
 
 
 def receipt_identity(at_unix: float) -> tuple[str, str]:
-    """A new receipt id and the time of the run in UTC, the first two fields of `RunMetadata`."""
+    """Make a new receipt id and the time of the run in UTC, the first two fields of
+    `RunMetadata`."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_unix))
     return ulid(int(at_unix * 1000), os.urandom(10)), stamp
 
 
 def journal_facts(journals: Sequence[ProcessJournal]) -> JournalFacts:
-    """What reading the journals of all processes met."""
+    """Count what reading the journals of all processes met: records, losses, torn ends."""
     return JournalFacts(
         records=sum(len(journal.events) for journal in journals),
         torn_tail=any(journal.torn_tail for journal in journals),
@@ -59,7 +61,7 @@ def journal_facts(journals: Sequence[ProcessJournal]) -> JournalFacts:
 
 
 def sum_losses(losses: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Records lost by reason, over all of them."""
+    """Sum the records lost, by reason."""
     total: Counter[str] = Counter()
     for lost in losses:
         total.update(lost)
@@ -67,6 +69,7 @@ def sum_losses(losses: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def ulid(unix_ms: int, random_bytes: bytes) -> str:
-    """26 characters of Crockford's base 32: 48 bits of milliseconds, then 80 random bits."""
+    """Make a ULID (github.com/ulid/spec), which sorts by time: 26 characters of Crockford's base
+    32, of 48 bits of milliseconds and 80 random bits."""
     number = unix_ms << 80 | int.from_bytes(random_bytes, "big")
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))

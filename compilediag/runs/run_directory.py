@@ -1,7 +1,10 @@
-"""The directory of a run: made before the target starts, never one that holds something else; what
-its processes left in it, read with a limit on everything, kept open while the target runs (one that
-removes or replaces the directory takes no evidence with it), and linked from the receipt; and files
-that a user names for ours."""
+"""The directory of a run and its files.
+
+It is made before the target starts, and is never one that holds something else. What its processes
+left in it is read with a limit on everything, held open while the target runs (one that removes or
+replaces the directory takes no evidence with it), and linked from the receipt. Files that a user
+names for ours are checked here too.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ def _named_dir(output: str) -> str:
 
 
 def _fresh_dir(name: str) -> str:
-    """A new folder below `.compilediag`; numbered when one process starts two runs in a second."""
+    """Make a folder below `.compilediag`; numbered when one process starts two runs in a second."""
     home = os.path.abspath(RUNS_FOLDER)
     os.makedirs(home, exist_ok=True)
     with contextlib.suppress(FileExistsError), open(os.path.join(home, ".gitignore"), "x") as file:
@@ -103,7 +106,7 @@ def _fresh_dir(name: str) -> str:
 
 
 def named_run(folder_name: str) -> str | None:
-    """The name of the run in a folder's name that `make_run_dir` made; None for any other."""
+    """Parse the name of the run in a folder's name that `make_run_dir` made; None for any other."""
     found = _RUN_FOLDER.fullmatch(folder_name)
     return found[1] if found is not None else None
 
@@ -124,7 +127,8 @@ def save_receipt(receipt: Receipt, run_dir: str, *, latest: bool) -> str:
 
 
 def check_file(file: str, mark: str) -> None:
-    """An older file of ours, whose first bytes hold `mark`, is replaced; anything else stays.
+    """Check that `file` may be written: nothing is there, or an older file of ours, whose first
+    bytes hold `mark`.
 
     Raises:
         UsageError: something else is there.
@@ -150,14 +154,14 @@ def check_file(file: str, mark: str) -> None:
 
 
 def text_logs(run_dir: str) -> list[str]:
-    """Paths of the text logs in a run directory, which may be a URI."""
+    """List the text logs in a run directory, which may be a URI, by path."""
     return sorted(
         join(run_dir, name) for name in names_in(run_dir) if name.startswith(TEXT_LOG_PREFIX)
     )
 
 
 def joined_logs(paths: Sequence[str], limit_bytes: int | None = None) -> Iterator[bytes]:
-    """The bytes of all logs, of each at most the limit."""
+    """Read the bytes of all logs one after the other, of each at most the limit."""
     chunks = None if limit_bytes is None else limit_bytes // CHUNK_BYTES
     for path in paths:
         yield from islice(open_stream(path).chunks(), chunks)
@@ -165,7 +169,7 @@ def joined_logs(paths: Sequence[str], limit_bytes: int | None = None) -> Iterato
 
 
 def tail(path: str, limit_bytes: int) -> str | None:
-    """The last bytes of a file as text; None if it is not there or empty."""
+    """Read the last bytes of a file as text; None if it is not there or empty."""
     file = open_regular(path)
     if file is None:
         return None
@@ -175,14 +179,14 @@ def tail(path: str, limit_bytes: int) -> str | None:
 
 
 def attach_faults(run_dir: str) -> list[str]:
-    """Messages of processes that compilediag could not attach to."""
+    """Read the messages of processes that compilediag could not attach to."""
     names = sorted(name for name in names_in(run_dir) if name.startswith("attach-fault-"))
     texts = (tail(os.path.join(run_dir, name), 500) for name in names[:MAX_FAULTS])
     return [" ".join(text.split()) for text in texts if text]
 
 
 def bytes_written(run_dir: str) -> int:
-    """Size of all journals and the text log."""
+    """Count the bytes of all journals and the text log."""
     total = 0
     with contextlib.suppress(OSError), os.scandir(run_dir) as entries:
         for entry in entries:
@@ -191,21 +195,24 @@ def bytes_written(run_dir: str) -> int:
     return total
 
 
-# --- kept open while the target runs -----------------------------------------------------------
+# --- held open while the target runs -----------------------------------------------------------
 
 LOOK_EVERY_S = 0.5
 MAX_KEPT = 256
 
 
 class KeptFiles:
-    """The files of one run directory, from the moment they were seen there."""
+    """The files of one run directory, held open from the moment they were seen there.
+
+    Invariant: a file that is open here stays readable when the target unlinks it.
+    """
 
     def __init__(self, run_dir: str) -> None:
         self._run_dir = run_dir
         self._files: dict[str, BinaryIO] = {}
 
     def look(self) -> None:
-        """Opens the files that are new."""
+        """Open the files that are new."""
         for path in (*journal_names(self._run_dir), *text_logs(self._run_dir)):
             name = os.path.basename(path)
             if name not in self._files and len(self._files) < MAX_KEPT:
@@ -234,8 +241,8 @@ class KeptFiles:
         return True
 
     def rescue(self, name: str, now: float) -> str:
-        """Copies the files to a directory, in the place of the lost one where nothing is now, and
-        returns its path.
+        """Copy the files to a directory, in the place of the lost one where nothing is now, and
+        return its path.
 
         Raises:
             OSError: there is no place for it.
@@ -283,7 +290,7 @@ _ROLES_BY_PREFIX = (
 
 
 def run_artifacts(run_dir: str) -> tuple[Artifact, ...]:
-    """The files of a run directory, at most `ARTIFACT_LIMIT`: journals and logs first."""
+    """List the files of a run directory, at most `ARTIFACT_LIMIT`: journals and logs first."""
     with os.scandir(run_dir) as entries:
         paths = sorted(
             entry.path
@@ -301,7 +308,7 @@ def run_artifacts(run_dir: str) -> tuple[Artifact, ...]:
 
 
 def report_files(run_dir: str) -> list[str]:
-    """The files of tlparse's reports in a run directory that a receipt links."""
+    """List the files of tlparse's reports in a run directory that a receipt links."""
     folder = os.path.join(run_dir, ARTIFACTS, REPORTS)
     try:
         reports = sorted((name for name in os.listdir(folder) if name.isdecimal()), key=int)
@@ -312,7 +319,7 @@ def report_files(run_dir: str) -> list[str]:
 
 
 def artifact_of(path: str, run_dir: str) -> Artifact:
-    """A file of a run directory."""
+    """Make the record of a file of a run directory, with its size in bytes and its digest."""
     uri = os.path.relpath(path, run_dir)
     try:
         size = os.path.getsize(path)
@@ -329,7 +336,7 @@ def artifact_of(path: str, run_dir: str) -> Artifact:
 
 
 def role_of(uri: str) -> str:
-    """The role of a file by its path in the run directory."""
+    """Infer the role of a file from its path in the run directory."""
     path = PurePath(uri)
     if path.parts[:2] == (ARTIFACTS, REPORTS):
         return REPORT_ROLES.get(path.name, "other")
@@ -338,7 +345,8 @@ def role_of(uri: str) -> str:
 
 
 def source_artifacts(sources: Sequence[Input], folder: str) -> Iterator[Artifact]:
-    """The traces and logs that a receipt in `folder` was made of, at most `ARTIFACT_LIMIT`.
+    """Iterate over the traces and logs that a receipt in `folder` was made of, at most
+    `ARTIFACT_LIMIT`.
 
     What lies at a URI has no digest: that would fetch it once more.
     """

@@ -1,6 +1,6 @@
 """`with watch() as seen:`: a run observed from inside its own process, for tests and notebooks.
 
-The same events as under `compilediag run` are kept in memory, and folded, diagnosed and made into
+The same events as under `compilediag run` are stored in memory, and folded, diagnosed and made into
 a receipt at the first access. Nothing is written unless `seen.save` is called.
 """
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 EVENT_LIMIT = 200_000
-"""Events kept in memory; later ones are counted as dropped, and the verdict says so."""
+"""Events stored in memory; later ones are counted as dropped, and the verdict says so."""
 
 FAILURE_LIMIT = 8192
-"""Longest account kept of an exception that ends the block, in characters."""
+"""Longest account stored of an exception that ends the block, in characters."""
 
 
 class _Full(Exception):
@@ -60,7 +60,7 @@ class WatchResult:
         """Outermost calls of compiled callables, whether or not they compiled."""
 
     def begin(self, now: Callable[[], float], progress: Callable[[], ProcessEnded | None]) -> None:
-        """The block begins; `progress` returns its end event, were it to end now."""
+        """Begin the block; `progress` returns its end event, were it to end now."""
         self._now, self._progress = now, progress
 
     def keep(self, event: Event) -> None:
@@ -70,7 +70,7 @@ class WatchResult:
         self._events.append(event)
 
     def called(self, _key: int = 0) -> None:
-        """A compiled callable is called, from outside compiled code."""
+        """Count a call of a compiled callable from outside compiled code."""
         self.calls += 1
 
     def now(self) -> float:
@@ -96,7 +96,7 @@ class WatchResult:
     """The older name of `snapshot`."""
 
     def end(self, wall_s: float, failure: str | None) -> None:
-        """The block ended; `failure` is the text of the exception that ended it."""
+        """End the block; `failure` is the text of the exception that ended it."""
         self._wall_s, self._failure = wall_s, failure
 
     @property
@@ -183,7 +183,7 @@ class WatchResult:
         return f"<watch: {len(self._events)} events in {self._wall_s:.3g} s>"
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows; None inside the block, where its `repr` is shown."""
+        """Render what a notebook shows; None inside the block, where its `repr` is shown."""
         if self._wall_s is None:
             return None
         from compilediag.views.summary import render_notebook
@@ -236,7 +236,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
             roots.append(os.path.dirname(os.path.abspath(file)))
         seen = WatchResult(tuple(dict.fromkeys(roots)), self._lane)
         session = Session(seen.keep)
-        # The run around it may follow lines; a second session that does would cost them twice.
+        # The run around it may trace writes; a second session that does would cost them twice.
         session.options = replace(session.options, witness=None)
         seen.begin(session.now, lambda: attach.progress(session))
         self._seen, self._session = seen, session
@@ -266,7 +266,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
 
 
 def cell_of(file: str) -> str | None:
-    """`In[3]` for the file of cell 3; None for any other file, and outside a notebook."""
+    """Find the name of a file's cell, `In[3]`; None for any other file, and outside a notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     named = None if shell is None else shell.compile.format_code_name(file)

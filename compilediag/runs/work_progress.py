@@ -19,7 +19,7 @@ _STOP_TIMEOUT_S = 1.0
 
 
 class WorkProgress:
-    """A context around the work, which calls `stage` with what it does next.
+    """A context around the work, which calls `set_stage` with what it does next.
 
     A thread draws, so that work that takes long shows as such.
     """
@@ -47,7 +47,7 @@ class WorkProgress:
             )
 
     def stage(self, text: str) -> None:
-        """What is done from now on."""
+        """Set what is done from now on, in words."""
         self._stage = text
 
     def __enter__(self) -> WorkProgress:

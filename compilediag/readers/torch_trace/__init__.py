@@ -1,1 +1,1 @@
-"""TORCH_TRACE files: bytes to records, records to events."""
+"""Reader of TORCH_TRACE files: bytes to records, records to events."""

@@ -1,4 +1,4 @@
-"""TORCH_TRACE files in, the events of each process out, every loss counted.
+"""Reads TORCH_TRACE files as the events of each of their processes, every loss counted.
 
 The events are those of a live run, as far as a trace holds them. torch's printed reasons take the
 place of evaluated guards, so causes have confidence "text". A trace has no steps.
@@ -6,10 +6,10 @@ place of evaluated guards, so causes have confidence "text". A trace has no step
 Compile ids start again at 0/0 after `torch._dynamo.reset()`, of which there is no record: an id
 that begins a second time, in its first attempt, begins an epoch.
 
-Where the program entered what was compiled is read from the stack in the record of its start. torch
-leaves the innermost calls of that stack out, one or two of them not its own: the call of a compiled
-function is missing, that of a compiled module, which lies further out, is not. So a call counts
-only where that into compiled code is seen below it.
+The call by which the program came to what was compiled is in the stack of the record of its start.
+torch leaves the innermost calls of that stack out, one or two of them not its own: the call of a
+compiled function is missing, that of a compiled module, which lies further out, is not. So a call
+counts only where that into compiled code is seen below it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _RANK = re.compile(r"rank[_-]?(\d{1,7})(?!\d)")
 
 
 def read_trace(path: str) -> tuple[ProcessJournal, ...]:
-    """The processes that wrote into the trace at `path`, in the order of their first record.
+    """Read the processes that wrote into the trace at `path`, in the order of their first record.
 
     A file that holds no record, or cannot be read, is one process with that loss.
     """
@@ -68,7 +68,7 @@ def read_trace(path: str) -> tuple[ProcessJournal, ...]:
 
 
 def trace_of(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
-    """The same for the bytes of a trace; `name` is the file's, from which only a rank is read."""
+    """Parse the bytes of a trace to its processes; `name` is the file's, which may hold a rank."""
     scanner = TraceScanner(WANTED, ARTIFACTS)
     losses = scanner.losses
     processes: dict[int, TraceProcess] = {}
@@ -106,7 +106,8 @@ def trace_of(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
 
 
 def rank_in_name(name: str) -> int | None:
-    """The rank in a file's name: "dedicated_log_torch_trace_rank_3_x1y2.log"."""
+    """Parse the rank in a file's name: "dedicated_log_torch_trace_rank_3_x1y2.log"; None: it has
+    none."""
     found = _RANK.search(name)
     return int(found[1]) if found else None
 
@@ -128,14 +129,14 @@ _TYPED = ("<stdin", "<ipython", "<string>")
 """Code of the program's own that has no file; other names like these are of generated code."""
 
 ROWS_KEPT = 12_000
-"""Most attempts of a process that are kept; later records are counted as lost. With as many,
+"""Most attempts of a process that are stored; later records are counted as lost. With as many,
 `analyze` has 54 MB resident, whatever the size of the trace."""
 
 EVENTS_KEPT = 36_000
 """Most events of a process: an attempt has one to three."""
 
 REASONS_KEPT = 8
-"""Most printed reasons kept of one recompile; only the first one decides its cause."""
+"""Most printed reasons stored of one recompile; only the first one decides its cause."""
 
 EXPORTING = "/torch/export/_trace.py"
 """How the name of the file ends that stands in the stack of all that an export records."""
@@ -143,7 +144,7 @@ EXPORTING = "/torch/export/_trace.py"
 OPERATIONS_KEPT = 4096
 
 STRINGS_KEPT = 20_000
-"""Most file names kept of a file's table of strings."""
+"""Most file names stored of a file's table of strings."""
 
 HOOKS = {
     "metrics_rows": True,
@@ -195,9 +196,9 @@ class TraceProcess:
         self._reasons: dict[Key, tuple[float, tuple[str, ...]]] = {}
         """Time and printed reasons of recompiles that have no row yet."""
         self._entered: dict[Key, tuple[wire.UserCall | None, str]] = {}
-        """Where compiles that have no row yet were entered."""
+        """Calls, or threads, that compiles that have no row yet were called from."""
         self._calls: dict[wire.UserCall | None, wire.UserCall | None] = {}
-        """Each once: many compiles are entered by one call."""
+        """Each once: many compiles are called from one place."""
         self._rows: set[Key] = set()
         self._row_count = 0
         self._torch: str | None = None
@@ -214,11 +215,11 @@ class TraceProcess:
         self._cut = False
 
     def take_timing(self, record: TraceRecord) -> None:
-        """A record of a timed phase."""
+        """Take a record of a timed phase."""
         self._phases.take_record(record.payload, compile_id_in(record.metadata))
 
     def take(self, record: TraceRecord, metadata: Metadata) -> str | None:
-        """One record; the reason why it is lost, if it is."""
+        """Take one record; return the reason why it is lost, if it is."""
         # Local time without a year: it may step back, which time of a run does not.
         since = record.at_s - self._begun_s
         self._t = max(self._t, since + _YEAR_S if since < -_YEAR_S / 2 else since)
@@ -227,7 +228,7 @@ class TraceProcess:
             self.rank, self._has_rank = rank, True
         if metadata.str is not None:
             return self._string(items_of(metadata.str))
-        # When full, nothing more is kept: a recompile whose row is lost is one nothing confirms.
+        # Invariant: when full, nothing more is stored. No row would confirm a later recompile.
         events = len(self._events) + len(self._reasons)
         most = max(events, len(self._begun), len(self._open))
         if self._row_count >= ROWS_KEPT or most >= EVENTS_KEPT:
@@ -244,7 +245,7 @@ class TraceProcess:
         return None
 
     def finished(self, name: str) -> ProcessJournal:
-        """All events of the process."""
+        """Make the journal of the process, of all its events."""
         self._phases.decode_rest()
         version = self._torch or ""
         events = [*self._events, *(() if self._cut else self._unended())]
@@ -359,8 +360,8 @@ class TraceProcess:
         return wire.Recompiled(t, 0, key[1], key[0], frame, reasons, (), 0.0)
 
     def _unended(self) -> Iterator[wire.Event]:
-        """Compiles that began and have no further record: the process ended in them, or the trace
-        is cut."""
+        """Iterate over compiles that began and have no further record: the process ended in them,
+        or the trace is cut."""
         for key in self._reasons:
             yield self._recompiled(key, _UNKNOWN)
         for compile_id in self._sizes.open:
@@ -372,7 +373,8 @@ class TraceProcess:
             yield wire.EvidenceLost(self._t, 0, "torch_trace", reason)
 
     def _string(self, items: list[object]) -> str | None:
-        """A string of the file's table, with its index."""
+        """Add a string of the file's table, given with its index; return the reason if it is
+        lost."""
         index = count_of(items[1]) if len(items) == 2 else None
         if index is None or not isinstance(items[0], str):
             return "bad_json"
@@ -384,12 +386,13 @@ class TraceProcess:
 
 
 def _frame_key(key: Key) -> Key:
-    """The frame of a compile: "0/1" is one of frame "0"."""
+    """Return the key of a compile's frame: "0/1" is a compile of frame "0"."""
     return key[0], key[1].rpartition("/")[0]
 
 
 def _reasons_in(payload: bytes) -> tuple[str, ...]:
-    """One reason is bare text, several are a JSON list: torch's metadata says "json" of both."""
+    """Parse printed reasons: one is bare text, several are a JSON list; torch's metadata says
+    "json" of both."""
     found = None
     if payload.startswith(b"["):
         # A list has an item a line, one for each cache entry of the frame: there may be thousands.
@@ -405,8 +408,8 @@ def _reasons_in(payload: bytes) -> tuple[str, ...]:
 
 
 def entered(calls: Sequence[Call]) -> tuple[wire.UserCall | None, str]:
-    """The innermost call of the program's own among `calls`, the outermost first, that is seen to
-    enter compiled code; or the thread, where there is none."""
+    """Find the innermost call of the program's own among `calls`, the outermost first, that is seen
+    to call compiled code; or the thread, where there is none."""
     # The program's file where `python -m` ran it.
     outermost = next((at for at, _ in calls if "runpy" not in at.file), None)
     main = outermost.file if outermost and outermost.function == "<module>" else None

@@ -1,10 +1,10 @@
-"""What is kept of the records of a process until the row of their compile comes: lookups of compile
-caches, which are artifacts that are named for what they found; conditions on symbolic sizes, with
-the line of the traced code that asked for the value of a size; and timed phases.
+"""Records of a process that wait for the row of their compile: lookups of compile caches,
+artifacts named for their outcome; conditions on symbolic sizes, with the line of the traced code
+that needed the value of a size; and timed phases.
 
 Of phases (torch's `chromium_event` records, begin and end) there are more than of all other records
-together, so those of a compile are kept as bytes and decoded at once. Their thread is always 0, so
-those of several threads lie among each other; their compile keeps them apart.
+together, so those of a compile are stored as bytes and decoded at once. Their thread is always 0,
+so those of several threads lie among each other; their compile keeps them apart.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class CacheRecords:
         process's events."""
 
     def take(self, name: str, payload: bytes, at: At, events: list[wire.Event]) -> None:
-        """Appends what an artifact tells."""
+        """Append the events of an artifact."""
         t, compile_id, epoch = at
         if name == UNSAVED:
             said = _info(payload)
@@ -90,6 +90,7 @@ class CacheRecords:
         if settings is not None:
             events.append(settings)
         if cache == wire.FX_GRAPH:
+            # Invariant: `lookup` is appended last, at this index.
             self._graphs.append(((epoch, compile_id), len(events)))
         elif cache == wire.AOT_AUTOGRAD:
             # An entry of AOTAutograd refers to a graph for the forward and, where it trains, one
@@ -104,7 +105,7 @@ class CacheRecords:
 
 
 def _info(payload: bytes) -> Mapping[str, Any]:
-    """torch's dictionary; of one that is cut what stands at its beginning."""
+    """Parse torch's dictionary; of one that is cut, what stands at its beginning."""
     found = parse_object(payload)
     if found is not None:
         return found
@@ -143,12 +144,12 @@ class SizeGuardRecords:
         return tuple(key for key, attempt in self._attempts.items() if attempt.guards)
 
     def of(self, compile_id: str) -> tuple[tuple[wire.SizeGuard, ...], int]:
-        """The conditions of a compile that ended, and how many more there were."""
+        """Take the conditions of a compile that ended, and the count of those over the limit."""
         found = self._attempts.pop(compile_id, None)
         return (tuple(found.guards), found.left_out) if found is not None else ((), 0)
 
     def take(self, line: Metadata) -> bool:
-        """One record; False where it is of another kind."""
+        """Take one record; False where it is of another kind."""
         compile_id, number = compile_id_of(line), count_of(line.attempt) or 0
         if line.create_symbol is not None:
             symbol, source = text_of(line.create_symbol.symbol), text_of(line.create_symbol.source)
@@ -171,7 +172,7 @@ class SizeGuardRecords:
         if attempt is None or attempt.number != number:
             attempt = self._attempts[compile_id] = _Attempt(number)
             if len(self._attempts) > wire.OPEN_ATTEMPTS_KEPT:
-                del self._attempts[next(iter(self._attempts))]
+                del self._attempts[next(iter(self._attempts))]  # the oldest
         return attempt
 
     def _added(self, attempt: _Attempt, record: About, compile_id: str) -> None:
@@ -202,7 +203,7 @@ class SizeGuardRecords:
 
 
 def _torch_calls(stack: list[Call]) -> tuple[str, ...]:
-    """Functions of torch between the traced code and the condition, innermost first."""
+    """List the functions of torch between the traced code and the condition, innermost first."""
     found: list[str] = []
     for at, _ in reversed(stack):
         if not found and at.file.endswith(_OWN):
@@ -222,7 +223,7 @@ def _name(at: wire.Location) -> str:
 
 
 STACKS_KEPT = 12_000
-"""Most compiles whose phases are followed: as many as have rows that are kept."""
+"""Most compiles whose phases are followed: as many as have rows that are stored."""
 
 PAYLOADS_KEPT = 256
 """Most records of one compile that are not decoded yet."""
@@ -253,16 +254,18 @@ class TracePhases:
         self._full = False
 
     def take_record(self, payload: bytes, compile_id: str) -> None:
-        """One record of `compile_id`; "" is none: an import that the first compile waits for."""
+        """Take one record of `compile_id`; "" is none: an import that the first compile waits
+        for."""
         payloads = self._payloads.setdefault(compile_id, [])
         payloads.append(payload)
         if len(payloads) >= PAYLOADS_KEPT or len(self._payloads) > STACKS_KEPT:
             self._decode(compile_id)
 
     def of_row(self, compile_id: str) -> TimedPhases | None:
-        """The phases of the compile whose row comes now; None where the trace has no timing, or
-        more than is kept."""
+        """Take the phases of the compile whose row comes now; None where the trace has no timing,
+        or more than is stored."""
         self._decode(compile_id)
+        # No timing seen yet: that of any other compile shows that the trace has timings.
         if not (self._seen or any(map(self._decode, list(self._payloads)))):
             return None
         stack = self._stacks.pop(compile_id, None)
@@ -273,12 +276,13 @@ class TracePhases:
         return found
 
     def decode_rest(self) -> None:
-        """Counts what is lost of the records whose compile has no row."""
+        """Decode the records whose compile has no row, to count what is lost of them."""
         for compile_id in list(self._payloads):
             self._decode(compile_id)
 
     def _decode(self, compile_id: str) -> bool:
-        """Follows the phases of a compile to its last record; whether any record was one."""
+        """Decode the phases of a compile to its last record; True where any record so far was
+        one."""
         payloads = self._payloads.pop(compile_id, ())
         try:
             found = _DECODER.decode(b"[%s]" % b",".join(payloads))
@@ -298,7 +302,7 @@ class TracePhases:
         return self._seen
 
     def _lenient(self, payload: bytes) -> _Timing | None:
-        """A record that is no plain JSON, or has fields of other types."""
+        """Decode a record that is no plain JSON, or has fields of other types; None: it is lost."""
         fields = parse_object(payload) or {}
         name, at_us, ph = fields.get("name"), fields.get("ts"), fields.get("ph")
         if isinstance(name, str) and isinstance(at_us, (int, float)) and at_us is not True:
@@ -307,7 +311,7 @@ class TracePhases:
         return None
 
     def _keep(self, compile_id: str, stack: PhaseStack) -> None:
-        """Keeps a stack that holds anything for the row of its compile."""
+        """Store a stack that holds anything for the row of its compile."""
         if stack.open or stack.own_ns:
             self._full = self._full or len(self._stacks) >= STACKS_KEPT
             if not self._full:

@@ -97,7 +97,7 @@ class Losses:
 
 
 class TraceScanner:
-    """Finds the records of one file; `losses` is complete when `records` has ended."""
+    """Finds the records of one file; `losses` is complete when `iterate_records` has ended."""
 
     def __init__(self, kinds: Iterable[bytes], artifacts: Iterable[bytes]) -> None:
         names = b"|".join(map(re.escape, artifacts))
@@ -111,7 +111,7 @@ class TraceScanner:
         self.losses = Losses()
 
     def records(self, chunks: Iterable[bytes]) -> Iterator[TraceRecord]:
-        """The wanted records, in the order of the file."""
+        """Iterate over the wanted records, in the order of the file."""
         for block in self._blocks(chunks):
             timing = None if block.last else _TIMING.fullmatch(block.text)
             if timing is None:
@@ -124,7 +124,7 @@ class TraceScanner:
                 yield TraceRecord(TIMING, minute, second, int(pid), metadata[:-2] + b"}", payload)
 
     def _blocks(self, chunks: Iterable[bytes]) -> Iterator[TextBlock]:
-        """The blocks of a file, but for those that lie in one chunk and are not wanted; what is
+        """Split a file into blocks, but for those that lie in one chunk and are not wanted; what is
         over the limits is cut."""
         limit = LINE_LIMIT + PAYLOAD_LIMIT
         rest = bytearray()
@@ -149,7 +149,7 @@ class TraceScanner:
             yield TextBlock(bytes(rest), ended=bool(newline), last=True)
 
     def _record(self, block: TextBlock) -> TraceRecord | None:
-        """The record of a line of metadata and its payload, if it is wanted and whole."""
+        """Parse a line of metadata and its payload; None where it is not wanted, or not whole."""
         line, newline, payload = block.text.partition(b"\n")
         if not line.strip(b"\r") or line.startswith(b"\t"):
             return None
@@ -176,7 +176,7 @@ class TraceScanner:
         return TraceRecord(kind, head[1], head[2], int(head[3]), metadata, whole)
 
     def _payload(self, raw: bytes, digest: bytes, may_cut: bool, *, last: bool) -> bytes | None:
-        """The payload as torch wrote it, or its beginning; None where it is lost."""
+        """Return the payload as torch wrote it, or its beginning; None where it is lost."""
         if len(raw) > PAYLOAD_LIMIT:
             if may_cut:
                 return _unfolded(raw[:PAYLOAD_LIMIT])
@@ -193,13 +193,13 @@ class TraceScanner:
 
 
 def _unfolded(raw: bytes) -> bytes:
-    """Lines without the tab that each begins with."""
+    """Remove the tab that each line begins with."""
     return raw.replace(b"\n\t", b"\n")[1:]
 
 
 @lru_cache(maxsize=16)
 def _minute_s(minute: bytes) -> float:
-    """Seconds from the beginning of the year to a minute: b"1121 14:17"."""
+    """Compute the seconds from the beginning of the year to a minute: b"1121 14:17"."""
     month, day = divmod(int(minute[:4]), 100)
     days = _DAYS_BEFORE[min(month, 12)] + day
     return days * 86400.0 + int(minute[5:7]) * 3600 + int(minute[8:]) * 60
@@ -208,7 +208,7 @@ def _minute_s(minute: bytes) -> float:
 # --- metadata ----------------------------------------------------------------------------------
 
 MAX_TEXT_CHARS = 4096
-"""Longest reason kept from a metrics row."""
+"""Longest reason stored of a metrics row."""
 
 _LIMIT = re.compile(rb'\\"recompile_limit\\": (\d{1,9})')
 _MAX_COUNT = 2**53
@@ -309,7 +309,7 @@ _DECODER = msgspec.json.Decoder(Metadata)
 
 
 def decode(line: bytes) -> Metadata | None:
-    """A line of metadata; None where it is no JSON object of the known shape. Never raises."""
+    """Decode a line of metadata; None where it is no object of the known shape. Never raises."""
     try:
         return _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -323,7 +323,7 @@ def decode(line: bytes) -> Metadata | None:
 
 
 def compile_id_of(line: Metadata) -> str:
-    """torch's id of the record's compile, without the attempt: "0/1", "!1/0/1"."""
+    """Format torch's id of the record's compile, without the attempt: "0/1", "!1/0/1"."""
     frame, index = count_of(line.frame_id), count_of(line.frame_compile_id)
     autograd = count_of(line.compiled_autograd_id)
     parts = [] if autograd is None else [f"!{autograd}"]
@@ -333,13 +333,13 @@ def compile_id_of(line: Metadata) -> str:
 
 @lru_cache(maxsize=1024)
 def compile_id_in(line: bytes) -> str:
-    """The same of a line of metadata that many records have; "" where it has none."""
+    """Parse the compile id in a line of metadata that many records have; "" where it has none."""
     metadata = decode(line)
     return "" if metadata is None else compile_id_of(metadata)
 
 
 def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled:
-    """The event that the live collector makes of the same row, of step 0."""
+    """Make the event that the live collector makes of the same row, of step 0."""
     # torch's configuration, which holds the limit, is JSON within a JSON string of 40 kB.
     limit = _LIMIT.search(line)
     restarts = items_of(metrics.restart_reasons)
@@ -389,7 +389,7 @@ Call = tuple[Location, str]
 
 
 def calls_of_stack(stack: Any, files: Mapping[int, str]) -> list[Call]:
-    """A recorded stack as far as it can be read, outermost call first. `files`: interned names."""
+    """Parse a recorded stack as far as possible, outermost call first. `files`: interned names."""
     found: list[Call] = []
     for entry in items_of(stack):
         fields = cast(dict[str, Any], entry) if type(entry) is dict else {}
@@ -403,22 +403,22 @@ def calls_of_stack(stack: Any, files: Mapping[int, str]) -> list[Call]:
 
 
 def short_text(value: Any, limit: int = MAX_TEXT_CHARS) -> str:
-    """A value as text of bounded length. Records repeat texts: each is kept once."""
+    """Clip a value's text to a length and intern it: records repeat texts, each is stored once."""
     return intern(clip(str(value), limit))
 
 
 def items_of(value: Any) -> list[Any]:
-    """A JSON list; empty where it is none."""
+    """Return a JSON list; empty where the value is none."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def text_of(value: Any, limit: int = MAX_TEXT_CHARS) -> str | None:
-    """The value as text of bounded length; None where there is none."""
+    """Return the value as text of bounded length; None where there is none."""
     return None if value is None or value is msgspec.UNSET else short_text(value, limit)
 
 
 def count_of(value: Any) -> int | None:
-    """A count; None where the value is none."""
+    """Return a count; None where the value is none."""
     return value if type(value) is int and 0 <= value < _MAX_COUNT else None
 
 
@@ -428,6 +428,6 @@ def _number(value: Any) -> float | None:
 
 
 def seconds_of(value: Any) -> float | None:
-    """Microseconds as seconds; None where the value is no number."""
+    """Convert microseconds to seconds; None where the value is no number."""
     number = _number(value)
     return None if number is None else number / 1e6

@@ -1,4 +1,4 @@
-"""Pages as files: of a run, a comparison, a trend, a test session."""
+"""HTML reports as files: of a run, a comparison, a trend, a test session."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def write_page(file: str, text: str) -> None:
 
 @cache
 def assets() -> Assets:
-    """What all pages share, from the package."""
+    """Load the templates, styles and scripts that all pages share, from the package."""
     folder = resources.files(html)
 
     def text(name: str) -> str:
@@ -90,7 +90,7 @@ def assets() -> Assets:
 
 
 def excerpts(receipt: Receipt) -> dict[str, Excerpt]:
-    """By the id of a finding: its line with the two before and behind it.
+    """Collect the source line of each finding with the two before and behind it, by finding id.
 
     A receipt comes from anywhere, and a page is shared: only source below the working directory
     is read, and only as the run had it.
@@ -118,7 +118,7 @@ def excerpts(receipt: Receipt) -> dict[str, Excerpt]:
 
 
 def _text(file: str, receipt: Receipt) -> list[str] | str:
-    """The lines of a file, or why they are not shown."""
+    """Read the lines of a file; a sentence where they are not shown."""
     root = os.path.realpath(os.curdir) + os.sep
     path = os.path.realpath(file)
     if not path.endswith(".py") or not path.startswith(root):

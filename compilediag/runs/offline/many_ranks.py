@@ -1,5 +1,6 @@
-"""Traces of many ranks, in this process, in those of this machine or on a cluster: read a few to a
-task, and each rank's receipt written where it was read, if that is here.
+"""Receipts of many ranks, read in this process, in those of this machine, or on a cluster.
+
+A task reads a few traces, and each rank's receipt is written where it was read, if that is here.
 
 A task returns the fingerprint of each rank, and the events of the lowest ranks where they are few.
 The fingerprints decide which ranks the receipt of all lists, and the sources of these are read
@@ -62,7 +63,7 @@ RETRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class ReceiptOptions:
-    """What goes into the receipts beside the contents of the traces."""
+    """Options of the receipts, beside the contents of the traces."""
 
     name: str
     world_size: int | None
@@ -87,7 +88,7 @@ def receipt_of_many(
     executor: Executor | None = None,
     trainers: TrainLogReader | None = None,
 ) -> Receipt:
-    """The receipt of all ranks; that of each rank is in the folder when this returns.
+    """Build the receipt of all ranks; that of each rank is in the folder when this returns.
 
     Raises:
         OutputUnwritable: the folder or the disk does not take them.
@@ -135,7 +136,7 @@ def receipt_of_many(
 def _read_all(
     readable: Sequence[Input], options: ReceiptOptions, executor: Executor | None
 ) -> tuple[list[list[RankFingerprint]], dict[int, Journals]]:
-    """The fingerprints of each source, and the journals of some; receipts are written."""
+    """Read the fingerprints of each source, and the journals of some; receipts are written."""
     lowest = lowest_ranks(readable)
     numbered = [(source, index in lowest) for index, source in enumerate(readable)]
     tasks = (
@@ -155,7 +156,7 @@ def _read_all(
 
 
 def lowest_ranks(readable: Sequence[Input]) -> frozenset[int]:
-    """Indexes of the sources that are probably listed: those of the lowest ranks, by file name."""
+    """Find the sources that are probably listed, by index: the lowest ranks, by file name."""
     ranks = [rank_named(source) for source in readable]
     order = sorted(range(len(readable)), key=lambda at: (ranks[at] is None, ranks[at] or 0, at))
     return frozenset(order[:MAX_RANKS])
@@ -163,8 +164,8 @@ def lowest_ranks(readable: Sequence[Input]) -> frozenset[int]:
 
 @contextmanager
 def workers_at(address: str) -> Generator[Executor, None, None]:
-    """The workers of the cluster whose scheduler is at `address`: "tcp://host:8786". They must see
-    the sources under the same paths, or open their URIs.
+    """Connect to the Dask cluster whose scheduler is at `address`: "tcp://host:8786". Its workers
+    must see the sources under the same paths, or open their URIs.
 
     Raises:
         UsageError: dask is not installed here, or the scheduler does not answer.
@@ -185,7 +186,7 @@ def workers_at(address: str) -> Generator[Executor, None, None]:
         yield client.get_executor(pure=False, retries=RETRIES)
 
 
-# What follows runs in workers.
+# Invariant: what follows runs in workers, so its arguments and results are picklable.
 
 
 Made = tuple[RankFingerprint, "Receipt | None"]
@@ -196,7 +197,7 @@ already, and of a process without a rank."""
 def _read_some(
     tasks: Sequence[tuple[Input, bool]], options: ReceiptOptions
 ) -> list[tuple[list[Made], Journals]]:
-    """Sources, each with whether its journals are to be returned, unless they are too large."""
+    """Read sources, each with a flag to return its journals, unless they are too large."""
     found: list[tuple[list[Made], Journals]] = []
     for source, returned in tasks:
         journals = read_source(source)
@@ -207,13 +208,13 @@ def _read_some(
 
 
 def _merge_sources(task: tuple[RankPart, Sequence[Input]], options: ReceiptOptions) -> Made:
-    """A rank with several sources."""
+    """Diagnose a rank with several sources."""
     part, sources = task
     return _part(journals_of(part, map(read_source, sources)), options)
 
 
 def _part(journals: Journals, options: ReceiptOptions) -> Made:
-    """The fingerprint of a part, and the receipt of a rank where that is not written here."""
+    """Make the fingerprint of a part, and the receipt of a rank where that is not written here."""
     loaded = LoadedSources(tuple(journals), root=options.root)
     fingerprint, receipt = fingerprint_and_receipt(loaded, options.name)
     if options.elsewhere:

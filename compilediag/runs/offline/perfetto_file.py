@@ -28,7 +28,7 @@ PRODUCER = "compilediag show --perfetto"
 
 
 def write_perfetto(receipt: Receipt, receipt_path: str, file: str) -> list[str]:
-    """Writes the timeline and returns sentences about it.
+    """Write the timeline of a run for ui.perfetto.dev; return sentences for the user about it.
 
     Raises:
         UsageError: the run has no journals, or `file` holds something else.
@@ -73,7 +73,7 @@ def write_perfetto(receipt: Receipt, receipt_path: str, file: str) -> list[str]:
 def _foreign(
     receipt: Receipt, folder: str, processes: int, first_ns: int | None, redactor: Redactor
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """torch's own events of every tlparse report that the receipt links."""
+    """Read torch's own events of every tlparse report that the receipt links."""
     events: list[dict[str, Any]] = []
     notes: list[str] = []
     linked = [item.uri for item in receipt.artifacts if item.role == TIMELINE_ROLE]
@@ -94,7 +94,7 @@ def _foreign(
 
 
 def _decoded(folder: str, uri: str) -> object:
-    """A linked file of the run, never one outside its folder; None where it cannot be read."""
+    """Decode a linked JSON file of the run, never one outside its folder; None where that fails."""
     parts = uri.split("/")
     if uri.startswith("/") or ".." in parts or "\0" in uri:
         return None
@@ -115,7 +115,7 @@ def _decoded(folder: str, uri: str) -> object:
 
 
 def _start_ns(journal: ProcessJournal) -> int | None:
-    """Nanoseconds since the epoch at which the clock of a process read 0."""
+    """Compute the nanoseconds since the epoch at which the clock of a process read 0."""
     started = journal.started
     began_s = None if started is None else unix_s(started.started_utc)
     if started is None or began_s is None:

@@ -1,5 +1,5 @@
-"""The receipts of loaded sources: of each rank alone, and of all together; which ranks the latter
-lists one by one, their sources, and what it keeps of the others."""
+"""Receipts of loaded sources: of each rank alone, and of all ranks together; the choice of ranks
+that the latter lists one by one, and what it stores of the others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class RankPart(NamedTuple):
 
 
 def parts_of(journals: Journals) -> list[Journals]:
-    """The journals of each rank, ascending, and then each journal that has none."""
+    """Group journals by rank, ascending, and then each journal that has none alone."""
     by_rank: dict[int, list[ProcessJournal]] = {}
     without: list[Journals] = []
     for item in journals:
@@ -78,8 +78,8 @@ def parts_of(journals: Journals) -> list[Journals]:
 def parts_in(
     by_source: Sequence[Iterable[RankFingerprint]],
 ) -> list[tuple[RankPart, RankFingerprint]]:
-    """The parts in the order of `parts_of`, with their fingerprints: of each source, those of what
-    it holds. A rank with several sources comes with the fingerprint of the last."""
+    """Collect the parts in the order of `group_by_rank`, with their fingerprints: of each source,
+    those of what it holds. A rank with several sources has the fingerprint of the last."""
     of_rank: dict[int, tuple[RankPart, RankFingerprint]] = {}
     without: list[tuple[RankPart, RankFingerprint]] = []
     for source, in_source in enumerate(by_source):
@@ -95,7 +95,7 @@ def parts_in(
 
 
 def journals_of(part: RankPart, by_source: Iterable[Journals]) -> tuple[ProcessJournal, ...]:
-    """The journals of a part, out of those of its sources."""
+    """Select the journals of a part among those of its sources."""
     journals = tuple(item for read in by_source for item in read if rank_of(item) == part.rank)
     return journals if part.rank is not None else journals[part.position : part.position + 1]
 
@@ -104,7 +104,7 @@ def journals_of(part: RankPart, by_source: Iterable[Journals]) -> tuple[ProcessJ
 
 
 def fingerprint_in(journals: Journals, root: str) -> RankFingerprint:
-    """One part, of all its journals. Files below `root` are the user's own."""
+    """Fold and diagnose the journals of one part. Files below `root` are the user's own."""
     timeline = fold([item.events for item in journals], user_roots=(root,))
     return fingerprint_from(journals, timeline, diagnose(timeline))
 
@@ -112,7 +112,7 @@ def fingerprint_in(journals: Journals, root: str) -> RankFingerprint:
 def fingerprint_from(
     journals: Journals, timeline: Timeline, diagnosis: Diagnosis
 ) -> RankFingerprint:
-    """The same of journals that are folded and diagnosed."""
+    """Build the fingerprint of journals that are folded and diagnosed."""
     summaries = summaries_of(timeline, diagnosis.causes)
     without_rank = RankFingerprint(
         None, len(timeline.processes), 0, 0, 0, 0, 0, 0.0, None, None, 0, None
@@ -142,7 +142,7 @@ def fingerprint_from(
 
 
 def summarise(source: Input) -> tuple[RankSummary, ...]:
-    """The ranks of one source as `compare_ranks` compares them, in some hundred bytes a rank.
+    """Summarise the ranks of one source for `compare_ranks`, in some hundred bytes a rank.
 
     For runs of more ranks than one receipt can hold. Picklable both ways. A rank that wrote several
     files has a summary of each: compare files of one kind only.
@@ -151,7 +151,7 @@ def summarise(source: Input) -> tuple[RankSummary, ...]:
 
 
 def summaries_in(journals: Journals) -> tuple[RankSummary, ...]:
-    """The summary of each rank."""
+    """Build the summary of each rank."""
     timeline = fold([item.events for item in journals])
     return summaries_of(timeline, causes_in(timeline))
 
@@ -161,7 +161,7 @@ def summaries_in(journals: Journals) -> tuple[RankSummary, ...]:
 
 @dataclass(frozen=True, slots=True)
 class UnlistedRanks:
-    """What a receipt contains of ranks whose events it is not made of."""
+    """Ranks whose events a receipt is not made of: what it contains of them."""
 
     listed: frozenset[int]
     """Indexes of the other parts."""
@@ -173,13 +173,14 @@ class UnlistedRanks:
 
 
 class RankChoice(NamedTuple):
-    """What the receipt of all ranks is made of."""
+    """The choice of ranks whose events the receipt of all ranks is made of."""
 
     expected: int | None
     """The world size."""
     unlisted: UnlistedRanks | None = None
 
     def lists(self, index: int) -> bool:
+        """True where the receipt lists the part with this index one by one."""
         return self.unlisted is None or index in self.unlisted.listed
 
 
@@ -189,8 +190,8 @@ def choice_of(
     named: Collection[int],
     summary_of: SummaryOf,
 ) -> RankChoice:
-    """Which of the parts are listed, in the order of `parts_of`; `named` are ranks in file names,
-    and `summary_of` is called for ranks that the receipt compares."""
+    """Choose the parts that are listed, in the order of `group_by_rank`; `named` are ranks in file
+    names, and `read_summary` is called for ranks that the receipt compares."""
     ranks = {item.rank for item in fingerprints if item.rank is not None}
     sizes = [item.world_size for item in fingerprints]
     expected = expected_ranks(world_size, sizes, {*ranks, *named})
@@ -216,7 +217,8 @@ def choice_of(
 def expected_ranks(
     world_size: int | None, sizes: Iterable[int | None], ranks: Iterable[int]
 ) -> int | None:
-    """The world size: the user's, that of the processes, or the one that the ranks imply."""
+    """Infer the world size: the user's, that of the processes, or the one that the ranks imply;
+    None where nothing tells it."""
     if world_size is not None:
         return world_size
     known = [size for size in sizes if size is not None]
@@ -224,7 +226,7 @@ def expected_ranks(
 
 
 def _losses(left: Sequence[RankFingerprint], different: int) -> Iterable[EvidenceLost]:
-    """What was lost of them, and that some of them do what nothing in the receipt shows."""
+    """Describe what was lost of unlisted ranks, and that some do what the receipt does not show."""
     losses = list(dict.fromkeys(loss for item in left for loss in item.losses))
     for source, reason in losses[:MAX_LOSSES]:
         yield EvidenceLost(0.0, 0, source, reason)
@@ -275,7 +277,7 @@ def rank_receipts(
 def fingerprint_and_receipt(
     loaded: LoadedSources, name: str | None
 ) -> tuple[RankFingerprint, Receipt]:
-    """One rank, or one process without a rank, by itself. Picklable both ways."""
+    """Diagnose one rank, or one process without a rank, by itself. Picklable both ways."""
     timeline, diagnosis, receipt = receipt_of(
         fold([item.events for item in loaded.journals], user_roots=(loaded.root,)),
         _metadata(loaded, name, None, None),
@@ -286,7 +288,7 @@ def fingerprint_and_receipt(
 def listed_receipt(
     loaded: LoadedSources, name: str | None, choice: RankChoice, out: str | None
 ) -> Receipt:
-    """The receipt of the loaded ranks, with what the choice keeps of the unlisted ones."""
+    """Build the receipt of the loaded ranks, with what the choice stores of the unlisted ones."""
     unlisted = choice.unlisted
     metadata = _metadata(loaded, name, choice.expected, out)
     text_log, counted_ranks, compile_s = loaded.text_log, (), ()
@@ -322,7 +324,7 @@ def listed_receipt(
 
 
 def _with_unlisted(metadata: RunMetadata, unlisted: UnlistedRanks) -> RunMetadata:
-    """The metadata with what was read of ranks that are not listed."""
+    """Add what was read of ranks that are not listed to the metadata."""
     listed, others = metadata.journal or JournalFacts(0), unlisted.journal
     lost = sum_losses((listed.records_lost, others.records_lost))
     torn = listed.torn_tail or others.torn_tail
@@ -371,8 +373,8 @@ def _metadata(
 
 
 def _ending_of(journals: Sequence[ProcessJournal]) -> tuple[Status, str | None]:
-    """How a run that compilediag attached to ended, by the processes that no other one started, and
-    why; of a trace nothing is known."""
+    """Infer the end of a run that compilediag attached to, and its reason, from the processes that
+    no other one started; a trace does not tell it, and counts as complete."""
     written = [item for item in journals if item.name.startswith(JOURNAL_START)]
     pids = {item.started.pid for item in written if item.started is not None}
     first = [

@@ -77,7 +77,7 @@ def read_record(paths: Sequence[str], executor: Executor | None = None) -> Loade
 
 
 def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Input, ...]:
-    """What lies at and below the paths; `trainers` reads what trainers print.
+    """Find what lies at and below the paths; `trainers` reads what trainers print.
 
     Raises:
         UsageError: a path does not exist, nothing of torch's lies there, or a URI needs what is not
@@ -124,7 +124,8 @@ def load(
     root: str | None = None,
     trainers: TrainLogReader | None = None,
 ) -> LoadedSources:
-    """The sources with their journals, which were read in the order of the sources, and logs."""
+    """Join the sources with their journals, which were read in the order of the sources, and read
+    their text logs."""
     logs = train_logs_in(sources, trainers)
     sources = with_train_logs(sources, logs)
     texts = [source.path for source in sources if source.kind == TEXT]
@@ -141,7 +142,8 @@ def load(
 
 
 def workers_worth(sources: Sequence[Input]) -> int:
-    """How many processes should read the sources: one a core, and one where they are small."""
+    """Choose the number of processes that read the sources: one a core, and one where they are
+    small."""
     paths = [source.path for source in readable_in(sources)]
     if len(paths) < MIN_PARALLEL_SOURCES and sum(map(_size, paths)) < MIN_PARALLEL_BYTES:
         return 1
@@ -149,29 +151,29 @@ def workers_worth(sources: Sequence[Input]) -> int:
 
 
 def readable_in(sources: Sequence[Input]) -> list[Input]:
-    """Those that `read_source` reads: each holds processes of its own."""
+    """Select the sources that `read_source` reads: each holds processes of its own."""
     return [source for source in sources if source.kind in {TRACE, RUN}]
 
 
 def read_source(source: Input) -> tuple[ProcessJournal, ...]:
-    """The processes of one trace or run directory: one task of many. Picklable both ways."""
+    """Read the processes of one trace or run directory: one task of many. Picklable both ways."""
     if source.kind == TRACE:
         return read_trace(source.path)
     return read_run(source.path) if source.kind == RUN else ()
 
 
 def ranks_named(sources: Sequence[Input]) -> frozenset[int]:
-    """Ranks in the names of traces, also of traces that hold nothing."""
+    """Collect the ranks in the names of traces, also of traces that hold nothing."""
     return frozenset(rank for item in sources if (rank := rank_named(item)) is not None)
 
 
 def rank_named(source: Input) -> int | None:
-    """The rank in the name of a trace."""
+    """Parse the rank in the name of a trace; None of another source, or where it has none."""
     return rank_in_name(os.path.basename(source.path)) if source.kind == TRACE else None
 
 
 def rank_of(journal: ProcessJournal) -> int | None:
-    """The rank of the process."""
+    """Return the rank of the process; None where it has none or its start is not recorded."""
     return journal.started.rank if journal.started is not None else None
 
 

@@ -1,4 +1,4 @@
-"""From the files of a run that has ended to its receipt, with its end as a status and a sentence.
+"""The receipt of a run that has ended, made from its files; its end as a status and a sentence.
 
 The target's output belongs to the terminal and is not captured, so the reason comes from the
 journals of its processes, from the exit code, and from the signals that were sent to it.
@@ -60,7 +60,8 @@ def assemble(
     telemetry: TelemetryReport | None = None,
     stage: Stage = lambda text: None,
 ) -> tuple[Receipt, tuple[str, ...], Timeline]:
-    """The receipt of a run that has ended, sentences that go beside it, and its events."""
+    """Assemble the receipt of a run that has ended, sentences that go beside it, and its
+    timeline."""
     stage(f"reading the {bytes_written(run.run_dir) >> 20} MiB that were recorded")
     journals = read_run(run.run_dir)
     logs = text_logs(run.run_dir)
@@ -100,7 +101,7 @@ def assemble(
 
 
 def read_logs(paths: Sequence[str], limit_bytes: int = MAX_TEXT_LOG_BYTES) -> TextLog:
-    """What the text logs of a run hold, of each up to the limit."""
+    """Read the text logs of a run, of each up to the limit."""
     found = read_text_log(joined_logs(paths, limit_bytes))
     over = any(os.path.getsize(path) > limit_bytes for path in paths)
     return replace(found, over_limit=found.over_limit or over)
@@ -148,7 +149,7 @@ def _metadata(
 
 
 def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the target's environment that a receipt may contain."""
+    """Select the variables of the target's environment that a receipt may contain."""
     return {
         name: value
         for name, value in sorted(variables.items())
@@ -180,9 +181,9 @@ def exit_status_of(
     log_tail: str | None = None,
     lost: bool = False,
 ) -> ExitStatus:
-    """The status of a run that has ended. `journals`: of all its processes; `log_tail`: the end of
-    the text log, used where no process left a traceback; `lost`: records were lost, so that the
-    receipt covers only a part of the run."""
+    """Infer the status of a run that has ended. `journals`: of all its processes; `log_tail`: the
+    end of the text log, used where no process left a traceback; `lost`: records were lost, so that
+    the receipt covers only a part of the run."""
     status: Status = "failed"
     interrupted = ended.interrupts or ended.timed_out or ended.returncode == -signal.SIGINT
     if ended.returncode < 0 and (ended.timed_out or not interrupted):
@@ -197,7 +198,7 @@ def exit_status_of(
 
 
 def _from_outside(ended: ExitInfo, timeout_s: float | None) -> str | None:
-    """What ended it; None where it ended by itself."""
+    """Describe what ended the run from outside; None where it ended by itself."""
     sent = " and ".join(signum.name for signum in ended.sent)
     if ended.timed_out:
         return f"the time limit of {timeout_s:g} s was reached; ended with {sent}"
@@ -225,8 +226,8 @@ def _signal_name(signum: int) -> str:
 def _first_failure(
     ended: ExitInfo, target: Target, journals: Sequence[ProcessJournal]
 ) -> tuple[str | None, str | None]:
-    """The exception that ended the run, and its traceback: the target's own, else the one of the
-    process that ended first, since a launcher's exception only follows from a worker's."""
+    """Find the exception that ended the run, and its traceback: the target's own, else the one of
+    the process that ended first, since a launcher's exception only follows from a worker's."""
     failures: list[tuple[bool, float, str]] = []
     for journal in journals:
         started, last = journal.started, journal.events[-1] if journal.events else None
@@ -243,8 +244,8 @@ def _first_failure(
 
 
 def _explained(raised: str | None, code: int, journals: Sequence[ProcessJournal]) -> str:
-    """The exception's own line, or a sentence where it is a known mistake of set-up; without one
-    the exit code."""
+    """Return the exception's own line, or a sentence where it is a known mistake of set-up; without
+    an exception the exit code."""
     if raised is None and 128 < code < 128 + 65:
         return f"exit code {code}, which a shell uses for {_signal_name(code - 128)}"
     if raised is None:
@@ -269,7 +270,7 @@ def notes_on_attachment(
     versions: Sequence[str],
     faults: Sequence[str],
 ) -> list[str]:
-    """Sentences on why nothing, or less than usual, could be observed."""
+    """Describe in sentences why nothing, or less than usual, could be observed."""
     notes = [f"compilediag could not attach to a process: {fault}" for fault in faults[:3]]
     if not journals and not notes:
         why = (

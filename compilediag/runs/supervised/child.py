@@ -1,5 +1,4 @@
-"""A supervised run: as it is known when the target starts, the target as a child in our place on
-the terminal, and how it ended.
+"""The target as a supervised child process, in our place on the terminal; its start and its end.
 
 The child inherits stdin, stdout and stderr as they are (a terminal stays a terminal), the working
 directory and the process group, so Ctrl-C reaches it as it would without us.
@@ -52,7 +51,7 @@ def child_environment(
     *,
     trace_dir: str | None = None,
 ) -> dict[str, str]:
-    """`base` with the variables that attach a Python child to the run.
+    """Make the environment of a child: `base` with the variables that attach Python to the run.
 
     TORCH_LOGS stays as the user set it. TORCH_TRACE is set to `trace_dir` only where the user has
     none. A run inside a run attaches to the inner one only, with its options (None: the defaults).
@@ -80,7 +79,7 @@ FROM_TERMINALS = frozenset({signal.SIGINT, signal.SIGQUIT})
 
 @dataclass(frozen=True, slots=True)
 class ExitInfo:
-    """How the child ended."""
+    """The end of the child."""
 
     pid: int
     returncode: int
@@ -108,7 +107,7 @@ def start(
     stdout_to_stderr: bool = False,
     output_file: str | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts the target.
+    """Start the target.
 
     Raises:
         UsageError: the operating system refuses to start it.
@@ -147,17 +146,17 @@ def supervise(
     kept: KeptFiles | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> ExitInfo:
-    """Waits for the child; passes signals on; ends it and all its children when it must.
+    """Wait for the child; pass signals on; end it and all its children when that is due.
 
     Args:
         child: the target.
         inbox: the signals that this process gets.
-        witness: which of them the whole process group was sent.
+        group_monitor: tells which of them the whole process group was sent.
         started: when it was started, by the monotonic clock.
         grace_s: seconds from the second Ctrl-C, or the time limit, to SIGKILL.
         timeout_s: the time limit.
         run_dir: with the journals, which hold whether Ctrl-C was lost.
-        kept: the files that the target must not take away.
+        open_files: the files that the target must not take away.
         notify: shows the user a sentence.
     """
     schedule = KillSchedule(grace_s)
@@ -197,7 +196,7 @@ def supervise(
 def _pass_on(
     signals: frozenset[signal.Signals], child: subprocess.Popen[bytes], witness: GroupWitness
 ) -> None:
-    """Sends the child what it has not received as a member of our process group."""
+    """Send the child what it has not received as a member of our process group."""
     sent = witness.take()
     group = FROM_TERMINALS if sent is None else sent
     with contextlib.suppress(OSError):  # gone already
@@ -214,7 +213,7 @@ def _time_left(now: float, *moments: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What is run, and how."""
+    """A command line to run, with its options and environment."""
 
     words: tuple[str, ...]
     """TARGET and its arguments as they were typed."""
@@ -230,7 +229,7 @@ class CommandLine:
 
 @dataclass(frozen=True, slots=True)
 class SupervisedRun(CommandLine):
-    """One run of it: what runs where."""
+    """One run of a command line: its target, directory, and time of start."""
 
     target: Target
     run_dir: str
@@ -245,7 +244,7 @@ class SupervisedRun(CommandLine):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended."""
+    """The end of a run, and the receipt that it left."""
 
     exit_code: int
     """For the shell: the target's own, 128 + signal when killed, 70 after a fault of ours."""
@@ -268,8 +267,8 @@ class Outcome:
 
 
 def with_receipt(outcome: Outcome, receipt: Receipt, *, latest: bool) -> Outcome:
-    """The outcome with this receipt, which is written in place of its own; that it could not be is
-    a note. `latest`: its directory becomes `.compilediag/latest`."""
+    """Replace the receipt of an outcome, also in its file; that it could not be written is a note.
+    `latest`: its directory becomes `.compilediag/latest`."""
     outcome = replace(outcome, receipt=receipt)
     try:
         path = save_receipt(receipt, outcome.run_dir, latest=latest)
@@ -279,7 +278,7 @@ def with_receipt(outcome: Outcome, receipt: Receipt, *, latest: bool) -> Outcome
 
 
 class TelemetryReport(NamedTuple):
-    """How the export went: notes for the user, and the receipt's extension."""
+    """The result of an export: notes for the user, and the receipt's extension."""
 
     notes: tuple[str, ...]
     extension: Mapping[str, object]

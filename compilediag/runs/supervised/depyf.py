@@ -38,7 +38,7 @@ _NAME = re.compile(r"a?\d[\d-]{0,60}-[A-Za-z0-9_]{0,60}\.py")
 def decompile(
     run: SupervisedRun, first: ExitInfo, inbox: SignalInbox, witness: GroupWitness
 ) -> tuple[str, ...]:
-    """Runs the target again and puts the decompiled frames among the artifacts.
+    """Run the target again and put the decompiled frames among the artifacts.
 
     Returns notes for the user. Whatever goes wrong costs these files alone.
     """
@@ -87,8 +87,7 @@ def decompile(
 
 
 def _keep(notes: str, into: str, known: Sequence[str]) -> int:
-    """Copies the files that the child wrote, without secrets; of names that it gives. Their
-    number."""
+    """Copy the files that the child wrote under its names, without secrets; return their number."""
     os.makedirs(into, exist_ok=True)
     redactor, count = Redactor(known), 0
     names = [name for name in os.listdir(notes) if _NAME.fullmatch(name)]

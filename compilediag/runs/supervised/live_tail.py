@@ -41,7 +41,7 @@ WITHOUT_TITLE = WITHOUT_ESCAPES | {"linux"}
 
 
 def drawn(fd: int, variables: Mapping[str, str], mode: LiveMode) -> LiveMode | None:
-    """The part of `mode` that can be shown on `fd`; None: nothing, as where it is no terminal."""
+    """Choose the part of `mode` that can be shown on `fd`; None where that is no terminal."""
     if not os.isatty(fd):
         return None
     terminal = variables.get("TERM", "")
@@ -93,7 +93,7 @@ class LiveView:
             self._write(RESTORE_TITLE)
 
     def notify(self, text: str) -> None:
-        """A sentence to the user, from any thread: it is written by ours."""
+        """Show the user a sentence, from any thread: it is written by ours."""
         if self._lined:
             self._waiting.append(text)
 
@@ -105,7 +105,7 @@ class LiveView:
             self.draw()
 
     def poll(self, now: float) -> list[tuple[Event, ...]]:
-        """Reads what the journals have added; the events of each recompile that has ended."""
+        """Read what the journals have added; return the events of each recompile that has ended."""
         news: list[tuple[Event, ...]] = []
         for name, events in self._journals.poll().items():
             progress = self._processes.setdefault(name, Progress())
@@ -113,7 +113,7 @@ class LiveView:
         return news
 
     def draw(self) -> None:
-        """Polls the journals once, and updates the terminal."""
+        """Poll the journals once, and update the terminal."""
         now = self._clock()
         news = self.poll(now)
         if self._lined:
@@ -151,7 +151,7 @@ class LiveView:
 
 
 def sentences_on(events: Sequence[Event], secrets: tuple[str, ...]) -> list[str]:
-    """A sentence for each finding that these events of one compile give by themselves."""
+    """Describe each finding that these events of one compile give by themselves, in a sentence."""
     run = RunMetadata("", "", secret_values=secrets)
     receipt = receipt_of(fold([events]), run).receipt
     try:

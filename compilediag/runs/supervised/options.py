@@ -38,7 +38,7 @@ _NUMBER = (int, float)
 
 
 def positive(key: str, value: float) -> float:
-    """The value of an option that must be more than 0."""
+    """Check the value of an option that must be more than 0."""
     if not 0 < value < float("inf"):
         raise UsageError(f"{key} must be more than 0, not {value}")
     return value
@@ -59,7 +59,7 @@ def _warmup(key: str, value: str | int) -> int | None:
 
 
 def _new_file(key: str, value: str) -> str:
-    """Looked at before the target starts: what cannot be written costs no run."""
+    """Check the file before the target starts: what cannot be written costs no run."""
     folder = os.path.dirname(os.path.abspath(value))
     if not value or os.path.isdir(value) or not os.path.isdir(folder):
         raise UsageError(f"--json={value} names no file in an existing folder")
@@ -67,7 +67,7 @@ def _new_file(key: str, value: str) -> str:
 
 
 def _new_page(key: str, value: str) -> str:
-    """Looked at before the target starts, as `_new_file`."""
+    """Check the page before the target starts, as `_check_json_file`."""
     from compilediag.runs.run_directory import PAGE, check_file
 
     check_file(value, PAGE)
@@ -274,7 +274,7 @@ class RunOptions(TrialOptions):
     telemetry: Any = None
     """The settings of an extension that sends metrics of the run while it goes on."""
     witness_plan: WitnessPlan | None = None
-    """What `witness` follows; None: all."""
+    """Steps and guards for which `witness` traces writes; None: all."""
     sync_steps: tuple[int, int] | None = None
     """Period and first step of the work that a variant of a probe moves."""
     output_file: str | None = None

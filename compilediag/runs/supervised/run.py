@@ -49,7 +49,7 @@ REMOVED = "the directory of the run, {}, or a file in it was removed while the p
 def run(
     words: Sequence[str], options: RunOptions, environ: Mapping[str, str] | None = None
 ) -> Outcome:
-    """Runs `words`, which are TARGET and everything after it. `environ` is the environment of the
+    """Run `words`, which are TARGET and everything after it. `environ` is the environment of the
     target, before ours is added; this process's by default.
 
     Raises:
@@ -64,7 +64,7 @@ def run(
         tuple(words), options, variables, target, run_dir, started_unix, os.getcwd()
     )
     kept = KeptFiles(run_dir)
-    # Signals stay messages until the receipt is written: an impatient Ctrl-C must not lose it.
+    # Invariant: signals stay messages until the receipt is written: else Ctrl-C twice loses it.
     with SignalInbox() as inbox, contextlib.closing(kept):
         with GroupWitness(PASSED_ON) as witness:
             ended, provenance, report = _run_child(running, inbox, witness, kept)
@@ -152,7 +152,7 @@ def _live(run: SupervisedRun) -> LiveView | None:
 
 
 def _moved(run: SupervisedRun, kept: KeptFiles) -> tuple[SupervisedRun, tuple[str, ...]]:
-    """The run with a directory that has its files, and a note where that is another one."""
+    """Return the run with a directory that has its files, and a note where that is another one."""
     kept.look()
     if kept.in_place:
         return run, ()
@@ -174,7 +174,7 @@ def _conclude(
     report: TelemetryReport | None,
     notes: tuple[str, ...],
 ) -> Outcome:
-    """The receipt; a fault of ours costs the receipt, never the target's exit code."""
+    """Make the receipt; a fault of ours costs the receipt, never the target's exit code."""
     code, run_dir = ended.exit_code, run.run_dir
     try:
         with WorkProgress(silent=run.options.quiet) as progress:
@@ -191,7 +191,7 @@ def _conclude(
 
 
 def fault_note(error: Exception) -> str:
-    """One sentence for a fault of ours that cost the receipt."""
+    """Describe a fault of ours that cost the receipt, in one sentence."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     if os.environ.get("COMPILEDIAG_TRACEBACK"):
@@ -210,7 +210,8 @@ READ_ONCE = "a program on stdin can be read only once: put it into a file"
 
 @contextlib.contextmanager
 def caches(*, keep: bool) -> Generator[dict[str, str], None, None]:
-    """Variables that give one run new, empty compile caches, which are gone with it."""
+    """Provide a run with empty compile caches, which are gone at the end; yields their
+    variables."""
     if keep:
         yield {}
         return
@@ -222,7 +223,7 @@ def caches(*, keep: bool) -> Generator[dict[str, str], None, None]:
 
 @dataclass(frozen=True, slots=True)
 class Program(CommandLine):
-    """What all its runs share."""
+    """A program that is run several times: what all its runs share."""
 
     folder: str
     """The directory that those of the runs are in."""
@@ -236,7 +237,7 @@ class Program(CommandLine):
         keep_caches: bool = False,
         **changes: Any,
     ) -> Outcome:
-        """One run in a directory of its own, with empty caches of its own unless `keep_caches`.
+        """Make one run in a directory of its own, with empty caches unless `keep_caches`.
         `variables` are of its environment, beside those of all runs; `words` and `changes` are what
         it has in place of the command line and the options of all.
 
@@ -256,8 +257,8 @@ def program_in_own_folder(
     *,
     on_stdin: str = READ_ONCE,
 ) -> Program:
-    """The program with a new directory for all its runs, and a name of its lane. `environ` as in
-    `run`; `on_stdin`: what the user reads of a program that can be read only once.
+    """Make a program with a new directory for all its runs, and the name of its configuration.
+    `environ` as in `run`; `on_stdin`: what the user reads of a program that can be read only once.
 
     Raises:
         UsageError: it cannot be started, or is read from stdin.
@@ -284,7 +285,7 @@ _REMOTE = ("REMOTE_CACHE", "REMOTE_PGO")
 def run_twice(
     words: Sequence[str], options: RunOptions, announce: Callable[[str], None]
 ) -> Outcome:
-    """Runs TARGET twice with the same caches, which are empty before the first start, and says what
+    """Run TARGET twice with the same caches, which are empty before the first start, and say what
     the second start still compiles.
 
     The receipt is that of the second start; the first one's is in the folder `cold` beside it.
@@ -334,7 +335,7 @@ def _both(
 
 
 def _only_cold(program: Program, cold: Outcome) -> Outcome:
-    """The run is the first start, at the place of both."""
+    """Copy the first start to the place of both: there is no second to compare it with."""
     why = "the first start failed" if cold.exit_code else "the first start is not whole"
     note = f"{why}: there was no second, and nothing is compared"
     if cold.moved:

@@ -1,5 +1,5 @@
 """Signals to the target and all it started, and signals as messages: while a child runs they wake
-its supervisor and end nobody. A witness tells those that the whole process group was sent.
+its supervisor and end nobody. A monitor tells those that the whole process group was sent.
 
 A target that is interrupted takes its time after a Ctrl-C, but where torch has lost that, and after
 a second one; a timetable ends what does not end by itself.
@@ -33,7 +33,7 @@ class ProcessTree:
         self._recorded: dict[int, psutil.Process] = {}
 
     def record(self) -> None:
-        """Records the present descendants: those of a dead parent cannot be found later."""
+        """Record the present descendants: those of a dead parent cannot be found later."""
         import psutil
 
         with contextlib.suppress(psutil.Error):
@@ -42,7 +42,7 @@ class ProcessTree:
                 self._recorded.setdefault(process.pid, process)
 
     def finish(self, timeout_s: float) -> None:
-        """Waits for those that outlived the root, which were sent signals too; then kills them."""
+        """Wait for those that outlived the root, which were sent signals too; then kill them."""
         import psutil
 
         _, alive = psutil.wait_procs(list(self._recorded.values()), timeout=timeout_s)
@@ -50,7 +50,7 @@ class ProcessTree:
             self.send(signal.SIGKILL)
 
     def send(self, signum: int) -> None:
-        """Sends a signal to all that are alive, the root first."""
+        """Send a signal to all that are alive, the root first."""
         import psutil
 
         self.record()
@@ -95,7 +95,7 @@ class SignalInbox:
         os.close(self._writer)
 
     def wait(self, timeout_s: float | None) -> list[int]:
-        """The signals since the last call; waits for one, at most `timeout_s` seconds."""
+        """Wait for a signal at most `timeout_s` seconds; return those since the last call."""
         if not self._received:
             select.select([self._reader], [], [], timeout_s)
         with contextlib.suppress(BlockingIOError):
@@ -140,9 +140,11 @@ class GroupWitness:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def take(self) -> frozenset[signal.Signals] | None:
-        """The signals that the group was sent since the last call; None where that is unknown."""
-        # The next one first: a signal in between is pending in both. Starting a process waits for
-        # a signal that the kernel is delivering to a group, so that it is in all of its members.
+        """Take the signals that the group was sent since the last call; None where that is
+        unknown."""
+        # Invariant: the next one starts first, so that a signal in between is pending in both.
+        # Starting a process waits for a signal that the kernel is delivering to a group, so that it
+        # is in all of its members.
         witness, self._process = self._process, self._started()
         try:
             if witness is None:
@@ -184,20 +186,20 @@ class KillSchedule:
     sent: list[signal.Signals] = field(default_factory=list[signal.Signals])
 
     def force(self, now: float) -> None:
-        """The second Ctrl-C: TERM after two thirds of the grace, KILL after all of it."""
+        """Begin at the second Ctrl-C: TERM after two thirds of the grace, KILL after all of it."""
         self._begin(
             (now + self.grace_s * 2 / 3, signal.SIGTERM), (now + self.grace_s, signal.SIGKILL)
         )
 
     def again(self, since: float, now: float) -> signal.Signals:
-        """What a process is sent that has lost the Ctrl-C of `since`, in the same thirds."""
+        """Choose what a process is sent that has lost the Ctrl-C of `since`, in the same thirds."""
         share = (now - since) / self.grace_s
         if share < 2 / 3:
             return signal.SIGINT
         return signal.SIGTERM if share < 1 else signal.SIGKILL
 
     def expire(self, now: float) -> None:
-        """The time limit was reached: TERM at once, KILL after the grace."""
+        """Begin at the time limit: TERM at once, KILL after the grace."""
         self._begin((now, signal.SIGTERM), (now + self.grace_s, signal.SIGKILL))
 
     def _begin(self, *stages: tuple[float, signal.Signals]) -> None:
@@ -206,7 +208,8 @@ class KillSchedule:
             self._waiting = list(stages)
 
     def due(self, now: float) -> list[signal.Signals]:
-        """The signals to send now."""
+        """Take the signals to send now out of the schedule."""
+        # Invariant: `_waiting` is in the order of time.
         ready = [signum for at, signum in self._waiting if at <= now]
         self._waiting = self._waiting[len(ready) :]
         self.sent += ready
@@ -267,7 +270,8 @@ class Interrupts:
         """When to look next; None: only at a signal."""
 
     def received(self, now: float) -> None:
-        """A Ctrl-C came; the target has received it by now."""
+        """Count a Ctrl-C, which the target has received by now; the second one begins the
+        schedule."""
         self.count += 1
         if self._first_at is None:
             self._first_at = self.look_at = now
@@ -281,7 +285,7 @@ class Interrupts:
             self._schedule.force(now)
 
     def look(self, now: float) -> None:
-        """Looks for a process that has lost the Ctrl-C."""
+        """Check the journals for a process that has lost the Ctrl-C."""
         if self.look_at is None or now < self.look_at:
             return
         self.look_at = None if self._schedule.begun else now + POLL_S
@@ -297,8 +301,8 @@ class Interrupts:
             self._notify(WAITING.format(grace=self._schedule.grace_s))
 
     def _seen(self, pid: int, certain: bool, now: float) -> None:
-        """A process was seen in its loop after an interrupt; `certain`: nothing of the program can
-        have caught it."""
+        """Handle a process that was seen in its loop after an interrupt; `certain`: nothing of the
+        program can have caught it."""
         if not certain:
             if self._first_at is not None:
                 self._notify(GOES_ON)

@@ -1,5 +1,6 @@
 """TARGET and its arguments as a command for the operating system, and its name; and those of the
-newest run, to be made once more: what has changed since, and what `run --witness` follows."""
+newest run, to be made once more: what has changed since, and where `run --witness` traces writes.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ class Target:
     kind: Kind
     command: tuple[str, ...]
     name: str
-    """Short name for folders and lanes, of harmless characters only."""
+    """Short name for folders and configurations, of harmless characters only."""
     script: str | None = None
     """The file with the user's code, if it is one."""
     defeats: str | None = None
@@ -68,7 +69,7 @@ class Target:
 
 
 def parse_target(words: Sequence[str]) -> Target:
-    """The target of `words`, which are TARGET and everything after it.
+    """Parse `words`, which are TARGET and everything after it.
 
     Raises:
         UsageError: nothing can be started; the message gives the reason.
@@ -135,7 +136,7 @@ def _safe_name(text: str) -> str:
 
 
 class _Launched(NamedTuple):
-    """What a command line starts in the end."""
+    """The program that a command line starts in the end."""
 
     name: str | None = None
     """Of the script or module; None where the command line does not show it."""
@@ -144,7 +145,7 @@ class _Launched(NamedTuple):
 
 
 def _launched(command: Sequence[str]) -> _Launched:
-    """The Python program that a command starts, possibly by way of launchers and shells."""
+    """Find the Python program that a command starts, possibly by way of launchers and shells."""
     program, rest = os.path.basename(command[0]), command[1:]
     if _PYTHON_NAME.fullmatch(program):
         return _launched_by_python(rest)
@@ -156,7 +157,7 @@ def _launched(command: Sequence[str]) -> _Launched:
 
 
 def _launched_by_python(arguments: Sequence[str]) -> _Launched:
-    """By a Python interpreter, whose own options come before `-m`, `-c` or the script."""
+    """Parse the words after a Python interpreter: options come before `-m`, `-c` or the script."""
     defeats, index = None, 0
     while index < len(arguments):
         word, index = arguments[index], index + 1
@@ -184,7 +185,7 @@ def _launched_by_python(arguments: Sequence[str]) -> _Launched:
 
 
 def _launched_by_shell(arguments: Sequence[str]) -> _Launched:
-    """By `sh SCRIPT` or `sh -c COMMANDS`: the first of the commands that starts Python."""
+    """Parse the words of `sh SCRIPT` or `sh -c COMMANDS`: the first command that starts Python."""
     for index, word in enumerate(arguments):
         if not word.startswith("-"):
             return _Launched(os.path.basename(word))
@@ -199,7 +200,7 @@ def _launched_by_shell(arguments: Sequence[str]) -> _Launched:
 
 
 def _launched_among(words: Sequence[str], *, modules: bool) -> _Launched:
-    """By the first of the words that is a Python script or a program that starts one."""
+    """Search words for the first that is a Python script or a program that starts one."""
     for index, word in enumerate(words):
         if modules and word in ("-m", "--module") and index + 1 < len(words):
             return _Launched(words[index + 1])
@@ -214,12 +215,12 @@ def _launched_among(words: Sequence[str], *, modules: bool) -> _Launched:
 # --- the newest run, once more -------------------------------------------------------------------
 
 _MAX_CHARS = 64 << 10
-"""Of the plan in the environment: with more, all that is guarded is watched."""
+"""Of the plan in the environment: with more, all that is guarded is traced."""
 
 
 def newest(example: str) -> tuple[str, Receipt]:
-    """The receipt of the newest run of this folder, whose command line can be run again, and its
-    path. `example` is the command with a program, for messages.
+    """Find the newest run of this folder, whose command line can be run again: its path and
+    receipt. `example` is the command with a program, for messages.
 
     Raises:
         UsageError: there is none, or it cannot be repeated.
@@ -246,7 +247,7 @@ def newest(example: str) -> tuple[str, Receipt]:
 
 
 def changed_files(receipt: Receipt) -> list[str]:
-    """Files of the program that are not what they were in a run, or are gone."""
+    """List the files of the program that are not what they were in a run, or are gone."""
     changed: list[str] = []
     for name, digest in receipt.header.provenance.source_sha256.items():
         found = None
@@ -269,10 +270,10 @@ class Again:
 
 
 def last_run() -> Again:
-    """The newest run of this folder.
+    """Find the newest run of this folder, to be made once more with write tracing.
 
     Raises:
-        UsageError: there is none, it cannot be repeated, or it recorded nothing to witness.
+        UsageError: there is none, it cannot be repeated, or it recorded no recompile to trace.
         ReceiptUnreadable: its receipt is damaged.
     """
     path, receipt = newest("compilediag run --witness train.py")
@@ -291,7 +292,7 @@ def last_run() -> Again:
 
 
 def plan_of(receipt: Receipt) -> WitnessPlan:
-    """The steps in which a run recompiled, and the guards that were false then."""
+    """Plan write tracing for the steps in which a run recompiled and the guards that were false."""
     again = [item for item in receipt.compile.events if item.kind == "recompile"]
     return WitnessPlan(
         frozenset(item.step for item in again if item.step is not None),
@@ -300,7 +301,7 @@ def plan_of(receipt: Receipt) -> WitnessPlan:
 
 
 def limited(plan: WitnessPlan) -> WitnessPlan:
-    """The plan, or as much of it as an environment variable can hold."""
+    """Limit a plan to as much of it as an environment variable can hold."""
     if len(ProcessOptions(witness=plan).encode()) > _MAX_CHARS:
         plan = WitnessPlan(plan.steps)
     return plan if len(ProcessOptions(witness=plan).encode()) <= _MAX_CHARS else WitnessPlan()

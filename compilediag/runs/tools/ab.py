@@ -23,7 +23,7 @@ RunT = TypeVar("RunT")
 
 
 def in_turns(index: int, a: Callable[[], RunT], b: Callable[[], RunT]) -> tuple[RunT, RunT]:
-    """One pair, A first in those of even number: what the first of two runs has of a machine is
+    """Run one pair, A first in those of even number: what the first of two runs has of a machine is
     had by both as often."""
     if index % 2:
         second = b()
@@ -37,8 +37,9 @@ def measure(
     rounds: int,
     progress: Callable[[int, CommandRun, CommandRun], None] | None = None,
 ) -> tuple[list[CommandRun], list[CommandRun]]:
-    """Samples of both, pair by pair: A B, B A, A B... The first pair warms caches up and is not
-    counted. `progress` is called with each counted pair.
+    """Measure both command lines pair by pair, A B, B A, A B, and return the samples of each: CPU
+    and wall seconds. The first pair warms caches up and is not counted; `progress` is called with
+    each counted pair.
 
     Raises:
         UsageError: a command failed; the message has its exit code and the end of its output.
@@ -88,7 +89,7 @@ def _sample(name: str, line: str, index: int) -> CommandRun:
 
 
 def _ended(child: subprocess.Popen[bytes]) -> tuple[int, int, resource.struct_rusage]:
-    """Waits for a command; one Ctrl-C is passed on to it, and it may take its time to end."""
+    """Wait for a command; one Ctrl-C is passed on to it, and it may take its time to end."""
     try:
         return os.wait4(child.pid, 0)
     except KeyboardInterrupt:

@@ -1,6 +1,7 @@
-"""tlparse's reports of torch's traces, made by its command line and linked, and the cleaned copies
-of the traces that are safe to pass to it. What goes wrong costs the reports and is said: the
-receipt does not depend on them.
+"""tlparse's reports of torch's traces, and the cleaned copies of the traces that it is given.
+
+The reports are made by its command line and linked. What goes wrong costs the reports and is said:
+the receipt does not depend on them.
 
 It gets one exact file (its 0.4.3 does not find logs in folders) and a fresh folder; `--overwrite`
 is never used. It ends at one byte that is no UTF-8, uses names in the log as paths, and puts some
@@ -99,7 +100,8 @@ def link_reports(logs: Sequence[str], run_dir: str, known: Sequence[str]) -> Lin
 
 
 def find_tlparse() -> str | None:
-    """The program: beside this Python, as pip installs it, else on the PATH."""
+    """Find the program, beside this Python, as pip installs it, else on the PATH; None where it is
+    not installed."""
     beside = os.path.join(os.path.dirname(sys.executable), PROGRAM)
     return beside if os.access(beside, os.X_OK) else shutil.which(PROGRAM)
 
@@ -111,8 +113,9 @@ def reports_of(
     limits: Limits | None = None,
     program: str | None = None,
 ) -> list[Report]:
-    """A report of each log, in folders "1", "2"... of `into`, which is made. `limits` are of each
-    child, all of them together also have `TIME_S`; `program` is the installed one by default."""
+    """Make a report of each log, in folders "1", "2"... of `into`, which is made. `limits` are of
+    each child, all of them together also have `TIME_S`; `program` is the installed one by default.
+    """
     program = program or find_tlparse()
     limits = limits or Limits()
     until = time.monotonic() + TIME_S
@@ -181,7 +184,7 @@ _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
 
 class Limits(NamedTuple):
-    """What a child may use; when it uses more it is ended."""
+    """Limits of a child, which is ended when it uses more."""
 
     time_s: float = 60.0
     memory_bytes: int = 4 << 30
@@ -189,7 +192,7 @@ class Limits(NamedTuple):
 
 
 class ChildEnded(NamedTuple):
-    """How a child ended."""
+    """The end of a child."""
 
     problem: str | None
     """None where it succeeded; else one sentence, without its name."""
@@ -237,7 +240,7 @@ def run_with_limits(
 
 
 def ended_with(code: int) -> str:
-    """A return code other than 0, in words."""
+    """Describe a return code other than 0 in words."""
     return f"it ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"
 
 
@@ -390,7 +393,7 @@ def _cleaned(record: _Record, copied: Copied, redactor: Redactor) -> bytes | Non
 
 
 def _without_markup(value: Any) -> Any:
-    """Values without markup and control characters, to any depth."""
+    """Remove markup and control characters from values, at any depth."""
     return map_json(
         value,
         lambda leaf: leaf.translate(_MARKUP) if isinstance(leaf, str) else leaf,
@@ -399,7 +402,7 @@ def _without_markup(value: Any) -> Any:
 
 
 def traces_in(run_dir: str) -> list[str]:
-    """The traces that a run kept."""
+    """List the traces that a run stored, by path."""
     try:
         with os.scandir(os.path.join(run_dir, ARTIFACTS, TRACES)) as entries:
             return sorted(item.path for item in entries if item.is_file(follow_symlinks=False))

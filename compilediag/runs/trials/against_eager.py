@@ -1,6 +1,7 @@
-"""A program compiled and eager, in turns, each run in a fresh process with the same collectors; and
-the runs that compare numbers: one in which sampled compiled calls are made eager beside them, one
-more where something differs, and those that narrow it.
+"""Runs of a program compiled and eager, in turns, each in a fresh process with the same collectors.
+
+Beside them the runs that compare numbers: one in which sampled compiled calls are made eager beside
+them, one more where something differs, and those that narrow it.
 
 Eager is the stance "force_eager": calls of compiled callables are still seen, so that steps end at
 the same moments in both arms, and each callable is timed by the same two readings of the clock.
@@ -58,12 +59,12 @@ class Pairs(Trials):
     stopped: str | None = None
     """Why no more runs were made; None where all were."""
     first_s: float = 0.0
-    """What the first compiled run took."""
+    """Seconds that the first compiled run took."""
 
 
 def run_pairs(pairs: Pairs, first: Trial) -> None:
-    """Makes the runs, and writes what becomes of them into `pairs`; whatever ends them loses none
-    of those before. `first`: that of the first pair, made already with the plan `COMPILED`."""
+    """Make the runs, and write what becomes of them into `pairs`; whatever ends them loses none of
+    those before. `first`: that of the first pair, made already with the plan `COMPILED`."""
     pairs.first_s = first.wall_s
     _note(pairs, "compiled", 0, first)
     try:
@@ -88,7 +89,7 @@ def run_pairs(pairs: Pairs, first: Trial) -> None:
 
 
 def _run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int) -> Trial:
-    """One run of a pair; Stop where it cannot be made, fails, or is interrupted."""
+    """Make one run of a pair; Stop where it cannot be made, fails, or is interrupted."""
     plan, limit_s = COMPILED, None
     if arm == "eager":
         plan, limit_s = EAGER, EAGER_TIMES * pairs.first_s + EAGER_EXTRA_S
@@ -108,9 +109,9 @@ def _run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int) -> Trial:
 def make_run(
     pairs: Pairs, name: str, what: str, plan: TrialPlan, limit_s: float | None, room_s: float
 ) -> Trial:
-    """The next run of the command, within its budget and the user's time limit. `name` is that of
-    its files, `what` it is, for the user; it may take `limit_s`, if that is given, and the budget
-    must have `room_s` left for it.
+    """Make the next run of the command, within its budget and the user's time limit. `name` is that
+    of its files, `what` it is, for the user; it may take `limit_s`, if that is given, and the
+    budget must have `room_s` left for it. Both are seconds.
 
     Raises:
         Stop: it has not.
@@ -143,8 +144,8 @@ _LIMIT_TIMES, _LIMIT_EXTRA_S = 10.0, 120.0
 
 
 def compare_numbers(pairs: Pairs, *, bisect: bool = False) -> Numbers:
-    """Makes the runs, none for a command that was stopped. `bisect` narrows the first difference to
-    a frame and a layer."""
+    """Make the runs that compare numbers, none for a command that was stopped. `bisect` narrows the
+    first difference to a frame and a layer."""
     found = None
     try:
         beside = _timeline(pairs, "numbers, eager beside compiled", shadow=True)
@@ -166,7 +167,8 @@ def compare_numbers(pairs: Pairs, *, bisect: bool = False) -> Numbers:
 
 
 def _narrowed(pairs: Pairs, beside: Timeline, first: Difference) -> NarrowedRecord:
-    """Raises Stop where this torch has no such option, or no run can be made."""
+    """Narrow a difference to a frame; Stop where this torch has no such option, or no run can be
+    made."""
     # Resumed frames and those that it calls after a break are found among the others.
     frame = (first.function.file, first.function.function.rpartition(".")[2])
     is_own: dict[str, bool] = {}
@@ -175,7 +177,8 @@ def _narrowed(pairs: Pairs, beside: Timeline, first: Difference) -> NarrowedReco
             is_own[key] = is_own.get(key, False) or frame == (each.frame.file, each.frame.function)
 
     def differs_with(value: str) -> bool | None:
-        """The difference is there with other backends."""
+        """Make a run with other backends: True where the difference is still there, None if
+        unknown."""
         override = SettingChange("torch._dynamo.config", "debug_backend_override", value)
         trial = _trial(pairs, f"backends {value}", shadow=True, settings=(override,))
         if trial.observed is None:
@@ -204,7 +207,7 @@ def _timeline(pairs: Pairs, what: str, *, shadow: bool) -> Timeline:
 def _trial(
     pairs: Pairs, what: str, *, shadow: bool, settings: tuple[SettingChange, ...] = ()
 ) -> Trial:
-    """One run; Stop where there is no budget for it, or it was interrupted."""
+    """Make one run; Stop where there is no budget for it, or it was interrupted."""
     plan = TrialPlan(seed=SEED, shadow=shadow, settings=(SAME_RANDOM, *settings))
     limit_s = _LIMIT_TIMES * pairs.first_s + _LIMIT_EXTRA_S
     trial = make_run(pairs, what, what, plan, limit_s, pairs.first_s)

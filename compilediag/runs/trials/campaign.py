@@ -65,7 +65,7 @@ class Campaign(Trials):
     baseline: Trial | None = None
     """The program as it is."""
     without: Without = field(init=False)
-    """What changes are judged by."""
+    """The runs without a change, by which changes are judged."""
     precise: Observed | None = None
     """Eager, with sampled calls in float64 too, once something depends on it."""
     trials: dict[frozenset[Change], Trial] = field(default_factory=dict[frozenset[Change], Trial])
@@ -83,24 +83,25 @@ class Campaign(Trials):
 
     @property
     def run_s(self) -> float:
-        """What a run takes; 0 before the first one."""
+        """Seconds that a run takes; 0 before the first one."""
         return self.baseline.wall_s if self.baseline is not None else 0.0
 
     def came_again(self, finding: str) -> bool:
-        """The program has it in the run that changes are compared with."""
+        """True where the program has the finding in the run that changes are compared with."""
         return count_in(self.subjects[finding], self.without.baseline.receipt) > 0
 
     def open_findings(self) -> list[str]:
-        """Findings without a change that holds."""
+        """List the ids of findings without a change that holds."""
         wanted = (each.id for each in self.wanted if each.id not in self.chosen)
         return [each for each in wanted if self.came_again(each)]
 
     def chosen_changes(self) -> tuple[Change, ...]:
-        """All that the findings need, each once."""
+        """List the changes that the findings need, each once."""
         return tuple(dict.fromkeys(change for group in self.chosen.values() for change in group))
 
     def worth_another_run(self, finding: str) -> list[Change]:
-        """Those that are worth a run with others: they were applied, and the answers were equal."""
+        """List the changes that are worth a run with others: they were applied, and the results of
+        the program were equal."""
         return [
             change
             for change, (certificate, _) in self.tried.get(finding, {}).items()
@@ -108,7 +109,7 @@ class Campaign(Trials):
         ]
 
     def edited_files(self, changes: Iterable[Change]) -> tuple[SourceChange, ...]:
-        """The files of the program as the changes edit them.
+        """Make the files of the program as the changes edit them; nothing is written.
 
         Raises:
             EditImpossible: a file is not what ran any more.
@@ -117,7 +118,7 @@ class Campaign(Trials):
         return source_changes((edit for change in changes for edit in change.edits), digests)
 
     def trial_of(self, name: str, changes: Sequence[Change]) -> Trial:
-        """The run with these changes, which is made once."""
+        """Run the program with these changes, or return the run that was made with them."""
         key = frozenset(changes)
         if key not in self.trials:
             self.trials[key] = self.make_trial(name, changes)
@@ -131,7 +132,7 @@ class Campaign(Trials):
         stance: str | None = None,
         reference: bool = False,
     ) -> Trial:
-        """One run.
+        """Make one run.
 
         Raises:
             Stop: there is no budget for it, or it was interrupted.
@@ -161,7 +162,8 @@ class Campaign(Trials):
         changes: Sequence[Change],
         others: Sequence[Change] = (),
     ) -> Certificate:
-        """The certificate of changes for a finding, in runs that may have others too."""
+        """Judge changes for a finding, by runs that may have others too; return their
+        certificate."""
         before = self.without.baseline
         seen = [
             trial.observed
@@ -187,7 +189,8 @@ class Campaign(Trials):
         return found
 
     def refusal(self, runs: Sequence[Trial], changes: Sequence[Change]) -> str | None:
-        """Why runs with changes prove not all findings that these are for; None where they do."""
+        """Say why runs with changes prove not all findings that these are for; None where they
+        do."""
         for finding, group in self.chosen.items():
             if {*group} <= {*changes}:
                 certificate = self.judged(finding, runs, group, changes)
@@ -203,20 +206,20 @@ MAX_ON_TOP = 6
 
 
 def candidates_by_finding(receipt: Receipt, wanted: Sequence[FindingRecord]) -> dict[str, Listed]:
-    """What would be tried for each finding, by its id, and what cannot be."""
+    """List what would be tried for each finding, by its id, and what cannot be."""
     digests = receipt.header.provenance.source_sha256
     return {each.id: listed(changes_for(each, receipt), digests) for each in wanted}
 
 
 def editable_files(campaign: Campaign) -> list[str]:
-    """The files that candidates edit."""
+    """List the files that candidates edit, by path."""
     found = candidates_by_finding(campaign.receipt, campaign.wanted).values()
     edits = [edit for each in found for change in each.possible for edit in change.edits]
     return list(by_file(edits))
 
 
 def run_campaign(campaign: Campaign, baseline: Trial | None = None) -> tuple[Result, ...]:
-    """Makes the runs, and writes what becomes of them into the campaign; an exception of ours or
+    """Make the runs, and write what becomes of them into the campaign; an exception of ours or
     Ctrl-C ends them and loses nothing. `baseline`: the program as it is, if that was run already.
     """
     note = None
@@ -263,7 +266,7 @@ def _run(campaign: Campaign, given: Trial | None) -> None:
 
 
 def why_not(trial: Trial) -> str:
-    """Why the program as it is does not run, and where its output is."""
+    """Describe why the program as it is does not run, and where its output is."""
     reads = " (its input is empty here)" if "EOFError" in (trial.problem or "") else ""
     return f"{trial.problem}{reads}; its output: {os.path.relpath(trial.output)}"
 
@@ -301,7 +304,8 @@ def _result(campaign: Campaign, finding: FindingRecord, found: Listed) -> Result
 
 
 def confirm(campaign: Campaign) -> None:
-    """The chosen changes together, and again; each alone again where they do not go together."""
+    """Run the chosen changes together, and again; each alone again where they do not go
+    together."""
     chosen = campaign.chosen_changes()
     if len(chosen) > 1:
         if _confirm_together(campaign, chosen):
@@ -333,7 +337,7 @@ def _confirm_together(campaign: Campaign, chosen: tuple[Change, ...]) -> bool:
 
 
 def _prove(campaign: Campaign, runs: Sequence[Trial], changes: Sequence[Change]) -> bool:
-    """Keeps the certificates of all runs with each finding's changes; False where one does not
+    """Store the certificates of all runs with each finding's changes; False where one does not
     hold."""
     every = len(changes) > 1 and {*changes} == {*campaign.chosen_changes()}
     found: dict[str, tuple[Certificate, Trial]] = {}
@@ -353,7 +357,7 @@ def _prove(campaign: Campaign, runs: Sequence[Trial], changes: Sequence[Change])
 
 
 def try_on_top(campaign: Campaign) -> None:
-    """What no change alone removes: all that hold so far, those with each that was refused, and
+    """Try what no change alone removes: all that hold so far, those with each that was refused, and
     with one of each finding. Two causes of one frame hide each other, and a limit is reached until
     the last is gone."""
     for finding in campaign.open_findings():
@@ -383,7 +387,7 @@ def try_on_top(campaign: Campaign) -> None:
 
 
 def _is_enough(campaign: Campaign, before: int) -> bool:
-    """The last runs have to be made now, of which proofs are made."""
+    """True where the last runs have to be made now, of which proofs are made."""
     reserved = (campaign.rounds + 2) * campaign.run_s
     spent = time.monotonic() - campaign.started
     over = campaign.budget_s is not None and spent + reserved > campaign.budget_s
@@ -394,8 +398,9 @@ def _is_enough(campaign: Campaign, before: int) -> bool:
 
 
 def _judge_open(campaign: Campaign, changes: tuple[Change, ...]) -> bool:
-    """Runs the changes together, and keeps them for the findings that only they remove; all others
-    must hold with them as well, and none may be there for nothing. False where nothing is kept."""
+    """Run the changes together, and store them for the findings that only they remove; all others
+    must hold with them as well, and none may be there for nothing. False where nothing is stored.
+    """
     added = [change for change in changes if change not in campaign.chosen_changes()]
     name = f"together: {'; '.join(change.line for change in changes)}"
     try:
@@ -420,7 +425,7 @@ def _judge_open(campaign: Campaign, changes: tuple[Change, ...]) -> bool:
 
 
 def try_each(campaign: Campaign, finding: str, candidates: Sequence[Change]) -> None:
-    """Until one holds; first those that ran for another finding."""
+    """Try changes for a finding until one holds; first those that ran for another finding."""
     if not campaign.came_again(finding):
         campaign.notes.append(f"finding {finding[1:]} did not come again")
         return

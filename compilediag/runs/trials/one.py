@@ -1,5 +1,5 @@
-"""One trial: a supervised run with a plan for the inside, its output in a file, fresh caches. The
-run that `fix TARGET` begins with is one too, and leaves a receipt as any other."""
+"""One trial: a supervised run with a plan for the inside, its output in a file, and fresh caches.
+The run that `fix TARGET` begins with is one too, and leaves a receipt as any other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MAX_REASON = 240
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run of it."""
+    """One run of the program, and what it showed."""
 
     name: str
     observed: Observed | None
@@ -81,7 +81,7 @@ class Trials:
         limit_s: float | None,
         variables: Mapping[str, str] | None = None,
     ) -> Trial:
-        """The next run; `name` is that of its files, and `what` it is, for the user."""
+        """Make the next run; `name` is that of its files, and `what` it is, for the user."""
         self.runs += 1
         text = f"run {self.runs}: {what}"
         self.announce(text)
@@ -102,7 +102,7 @@ def run_trial(
     *,
     keep_caches: bool = False,
 ) -> Trial:
-    """Runs the program once, with empty caches of its own unless `keep_caches`.
+    """Run the program once, with empty caches of its own unless `keep_caches`.
 
     Raises:
         UsageError: it cannot be started, or its directory cannot be made.
@@ -131,7 +131,7 @@ def _written(plan: TrialPlan, path: str) -> str:
 
 
 def trial_of(name: str, outcome: Outcome, output: str) -> Trial:
-    """A run that was made as a trial."""
+    """Make a trial of the outcome of a run; `output` is the path of what it printed."""
     receipt, timeline, code = outcome.receipt, outcome.timeline, outcome.exit_code
     if receipt is None or timeline is None:
         why = outcome.notes[0] if outcome.notes else "it left no receipt"
@@ -160,8 +160,8 @@ def first_run(
     *,
     keep_caches: bool = False,
 ) -> tuple[Outcome, Trial]:
-    """Runs the program as it is, and leaves a receipt. `plan`: what is recorded of it, its answers
-    by default; `below`: the folder of what it printed, in that of the run; `keep_caches`: it has
+    """Run the program as it is, and leave a receipt. `plan`: what is recorded of it, its results by
+    default; `below`: the folder of what it printed, in that of the run; `keep_caches`: it has
     the caches of the environment, not empty ones.
 
     Raises:
@@ -182,7 +182,7 @@ def first_run(
 
 
 def campaign_folder(run_dir: str) -> str:
-    """A new folder below that of a run; campaigns before stay as they are."""
+    """Choose a new folder below that of a run; campaigns before stay as they are."""
     number, path = 1, os.path.join(run_dir, FOLDER)
     while os.path.isdir(path) and any(name.startswith("01-") for name in os.listdir(path)):
         number += 1

@@ -1,4 +1,4 @@
-"""The results of a campaign: `fix.json` beside the receipt, proofs in it, and the documents of
+"""Results of a campaign of trials: `fix.json` beside the receipt, proofs in it, and documents of
 `fix --json` and `fix --dry-run --json`."""
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ MAX_REFUSED = 20
 
 
 def proof_record(tried: Tried, campaign: Campaign) -> ProofRecord:
-    """A change with its certificate, as receipts have it, and the torch and the code it is of."""
+    """Make the record of a change with its certificate, and the torch and the code that it is
+    of."""
     change, certificate = tried.change, tried.certificate
     seen = campaign.baseline.observed if campaign.baseline is not None else None
     files = campaign.receipt.header.provenance.source_sha256
@@ -132,7 +133,7 @@ def proof_record(tried: Tried, campaign: Campaign) -> ProofRecord:
 
 
 def with_proofs(campaign: Campaign, results: Sequence[Result]) -> Receipt:
-    """The receipt with what was tried for its findings, of others as it was."""
+    """Add what was tried for its findings to the receipt; the other findings stay as they were."""
     fixes: dict[str, FixRecord] = {}
     for item in results:
         if not item.tried:
@@ -164,12 +165,12 @@ def with_proofs(campaign: Campaign, results: Sequence[Result]) -> Receipt:
 
 
 def refusal(tried: Tried) -> str:
-    """Why a change is not proved."""
+    """Say why a change is not proved."""
     return tried.certificate.reason or "it held in one run, and was not run again"
 
 
 def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
-    """Everything that was tried, proved or refused, by finding: a `FixDocument`."""
+    """Build the JSON of all that was tried, proved or refused, by finding: a `FixDocument`."""
     findings: list[FixedFinding] = []
     for item in results:
         tried = tuple(
@@ -211,7 +212,7 @@ def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
 def plan_as_json(
     receipt: Receipt, listed: Sequence[tuple[FindingRecord, Listed]]
 ) -> dict[str, Any]:
-    """What would be tried, by finding: a `FixPlanDocument`."""
+    """Build the JSON of what would be tried, by finding: a `FixPlanDocument`."""
     findings = tuple(
         PlannedFinding(
             **_named(finding),
@@ -228,12 +229,12 @@ def plan_as_json(
 
 
 def _named(finding: FindingRecord) -> dict[str, Any]:
-    """The fields of a `NamedFinding`."""
+    """Return the fields of a `NamedFinding`."""
     return {name: getattr(finding, name) for name in NamedFinding.__struct_fields__}
 
 
 def patch_of(campaign: Campaign, change: Change) -> str | None:
-    """The edits of a change as a diff; None where it has none, or a file changed meanwhile."""
+    """Make a diff of the edits of a change; None where it has none, or a file changed meanwhile."""
     try:
         return as_patch(campaign.edited_files([change])) if change.edits else None
     except EditImpossible:
@@ -241,14 +242,14 @@ def patch_of(campaign: Campaign, change: Change) -> str | None:
 
 
 def environment_lines(campaign: Campaign) -> list[str]:
-    """The proved variables as lines for a shell; of several changes only where they were proved
-    together."""
+    """Format the proved variables as lines for a shell; of several changes only where they were
+    proved together."""
     pairs = [pair for change in campaign.together for pair in change.variables]
     return [export_line(*pair) for pair in joined(pairs).items()]
 
 
 def save(campaign: Campaign, results: Sequence[Result], receipt_path: str) -> str:
-    """Writes `fix.json` beside the receipt and the proofs into it; returns the path of the former.
+    """Write `fix.json` beside the receipt and the proofs into it; return the path of the former.
 
     Raises:
         OutputUnwritable: a file cannot be written; it is left as it was.

@@ -26,12 +26,12 @@ from compilediag_harness.wire import SourceChange
 
 
 def is_available() -> bool:
-    """Files can be edited: libcst is an extra."""
+    """True where files can be edited: libcst is an extra."""
     return importlib.util.find_spec("libcst") is not None
 
 
 def listed(changes: Iterable[Change], digests: Mapping[str, str]) -> Listed:
-    """Which changes can be made in the files that ran; of what does the same, the first."""
+    """List the changes that can be made in the files that ran; of what does the same, the first."""
     found: list[Change] = []
     impossible: list[RefusedChange] = []
     for change in changes:
@@ -47,7 +47,7 @@ def listed(changes: Iterable[Change], digests: Mapping[str, str]) -> Listed:
 
 
 def _worded(change: Change, digests: Mapping[str, str]) -> Change:
-    """An edit with the line that the user edits, where only the file shows which that is."""
+    """Add the line that the user edits to an edit, where only the file shows which that is."""
     if not is_available():
         raise EditImpossible(NEEDS_LIBCST)
     from compilediag.fixes.edits.rewrite import show_edit
@@ -63,8 +63,8 @@ def _worded(change: Change, digests: Mapping[str, str]) -> Change:
 
 
 def source_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[SourceChange, ...]:
-    """The text of each file with its edits; the files stay as they are. `digests`: SHA-256 of each
-    file as it ran, since lines were recorded then.
+    """Make the text of each file with its edits; the files stay as they are. `digests`: SHA-256 of
+    each file as it ran, since lines were recorded then.
 
     Raises:
         EditImpossible: a file cannot be read, is not what ran any more, or has not what an edit is
@@ -89,12 +89,12 @@ def source_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[S
 
 
 def labels_of(edits: Iterable[Edit]) -> list[str]:
-    """The edited files in words, as a trial reports them."""
+    """Format the edited files in words, as a trial reports them."""
     return [SourceChange(os.path.abspath(file), "", "").label for file in by_file(edits)]
 
 
 def as_patch(changes: Iterable[SourceChange]) -> str:
-    """A unified diff that `git apply` and `patch -p1` take, of paths below this folder."""
+    """Format a unified diff that `git apply` and `patch -p1` take, of paths below this folder."""
     lines: list[str] = []
     for change in changes:
         name = os.path.relpath(change.file)
@@ -135,7 +135,7 @@ def apply(changes: Iterable[SourceChange], *, force: bool) -> list[str]:
 
 
 def require_committed(files: Iterable[str]) -> None:
-    """Git has each file as it is, so that an edit of it can be undone.
+    """Require that git has each file as it is, so that an edit of it can be undone.
 
     Raises:
         UsageError: it has not; the message names the file.

@@ -38,18 +38,19 @@ class CodeNotes:
         self.codes: list[tuple[str, CodeType, CodeType]] = []
 
     def hook(self, old_code: CodeType, new_code: CodeType) -> None:
-        """Called by torch for each compile; None leaves the code as it is."""
+        """Record the code of a compile; torch calls it, and None leaves the code as it is."""
         with contextlib.suppress(Exception):
             context: Any = sys.modules["torch._guards"].CompileContext
             self.codes.append((str(context.current_compile_id()), old_code, new_code))
 
     def install(self, convert_frame: Any) -> None:
-        """Begins to note, in torch's module of that name."""
+        """Begin to record, in torch's module `convert_frame`."""
         convert_frame.register_bytecode_hook(self.hook)
         atexit.register(self.write)
 
     def write(self) -> None:
-        """One file a compile; ids repeat after a reset and in every process: the first is kept."""
+        """Write one file a compile; ids repeat after a reset and in every process: the first
+        stays."""
         decompile: Decompile | None = None
         with contextlib.suppress(Exception):  # where it is not installed
             decompile = importlib.import_module("depyf").decompile
@@ -67,7 +68,7 @@ class CodeNotes:
 def text_of(
     compile_id: str, old_code: CodeType, new_code: CodeType, decompile: Decompile | None
 ) -> str:
-    """The file of one compile: the compiled code, the original code, and the guards."""
+    """Render the file of one compile: the compiled code, the original code, and the guards."""
     name = " ".join(old_code.co_name.split())[:120]
     frame = f"{name}, line {old_code.co_firstlineno}"
     parts = [f"# Compile {compile_id} of {frame}: what torch.compile made of it.\n{CALLED}"]
@@ -82,7 +83,7 @@ def text_of(
 
 
 def section(name: str, code: CodeType, decompile: Decompile | None) -> str:
-    """The code as Python; as bytecode where there is no depyf, or it fails."""
+    """Render the code as Python; as bytecode where there is no depyf, or it fails."""
     silent, shown = io.StringIO(), io.StringIO()
     with (
         contextlib.suppress(Exception),
@@ -96,12 +97,12 @@ def section(name: str, code: CodeType, decompile: Decompile | None) -> str:
 
 
 def commented(text: str) -> str:
-    """The lines as comments: the file stays Python."""
+    """Format lines as comments: the file stays Python."""
     return "".join(f"# {line}\n" for line in text.splitlines())
 
 
 def guards_of(old_code: CodeType, new_code: CodeType) -> str | None:
-    """The guards of the cache entry that holds the code, as torch prints them."""
+    """Read the guards of the cache entry that holds the code, as torch prints them."""
     with contextlib.suppress(Exception):
         native: Any = sys.modules["torch._C._dynamo.eval_frame"]
         for entry in native._debug_get_cache_entry_list(old_code):
