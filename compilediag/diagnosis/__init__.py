@@ -1,1 +1,1 @@
-"""Why: from a Timeline to causes, findings and a verdict. Pure."""
+"""The diagnosis: from a Timeline to causes, findings and a verdict. Pure."""

@@ -41,7 +41,11 @@ class CodeInfo(NamedTuple):
 
 
 def info(code: str) -> CodeInfo:
-    """The register's entry for a code. Raises KeyError for a code that does not exist."""
+    """Get the register's entry for a code.
+
+    Raises:
+        KeyError: the code does not exist.
+    """
     return REGISTER[code]
 
 

@@ -29,8 +29,8 @@ Evidence = Literal["witnessed", "source"]
 
 
 class CauseId(NamedTuple):
-    """What is one cause over all recompiles of a run: never the line of the guard, which a function
-    may have several of."""
+    """The identity of a cause over all recompiles of a run: never the line of the guard, which a
+    function may have several of."""
 
     rule: str
     variable: str
@@ -42,8 +42,8 @@ class CauseId(NamedTuple):
 
 
 def shown_writers(writers: tuple[Location, ...], *, witnessed: bool) -> tuple[Location, ...]:
-    """The writers to name. By the source alone several methods of packages may write a value, most
-    of which never ran: one is named only where there is no other candidate."""
+    """Select the writers to name. By the source alone several methods of packages may write a
+    value, most of which never ran: one is named only where there is no other candidate."""
     if witnessed or len(writers) < 2:
         return writers
     return tuple(item for item in writers if ownership_of(item.file) == "user")
@@ -120,7 +120,7 @@ class Act(ActRecord, frozen=True, kw_only=True):
 
 
 class Finding(FindingRecord, frozen=True, kw_only=True):
-    """A finding as its rule makes it: what the receipt keeps, and what it explains. `diagnose`
+    """A finding as its rule makes it: what the receipt stores, and what it explains. `diagnose`
     numbers them F1, F2..."""
 
     id: str = ""
@@ -129,7 +129,8 @@ class Finding(FindingRecord, frozen=True, kw_only=True):
 
 
 class Entered(Protocol):
-    """What knows how it was entered: a compile, a recompile, a break site, a frame, a recording."""
+    """A thing that knows where it was called from: a compile, a recompile, a break site, a frame, a
+    recording. The names are those of events in journals."""
 
     @property
     def entered_at(self) -> UserCall | None: ...
@@ -138,12 +139,12 @@ class Entered(Protocol):
 
 
 def place_of(where: Location | Place | None) -> Place | None:
-    """A line of code as a receipt names it."""
+    """Make the place of a line of code as a receipt names it; None without one."""
     return None if where is None else record_from(Place, where)
 
 
 def entered_record(call: UserCall | None) -> EnteredAt | None:
-    """The call of the program's own."""
+    """Make the record of the call of the program's own, with its arguments; None without a call."""
     if call is None:
         return None
     arguments = tuple(
@@ -153,14 +154,14 @@ def entered_record(call: UserCall | None) -> EnteredAt | None:
 
 
 def entered_by(finding: Finding, way: Entered) -> Finding:
-    """The finding with the way that led to it."""
+    """Add to a finding the call of the program's own that led to it."""
     return replace(
         finding, entered_at=entered_record(way.entered_at), entered_from=way.entered_from or None
     )
 
 
 def changed_at(change: ValueChange | None) -> ChangedAt | None:
-    """How a value was seen to change; None where no line is known."""
+    """Make the record of how a value was seen to change; None where no line is known."""
     if change is None or not change.stack:
         return None
     first = change.stack[0]

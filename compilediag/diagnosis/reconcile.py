@@ -1,8 +1,8 @@
 """Compares the events, torch's metrics and the text log; a disagreement makes the run blind.
 
-Offsets that are no disagreement are allowed for: the attempt that hits the recompile limit prints
-a "Recompiling" line and is no recompile; compiles of `isolate_recompiles` regions have ids above
-/0 and no reason; backward rows have no question; after the limit every source is silent; ids
+Offsets that are no disagreement are allowed for: the attempt that hits the recompile limit prints a
+"Recompiling" line and is no recompile; compiles of `isolate_recompiles` regions have ids above /0
+and no reason; backward rows have no `Recompiled` event; after the limit every source is silent; ids
 start again after `torch._dynamo.reset()`. A source that is absent does not disagree, and the text
 log is the third source: where the two others agree and show everything, its loss costs nothing.
 """
@@ -26,7 +26,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far the sources agree about a run."""
+    """The agreement of the sources about a run."""
 
     sources: dict[str, bool]
     """"events", "metrics", "text_log": whether each was there."""
@@ -42,7 +42,7 @@ class Agreement:
 
 
 def reconcile(timeline: Timeline) -> Agreement:
-    """Compares the sources of a run."""
+    """Compare the sources of a run."""
     log = timeline.text_log if _text_was_kept(timeline) else None
     sources = {
         "events": any(_observes(process, "recompile_reasons") for process in timeline.processes),
@@ -66,15 +66,15 @@ def reconcile(timeline: Timeline) -> Agreement:
 
 
 def _text_was_kept(timeline: Timeline) -> bool:
-    """A log that the program silenced half-way is no second opinion; CD902 reports the loss. Nor is
-    one that was over its limit."""
+    """Whether the whole text log is there. One that the program silenced half-way is no second
+    opinion; CD902 reports the loss. Nor is one that was over its limit."""
     over_limit = timeline.text_log is not None and timeline.text_log.over_limit
     return not over_limit and not any(loss.source in TEXT_SOURCES for loss in timeline.lost)
 
 
 def _limited(timeline: Timeline) -> set[int]:
-    """Processes whose journals were over their limits: of those, questions and warnings are left
-    out, and metrics rows are not."""
+    """Find processes whose journals were over their limits: of those, `Recompiled` events and
+    warnings are left out, and metrics rows are not."""
     return {item.index for item in timeline.processes if item.journal_limit_bytes is not None}
 
 
@@ -105,7 +105,7 @@ _TOTALS = {"frames_total", "frames_ok", "unique_graphs", "break_events"}
 
 
 def _observes(process: Process, hook: str) -> bool:
-    """torch was imported with this hook; a process that never imported torch observes nothing."""
+    """Whether torch was imported with this hook; a process that never imported torch has none."""
     return process.torch is not None and process.torch.hooks.get(hook, True)
 
 
@@ -139,7 +139,7 @@ def _numbers(timeline: Timeline) -> dict[str, int]:
 
 
 def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
-    """Events against metrics, compile by compile."""
+    """Compare events with metrics, compile by compile."""
     limited = _limited(timeline)
     unasked = [
         item.compile_id
@@ -171,7 +171,7 @@ def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
 
 
 def _breaks_only_in_metrics(timeline: Timeline) -> list[str]:
-    """Compiles that metrics say were restarted for a break, and of which no break is known."""
+    """Find compiles that metrics say were restarted for a break, and of which no break is known."""
     broken = {compile_id.partition("_")[0] for s in timeline.breaks for compile_id in s.compile_ids}
     return [
         item.compile_id
@@ -182,7 +182,8 @@ def _breaks_only_in_metrics(timeline: Timeline) -> list[str]:
 
 
 def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
-    """torch's own totals, recorded at the end of each process, against what arrived from it."""
+    """Compare torch's own totals, recorded at the end of each process, with what arrived from
+    it."""
     counted = [(item, item.ended.counters) for item in timeline.processes if item.ended]
     if not counted:
         return
@@ -206,8 +207,9 @@ def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
 
 
 def _in_text(timeline: Timeline, log: TextLog, numbers: dict[str, int]) -> Iterable[str]:
-    """The text log against both. It has one "Recompiling" line for each question, the one at the
-    limit included. A process that was killed may have died between the line and its event."""
+    """Compare the text log with both. It has one "Recompiling" line for each `Recompiled` event,
+    the one at the limit included. A process that was killed may have died between line and
+    event."""
     slack = numbers["unended_processes"]
     lines, asked = numbers["text_recompiling_lines"], numbers["questions"]
     if abs(lines - asked) > slack:

@@ -1,5 +1,8 @@
-"""Builds the receipt of a run: pure, redacted, and the same for the same events; and adds to one
-what is found out beside its own run, by a second start or by pairs of runs."""
+"""Builds the receipt of a run: pure, redacted, and the same for the same events.
+
+It also adds to a receipt what is found out beside its own run, by a second start or by pairs of
+runs.
+"""
 
 from __future__ import annotations
 
@@ -79,11 +82,15 @@ _OUT_OF_MEMORY = re.compile(
     re.IGNORECASE,
 )
 
-TAIL_BYTES = 8 * 1024  #: Longest log tail and failure reason kept.
+TAIL_BYTES = 8 * 1024  #: Longest log tail and failure reason stored.
 
 
 def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt:
-    """The receipt of one run. No string in it holds a secret that `redact` recognises."""
+    """Build the receipt of one run. No string in it holds a secret that `redact` recognises.
+
+    Raises:
+        msgspec.ValidationError: a fact has another type than its field declares.
+    """
     started = [item.started for item in timeline.processes if item.started is not None]
     of_processes = [secret for each in started for secret in secret_values(each.argv, {})]
     of_parent = secret_values(run.argv, run.environment)
@@ -155,7 +162,8 @@ def _unredacted(
 
 
 def _failure(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Failure | None:
-    """Both texts are redacted before they are cut, so that no half of a secret is left."""
+    """Build the failure, None for a run that is whole. Both texts are redacted before they are cut,
+    so that no half of a secret is left."""
     reported = (item.ended.failure for item in timeline.processes if item.ended is not None)
     reason = run.failure_reason or next(filter(None, reported), None)
     if run.status == "complete" and reason is None:
@@ -167,7 +175,7 @@ def _failure(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Failur
 
 
 def _last(text: str) -> str:
-    """The end of a text, at most `TAIL_BYTES` of UTF-8, from the beginning of a line."""
+    """Cut a text to its end, at most `TAIL_BYTES` of UTF-8, from the beginning of a line."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= TAIL_BYTES:
         return encoded.decode("utf-8")
@@ -177,7 +185,7 @@ def _last(text: str) -> str:
 
 
 def checks_of(timeline: Timeline, run: RunMetadata) -> Checks:
-    """Yes or no, or None where nothing was observed."""
+    """Build the checks: yes or no, or None where nothing was observed."""
     expected, log, journal = ranks_expected(timeline, run), timeline.train_log, run.journal
     # Of the losses passed to a tracker, and of those that a trainer printed.
     finite = {losses_finite(timeline.tracked), logged_losses_finite(timeline)} - {None}
@@ -213,7 +221,7 @@ LOST_REASONS = ("bad_json", "bad_payload_hash", "too_long", "unknown_kind")
 
 
 def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Completeness:
-    """How much of the evidence arrived."""
+    """Build the section of how much of the evidence arrived."""
     journal, agreement = run.journal, diagnosis.agreement
     lost: dict[str, int] = dict.fromkeys(LOST_REASONS, 0)
     if journal is not None:
@@ -232,7 +240,7 @@ def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) 
 
 
 def ranks_expected(timeline: Timeline, run: RunMetadata) -> int | None:
-    """The world size given to the launcher, else that of the processes; None where nothing
+    """Find the world size given to the launcher, else that of the processes; None where nothing
     attached."""
     if run.ranks_expected is not None:
         return run.ranks_expected
@@ -240,7 +248,7 @@ def ranks_expected(timeline: Timeline, run: RunMetadata) -> int | None:
 
 
 def missing_evidence(timeline: Timeline) -> list[str]:
-    """What could not be observed and why, each once."""
+    """List what could not be observed and why, each once."""
     found = [
         f"{hook}: {loss}"
         for process in timeline.processes
@@ -277,7 +285,7 @@ def missing_evidence(timeline: Timeline) -> list[str]:
 
 
 def header_of(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Header:
-    """Who wrote the receipt, of which code, in which lane and run."""
+    """Build the header: who wrote the receipt, of which code, in which configuration and run."""
     lead = lead_process(timeline)
     started = lead.started if lead is not None else None
     argv = run.argv or (started.argv if started is not None else ())
@@ -307,8 +315,8 @@ def header_of(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Heade
 
 
 def _requested(lead: Process | None) -> dict[str, Any]:
-    """The arguments that all `torch.compile` calls of a process had in common; where they differ,
-    texts are listed and booleans left out."""
+    """Merge the arguments of all `torch.compile` calls of a process: those in common; where they
+    differ, texts are listed and booleans left out."""
     found = lead.facts.get("compile_requests") if lead is not None else None
     requests = cast(list[Mapping[str, Any]], found) if isinstance(found, list) else []
     common: dict[str, Any] = {}
@@ -322,7 +330,7 @@ def _requested(lead: Process | None) -> dict[str, Any]:
 
 
 def _mapping(process: Process | None, name: str) -> Mapping[str, Any]:
-    """A fact of a process that is a mapping; empty where it was not read."""
+    """Get a fact of a process that is a mapping; empty where it was not read."""
     found = process.facts.get(name) if process is not None else None
     return cast(Mapping[str, Any], found) if isinstance(found, Mapping) else {}
 
@@ -335,8 +343,8 @@ _TYPES: Mapping[Any, Collection[type]] = {
 
 
 def _coerced(kind: type[Record], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a record's fields for text, booleans and numbers: None where a value is of
-    another type, but the text of any value where text is declared."""
+    """Convert the values of a record's fields for text, booleans and numbers: None where a value is
+    of another type, but the text of any value where text is declared."""
     found: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         value = values.get(field.name)
@@ -348,7 +356,7 @@ def _coerced(kind: type[Record], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _name_from(argv: Sequence[str]) -> str:
-    """The script or module that a command line runs: comparable runs mostly share it."""
+    """Name the script or module that a command line runs: comparable runs mostly share it."""
     words = iter(argv)
     for word in words:
         if word == "-m":
@@ -363,7 +371,7 @@ def _name_from(argv: Sequence[str]) -> str:
 
 
 def environment_of(timeline: Timeline, run: RunMetadata) -> Environment:
-    """The machine and the versions, as the lead process recorded them."""
+    """Build the environment: machine and versions, as the lead process recorded them."""
     lead = lead_process(timeline)
     facts = {
         **(lead.facts if lead is not None else {}),
@@ -391,7 +399,7 @@ def amended(
     secret_values: Sequence[str] = (),
     **sections: Record,
 ) -> Receipt:
-    """The receipt with these findings after its own, numbered from its last, and these sections in
+    """Add these findings after the receipt's own, numbered from its last, and put these sections in
     place of its own; redacted and bounded like the rest. `timeline`: what it was made from."""
     numbered = enumerate(findings, start=len(receipt.findings) + 1)
     records = [finding_record(replace(each, id=f"F{number}")) for number, each in numbered]

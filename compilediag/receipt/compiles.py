@@ -49,7 +49,8 @@ FindingIds = Mapping[CauseId | BreakLine, str]
 
 
 def compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSection:
-    """Counts by the definitions of docs/reference/receipt.md, and what they count."""
+    """Build the section of compiles: counts by the definitions of docs/reference/receipt.md, and
+    what they count."""
     ids, frames = diagnosis.finding_ids, timeline.frames[:FRAMES_KEPT]
     # A recompile counts once: under its primary cause.
     causes = map(diagnosis.causes.of, timeline.counted_recompiles)
@@ -82,14 +83,14 @@ def compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSection:
 
 
 def events_left_out(timeline: Timeline) -> int:
-    """Compile events that `compile_section` counts and does not list."""
+    """Count compile events that `build_compile_section` counts and does not list."""
     return max(0, timeline.counts.compiles - EVENTS_KEPT)
 
 
 def _events(
     compiles: Iterable[Compile], timeline: Timeline, diagnosis: Diagnosis
 ) -> Iterator[CompileEvent]:
-    """A trace has no steps, a text log no seconds either: null, not zero."""
+    """List the compiles. A trace has no steps, a text log no seconds either: null, not zero."""
     ids = diagnosis.finding_ids
     stepped, timed = timeline.observes("steps"), timeline.observes("metrics_rows")
     room = FALSE_GUARDS_KEPT
@@ -114,7 +115,7 @@ def _events(
 
 
 def cause_record(cause: BlamedCause, ids: FindingIds) -> EventCause:
-    """The cause, with the id of the finding that reports it."""
+    """Make the record of a cause, with the id of the finding that reports it."""
     where, witnessed = cause.location or cause.place, cause.witnessed
     return record_from(
         EventCause,
@@ -132,7 +133,7 @@ def cause_record(cause: BlamedCause, ids: FindingIds) -> EventCause:
 
 
 def witness_section(timeline: Timeline) -> WitnessSection | None:
-    """Of all processes together; None where nobody was to be witnessed."""
+    """Build the section of write tracing, of all processes together; None where it was off."""
     followed = timeline.witnessed
     if not followed:
         return None
@@ -163,8 +164,8 @@ def _break(site: BreakSite, timeline: Timeline, ids: FindingIds) -> GraphBreak:
 
 
 def finding_record(item: Finding, *, repeatable: bool = False) -> FindingRecord:
-    """One finding as the receipt keeps it; `repeatable`: the program's command line is known, so
-    that changes can be tried."""
+    """Make one finding as the receipt stores it; `repeatable`: the program's command line is known,
+    so that changes can be tried."""
     tried = item.severity != "info"
     return record_from(
         FindingRecord,

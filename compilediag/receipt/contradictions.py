@@ -1,4 +1,4 @@
-"""What a receipt says that cannot all be true: counts, lists and verdict against each other.
+"""Contradictions within a receipt: counts, lists and verdict that cannot all be true.
 
 A receipt with the right types may still be damaged or made up. No receipt of ours contradicts
 itself, so the gate refuses one that does, and figures of many leave it out.
@@ -25,13 +25,13 @@ _MAX_SENTENCES = 5
 
 
 def contradictions(receipt: Receipt) -> tuple[str, ...]:
-    """What cannot be true, one sentence each, at most five; empty for a receipt of ours."""
+    """Find what cannot be true, one sentence each, at most five; empty for a receipt of ours."""
     parts = (_impossible_numbers, _lists, _verdict)
     return tuple(text for part in parts for text in part(receipt))[:_MAX_SENTENCES]
 
 
 def refuse_contradictions(receipt: Receipt, name: str) -> None:
-    """Raises for a receipt from which nothing may be concluded; `name` is what the error calls it.
+    """Raise for a receipt from which nothing may be concluded; `name` is what the error calls it.
 
     Raises:
         ReceiptContradictory: it contradicts itself.
@@ -72,7 +72,7 @@ def _numbers(value: Any, path: str) -> Iterable[tuple[str, int]]:
 
 
 def _lists(receipt: Receipt) -> Iterable[str]:
-    """Counts against what they count. A list that was cut has as much as is kept."""
+    """Check counts against what they count. A list that was cut has as much as is stored."""
     part = receipt.compile
     events, frames = part.events, part.frames_detail
     cut = {text.partition(":")[0] for text in receipt.completeness.reasons}
@@ -98,7 +98,7 @@ def _lists(receipt: Receipt) -> Iterable[str]:
 
 
 def _verdict(receipt: Receipt) -> Iterable[str]:
-    """Verdict and findings; findings and the compiles that they are about name each other."""
+    """Check verdict and findings; findings and the compiles that they are about name each other."""
     serious = [item.rule for item in receipt.findings if item.severity != "info"]
     if receipt.verdict == "clean" and serious:
         yield f"the verdict is clean, and there are findings: {', '.join(serious[:3])}"

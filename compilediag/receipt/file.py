@@ -1,8 +1,8 @@
 """Receipts on disk: written whole or not at all, and read back, of every version of the format.
 
 A newer minor version is read without the fields that are new in it; a newer major version is
-refused. No field was renamed so far: who renames one says with `msgspec.field(name=)` how it is
-written, and reads both names where the old one was released.
+refused. The name of a field in the file never changes: who renames one in code says with
+`msgspec.field(name=)` how it is written.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ LARGEST_BYTES = 64 * 1024 * 1024  #: A larger file is not read: no receipt of ou
 STALE_S = 3600.0  #: A temporary file this old was left by a writer that was killed.
 MAX_DIGITS = 6  #: Of a part of a version.
 ADDED_TO_LANE: dict[str, tuple[int, int]] = {}
-"""Fields of the lane that came after 1.0, by path ("numerics_flags.mode"), with the version that
-brought each: receipts before it have no value of it."""
+"""Fields of the configuration that came after 1.0, by path ("numerics_flags.mode"), with the
+version that brought each: receipts before it have no value of it."""
 
 
 def to_json(receipt: Receipt) -> bytes:
-    """The bytes of the file: JSON indented by one space, with a newline at the end; written as one
-    of this version, whichever it was read from: it holds the fields of no other."""
+    """Encode the bytes of the file: JSON indented by one space, with a newline at the end; written
+    as one of this version, whichever it was read from: it holds the fields of no other."""
     receipt = msgspec.structs.replace(
         receipt, schema_version=SCHEMA_VERSION, min_reader_version=MIN_READER_VERSION
     )
@@ -42,7 +42,7 @@ def to_json(receipt: Receipt) -> bytes:
 
 
 def write_receipt(receipt: Receipt, path: AnyPath, *, flushed: bool = True) -> int:
-    """Writes `receipt` to `path`, atomically, and returns its size in bytes.
+    """Write `receipt` to `path`, atomically, and return its size in bytes.
 
     Temporary files of killed writers in the same folder are removed when they are an hour old.
     `flushed` makes it outlive a power failure: without, it is to be one of many that can be made
@@ -67,7 +67,7 @@ def write_receipt(receipt: Receipt, path: AnyPath, *, flushed: bool = True) -> i
 
 
 def read_receipt(path: AnyPath | None = None) -> Receipt:
-    """The receipt at `path`: a receipt file or a run directory; by default that of the last run.
+    """Read the receipt at `path`: a receipt file or a run directory; by default of the last run.
 
     Raises:
         ReceiptNotFound: nothing is there.
@@ -79,8 +79,8 @@ def read_receipt(path: AnyPath | None = None) -> Receipt:
 
 
 def read_json(path: AnyPath | None = None) -> dict[str, Any]:
-    """The receipt at `path` as JSON values: of this version with all its fields, of a newer minor
-    version as the file has it, with the fields that this version does not have.
+    """Read the receipt at `path` as JSON values: of this version with all its fields, of a newer
+    minor version as the file has it, with the fields that this version does not have.
 
     Raises:
         the same as `read_receipt`.
@@ -103,7 +103,8 @@ def _content(file: str) -> bytes:
 
 
 def receipt_from(content: bytes, name: str) -> Receipt:
-    """The bytes of a file as a Receipt; `name` is what errors call it, a path where there is one.
+    """Decode the bytes of a file to a Receipt; `name` is what errors call it, a path where there is
+    one.
 
     Raises:
         ReceiptUnreadable: it is not a receipt.
@@ -118,7 +119,7 @@ def receipt_from(content: bytes, name: str) -> Receipt:
 
 
 def _decoded(content: bytes, name: str) -> Any:
-    """The JSON value, also of other writers: NaN, infinities and numbers too large for a float
+    """Decode JSON, also of other writers: NaN, infinities and numbers too large for a float
     become null, and then `checks.values_finite` false; bytes that are not UTF-8 and lone surrogates
     are replaced."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -157,7 +158,7 @@ def _why_unreadable(error: json.JSONDecodeError, file: str) -> str:
 
 
 def version_of(text: object) -> tuple[int, int] | None:
-    """The version as numbers, (1, 0) for "1.0"; None for anything else."""
+    """Parse a version, (1, 0) of "1.0"; None for anything else."""
     major, _, minor = text.partition(".") if isinstance(text, str) else ("", "", "")
     readable = all(part.isdecimal() and len(part) <= MAX_DIGITS for part in (major, minor))
     return (int(major), int(minor)) if readable else None
@@ -170,7 +171,7 @@ def is_newer(receipt: Receipt) -> bool:
 
 
 def receipt_of(raw: object, name: str) -> Receipt:
-    """Decoded JSON as a Receipt; `name` is what errors call it.
+    """Convert decoded JSON to a Receipt; `name` is what errors call it.
 
     Raises:
         ReceiptTooNew: a newer major version wrote it, or it requires a newer reader.

@@ -1,4 +1,4 @@
-"""Where receipts are: the file that a command's argument means, and the link to the last run."""
+"""Locates receipts: the file that a command's argument means, and the link to the last run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ AnyPath = str | os.PathLike[str]
 
 
 def find_receipt(argument: AnyPath | None = None, cwd: AnyPath | None = None) -> str:
-    """The receipt file meant by a command's argument: a receipt file, a run directory, a folder
-    that holds `.compilediag`, or nothing for the last run below `cwd`.
+    """Find the receipt file meant by a command's argument: a receipt file, a run directory, a
+    folder that holds `.compilediag`, or nothing for the last run below `cwd`.
 
     Raises:
         ReceiptNotFound: there is none.
@@ -45,7 +45,7 @@ def find_receipt(argument: AnyPath | None = None, cwd: AnyPath | None = None) ->
 
 
 def unfinished(run: Path) -> str | None:
-    """A sentence for the folder of a run whose journals have no receipt beside them; else None."""
+    """Describe the folder of a run whose journals have no receipt beside them; None for others."""
     if (run / RECEIPT_NAME).exists() or next(run.glob("journal-*"), None) is None:
         return None
     return (
@@ -55,7 +55,8 @@ def unfinished(run: Path) -> str | None:
 
 
 def newer_unfinished(receipt: AnyPath) -> str | None:
-    """The same for a run that began after the one with this receipt, beside it; the newest."""
+    """Find the newest such run, beside the one with this receipt, that began after it, and describe
+    it; None without one."""
     run = Path(receipt).resolve().parent
     # Names begin with the time at which the run started.
     newer = sorted(each for each in run.parent.glob("[0-9]*Z-*") if each.name > run.name)
@@ -63,7 +64,8 @@ def newer_unfinished(receipt: AnyPath) -> str | None:
 
 
 def receipt_in(folder: str, rank: int | None = None) -> str:
-    """The path of a run's receipt in its directory, or of that of one rank."""
+    """Get the path of a run's receipt in its directory, or of that of one rank; it need not
+    exist."""
     return os.path.join(folder, *([] if rank is None else [f"rank-{rank}"]), RECEIPT_NAME)
 
 
@@ -85,7 +87,8 @@ def _latest_in(folder: Path) -> str:
 
 
 def latest_run(runs: AnyPath) -> str | None:
-    """The directory `latest` names; None when nothing is there, or it names something outside."""
+    """Find the directory that `latest` names; None when nothing is there, or it names something
+    outside."""
     latest = Path(runs, LATEST)
     if latest.is_dir():
         return os.path.realpath(latest)
@@ -101,7 +104,7 @@ def latest_run(runs: AnyPath) -> str | None:
 
 
 def point_latest(run_directory: AnyPath) -> None:
-    """Makes `latest`, beside `run_directory`, name it: a link, or a text file with its name.
+    """Make `latest`, beside `run_directory`, name it: a link, or a text file with its name.
 
     Raises:
         OutputUnwritable: neither can be made.

@@ -1,4 +1,4 @@
-"""Of which code and torch a proved change is: the proof of other code or another torch is none."""
+"""Proofs of changes: they hold only for the code and the torch that they were run with."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MIN_RUNS = 2  #: With the change: one run proves nothing.
 
 
 def sources_digest(files: Iterable[str], digests: Mapping[str, str]) -> str:
-    """One digest for files by their own; a file without one counts as another file."""
+    """Compute one digest for files by their own (SHA-256); a file without one counts as another."""
     lines = [f"{file}\x00{digests.get(file, '')}\n" for file in sorted(files)]
     return hashlib.sha256("".join(lines).encode("utf-8", "replace")).hexdigest()
 
 
 def missing_proof(finding: FindingRecord, receipt: Receipt) -> str | None:
-    """Why no change is proved for a finding of this receipt; None where one is."""
+    """Explain why no change is proved for a finding of this receipt; None where one is."""
     proof = finding.fix.proof
     if proof is None:
         tried = len(finding.fix.refused)
@@ -38,12 +38,13 @@ def missing_proof(finding: FindingRecord, receipt: Receipt) -> str | None:
 
 
 def effect_of(proof: ProofRecord) -> str:
-    """What the change does to its finding: "recompiles 5 → 0"; empty where it is not known."""
+    """Describe what the change does to its finding: "recompiles 5 → 0"; empty where not known."""
     return next((point.sentence for point in proof.points if point.name == "finding"), "")
 
 
 def proved_line(finding: FindingRecord, receipt: Receipt) -> str | None:
-    """The change that is proved for a finding of this receipt, with what it does."""
+    """Describe the change that is proved for a finding of this receipt, with what it does; None
+    without a proof that holds."""
     proof = finding.fix.proof
     if proof is None or missing_proof(finding, receipt) is not None:
         return None

@@ -1,6 +1,8 @@
-"""Metadata of a run from outside its process: passed to `build` beside the events; and which code
-ran, where there is no repository: from variables of ours, else of the CI service. Pure: the caller
-passes the environment."""
+"""Metadata of a run from outside its process, passed to `build_receipt` beside the events.
+
+Where there is no repository, the code that ran is named by variables of ours, else of the CI
+service. Pure: the caller passes the environment.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class CostEstimate(Protocol):
-    """What estimates the cost of a run, such as a price table."""
+    """An estimator of the cost of a run, such as a price table."""
 
     def cost(
         self, timeline: Timeline, wall_s: float | None, time: GoodputSection | None
     ) -> CostSection:
-        """Of a run that took `wall_s`, of which `time` says what for."""
+        """Estimate the cost of a run that took `wall_s`, which `time` takes apart."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class JournalFacts:
-    """What the journals of all processes held."""
+    """Counts of what the journals of all processes held."""
 
     records: int
     torn_tail: bool = False
@@ -43,7 +45,7 @@ class JournalFacts:
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
     """One run, by its parent process; all but two fields default to "not measured". Texts may hold
-    secrets: `build` redacts every string before it becomes part of a receipt."""
+    secrets: `build_receipt` redacts every string before it becomes part of a receipt."""
 
     receipt_id: str  #: A ULID; see `compilediag.runs.pipeline`.
     created_at_utc: str  #: ISO 8601 with Z.
@@ -105,8 +107,9 @@ _NO = frozenset({"0", "false", "no"})
 
 
 def provenance_from(variables: Mapping[str, str]) -> Provenance:
-    """The code that ran, by the environment: our variables key by key before the blob; those of a
-    CI service only where neither names anything, because a mix of two sources fits no commit."""
+    """Parse the code that ran from the environment: our variables key by key before the blob; those
+    of a CI service only where neither names anything, because a mix of two sources fits no
+    commit."""
     blob = _blob(variables.get(BLOB, ""))
     ours = {key: variables.get(name) or blob.get(key) for key, name in OURS.items()}
     services = ({k: variables.get(name) for k, name in names.items()} for names in SERVICES)
@@ -116,7 +119,7 @@ def provenance_from(variables: Mapping[str, str]) -> Provenance:
 
 
 def _provenance(values: Mapping[str, Any]) -> Provenance | None:
-    """None where there is no usable value."""
+    """Make the provenance of these values; None where there is no usable one."""
     found = Provenance(
         git_commit=_line(values.get("commit")),
         git_branch=_line(values.get("branch")),
@@ -128,7 +131,7 @@ def _provenance(values: Mapping[str, Any]) -> Provenance | None:
 
 
 def _blob(text: str) -> dict[str, Any]:
-    """The object; nothing where it is none: a receipt is not worth a failing run."""
+    """Parse the JSON object; empty where it is none: a receipt is not worth a failing run."""
     try:
         found: Any = json.loads(text) if text else {}
     except (ValueError, RecursionError):
@@ -137,7 +140,7 @@ def _blob(text: str) -> dict[str, Any]:
 
 
 def _line(value: Any) -> str | None:
-    """The first line, as git's own subject of a commit."""
+    """Parse the first line, as git's own subject of a commit; None without text."""
     text = value.strip() if isinstance(value, str) else ""
     return text.splitlines()[0][:MAX_LENGTH] if text else None
 

@@ -1,5 +1,4 @@
-"""Records and JSON values as they are written, in one walk: short paths, redacted, bounded,
-finite."""
+"""Sanitizes records and JSON values in one walk: short paths, redacted, bounded, finite."""
 
 from __future__ import annotations
 
@@ -34,14 +33,14 @@ Value = TypeVar("Value")
 
 
 def working_directories(timeline: Timeline) -> set[str]:
-    """Those in which the processes of a run started."""
+    """List the folders in which the processes of a run started."""
     return {item.started.cwd for item in timeline.processes if item.started is not None}
 
 
 def sanitized(
     value: Value, redactor: Redactor, directories: Iterable[str] = ()
 ) -> tuple[Value, bool]:
-    """A record, or JSON values, without secrets, and whether all numbers were finite.
+    """Sanitize a record, or JSON values; returns the copy, and whether all numbers were finite.
 
     Paths below `directories` are written relative to them: in any text of a value, but of a whole
     receipt only in the sections `ABOUT_CODE`. NaN and infinities become None, lone surrogates are
@@ -84,14 +83,15 @@ class _Sanitizer(Walk):
         members: dict[str, Any] = {}
         for name, member in fields.items():
             if isinstance(item, Receipt):
+                # Invariant: set at each section, it holds for everything inside of it.
                 self._about_code = name in ABOUT_CODE
             members[name] = self.value(member, name, secret=secret, all_of_it=all_of_it)
         return msgspec.convert(members, type(item))
 
 
 def _below(directories: Iterable[str]) -> re.Pattern[str] | None:
-    """The beginning of a path below one of these, the longest first; never the middle of another
-    path."""
+    """Make the pattern of the beginning of a path below one of these, the longest first; never the
+    middle of another path."""
     prefixes = {f"{folder}/" for each in directories if (folder := each.rstrip("/\\"))}
     longest_first = sorted(prefixes, key=lambda prefix: (-len(prefix), prefix))
     if not prefixes:

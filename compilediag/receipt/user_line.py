@@ -1,4 +1,4 @@
-"""Which line of a record is the program's own, and comes first: its place, or the call above it."""
+"""The program's own line of a record, which comes first: its place, or the call above it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def is_foreign(owner: str | None, file: str | None) -> bool:
 
 
 def leading_call(record: FindingRecord | GraphBreak | FrameDetail) -> EnteredAt | None:
-    """The call of the program's own that comes before the place of the record: that is in a library
-    or in torch, or there is none. None where the place comes first, or no call is known."""
+    """Find the call of the program's own that comes before the place of the record: that is in a
+    library or in torch, or there is none. None where the place comes first, or no call is known."""
     nowhere = isinstance(record, FindingRecord) and record.location is None
     return record.entered_at if nowhere or is_foreign_record(record) else None
 
@@ -32,8 +32,8 @@ def is_foreign_record(record: FindingRecord | GraphBreak | FrameDetail) -> bool:
 
 
 def passed(variable: str | None, call: EnteredAt | None) -> tuple[str, str] | None:
-    """The parameter that a variable belongs to and the expression that the call passes for it; None
-    where that is not known, or says no more than the variable's name."""
+    """Find the parameter that a variable belongs to, and the expression that the call passes for
+    it; None where that is not known, or says no more than the variable's name."""
     if not variable or call is None:
         return None
     for item in call.arguments:

@@ -1,6 +1,9 @@
-"""Compiles: torch's metrics rows folded into attempts, each with torch's question before it; their
-guards, warm calls and memory; and the compile caches of each process: lookups, of what keys are
-made, and what was loaded."""
+"""Compiles, folded from torch's metrics rows, each with the recompile that torch recorded before
+it.
+
+Also their warm calls and memory, and the compile caches of each process: lookups, of what keys are
+made, and what was loaded.
+"""
 
 from __future__ import annotations
 
@@ -85,13 +88,14 @@ class Compile(wire.Compiled):
 
 
 def frame_id_of(compile_id: str) -> str:
-    """The frame's part of a compile id: "0" of "0/1", "!1/1" of "!1/1/0", "0" of "0/0_1"."""
+    """Parse the frame's part of a compile id: "0" of "0/1", "!1/1" of "!1/1/0", "0" of "0/0_1"."""
     head, _, _ = compile_id.rpartition("/")
     return head or compile_id
 
 
 def compiles_of(part: ProcessEvents) -> list[Compile]:
-    """The attempts of one process, each with the question torch asked before it."""
+    """Collect the attempts of one process, each with the question of torch's before it (its event
+    `Recompiled`), in time order."""
     questions = {(item.epoch, item.compile_id): item for item in part.of(wire.Recompiled)}
     rows, torch = rows_of(part, ahead=False), part.last(wire.TorchSeen)
     # Lazily compiled backwards bear the compile id of their forward.
@@ -127,17 +131,17 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
 def unmeasured(
     t: float, step: int, compile_id: str, epoch: int, frame: wire.Location
 ) -> wire.Compiled:
-    """An attempt of which torch gave no metrics, and that ended without guarded code."""
+    """Make an attempt of which torch gave no metrics, and that ended without guarded code."""
     known = (t, step, compile_id, epoch, frame)
     return wire.Compiled(*known, True, False, 0.0, None, None, None, None, None, None, None)
 
 
 def rows_of(part: ProcessEvents, *, ahead: bool) -> list[wire.Compiled]:
-    """The metrics rows of frames that run in this process, or of what was compiled ahead of time.
+    """Select the metrics rows of frames that run in this process, or of what was compiled ahead.
 
     torch says so nowhere. A strict export has a row without compile id and code; AOTInductor has
     one without code, under the id that the next frame will bear too. So has the attempt of a frame
-    at the limit, but for that torch asked its question, and it failed.
+    at the limit, but for that torch recorded a recompile, and it failed.
     """
     rows = part.of(wire.Compiled)
     asked = {(item.epoch, item.compile_id) for item in part.of(wire.Recompiled)}
@@ -199,7 +203,7 @@ class TimedWarmCalls:
 
 
 def warm_calls_of(process: int, records: Sequence[wire.WarmCallsTimed]) -> list[TimedWarmCalls]:
-    """The newest record has all."""
+    """Collect the timed warm calls of one process: its newest record has all."""
     newest = records[-1]
     runs: dict[int, list[tuple[wire.Location, int]]] = {}
     for caller, frame, count in zip(newest.callers, newest.frames, newest.runs, strict=False):
@@ -212,7 +216,7 @@ def warm_calls_of(process: int, records: Sequence[wire.WarmCallsTimed]) -> list[
 
 
 def compile_memory_of(process: int, reads: Iterable[wire.CompileMemoryRead]) -> list[CompileGrowth]:
-    """One for each record."""
+    """Collect the growth of memory around each compile, in bytes: one for each record."""
     return [
         CompileGrowth(
             compile_id=read.compile_id,
@@ -227,7 +231,7 @@ def compile_memory_of(process: int, reads: Iterable[wire.CompileMemoryRead]) -> 
 
 
 CACHE_WRITES = "cache_writes"
-"""The hook without which a record does not tell what was written."""
+"""The hook without which a record does not show what was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,16 +243,16 @@ class ProcessCaches:
     settings: Mapping[str, tuple[wire.Component, ...]] | None = None
     """Settings of the compiler, by the digest that lookups name."""
     writes: tuple[wire.CacheWritten, ...] | None = None
-    """None where they were not seen: a trace does not tell them."""
+    """None where they were not seen: a trace does not have them."""
     folder: wire.CacheFolderRead | None = None
 
     def components_of(self, lookup: wire.CacheLookedUp) -> dict[str, str]:
-        """Everything that a key is made of, by name; empty where torch did not tell."""
+        """Get everything that a key is made of, by name; empty where torch did not record it."""
         return {**dict(lookup.components), **dict((self.settings or {}).get(lookup.settings, ()))}
 
 
 def caches_of(part: ProcessEvents) -> list[ProcessCaches]:
-    """The caches of a process; empty where it looked nothing up."""
+    """Collect the caches of a process; empty where it looked nothing up."""
     lookups, writes = part.of(wire.CacheLookedUp), part.of(wire.CacheWritten)
     torch = part.last(wire.TorchSeen)
     if not lookups and not writes:
@@ -272,7 +276,7 @@ class Precompiled:
 
 
 def precompiled_of(part: ProcessEvents) -> list[Precompiled]:
-    """The functions of a process, in the order in which they were loaded."""
+    """Collect the functions of a process, in the order in which they were loaded."""
     called = {item.function for item in part.of(wire.PrecompiledCalled)}
     entries = Counter[wire.Location]()
     for item in part.of(wire.PrecompiledLoaded):

@@ -44,7 +44,7 @@ class DeviceUse:
 
 
 def devices_of(process: int, reads: Iterable[wire.DeviceMemoryRead]) -> list[DeviceUse]:
-    """The devices of one process, by their index."""
+    """Collect the devices of one process, by their index."""
     by_device: dict[int, list[wire.DeviceMemoryRead]] = {}
     for read in reads:
         by_device.setdefault(read.device, []).append(read)
@@ -77,7 +77,7 @@ def _device(process: int, device: int, reads: Sequence[wire.DeviceMemoryRead]) -
 
 
 def _hint(last: wire.DeviceMemoryRead, grown: Mapping[str, int], since_step: int) -> str | None:
-    """The gravest of what the counters show."""
+    """Find the gravest of what the counters show, as a sentence; None where nothing stands out."""
     ooms, retries = last.counts.get("num_ooms", 0), last.counts.get("num_alloc_retries", 0)
     if ooms:
         return f"out of memory {ooms} times"
@@ -125,7 +125,7 @@ class SyncSite(SyncReads):
 
 @dataclass(frozen=True, slots=True)
 class SampledStep:
-    """Where one whole step made the host wait for tensor data; empty where it did not."""
+    """The lines at which one step made the host wait for tensor data; empty where it did not."""
 
     process: int
     step: int
@@ -154,8 +154,8 @@ class SyncLine(SyncReads):
 
 
 def samples_of(process: int, events: Iterable[wire.SyncsSampled]) -> Iterator[SampledStep]:
-    """The sampled steps. Tuples of different lengths come from a doctored record: what all have is
-    kept."""
+    """Collect the sampled steps. Tuples of different lengths come from a doctored record: the
+    members that all have remain."""
     for event in events:
         columns = event.places, event.kinds, event.loops, event.spans, event.counts
         rows = list(zip(*columns, strict=False))
@@ -174,7 +174,7 @@ def samples_of(process: int, events: Iterable[wire.SyncsSampled]) -> Iterator[Sa
 def lines_of(
     samples: Iterable[SampledStep], wanted: Callable[[SyncSite], bool] = lambda _: True
 ) -> tuple[SyncLine, ...]:
-    """The lines of the samples of one process, those with most reads first."""
+    """Group the reads of one process's samples by line and kind, those with most reads first."""
     grouped: dict[tuple[wire.Location, str], list[tuple[int, SyncSite]]] = {}
     for sample in samples:
         for site in sample.sites:
@@ -237,7 +237,7 @@ class CudagraphRun:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Recordings by reason; those that were only counted are "not told"."""
+        """Recordings by reason; those that were only counted are "not told", as in receipts."""
         found = dict(Counter(item.reason for item in self.recorded))
         if left := self.recordings - len(self.recorded):
             found["not told"] = left
@@ -245,19 +245,19 @@ class CudagraphRun:
 
     @property
     def distinct_sizes(self) -> int:
-        """Of the inputs, over all recorded functions."""
+        """Distinct sizes of the inputs, over all recorded functions."""
         return len({(frame_of(item), item.mode, item.sizes) for item in self.recorded})
 
 
 def frame_of(item: wire.CudagraphRecorded) -> tuple[int, str]:
-    """Epoch and frame id: each size of `dynamic=False` has a compile id of its own."""
+    """Get epoch and frame id: each size of `dynamic=False` has a compile id of its own."""
     return item.epoch, frame_id_of(item.compile_id)
 
 
 def cudagraphs_of(
     process: int, events: Sequence[wire.CudagraphRecorded | wire.CudagraphsRan]
 ) -> list[CudagraphRun]:
-    """The run of one process, from at least one event."""
+    """Collect the CUDA graphs of one process, from at least one event."""
     recorded = [event for event in events if isinstance(event, wire.CudagraphRecorded)]
     batches = [event for event in events if isinstance(event, wire.CudagraphsRan)]
     last = batches[-1] if batches else None
@@ -279,8 +279,8 @@ def cudagraphs_of(
 
 
 def skip_reason(text: str) -> str | None:
-    """torch's reason for leaving a CUDA graph out, from its warning; numbers are left out, so that
-    equal reasons are equal. None for another text."""
+    """Parse torch's reason for leaving a CUDA graph out from its warning; numbers are left out, so
+    that equal reasons are equal. None for another text."""
     found = _SKIP.search(text)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""What the `FixedShape`s of a run did."""
+"""The `FixedShape`s of a run: calls by size, padding, warm-ups, checks and batches that came."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class FixedShapeRun:
     """Of its padding."""
     loops: tuple[wire.RowsRun, ...]
     real: Mapping[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
-    """How often each real size was called. A size that came after the first `SIZES_KEPT` counts as
-    the one it ran at."""
+    """How often each real size was called. A size that came after the first `MAX_REAL_SIZES` counts
+    as the one it ran at."""
     priced: bool = False
     """The program gave the cost of a call at each size: padding is not what counts."""
     dims: tuple[tuple[str, ...], ...] = ()
@@ -74,7 +74,7 @@ class FixedShapeRun:
     asked: Mapping[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
     """Batches by the size they came with, before padding and splitting."""
     other_batches: int = 0
-    """Batches of sizes that came after the first `ASKED_KEPT`."""
+    """Batches of sizes that came after the first `MAX_REQUESTED_SIZES`."""
     knee: wire.KneeMeasured | None = None
 
     @property
@@ -104,13 +104,13 @@ class FixedShapeRun:
 
     @property
     def graph_padding(self) -> float | None:
-        """Of the elements that ran in those calls, the share that was padding; None without one."""
+        """The share of padding in the elements that ran in those calls; None without one."""
         run = sum(item.graph_calls * math.prod(item.run) for item in self.sizes)
         return 1.0 - sum(item.graph_elements for item in self.sizes) / run if run else None
 
 
 def fixed_shapes_of(process: int, events: Iterable[FixedShapeEvent]) -> list[FixedShapeRun]:
-    """Each `FixedShape` of one process once, in the order of their first events."""
+    """Collect each `FixedShape` of one process once, in the order of their first events."""
     by_number: dict[int, list[FixedShapeEvent]] = {}
     for event in events:
         by_number.setdefault(event.number, []).append(event)

@@ -1,9 +1,8 @@
-"""What became of each frame of a process: compiled, eager, skipped, about to recompile; where
-graphs broke, torch's reports folded into one site for each file and line; and what counts as a
-frame, compile, recompile, graph, break and fallback.
+"""Frames and graph breaks of a run, and what counts as a frame, compile, recompile, graph, break.
 
-The definitions of docs/reference/receipt.md. Receipts, telemetry, ranks, tests and the live line
-all count by them.
+Each frame is compiled, eager, skipped or about to recompile. torch's reports of breaks are folded
+into one site for each file and line. What is counted follows docs/reference/receipt.md: receipts,
+telemetry, ranks, tests and the live line all count by these definitions.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ class BreakSite(wire.Location):
 def break_sites(
     parts: Iterable[ProcessEvents], compiles: Iterable[Compile] = (), user_roots: Sequence[str] = ()
 ) -> tuple[BreakSite, ...]:
-    """Breaks by file and line: repeats at a recompile or a restart are one site. `compiles`: of all
-    these processes; `user_roots`: folders of the user's own files."""
+    """Collect breaks by file and line: repeats at a recompile or a restart are one site.
+    `compiles`: of all these processes; `user_roots`: folders of the user's own files."""
     entered = {item.id: item for item in compiles if item.forward}
     sites: dict[BreakLine, list[tuple[int, str, wire.GraphBroke]]] = {}
     for part in parts:
@@ -97,7 +96,7 @@ def break_sites(
 
 
 def _inside(at: BreakLine, text: str, user_roots: Sequence[str]) -> wire.UserCall | None:
-    """The innermost line of the program's own in the report of a break in a library."""
+    """Find the innermost line of the program's own in the report of a break in a library."""
     if ownership_of(at.file, user_roots) == "user":
         return None
     above = text.split("\nTraceback (most recent call last)", maxsplit=1)[0]
@@ -109,7 +108,7 @@ def _inside(at: BreakLine, text: str, user_roots: Sequence[str]) -> wire.UserCal
 
 @lru_cache(maxsize=1024)
 def break_place(text: str) -> wire.Location | None:
-    """Where torch says a graph break is: its headline, else the innermost line of its stack.
+    """Parse where torch says a graph break is: its headline, else the innermost line of its stack.
 
     Cached: torch repeats a report at each recompile, and ranks break at the same places.
     """
@@ -152,7 +151,7 @@ class Frame:
 
 
 def frames_of(compiles: Sequence[Compile]) -> list[Frame]:
-    """Each frame that was attempted, in the order of their first attempts."""
+    """Collect each frame that was attempted, in the order of their first attempts."""
     grouped: dict[FrameId, list[Compile]] = {}
     for item in compiles:
         if item.forward:
@@ -190,7 +189,7 @@ def _frame(key: FrameId, attempts: Sequence[Compile], rows: Mapping[CompileId, C
 
 
 def skipped_of(part: ProcessEvents) -> Iterable[wire.FrameSkipped]:
-    """Skipped frames that have no metrics row of their own, each once."""
+    """Collect skipped frames that have no metrics row of their own, each once."""
     rows = {(row.frame.file, row.frame.function) for row in part.of(wire.Compiled)}
     found: dict[tuple[str, str], wire.FrameSkipped] = {}
     for event in part.of(wire.FrameSkipped):
@@ -213,7 +212,7 @@ def is_recompile(item: Compile) -> bool:
 def counts_of(
     frames: Iterable[Frame], compiles: Iterable[Compile], breaks: Iterable[BreakSite]
 ) -> Counts:
-    """The counts of what was compiled, by the definitions above."""
+    """Compute the counts of a run, or of some of its processes, by the definitions above."""
     counted = [item for item in compiles if is_compile(item)]
     attempted = tuple(frames)
     return Counts(

@@ -1,7 +1,10 @@
-"""What was measured of the steps of a process: times, device times, disabled calls, hooks; and of
-the calls of compiled callables in them, from the batches in which they were recorded, those that a
-trial timed, what it found in their objects, and the sizes of their tensors that change from call to
-call. Sizes that are equal in every call are one: the rows of a batch and of its mask."""
+"""Steps of a process, and the calls of compiled callables in them.
+
+Of steps: times, device times, disabled calls, hooks. Of calls: the batches in which they were
+recorded, those that a trial timed, what it found in their objects, and the sizes of their tensors
+that change from call to call. Sizes that are equal in every call are one: the rows of a batch and
+of its mask.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,7 @@ class PartialPhase:
 
 
 def steps_of(part: ProcessEvents) -> list[Step]:
-    """Every step that ended, with the seconds that compiles took in it."""
+    """Collect every step that ended, with the seconds that compiles took in it."""
     compile_s = defaultdict[int, float](float)
     for row in part.of(wire.Compiled):
         compile_s[row.step] += row.seconds
@@ -108,13 +111,13 @@ def steps_of(part: ProcessEvents) -> list[Step]:
 
 
 def partial_phases_of(process: int, batches: Iterable[wire.StepsEnded]) -> list[PartialPhase]:
-    """Phases that were measured in part, each once."""
+    """Collect phases that were measured in part, each once."""
     missing = {name: why for batch in batches for name, why in batch.partial.items()}
     return [PartialPhase(process, name, why) for name, why in missing.items()]
 
 
 def device_steps_of(process: int, batches: Iterable[wire.DeviceStepsTimed]) -> list[DeviceStep]:
-    """The steps whose device time is known."""
+    """Collect the steps whose device time is known."""
     return [
         DeviceStep(process, *row)
         for batch in batches
@@ -125,7 +128,7 @@ def device_steps_of(process: int, batches: Iterable[wire.DeviceStepsTimed]) -> l
 def disabled_calls_of(
     process: int, batches: Iterable[wire.DisabledCallsEnded]
 ) -> list[CallsOutside]:
-    """Each function once a phase, its batches added up."""
+    """Collect each function once a phase, its batches added up."""
     sums: dict[tuple[wire.Location, str], CallsOutside] = {}
     for batch in batches:
         columns = (batch.functions, batch.phases, batch.counts, batch.total_s, batch.longest_s)
@@ -142,7 +145,7 @@ def disabled_calls_of(
 
 
 def hooks_of(process: int, checks: Sequence[wire.HooksFound]) -> list[ModuleHook]:
-    """The hooks on compiled modules, at the last check."""
+    """Collect the hooks on compiled modules, at the last check."""
     found = checks[-1]
     columns = (found.kinds, found.targets, found.functions, found.disabled)
     return [
@@ -158,8 +161,9 @@ _TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
 def varying_sizes(
     shapes: Iterable[tuple[str | None, int]], names: Sequence[str] = ()
 ) -> VaryingSizesRecord | None:
-    """The changing sizes of one callable; None where none changes, or none is known. `shapes` are
-    those of calls as the harness writes them, with how often; `names` the tensors by argument."""
+    """Find the changing sizes of one callable; None where none changes, or none is known. `shapes`
+    are those of calls as the harness writes them, with how often; `names` the tensors by
+    argument."""
     # Only calls that have the same tensors, in number, name and rank, can be compared.
     kinds: dict[tuple[tuple[str, int], ...], Counter[tuple[tuple[int, ...], ...]]] = {}
     all_calls = 0
@@ -194,7 +198,8 @@ def varying_sizes(
 
 
 def _tensors(text: str) -> list[tuple[str, tuple[int, ...]]] | None:
-    """None where a shape has no plain sizes: symbolic, nested, of a subclass, or cut off."""
+    """Parse the tensors of a call, each a name and its sizes; None where a shape has no plain
+    sizes: symbolic, nested, of a subclass, or cut off."""
     found: list[tuple[str, tuple[int, ...]]] = []
     end = 0
     while end < len(text):
@@ -211,7 +216,7 @@ def _tensors(text: str) -> list[tuple[str, tuple[int, ...]]] | None:
 
 @dataclass(frozen=True, slots=True)
 class ShapeCount:
-    """How often a callable was called with one combination of shapes."""
+    """The count of calls of a callable with one combination of shapes."""
 
     shapes: str | None
     """None: not distinguished, because there were too many."""
@@ -261,7 +266,7 @@ class StanceCalls:
 
 
 def stance_calls_of(process: int, batches: Iterable[wire.EagerStanceCalls]) -> list[StanceCalls]:
-    """The calls of one process, added up by callable, stance and where it was set."""
+    """Collect the calls of one process, added up by callable, stance and where it was set."""
     sums = Counter[tuple[wire.Location, str, "wire.Location | None"]]()
     for batch in batches:
         columns = (batch.functions, batch.stances, batch.set_at)
@@ -274,7 +279,7 @@ def stance_calls_of(process: int, batches: Iterable[wire.EagerStanceCalls]) -> l
 
 
 def invocations_of(process: int, batches: Iterable[wire.CompiledCallsMade]) -> list[Calls]:
-    """Each callable of one process once, in the order they were first called."""
+    """Collect each callable of one process once, in the order they were first called."""
     functions: dict[int, wire.Location] = {}
     tensors: dict[int, tuple[str, ...]] = {}
     counts: dict[int, Counter[Shape]] = {}
@@ -332,7 +337,7 @@ class TimedCalls:
 
 
 def timed_calls_of(process: int, events: Iterable[wire.CallsTimed]) -> list[TimedCalls]:
-    """Of one process, by callable and step."""
+    """Collect the timed calls of one process, by callable and step."""
     return [
         TimedCalls(process, event.functions[index], step, count, seconds, event.on_device)
         for event in events
@@ -344,7 +349,8 @@ def timed_calls_of(process: int, events: Iterable[wire.CallsTimed]) -> list[Time
 
 
 def held_states_of(_: int, events: Iterable[wire.StateRead]) -> Iterable[wire.StateRead]:
-    """What the objects that compiled functions reach held; the records of one are put together."""
+    """Collect what the objects that compiled functions reach held; records of one call of an
+    instance are merged."""
     found: dict[tuple[wire.Location, int, int | None], wire.StateRead] = {}
     for event in events:
         key = event.function, event.instance, event.call

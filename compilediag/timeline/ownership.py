@@ -1,4 +1,4 @@
-"""Whose code a file is: the user's own, a third party's, or torch's."""
+"""Ownership of a source file: the user's own, a third party's, or torch's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TORCH_TAIL = (
 
 
 def ownership_of(file: str, user_roots: Sequence[str] = ()) -> Ownership:
-    """Who owns `file`, a path as torch or Python prints it.
+    """Classify who owns `file`, a path as torch or Python prints it.
 
     torch's own files are "torch"; installed packages, the standard library and our own half in the
     program are "third_party"; everything else is "user", also a file outside `user_roots`, because
@@ -66,7 +66,8 @@ def _ownership(file: str, roots: tuple[str, ...]) -> Ownership:
 
 
 def _of_installed(file: str, packages: int, roots: tuple[str, ...]) -> Ownership:
-    """A file below site-packages, whose first folder (from `packages` on) names the package."""
+    """Classify a file below site-packages: the first folder from `packages` on names the
+    package."""
     package = file[packages:].partition("/")[0].removesuffix(".py")
     if package in _TORCH_PACKAGES:
         return "torch"

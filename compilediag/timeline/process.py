@@ -1,11 +1,11 @@
 """The events of one process by kind, each with the step whose time it lies in.
 
 Two repairs come first, and doing them twice changes nothing. Batches are unpacked; where the
-parallel tuples of a batch differ in length, the record was doctored, and what all of them have is
-kept. And events get their final step: while a program runs, an event is recorded with the step in
-progress as far as it is known then, but the first iteration of several optimizers, or compiled
-calls that wait for an optimizer in vain, are decided later. Step ends are recorded only when they
-are final, so they overrule the labels.
+parallel tuples of a batch differ in length, the record was doctored, and the members that all of
+them have remain. And events get their final step: while a program runs, an event is recorded with
+the step in progress as far as it is known then, but the first iteration of several optimizers, or
+compiled calls that wait for an optimizer in vain, are decided later. Step ends are recorded only
+when they are final, so they overrule the labels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FAMILIES: dict[type, type] = {
     wire.PaddingChecked: wire.FixedShapeUsed,
     wire.RowsRun: wire.FixedShapeUsed,
 }
-"""Kinds whose order among each other is kept, and the kind under which all of a family are."""
+"""Kinds whose order among each other is preserved, and the kind under which all of a family are."""
 
 _AFTERWARDS = (
     wire.CadenceDeclared,
@@ -54,7 +54,7 @@ class ProcessEvents:
 
     @classmethod
     def of_process(cls, index: int, events: Iterable[wire.Event]) -> ProcessEvents:
-        """The events of a journal."""
+        """Collect the events of a journal, repaired, as those of process `index`."""
         by_kind: dict[type, list[Any]] = {}
         for event in assign_steps(unbatch(events)):
             kind = type(event)
@@ -64,22 +64,22 @@ class ProcessEvents:
         return cls(index, by_kind)
 
     def of(self, kind: type[Kind]) -> list[Kind]:
-        """Those of one kind, or of the family that it stands for."""
+        """Get the events of one kind, or of the family that it stands for."""
         return self.by_kind.get(kind, [])
 
     def last(self, kind: type[Kind]) -> Kind | None:
-        """The newest of a kind, which overrules those before it."""
+        """Get the newest of a kind, which overrules those before it; None without one."""
         found = self.by_kind.get(kind)
         return found[-1] if found else None
 
 
 def extended(record: Any, kind: type[Kind], /, **more: Any) -> Kind:
-    """An event, or another dataclass, as a kind of its own class that has more fields."""
+    """Extend an event, or another dataclass, to a kind of its own class that has more fields."""
     return kind(**{item.name: getattr(record, item.name) for item in fields(record)}, **more)
 
 
 def unbatch(events: Iterable[wire.Event]) -> Iterator[wire.Event]:
-    """The events, with each batch of spans as its spans, in the order they ended."""
+    """Iterate the events, with each batch of spans as its spans, in the order they ended."""
     for event in events:
         if not isinstance(event, wire.SpansEnded):
             yield event
@@ -95,7 +95,8 @@ def unbatch(events: Iterable[wire.Event]) -> Iterator[wire.Event]:
 
 
 def assign_steps(events: Iterable[wire.Event]) -> tuple[wire.Event, ...]:
-    """The events of one process, each with the step whose time it lies in."""
+    """Assign each event of one process to the step whose time it lies in."""
+    # Invariant: assigning twice changes nothing.
     events = tuple(events)
     ends: list[float] = []
     numbers: list[int] = []
@@ -118,7 +119,7 @@ def assign_steps(events: Iterable[wire.Event]) -> tuple[wire.Event, ...]:
 
 
 def _step_at(t: float, recorded: int, ends: list[float], numbers: list[int]) -> int:
-    """The step at `t`; the recorded one where the steps around it are not known."""
+    """Find the step at `t`; the recorded one where the steps around it are not known."""
     index = bisect_left(ends, t)
     before = numbers[index - 1] if index else -1
     if index == len(ends):  # after the last step that was written

@@ -1,5 +1,7 @@
-"""What the program and its trainer recorded: tracked runs, loops of producers, printed steps, and
-periodic work that it declared with `cadence()`."""
+"""Records of the program and its trainer: tracked runs, producer loops, printed steps, cadences.
+
+A cadence is periodic work that the program declared with `cadence()`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from compilediag_harness import wire
 
 @dataclass(frozen=True, slots=True)
 class LoggedEnding:
-    """Why the run did not end well, by its log."""
+    """The reason why the run did not end well, by its log."""
 
     status: str
     """"failed", "killed" or "interrupted"."""
@@ -73,7 +75,7 @@ _LOSS = re.compile(r"(?:.*[/.\-: _])?loss", re.IGNORECASE | re.DOTALL)
 
 
 def newest_of(_: int, records: Iterable[wire.RunTracked]) -> list[wire.RunTracked]:
-    """Each run of one process as it was recorded last, in the order in which they began."""
+    """Select each run of one process as it was recorded last, in the order in which they began."""
     last = {record.number: record for record in records}
     return [last[number] for number in sorted(last)]
 
@@ -119,7 +121,7 @@ class PipelineLoop:
 
 
 def loops_of(process: int, batches: Iterable[wire.PipelineWorked]) -> list[PipelineLoop]:
-    """The loops of one process, each once."""
+    """Collect the loops of one process, each once."""
     by_name: dict[str, list[wire.PipelineWorked]] = {}
     for batch in batches:
         by_name.setdefault(batch.name, []).append(batch)
@@ -165,13 +167,14 @@ class CadenceGroup(wire.CadenceDeclared):
         return tuple(s for first in self.fires for s in (first, *self.rest_of(first)))
 
     def rest_of(self, step: int) -> range:
-        """The steps after `step` that the firing which began there went on in."""
+        """Get the steps after `step` that the firing which began there went on in."""
         last = dict(zip(self.fires, self.ends, strict=False)).get(step, step)
         return range(step + 1, last + 1)
 
 
 def groups_of(_: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGroup, ...]:
-    """The groups of one process in the order of their declaration; the newest of a name holds."""
+    """Collect the groups of one process in the order of their declaration; the newest of a name
+    holds."""
     declared: dict[str, wire.CadenceDeclared] = {}
     shifts: dict[str, int] = {}
     fires: dict[str, list[_Firing]] = {}
@@ -209,7 +212,8 @@ class _Firing:
 
 
 def _add(firings: list[_Firing], number: int, step: int) -> None:
-    """A number that comes again in a later round is another firing: the program counts anew."""
+    """Add a firing. A number that comes again in a later round is another: the program counts
+    anew."""
     if firings and firings[-1].number == number and 0 <= step - firings[-1].last <= 1:
         firings[-1].last = step
     else:

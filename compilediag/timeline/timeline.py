@@ -79,7 +79,7 @@ Kind = TypeVar("Kind")
 
 @dataclass(slots=True)
 class TextLog:
-    """What the text log of the run (TORCH_LOGS) contains, counted independently of the events."""
+    """Counts of the text log of the run (TORCH_LOGS), made independently of the events."""
 
     recompiling_lines: int = 0
     """"Recompiling function" messages: one more than the real recompiles per frame at the limit."""
@@ -118,22 +118,23 @@ class Process:
 
 
 def _of_parts(make: Callable[[ProcessEvents], Iterable[Any]]) -> Any:
-    """A field of a Timeline: what this makes of each process, one after the other."""
+    """Declare a field of a Timeline: what `make` collects from each process, one after the other.
+    `fold` fills it."""
     return field(default=(), metadata={"make": make})
 
 
 def _made(kind: type[Kind], make: Callable[[int, list[Kind]], Iterable[Any]]) -> Any:
-    """The same of the events of one kind, where there are any."""
+    """Declare the same of the events of one kind, where there are any."""
     return _of_parts(lambda part: make(part.index, part.of(kind)) if part.of(kind) else ())
 
 
 def _every(kind: type) -> Any:
-    """The events of one kind as they are."""
+    """Declare a field of the events of one kind as they are."""
     return _of_parts(lambda part: part.of(kind))
 
 
 def _last(kind: type[Kind], key: Callable[[Kind], object]) -> Any:
-    """The events of one kind, of those with the same key the last."""
+    """Declare a field of the events of one kind, of those with the same key the last."""
     return _of_parts(lambda part: {key(event): event for event in part.of(kind)}.values())
 
 
@@ -148,7 +149,7 @@ class Timeline:
     """What was compiled for no frame of this process: `torch.export`, AOTInductor. It has no guard,
     cannot recompile and never runs eager; it is in no count but that of torch's rows."""
     recompiles: tuple[Recompile, ...] = ()
-    """Every time torch asked why no cache entry fits; `produced` is False at the limit."""
+    """Every time torch recorded that no cache entry fits; `produced` is False at the limit."""
     breaks: tuple[BreakSite, ...] = ()
     caches: tuple[ProcessCaches, ...] = _of_parts(caches_of)
     precompiled: tuple[Precompiled, ...] = _of_parts(precompiled_of)
@@ -241,7 +242,7 @@ class Timeline:
 
     def observes(self, hook: str) -> bool:
         """Whether the record of some process can hold this at all: that of a live run everything,
-        a trace no steps, a text log no metrics."""
+        a trace no steps, a text log no metrics. `hook`: a key of `TorchSeen.hooks`."""
         torches = [item.torch for item in self.processes if item.torch is not None]
         return not torches or any(torch.hooks.get(hook, True) for torch in torches)
 
@@ -251,6 +252,7 @@ class Timeline:
         return tuple(item for item in self.recompiles if item.produced)
 
 
+# Invariant: a maker sees one process; what needs several (frames, breaks) is made in `fold`.
 _MAKERS = {each.name: each.metadata["make"] for each in fields(Timeline) if each.metadata}
 
 
@@ -262,7 +264,7 @@ def fold(
     counted_ranks: tuple[int, ...] = (),
     counted_compile_s: tuple[tuple[int, float], ...] = (),
 ) -> Timeline:
-    """One Timeline of the events of every process, in the order of `journals`."""
+    """Fold the events of every process, in the order of `journals`, into one Timeline."""
     parts = [ProcessEvents.of_process(index, events) for index, events in enumerate(journals)]
     made = {
         name: tuple(item for part in parts for item in make(part)) for name, make in _MAKERS.items()
@@ -295,7 +297,7 @@ def _process(part: ProcessEvents) -> Process:
 
 
 def ranks_present(timeline: Timeline) -> tuple[int, ...]:
-    """The ranks whose journals arrived; without a launcher the one process is rank 0."""
+    """List the ranks whose journals arrived; without a launcher the one process is rank 0."""
     started = [process for process in timeline.processes if process.started is not None]
     ranks = {process.rank for process in started if process.rank is not None}
     ranks.update(timeline.counted_ranks)
@@ -305,16 +307,16 @@ def ranks_present(timeline: Timeline) -> tuple[int, ...]:
 
 
 def lead_process(timeline: Timeline) -> Process | None:
-    """The process that most of a receipt is about."""
+    """Find the process that most of a receipt is about; None without a process."""
     return next((item for item in timeline.processes if item.index == timeline.lead), None)
 
 
 def spans_of(timeline: Timeline, process: int) -> Iterator[wire.SpanEnded]:
-    """The spans of one process."""
+    """Select the spans of one process."""
     return (span for span in timeline.spans if span.process == process)
 
 
 def world_size(timeline: Timeline) -> int | None:
-    """The largest world size a process recorded; None where there was no launcher."""
+    """Find the largest world size a process recorded; None where there was no launcher."""
     started = [process.started for process in timeline.processes if process.started is not None]
     return max((each.world_size for each in started if each.world_size is not None), default=None)

@@ -1,1 +1,1 @@
-"""From false guards to causes: what had to be true, without consequences, nearest entry first."""
+"""Causes of recompiles, from false guards: consequences dropped, nearest cache entry first."""

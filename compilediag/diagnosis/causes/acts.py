@@ -1,9 +1,9 @@
-"""Causes that one act changed, as one group: the root first, then what follows from it.
+"""Merges causes with a common cause into one group: the root first, then what follows from it.
 
 A batch of another length changes all its tensors alike, in the compiled function and in what it
 calls; a number is guarded in two ways; a call such as `model.set_adapter("de")` sets a name and
-flips flags. Causes that only happen to change at the same time stay apart: parts of one act change
-in the same recompiles, or step, by the same line or by the same amount.
+flips flags. Causes that only happen to change at the same time stay apart: what has a common cause
+changes in the same recompiles, or step, by the same line or by the same amount.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ and its values."""
 
 
 def by_act(groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks) -> list[Group]:
-    """The groups of a run, those that one act made under the first of them."""
+    """Put the groups of a run that have a common cause under the first of them, in their order."""
     order = {group.id: position for position, group in enumerate(groups)}
     found = _alike(_one_value(_of_instances(groups)), _independent_sizes(timeline))
     # Sizes of an argument object take its own record of their length, a number.
@@ -51,7 +51,8 @@ def _below(
     may_follow: Callable[[Group], bool],
     follows: Callable[[Group, Group], bool],
 ) -> list[Group]:
-    """Each group that may follow below the first that it follows from; else after all others."""
+    """Put each group that may follow below the first that it follows from; else after all
+    others."""
     found: list[Group] = []
     for group in sorted(groups, key=may_follow):
         roots = enumerate(found) if may_follow(group) else ()
@@ -64,7 +65,8 @@ def _below(
 
 
 def _one_value(groups: Iterable[Group]) -> list[Group]:
-    """One value of one frame that is guarded at several places: as it is, then as a number."""
+    """Merge one value of one frame that is guarded at several places: as it is, then as a
+    number."""
     found: dict[Hashable, Group] = {}
     for group in groups:
         value = group.code in VALUES and group.variable and not group.planned
@@ -76,8 +78,8 @@ def _one_value(groups: Iterable[Group]) -> list[Group]:
 
 
 def _of_instances(groups: Sequence[Group]) -> list[Group]:
-    """Another instance of a class as one: its parameters in all frames that its call goes through,
-    and what it is called with."""
+    """Merge what is another instance of a class: its parameters in all frames that its call goes
+    through, and what it is called with."""
     differences: dict[Hashable, set[Hashable]] = {}
     for group in groups:
         for cause, item in zip(group.causes, group.recompiles, strict=True):
@@ -115,8 +117,8 @@ def _is_on_sizes(group: Group) -> bool:
 
 
 def _is_condition_of(condition: Group, sizes: Group) -> bool:
-    """The same tensor of the same frame, at one line, in the same recompiles: a condition that a
-    later size meets has a fix of its own."""
+    """Whether both are of the same tensor of the same frame, at one line, in the same recompiles: a
+    condition that a later size meets has a fix of its own."""
     return _is_on_sizes(condition) and any(
         part.changed == "size"
         and not part.planned
@@ -128,7 +130,8 @@ def _is_condition_of(condition: Group, sizes: Group) -> bool:
 
 
 def _is_within(group: Group, whole: Group) -> bool:
-    """Two combinations of known values in one frame, the one of fewer of the same values."""
+    """Whether both are combinations of known values in one frame, one of fewer of the same
+    values."""
     own, others = (
         {(part.rule, part.variable, part.kind) for part in each.first.parts}
         for each in (group, whole)
@@ -141,7 +144,7 @@ def _is_within(group: Group, whole: Group) -> bool:
 
 
 def _alike(groups: Iterable[Group], independent: Callable[[Group, Group], bool]) -> list[Group]:
-    """Groups of tensors that differ in nothing but the tensor as one."""
+    """Merge groups of tensors that differ in nothing but the tensor."""
     acts: dict[Hashable, list[list[Group]]] = {}
     for group in groups:
         changes = tuple(map(_change, group.causes))
@@ -159,14 +162,14 @@ def _alike(groups: Iterable[Group], independent: Callable[[Group, Group], bool])
 
 
 def _change(cause: Cause) -> Hashable:
-    """What changed about a tensor, whichever of its dimensions it was."""
+    """Make equal for tensors in which the same changed, whichever of their dimensions it was."""
     changed = changed_dimensions(cause.expected, cause.actual)
     return frozenset(item[1:] for item in changed) or (cause.expected, cause.actual)
 
 
 def _independent_sizes(timeline: Timeline) -> Callable[[Group, Group], bool]:
-    """Whether the calls of a function show that the sizes of two arguments differ from call to
-    call, though they once changed alike."""
+    """Make a test of two groups: the calls of a function show that the sizes of two arguments
+    differ from call to call, though they once changed alike."""
     columns: dict[tuple[int, str, int], Mapping[str, int]] = {}
     for item in timeline.invocations:
         varying = varying_sizes(((s.shapes, s.count) for s in item.shapes), item.tensors)
@@ -192,7 +195,7 @@ def _independent_sizes(timeline: Timeline) -> Callable[[Group, Group], bool]:
 
 
 def _is_length(number: Group, sizes: Group) -> bool:
-    """Sizes in an argument object, and the number in it that changed by as much each time."""
+    """Whether a number in an argument object changed by as much as the sizes in it, each time."""
     if sizes.changed != "size" or sizes.planned or number.planned:
         return False
     holder = _container(sizes.variable)
@@ -208,14 +211,15 @@ def _is_length(number: Group, sizes: Group) -> bool:
 
 
 def _container(variable: str) -> str | None:
-    """The argument of which a variable is a member; a module holds much beside its inputs."""
+    """Find the argument of which a variable is a member; None for members of a module, which holds
+    much beside its inputs."""
     root = re.split(r"[.\[]", variable, maxsplit=1)[0]
     return root if root not in (variable, "self", "fn") else None
 
 
 def _in_callees(groups: Sequence[Group], behind: BehindBreaks) -> list[Group]:
-    """Sizes of a frame with those that the same call changed alike in frames it goes on to, and
-    with numbers that such a frame has in their place."""
+    """Merge sizes of a frame with those that the same call changed alike in frames it goes on to,
+    and with numbers that such a frame has in their place."""
     found: list[Group] = []
     at: dict[Hashable, list[int]] = {}
     for group in sorted(groups, key=lambda item: item.recompiles[0].t):
@@ -239,7 +243,7 @@ def _in_callees(groups: Sequence[Group], behind: BehindBreaks) -> list[Group]:
 
 
 def _moments(group: Group) -> list[Hashable]:
-    """When each change was, and what: a number changes as the size it was taken from."""
+    """List when each change was, and what: a number changes as the size it was taken from."""
     return [
         (
             *(recompile.process, recompile.epoch, recompile.step),
@@ -253,7 +257,7 @@ def _moments(group: Group) -> list[Hashable]:
 
 
 def _is_callee(caller: Group, callee: Group, behind: BehindBreaks) -> bool:
-    """Every recompile of the one followed, with the same change, one of the other."""
+    """Whether every recompile of the one followed, with the same change, one of the other."""
     before: dict[Hashable, list[Recompile]] = {}
     for part in caller.parts:
         for moment, recompile in zip(_moments(part), part.recompiles, strict=True):
@@ -279,7 +283,7 @@ def _goes_on_to(caller: Recompile, callee: Recompile, behind: BehindBreaks) -> b
     entered, other = callee.entered_at, caller.entered_at
     if entered is None or here == (entered.file, entered.function):
         return entered is not None
-    # A library's frames are both entered by the program's one call of the broken one.
+    # A library's frames are both called from the program's one call of the broken one.
     if other is None or not entered.text or caller.id not in behind.broke:
         return False
     return (entered.file, entered.line, entered.text) == (other.file, other.line, other.text)
@@ -289,8 +293,8 @@ def _goes_on_to(caller: Recompile, callee: Recompile, behind: BehindBreaks) -> b
 
 
 def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
-    """Groups whose values the same line of the program changed, each time between the same two
-    calls: the root is what the others follow from."""
+    """Merge groups whose values the same line of the program changed, each time between the same
+    two calls: the root is what the others follow from."""
     found: list[Group] = []
     roots: list[tuple[set[Hashable], dict[Hashable, Act]]] = []
     """When the values of each changed, and by which lines that may have been."""
@@ -311,8 +315,8 @@ def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
         first = own[0] if own else {}
         for root in (n for line in first for n in at.get(line, ())):
             root_times, lines = roots[root]
-            # Consequences need not follow each time that the root changes; an act flips metadata
-            # beside the value that it is called for, in some of the recompiles.
+            # Consequences need not follow each time that the root changes; a common cause flips
+            # metadata beside the value that it is called for, in some of the recompiles.
             each_time = group.changed == "metadata" or root_times == set(times)
             if each_time and all(not lines.keys().isdisjoint(each) for each in own):
                 act = found[root].act or next(act for line, act in lines.items() if line in first)
@@ -330,9 +334,9 @@ def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
 
 
 def _lines_between(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashable, Act]]:
-    """The lines between the two calls: of those that were seen, the changing one and its callers
-    within the function that makes the calls, which runs on; else those that are probable, as one.
-    """
+    """Iterate the lines between the two calls: of those that were seen, the changing one and its
+    callers within the function that makes the calls, which runs on; else those that are probable,
+    as one."""
     entered = recompile.entered_at
     if cause.changed is None:
         call = None if entered is None else (entered.file, entered.line)

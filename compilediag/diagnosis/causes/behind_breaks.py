@@ -1,8 +1,8 @@
-"""Frames that exist only because of a graph break: what is left of a function after it, and
-functions that the broken function calls, which torch had otherwise inlined.
+"""Frames that torch compiles apart only because of a graph break.
 
-A broken function runs its rest, and the call that broke, outside its graph: torch then compiles
-each of these as a frame of its own, with guards of its own.
+These are what is left of a function after the break, and functions that the broken function calls,
+which torch had otherwise inlined. A broken function runs its rest, and the call that broke, outside
+its graph: torch then compiles each of these as a frame of its own, with guards of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ class BehindBreaks:
 
 
 def behind_breaks(timeline: Timeline) -> BehindBreaks:
-    """Works out which frames are behind which break, in the order in which they were compiled."""
+    """Find the break behind each frame, taking compiles in their time order.
+
+    Which function a frame continues is read from the name that torch gives the rest
+    (`torch_dynamo_resume_in_F_at_N`).
+    """
     # The break that a compile met, the last of several; a restart belongs to its compile.
     sites = {
         (process, compile_id.partition("_")[0]): site.at
@@ -76,7 +80,7 @@ def behind_breaks(timeline: Timeline) -> BehindBreaks:
 
 
 def whole_function(name: str) -> str:
-    """The function of which a frame is the whole, or what is left after graph breaks."""
+    """Get the function of which a frame is the whole, or what is left after graph breaks."""
     while (part := resumed_function(name)) is not None:
         name = part
     return name

@@ -1,8 +1,8 @@
-"""A false guard with everything decided about it: family, variable, expected and actual; what
-remains of an entry's false guards when consequences are dropped, and the nearest entry.
+"""False guards of cache entries, classified and without their consequences; the nearest entry.
 
-Under autocast every tensor guard is false; below an object of another type every attribute is
-missing. Counting such consequences would hide the cause and choose the wrong entry.
+A `Condition` has everything decided about one: family, variable, expected, actual. Under autocast
+every tensor guard is false; below an object of another type every attribute is missing. Counting
+such consequences would hide the cause and choose the wrong entry.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Condition:
 def conditions_of(
     entry: EntryDiff, reasons: Iterable[str], frame: Location | None
 ) -> tuple[Condition, ...]:
-    """The conditions of one cache entry. Where it has no leaves, those of what torch printed."""
+    """List the conditions of one cache entry; where it has no leaves, those of what torch
+    printed."""
     every = (parse_reason(text) for text in reasons)
     printed = next((each for each in every if each.compile_id == entry.compile_id), None)
     guards = entry.guards or ((false_guard_of(printed),) if printed is not None else ())
@@ -62,8 +63,8 @@ def conditions_of(
 
 
 def _modes_of(condition: Condition) -> Iterator[Condition]:
-    """The parts of torch's global state that changed, each a condition: one leaf guards them all.
-    What belongs to one device's autocast is one part."""
+    """Split a condition into the parts of torch's global state that changed: one leaf guards them
+    all. What belongs to one device's autocast is one part."""
     guard, kind = condition.guard, condition.decision.kind
     parts: dict[str, list[str]] = {}
     for name in (guard.aspect or "").split() if guard.check == "state" else ():
@@ -82,7 +83,7 @@ def _modes_of(condition: Condition) -> Iterator[Condition]:
 
 
 def false_guard_of(reason: PrintedReason) -> FalseGuard:
-    """A printed reason as a false guard."""
+    """Make a false guard of a printed reason."""
     return FalseGuard(
         source="", leaf="PRINTED", text=reason.expression, user=reason.location, hint=reason.hint
     )
@@ -94,7 +95,7 @@ def condition_of(
     frame: Location | None = None,
     printed: PrintedReason | None = None,
 ) -> Condition:
-    """Decides everything about one false guard; `printed` is torch's reason for its entry."""
+    """Decide everything about one false guard; `printed` is torch's reason for its entry."""
     same = printed is not None and plain_size(false.text) == printed.expression
     own = printed if same else None
     guard = _read(false, printed)
@@ -136,7 +137,7 @@ def condition_of(
 
 
 def _read(false: FalseGuard, printed: PrintedReason | None) -> Guard:
-    """The guard's text, completed from its leaf and its source."""
+    """Parse the guard's text, and complete it from its leaf and its source."""
     guard = guard_of(false.text)
     if false.leaf == "GLOBAL_STATE" and (guard.check != "state" or guard.aspect is None):
         # torch 2.7 writes the leaf without the component; its printed reason has it.
@@ -169,7 +170,7 @@ _KEY_COMPONENTS = ("autocast", "grad_mode", "inference")
 
 
 def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
-    """The conditions that are no consequence of another one, each variable once, in guard order."""
+    """Drop conditions that are a consequence of another one; each variable once, in guard order."""
     gone = Invalidated(conditions)
     best: dict[Hashable, Condition] = {}
     for condition in conditions:
@@ -183,12 +184,14 @@ def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
 
 
 def nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
-    """The entry that the fewest acts would have made fit; of equals that with the most values that
-    no entry accepts, which nothing was compiled for, then that with the fewest conditions, then the
-    first, the most recently used. Where each of its values is accepted by some entry, they are no
-    reason by themselves: then the nearest of the entries that found a new value. Entries compiled
-    for another instance only count when there is none of this instance, or none of them found a
-    new value."""
+    """Select the entry that the fewest common causes keep from fitting.
+
+    Of equals that with the most values that no entry accepts, which nothing was compiled for, then
+    that with the fewest conditions, then the first, the most recently used. Where each of its
+    values is accepted by some entry, they are no reason by themselves: then the nearest of the
+    entries that found a new value. Entries compiled for another instance only count when there is
+    none of this instance, or none of them found a new value.
+    """
     candidates = [entry for entry in entries if entry]
     own = of_this_instance(candidates)
     found = min(own, key=_distance, default=())
@@ -199,12 +202,12 @@ def nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
 
 
 def far(entry: Sequence[Condition]) -> tuple[bool, int, int, int]:
-    """How far an entry is: sorts the nearest first."""
+    """Make the key that sorts the nearest entry first."""
     return _other_instance(entry), *_distance(entry)
 
 
 def of_this_instance(entries: Iterable[Sequence[Condition]]) -> Sequence[Sequence[Condition]]:
-    """The entries that were compiled for this instance; where there are none, all."""
+    """Select the entries that were compiled for this instance; where there are none, all."""
     candidates = [entry for entry in entries if entry]
     return [entry for entry in candidates if not _other_instance(entry)] or candidates
 
@@ -216,8 +219,8 @@ def _distance(entry: Sequence[Condition]) -> tuple[int, int, int]:
 
 
 def _act(condition: Condition) -> Hashable:
-    """What somebody did. A batch of another length or dtype changes all its tensors alike: that is
-    one thing done, however many guards it makes false."""
+    """Make equal for conditions with a common cause: a batch of another length or dtype changes all
+    its tensors alike, however many guards that makes false."""
     guard = condition.guard
     if guard.check != "tensor":
         return identity_of(condition)
@@ -232,8 +235,8 @@ def _other_instance(entry: Sequence[Condition]) -> bool:
 
 
 class Invalidated:
-    """What is known to be gone or moved, by path: a model has thousands of guards, so each
-    condition is looked up by its own prefixes only."""
+    """Paths of objects that are known to be gone or moved: a model has thousands of guards, so
+    each condition is looked up by its own prefixes only."""
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         states = [each.guard.aspect for each in conditions if each.guard.check == "state"]
@@ -273,7 +276,7 @@ class Invalidated:
         )
 
     def hides(self, condition: Condition) -> bool:
-        """`condition` is of a tensor, and of what a mode does to its dispatch keys."""
+        """Whether `condition` is of a tensor, and of what a mode does to its dispatch keys."""
         guard = condition.guard
         return (
             guard.check == "tensor"
@@ -282,7 +285,7 @@ class Invalidated:
         )
 
     def implies(self, condition: Condition) -> bool:
-        """`condition` follows from what is gone."""
+        """Whether `condition` follows from what is gone."""
         guard, path = condition.guard, condition.guard.path
         if info(condition.decision.code).owner == "process":
             return self.inference_mode and guard.aspect == "grad_mode"
@@ -312,8 +315,8 @@ class Invalidated:
         )
 
     def _is_same_hook(self, path: GuardPath, depth: int) -> bool:
-        """The item at `depth` is a hook, and its function is as guarded: one more behind it moved
-        nothing."""
+        """Whether the member at `depth` is a hook, and its function is as guarded: one more behind
+        it moved nothing."""
         hook = GuardPath(path.root, path.scope, path.hops[: depth + 1])
         within = depth > 0 and path.hops[depth - 1].is_hooks and len(path.hops) > depth + 1
         inner = path.hops[depth + 1 : depth + 2]
@@ -322,12 +325,12 @@ class Invalidated:
 
 
 def _steps(path: GuardPath) -> Steps:
-    """A path as comparable steps; keys compare without their quotes."""
+    """Make comparable steps of a path; keys compare without their quotes."""
     return (path.root, path.scope, *((hop.kind, unquoted(hop.text)) for hop in path.hops))
 
 
 def _absent_member(condition: Condition, path: GuardPath) -> GuardPath | None:
-    """The member that a check found missing."""
+    """Find the member that a check found missing."""
     guard = condition.guard
     if guard.key is None or (guard.actual != "absent" and "absent" not in (condition.actual or "")):
         return None
@@ -335,7 +338,7 @@ def _absent_member(condition: Condition, path: GuardPath) -> GuardPath | None:
 
 
 def _positional(path: GuardPath, depth: int) -> bool:
-    """The hop at `depth` takes an item by its position, which a new length or order moves."""
+    """Whether the hop at `depth` takes a member by position, which a new length or order moves."""
     if len(path.hops) <= depth:
         return False
     hop = path.hops[depth]
@@ -344,7 +347,7 @@ def _positional(path: GuardPath, depth: int) -> bool:
 
 
 def identity_of(condition: Condition) -> Hashable:
-    """Conditions with the same identity are one cause."""
+    """Make the identity of a condition: those with the same are one cause."""
     code, kind = condition.decision.code, condition.decision.kind
     guard, path, about = condition.guard, condition.guard.path, info(code)
     if about.owner == "process" or guard.check in ("backend", "aliasing"):
@@ -356,7 +359,7 @@ def identity_of(condition: Condition) -> Hashable:
         place = condition.place
         return code, condition.variable, place and (place.file, place.function)
     if about.changed == "metadata" and path is not None and path.below_module:
-        # `model.half()` changes every parameter, and is one act.
+        # `model.half()` changes every parameter, and is one common cause.
         return code, guard.aspect, condition.expected, condition.actual, path.root
     if guard.check == "shape":
         return "shape", path
@@ -372,8 +375,8 @@ def _rank(condition: Condition) -> tuple[bool, bool, int, int]:
 
 
 def _is_covered(condition: Condition, others: Sequence[Condition]) -> bool:
-    """Another condition has the same and more: a printed reason without a source beside its
-    leaf, a mode without its name beside the named one, a mode stack beside its device mode."""
+    """Whether another condition has the same and more: a printed reason without a source beside
+    its leaf, a mode without its name beside the named one, a mode stack beside its device mode."""
     code, kind = condition.decision.code, condition.decision.kind
     for other in others:
         if other is condition or other.decision.code != code:

@@ -1,5 +1,4 @@
-"""One cause in the recompiles that it made, with what changed with it by the same act; and the
-dimensions of a tensor that changed, from what its guard expected and what it found."""
+"""One cause with its recompiles, and what has a common cause with it; dimensions that changed."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from compilediag_harness.wire import Location
 _MAX_NAMED = 4
 """Variables named in a sentence."""
 _MAX_VALUES = 8
-"""Distinct changes kept in the evidence."""
+"""Distinct changes stored in the evidence."""
 _SIZES = re.compile(r"\[([\d*, ]+)\]")
 _ALWAYS_CONSTANT = ("0", "1")
 _PARAMETER = "._parameters["
@@ -32,8 +31,8 @@ class Changed(NamedTuple):
 
 
 def changed_dimensions(expected: str | None, actual: str | None) -> tuple[Changed, ...]:
-    """Of `[4, *]` and `[6, 3]` the first: a dynamic dimension ("*") fits every size. Empty where
-    the texts are no sizes."""
+    """Find the dimensions that differ between two printed sizes, in order; empty where the texts
+    are none. Of `[4, *]` and `[6, 3]` the first: a dynamic dimension ("*") fits every size."""
     before, after = (_SIZES.fullmatch(text or "") for text in (expected, actual))
     if before is None or after is None:
         return ()
@@ -44,8 +43,8 @@ def changed_dimensions(expected: str | None, actual: str | None) -> tuple[Change
 
 
 def sizes_changed(pairs: Iterable[tuple[str | None, str | None]]) -> tuple[list[int], bool]:
-    """Of sizes before and after: the dimensions that changed, and whether 0 or 1 is among their
-    sizes, which torch takes for constants."""
+    """Find the dimensions that changed between sizes before and after, ascending, and whether 0 or
+    1 is among their sizes, which torch takes for constants."""
     changed = [item for pair in pairs for item in changed_dimensions(*pair)]
     small = any({item.before, item.after} & {*_ALWAYS_CONSTANT} for item in changed)
     return sorted({item.dimension for item in changed}), small
@@ -60,20 +59,20 @@ class Group:
     recompiles: tuple[Recompile, ...]
     location: Location
     together: tuple[Group, ...] = ()
-    """Others of the same code that changed in the same recompiles and alike, by the same act."""
+    """Others of the same code that changed in the same recompiles and alike: a common cause."""
     follows: tuple[Group, ...] = ()
-    """What the same act changed elsewhere or otherwise: in frames that are called from there, in
-    another guard of the same value, in other values."""
+    """What the common cause changed elsewhere or otherwise: in frames that are called from there,
+    in another guard of the same value, in other values."""
     act: Act | None = None
     """The line that changed several values, where it is known."""
 
     def with_follower(self, other: Group) -> Group:
-        """With another group, and what follows from that, as what the same act changed."""
+        """Add another group, and what follows from that, as what the common cause changed too."""
         return replace(self, follows=(*self.follows, *other.parts))
 
     @property
     def parts(self) -> tuple[Group, ...]:
-        """Itself and all others of the act."""
+        """Itself and all others of the common cause."""
         return (self, *self.together, *self.follows)
 
     @property
@@ -90,12 +89,12 @@ class Group:
 
     @property
     def owner(self) -> str:
-        """Whose value changed, by the register."""
+        """The owner of the value that changed, by the register."""
         return info(self.code).owner
 
     @property
     def changed(self) -> str:
-        """What of it, by the register."""
+        """The part of it that changed, by the register."""
         return info(self.code).changed
 
     @property
@@ -179,7 +178,7 @@ class Group:
             frame = FrameId(recompile.process, recompile.epoch, frame_id_of(recompile.compile_id))
             compiled = sizes.setdefault(frame, set())
             changed = changed_dimensions(cause.expected, cause.actual)
-            # The sizes of the tensor that are all that kept some cache entry from being used again.
+            # The sizes of the tensor that alone prevent some cache entry from being used again.
             demanded = set[tuple[int, str]]()
             for entry in recompile.entries:
                 of_guards = [(g, changed_dimensions(g.expected, g.actual)) for g in entry.guards]

@@ -1,5 +1,6 @@
-"""The stage between a Timeline and its findings: why each recompile of a run happened, worked out
-once, and grouped by what is the same cause. Rules, receipts, ranks and the pytest plugin read it;
+"""The causes of every recompile of a run, found once and grouped by what is the same cause.
+
+The stage between a Timeline and its findings: rules, receipts, ranks and the pytest plugin read it;
 none of them works out a cause again.
 
 All causes of one recompile are every guard of the nearest cache entry that had to be true. The
@@ -81,12 +82,12 @@ class RunCauses:
     """The frames that graph breaks made."""
 
     def of(self, recompile: Recompile) -> tuple[BlamedCause, ...]:
-        """The causes of one recompile, the primary one first."""
+        """Get the causes of one recompile, the primary one first."""
         return self.by_compile[recompile.id]
 
 
 def causes_in(timeline: Timeline) -> RunCauses:
-    """Works out and groups the causes of every recompile."""
+    """Find and group the causes of every recompile of a run."""
     known: dict[object, Explanation] = {}
     behind = behind_breaks(timeline)
     by_compile: dict[CompileId, tuple[BlamedCause, ...]] = {}
@@ -167,7 +168,7 @@ _VALUES = ("value", "none", "identity", "attribute")
 
 
 class Explanation(NamedTuple):
-    """Why a recompile happened."""
+    """The explanation of a recompile."""
 
     causes: tuple[Cause, ...]
     """The primary one first. All of them must be removed to avoid the recompile."""
@@ -176,12 +177,12 @@ class Explanation(NamedTuple):
 
 
 def causes_of(recompile: Recompile) -> tuple[Cause, ...]:
-    """The causes of a recompile, the primary one first."""
+    """List the causes of a recompile, the primary one first."""
     return explained(recompile).causes
 
 
 def explained(recompile: Recompile) -> Explanation:
-    """The causes of a recompile, and the cache entries they were found in.
+    """Explain a recompile: its causes, and the cache entries they were found in.
 
     They come from the guards evaluated in the process; where those are missing or incomplete
     (`problem`), from torch's printed reasons, with confidence "text".
@@ -209,7 +210,7 @@ def explained(recompile: Recompile) -> Explanation:
 
 
 def _missed(compile_id: str, own: Sequence[Condition], left_out: int | None) -> MissedEntry:
-    """The entry by its false guards without those that follow from others, in guard order.
+    """Make the entry of its false guards without those that follow from others, in guard order.
     `left_out`: how many these are; None where the text of a log names the first guard only."""
     guards = tuple(record_from(MissedGuard, cause) for cause in map(_cause, own[:OF_AN_ENTRY]))
     beyond = None if left_out is None else left_out + len(own) - len(guards)
@@ -217,10 +218,10 @@ def _missed(compile_id: str, own: Sequence[Condition], left_out: int | None) -> 
 
 
 def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> Explanation:
-    """torch prints a reason for each entry, that of the most recently used one first; the text does
-    not show which entry is nearest."""
+    """Explain by what torch printed: a reason for each entry, that of the most recently used one
+    first. The text does not show which entry is nearest."""
     if not reasons:
-        # torch asked why, and there is neither a guard nor a reason.
+        # torch recorded that it compiled again, and there is neither a guard nor a reason.
         nothing = decide(UNKNOWN, GuardContext())
         cause = Cause(nothing.code, "no_reason", guard=problem or "", confidence="text")
         return Explanation((cause,))
@@ -241,8 +242,9 @@ def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> 
 
 
 def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
-    """What no entry accepts first: a value that was compiled for before recompiles only together
-    with it. Parameters are frozen and released by what changed beside them."""
+    """Sort into causes, what no entry accepts first: a value that was compiled for before
+    recompiles only together with it. Parameters are frozen and released by what changed beside
+    them."""
     ranked = sorted(
         conditions,
         key=lambda each: (
@@ -284,7 +286,7 @@ def _cause(condition: Condition, *, primary: bool = False) -> Cause:
 
 
 def _combined(conditions: Sequence[Condition]) -> Cause:
-    """Values that were compiled for before, each with others, and never with one another."""
+    """Make one cause of values compiled for before, each with others, never with one another."""
     parts = tuple(map(_cause, conditions))
     location = next((part.location for part in parts if part.location is not None), None)
     often = Counter(condition.variable for condition in conditions)
@@ -310,8 +312,8 @@ def _combined(conditions: Sequence[Condition]) -> Cause:
 def with_companions(
     own: Sequence[Condition], everywhere: Iterable[Condition]
 ) -> tuple[Condition, ...]:
-    """`own`, with each companion merged into its buffer. `everywhere` holds the conditions of all
-    entries: a farther one may be the only witness that the buffer grew."""
+    """Merge each companion in `own` into its buffer. `everywhere` holds the conditions of all
+    entries: a farther one may be the only one that shows that the buffer grew."""
     buffers = [c for c in (*everywhere, *own) if info(c.decision.code).changed == "tensor"]
     growing = [c for c in buffers if c.decision.kind == "shape"]
     growing += [c for c in own if c in buffers]
@@ -327,7 +329,7 @@ def with_companions(
 
 
 def _belongs_to(condition: Condition, buffer: Condition) -> bool:
-    """`condition` is a value on the object that holds `buffer`, and goes with it."""
+    """Whether `condition` is a value on the object that holds `buffer`, and goes with it."""
     mine, its = condition.subject, buffer.subject
     if condition.guard.check == "shape" and its is not None:
         # `x.size()[0] > self.seq_len`: the int has become a symbol.
@@ -356,8 +358,7 @@ def _belongs_to(condition: Condition, buffer: Condition) -> bool:
 
 
 def with_parts(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
-    """The conditions of all entries, where a part of something new is known if an entry accepts
-    that part."""
+    """Mark a part of something new as known (`novel` False) where an entry accepts that part."""
     refused = [{_part(each) for each in entry} for entry in entries]
     # Sources of tensors that an entry refuses for nothing but a mode that is another one now.
     accepted: set[str] = set()
@@ -384,8 +385,8 @@ def with_parts(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, 
 
 
 def with_variables(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
-    """The causes found in all entries that there are, where a variable that each of them refuses is
-    new: one may have nothing against its length, another one nothing against its keys."""
+    """Mark a variable as new (`novel` True) where each of all entries that there are refuses it:
+    one may have nothing against its length, another one nothing against its keys."""
     refused = [{identity_of(each) for each in entry} for entry in entries]
     everywhere = set[Hashable].intersection(*refused)
     of_that_kind = _of_known_kind(entries)
@@ -399,8 +400,8 @@ def with_variables(entries: Sequence[Sequence[Condition]]) -> list[tuple[Conditi
 
 
 def _of_known_kind(entries: Sequence[Sequence[Condition]]) -> set[GuardPath | None]:
-    """Containers of whose length or keys an entry refuses something: what it was compiled for was
-    no None and nothing of another type."""
+    """Find the containers of whose length or keys an entry refuses something: what it was compiled
+    for was no None and nothing of another type."""
     conditions = (condition for entry in entries for condition in entry)
     return {each.subject for each in conditions if each.guard.check in STRUCTURE} - {None}
 
@@ -414,8 +415,8 @@ def _part(condition: Condition) -> tuple[Hashable, str | None]:
 
 
 def combination_in(entries: Sequence[Sequence[Condition]]) -> tuple[Condition, ...]:
-    """The fewest known values that no entry accepts together; empty where one value is new, or may
-    be."""
+    """Find the fewest known values that no entry accepts together; empty where one value is new, or
+    may be."""
     own = of_this_instance(entries)
     conditions = [condition for entry in own for condition in entry]
     refused = [{identity_of(condition) for condition in entry} for entry in own]
@@ -435,5 +436,5 @@ def combination_in(entries: Sequence[Sequence[Condition]]) -> tuple[Condition, .
 
 
 def _order(condition: Condition) -> tuple[int, str, str]:
-    """The same in every recompile, whichever entry comes first."""
+    """Make a key that is the same in every recompile, whichever entry comes first."""
     return condition.decision.order, condition.variable, condition.guard.aspect or ""

@@ -1,4 +1,4 @@
-"""Each compile cache: what it was asked and answered, and the seconds that saved."""
+"""Lookups of torch's compile caches: hits, misses, refusals, and the seconds that hits saved."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REFUSALS_KEPT, IDS_OF_ONE = 50, 20
 
 
 def cache_section(timeline: Timeline) -> CacheSection | None:
-    """None where no lookup was recorded."""
+    """Build the section of compile caches; None where no lookup was recorded."""
     parts = timeline.caches
     if not parts:
         return None
@@ -54,7 +54,7 @@ Components = dict[str, str]
 
 
 def _shared(parts: Iterable[ProcessCaches]) -> dict[str, Components]:
-    """By cache, the components that have the same value in all its keys that torch described."""
+    """Find by cache the components with the same value in all its keys that torch described."""
     shared: dict[str, Components] = {}
     for part in parts:
         for lookup in part.lookups:
@@ -88,7 +88,7 @@ def _lookups(timeline: Timeline, shared: dict[str, Components]) -> Iterator[Cach
 
 
 def _refusals(parts: Iterable[ProcessCaches]) -> list[CacheRefusal]:
-    """Each reason once, the most frequent first."""
+    """Count refusals by reason, the most frequent first."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for part in parts:
         for lookup in part.lookups:
@@ -113,7 +113,7 @@ def _refusals(parts: Iterable[ProcessCaches]) -> list[CacheRefusal]:
 
 
 def cache_use(caches: Iterable[ProcessCaches]) -> list[CacheUsed]:
-    """Each cache that was looked into, in the order of its first lookup."""
+    """Summarize each cache that was looked into, in the order of its first lookup."""
     parts = list(caches)
     lookups = [item for part in parts for item in part.lookups]
     seen = [item for part in parts for item in part.writes or ()]
@@ -148,7 +148,8 @@ KEPT = 200
 
 
 def precompiled_records(timeline: Timeline) -> tuple[PrecompiledRecord, ...]:
-    """Each function once, in the order in which it was first loaded."""
+    """List each function that was loaded compiled once, in the order in which it was first
+    loaded."""
     found: dict[Location, list[Precompiled]] = {}
     for item in timeline.precompiled:
         found.setdefault(item.function, []).append(item)

@@ -1,4 +1,4 @@
-"""What compiling costs: seconds by phase, and guards on each call of what was compiled.
+"""Costs of compiling: seconds by phase, and guards on each call of what was compiled.
 
 What a phase took does not hold what the phases within it took, so the sum is the compile's time,
 but for what torch does not time: "other". An evaluation of guards is measured right after others,
@@ -70,7 +70,8 @@ FRAMES_WITH_SECONDS = 200
 
 
 def compile_time(timeline: Timeline) -> CompileTime:
-    """Backward compiles and failed attempts cost time too: the total is of all attempts."""
+    """Compute the compile seconds of a run; each None where torch's rows do not show it. Backward
+    compiles and failed attempts cost time too: the total is of all attempts."""
     if not timeline.observes("metrics_rows"):
         return CompileTime()
     if not timeline.compiles:
@@ -90,7 +91,7 @@ def compile_time(timeline: Timeline) -> CompileTime:
 
 
 def seconds_section(timeline: Timeline) -> CompileSeconds | None:
-    """None where torch's timing of one of the compiles was not seen."""
+    """Build the section of compile seconds; None where torch's timing of a compile was not seen."""
     whole = compile_seconds(timeline.compiles)
     if whole is None:
         return None
@@ -100,8 +101,8 @@ def seconds_section(timeline: Timeline) -> CompileSeconds | None:
 
 
 def compile_seconds(compiles: Iterable[Compile]) -> CompileSeconds | None:
-    """The sum of compiles; None where torch's timing of one of them was not seen, or there is
-    none."""
+    """Sum the seconds of compiles; None where torch's timing of one of them was not seen, or there
+    is none. Phases add up to the total: what torch does not time is `OTHER`."""
     timed = [item for item in compiles if item.has_row]
     if not timed or any(item.phases is None for item in timed):
         return None
@@ -121,12 +122,12 @@ def compile_seconds(compiles: Iterable[Compile]) -> CompileSeconds | None:
 
 @cache
 def phase_of(name: str) -> str:
-    """The phase that torch's name for something it times belongs to."""
+    """Classify torch's name for something it times: one of `PHASES`."""
     return next((phase for phase, pattern in _NAMES.items() if re.match(pattern, name)), OTHER)
 
 
 def compiles_by_frame(compiles: Iterable[Compile]) -> dict[Location, list[Compile]]:
-    """The compiles of each function. A backward compile names no function: it is its forward's."""
+    """Group compiles by function. A backward compile names none: it is its forward's."""
     attempts = list(compiles)
     functions = {item.key: item.frame for item in reversed(attempts) if item.forward}
     frames: dict[Location, list[Compile]] = {}
@@ -136,7 +137,7 @@ def compiles_by_frame(compiles: Iterable[Compile]) -> dict[Location, list[Compil
 
 
 def by_frame(compiles: Iterable[Compile]) -> list[tuple[Location, CompileSeconds]]:
-    """Of each compiled function, the most expensive first."""
+    """Sum the compile seconds of each compiled function, the most expensive first."""
     frames = compiles_by_frame(compiles)
     found = [(frame, compile_seconds(items)) for frame, items in frames.items()]
     known = [(frame, seconds) for frame, seconds in found if seconds is not None]
@@ -148,7 +149,7 @@ KEPT = 200
 
 
 def guards_section(timeline: Timeline) -> GuardsSection | None:
-    """What a receipt lists; None where no guards were looked at."""
+    """Build the section of guards as a receipt lists it; None where no guards were looked at."""
     found = guard_cost(timeline)
     if found is None:
         return None
@@ -157,8 +158,8 @@ def guards_section(timeline: Timeline) -> GuardsSection | None:
 
 
 def guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluated] | None:
-    """Of the lead process, all frames, those that cost most first; and the guards of the first of
-    them. None where no guards were looked at."""
+    """Compute what guards cost in the lead process: all frames, those that cost most first (in
+    microseconds a step), and the guards of the first. None where no guards were looked at."""
     process = timeline.lead
     frames = {item.id: item.frame for item in timeline.compiles if item.guarded and item.forward}
     by_frame: dict[Location, list[GuardsEvaluated]] = {}
@@ -207,7 +208,7 @@ def guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluated] | No
 
 
 def _runs_per_step(timeline: Timeline, warm: Iterable[TimedWarmCalls]) -> dict[Location, float]:
-    """How often the graph of each frame runs in a step, by the calls that were looked at."""
+    """Count how often the graph of each frame runs in a step, by the calls that were looked at."""
     calls: dict[Location, float] = {}
     for own, record in invocations_in(timeline):
         if record.per_step is not None:

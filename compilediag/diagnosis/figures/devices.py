@@ -33,7 +33,8 @@ _COUNTS = (
 
 
 def memory_section(timeline: Timeline) -> MemorySection:
-    """The highest host peak of any process; the devices of the lead process."""
+    """Build the section of memory: the highest host peak of any process, in bytes, and the devices
+    of the lead process."""
     peaks = [
         process.ended.host_peak_bytes
         for process in timeline.processes
@@ -75,7 +76,7 @@ def _device(item: DeviceUse) -> DeviceRecord:
 
 
 def compile_memory(timeline: Timeline) -> CompileMemorySection | None:
-    """None where the memory around no compile was read."""
+    """Build the section of memory around compiles; None where it was read around none."""
     own = [item for item in timeline.compile_memory if item.process == timeline.lead]
     if not own:
         return None
@@ -90,8 +91,8 @@ def compile_memory(timeline: Timeline) -> CompileMemorySection | None:
 
 
 def cudagraph_section(timeline: Timeline) -> CudagraphSection:
-    """Of the lead process. Not applicable without a CUDA device: torch then counts every graph as
-    skipped."""
+    """Build the section of CUDA graphs of the lead process. Not applicable without a CUDA device:
+    torch then counts every graph as skipped."""
     applicable = has_gpu(timeline)
     lead = timeline.lead
     run = next((item for item in timeline.cudagraphs if item.process == lead), None)
@@ -121,11 +122,12 @@ def cudagraph_section(timeline: Timeline) -> CudagraphSection:
 
 
 MAX_LINES = 256
-"""Lines kept: those with most reads."""
+"""Most lines listed: those with most reads."""
 
 
 def syncs_section(timeline: Timeline) -> SyncsSection | None:
-    """None when no step was sampled: zero would be a claim about the others."""
+    """Build the section of synchronising reads; None when no step was sampled: zero would be a
+    claim about the others."""
     process = timeline.lead
     samples = [sample for sample in timeline.syncs if sample.process == process]
     if not samples:

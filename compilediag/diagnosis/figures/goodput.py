@@ -70,7 +70,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where the wall time went, in nanoseconds. `goodput_ns` is None when no step was seen."""
+    """An account of the wall time, in nanoseconds. `goodput_ns` is None when no step was seen."""
 
     wall_ns: int
     goodput_ns: int | None
@@ -86,8 +86,8 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The time before a moment, accounted for already: its events need not be kept. No interval and
-    no step lies across the moment, which is the end of a step."""
+    """The time before a moment, accounted for already: its events need not be stored. No interval
+    and no step lies across the moment, which is the end of a step."""
 
     until_ns: int
     goodput_ns: int
@@ -103,7 +103,7 @@ def account(
     orderly: bool = True,
     settled: Settled | None = None,
 ) -> Account | None:
-    """The account of the lead process.
+    """Compute the account of the lead process, in whole nanoseconds.
 
     `wall_s` is the parent's measure of the whole run. What it has beyond the process's own events
     is the start of the interpreter and its end (startup); when the run did not end in an orderly
@@ -144,7 +144,7 @@ def account(
 
 
 def settle(timeline: Timeline, until_ns: int, before: Settled | None = None) -> Settled | None:
-    """What a timeline up to the end of a step, and what was settled before it, settle. None where a
+    """Settle a timeline up to the end of a step, after what was settled before it. None where a
     span or a compile lies across one of the two moments: their time cannot be parted there."""
     process, floor = timeline.lead, before.until_ns if before is not None else 0
     compiles = _compiles_after(timeline, process, before)
@@ -171,7 +171,8 @@ def _compiles_after(timeline: Timeline, process: int, settled: Settled | None) -
 def goodput_section(
     timeline: Timeline, wall_s: float | None, *, complete: bool
 ) -> GoodputSection | None:
-    """The account in seconds; None when there was neither a wall time nor an event.
+    """Build the section of goodput, in seconds; None when there was neither a wall time nor an
+    event.
 
     Args:
         timeline: the run.
@@ -199,9 +200,9 @@ def goodput_section(
 
 
 def recompile_time(timeline: Timeline) -> Callable[[Compile], bool]:
-    """Whether the seconds of a compile are the cost of a failed guard: those of the attempt that
-    hits the limit are, which is no recompile. The backward of a recompiled graph is compiled under
-    the id of its forward."""
+    """Make a test of a compile: its seconds are the cost of a failed guard. Those of the attempt
+    that hits the limit are, which is no recompile. The backward of a recompiled graph is compiled
+    under the id of its forward."""
 
     def plain_id(item: Compile) -> tuple[int, int, str]:
         return item.process, item.epoch, item.compile_id.partition("_")[0]
@@ -219,7 +220,7 @@ def _ns(seconds: float) -> int:
 
 
 def _compile_intervals(timeline: Timeline, compiles: Iterable[Compile]) -> list[Interval]:
-    """Each attempt, and our own analysis inside it, which is not part of its seconds."""
+    """List each attempt, and our own analysis inside it, which is not part of its seconds."""
     is_again = recompile_time(timeline)
     intervals: list[Interval] = []
     for item in compiles:
@@ -237,7 +238,7 @@ def _compile_intervals(timeline: Timeline, compiles: Iterable[Compile]) -> list[
 
 
 def _spans(timeline: Timeline, process: int) -> list[Interval]:
-    """The spans of the process's main thread."""
+    """List the spans of the process's main thread as intervals."""
     return [
         Interval(
             _ns(span.start),
@@ -253,7 +254,8 @@ def _spans(timeline: Timeline, process: int) -> list[Interval]:
 def _inside_steps(
     steps: Sequence[Step], covered: Sequence[Interval], wall: int, floor: int = 0
 ) -> tuple[int, int]:
-    """Uncovered time inside the steps after `floor`: (productive, waiting for data)."""
+    """Measure uncovered nanoseconds inside the steps after `floor`: (productive, waiting for
+    data)."""
     good = waited = first = 0
     last_end = floor
     for step in steps:
@@ -281,7 +283,7 @@ def _inside_steps(
 def _startup(
     compiles: Sequence[Compile], steps: Sequence[Step], observed: int, covered: Sequence[Interval]
 ) -> int:
-    """Uncovered time before the work began: before the first step or compile."""
+    """Measure uncovered nanoseconds before the work began: before the first step or compile."""
     begins = [item.t - item.seconds for item in compiles]
     begins += [item.end - item.wall_s for item in steps]
     begin = min((_ns(begin) for begin in begins if math.isfinite(begin)), default=observed)
@@ -289,7 +291,8 @@ def _startup(
 
 
 def flatten_intervals(intervals: Iterable[Interval], wall: int) -> list[Interval]:
-    """Disjoint intervals in time order; where several overlap the deepest, then latest, wins."""
+    """Flatten to disjoint intervals in time order; of those that overlap the deepest, then latest,
+    wins."""
     waiting = sorted(intervals, key=lambda item: item.start)
     edges = sorted({min(edge, wall) for item in waiting for edge in (item.start, item.end)})
     flat: list[Interval] = []

@@ -1,10 +1,9 @@
-"""How often each compiled callable was called in a step, and how much work the run did; and what
-runs at fixed sizes: calls, padding, its proof, and what as many sizes would have padded, had they
-been chosen for the calls that came.
+"""Calls of compiled callables by step, the work that the run did, and padding to fixed sizes.
 
-A step counts where all calls were recorded one by one: not where it was not sampled. Samples are
-the leading sizes of the first tensors of the calls: two runs that agree in them have done the same
-work.
+Of what runs at fixed sizes: calls, padding, its proof, and what as many sizes would have padded,
+had they been chosen for the calls that came. A step counts where all calls were recorded one by
+one: not where it was not sampled. Samples are the leading sizes of the first tensors of the calls:
+two runs that agree in them have done the same work.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ MAX_SIZES = 8192
 
 
 def invocations_in(timeline: Timeline) -> list[tuple[Calls, Invocation]]:
-    """The callables of the lead process, in the order they were first called, without the sizes
-    that change."""
+    """List the callables of the lead process, in the order they were first called, without the
+    sizes that change."""
     process = timeline.lead
     own = [item for item in timeline.invocations if item.process == process]
     steps = _whole_steps(timeline, own, process)
@@ -86,8 +85,8 @@ def invocations_in(timeline: Timeline) -> list[tuple[Calls, Invocation]]:
 
 
 def invocations_section(timeline: Timeline) -> tuple[Invocation, ...]:
-    """The callables of the lead process, in the order they were first called, each with what a plan
-    of buckets needs; shapes beyond those kept are counted."""
+    """Build the section of the lead process's callables, in the order they were first called, each
+    with what a plan of buckets needs; shapes beyond those listed are counted."""
     found: list[Invocation] = []
     for calls, record in invocations_in(timeline)[:MAX_CALLABLES]:
         shapes = [(item.shapes, item.count) for item in calls.shapes[:MAX_SIZES]]
@@ -100,7 +99,8 @@ def invocations_section(timeline: Timeline) -> tuple[Invocation, ...]:
 
 
 def throughput_section(timeline: Timeline) -> Throughput | None:
-    """None when there was neither a step nor a call with a tensor."""
+    """Build the section of throughput; None when there was neither a step nor a call with a
+    tensor."""
     lead = timeline.lead
     walls = [step.wall_s for step in timeline.steps if step.process == lead]
     work = work_of(timeline)
@@ -112,8 +112,8 @@ def throughput_section(timeline: Timeline) -> Throughput | None:
 
 
 def work_of(timeline: Timeline) -> Throughput | None:
-    """What the run has done, by one callable: the first that was called of those that were called
-    often, which is the model and not what follows it. None where it is not known."""
+    """Compute the work of the run by one callable: the first that was called of those that were
+    called often, which is the model and not what follows it. None where it is not known."""
     figures = [
         (calls, record)
         for calls, record in invocations_in(timeline)
@@ -153,7 +153,7 @@ def work_of(timeline: Timeline) -> Throughput | None:
 def _in_every(
     indexes: Sequence[int | None], values: Sequence[int | None], steps: int, every: int
 ) -> int | None:
-    """The sum over `every` step, where each of those that are known has the same; else None."""
+    """Sum over `every` step, where each of those that are known has the same; else None."""
     sums: list[int | None] = [0] * steps
     for index, value in zip(indexes, values, strict=False):
         if index is not None:
@@ -164,7 +164,8 @@ def _in_every(
 
 
 def _whole_steps(timeline: Timeline, calls: Sequence[Calls], process: int) -> Sequence[Step]:
-    """Steps in which every call was recorded: all, or those before the first call that was not."""
+    """Select steps in which every call was recorded: all, or those before the first that was
+    not."""
     steps = [step for step in timeline.steps if step.process == process and not step.unsampled]
     if all(item.calls == len(item.at) for item in calls):
         return steps
@@ -173,7 +174,8 @@ def _whole_steps(timeline: Timeline, calls: Sequence[Calls], process: int) -> Se
 
 
 def _step_indexes(item: Calls, steps: Sequence[Step]) -> list[int | None]:
-    """For each recorded call the index of its step. A call at the end of a step begins the next."""
+    """Find the index of the step of each recorded call, None outside one. A call at the end of a
+    step begins the next."""
     ends = [step.end for step in steps]
     indexes: list[int | None] = []
     for at in item.at:
@@ -212,7 +214,7 @@ class PlannedPadding:
 
 
 def shapes_section(timeline: Timeline) -> ShapesSection | None:
-    """None when the program uses no `FixedShape`."""
+    """Build the section of `FixedShape`s; None when the program uses none."""
     lead = timeline.lead
     own = [item for item in timeline.fixed_shapes if item.process == lead]
     if not own:
@@ -297,10 +299,11 @@ def _padding(checked: PaddingChecked) -> PaddingRecord:
 
 
 def planned_padding(item: FixedShapeRun) -> PlannedPadding | None:
-    """None where it cannot be known: without a call, with more than two axes, and where the
-    program gave a cost of its own, which padding does not follow.
+    """Plan as many other sizes for the calls that came, and count what those would run in them.
 
-    A large batch that was split counts as the calls it became; fewer of them may be needed.
+    None where it cannot be known: without a call, with more than two axes, and where the program
+    gave a cost of its own, which padding does not follow. A large batch that was split counts as
+    the calls it became; fewer of them may be needed.
     """
     if item.priced or not item.real:
         return None
@@ -322,5 +325,5 @@ def planned_padding(item: FixedShapeRun) -> PlannedPadding | None:
 
 
 def _aligned(buckets: Iterable[int]) -> int:
-    """The power of two up to MOST_ALIGNED of which all buckets are multiples."""
+    """Compute the power of two up to MOST_ALIGNED of which all buckets are multiples."""
     return math.gcd(MOST_ALIGNED, *buckets)

@@ -1,5 +1,7 @@
 """The difference between two keys of a compile cache: components of another digest, in words.
-It stands apart from the figures of a run, so that `diff` starts without what folds one."""
+
+It stands apart from the figures of a run, so that `diff` starts without what folds one.
+"""
 
 from __future__ import annotations
 
@@ -76,14 +78,14 @@ _OTHER = _Kind(r"(.+)", "{}", "make it the same in every process")
 
 
 def digest_of(component: str) -> str:
-    """The digest of a component's value."""
+    """Get torch's digest of a component's value, the first word of its text."""
     return component.partition(" ")[0]
 
 
 def key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[KeyChange, ...]:
-    """The components of two keys that differ, by name in torch's order; empty where torch did not
-    tell of what one of them is made. Under another version of torch hundreds of settings differ
-    too, so that the version is then named alone."""
+    """Find the components of two keys that differ, by name in torch's order; empty where torch did
+    not record of what one of them is made. Under another version of torch hundreds of settings
+    differ too, so that the version is then named alone."""
     if not before or not after:
         return ()
     differing = [
@@ -101,20 +103,20 @@ def key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Ke
 
 
 def in_words(changes: Sequence[KeyChange], most: int = 3) -> str:
-    """What differs, as part of a sentence: "the graph, with the constants in it; input 0"."""
+    """Describe what differs, as part of a sentence: "the graph and input 0 of the graph"."""
     names = [component_in_words(item.name) for item in changes[:most]]
     rest = len(changes) - len(names)
     return " and ".join(names) + (f", and {rest} more" if rest > 0 else "")
 
 
 def what_to_change(changes: Sequence[KeyChange]) -> str:
-    """What makes both keys the same, for the first component: torch lists the graph before what
-    follows from it."""
+    """Describe what makes both keys the same, for the first component: torch lists the graph before
+    what follows from it. Empty without a change."""
     return _kind(changes[0].name)[0].change if changes else ""
 
 
 def component_in_words(name: str) -> str:
-    """What torch's name of a component means: "input 0 of the graph"."""
+    """Describe a component by what torch's name of it means: "input 0 of the graph"."""
     kind, found = _kind(name)
     return kind.words.format(*found.groups()) if found is not None else name
 

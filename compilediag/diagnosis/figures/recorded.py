@@ -1,4 +1,4 @@
-"""What the program and its trainer recorded themselves: tracked runs, reports, profiles, steps."""
+"""Figures that the program and its trainer recorded: tracked runs, reports, profiles, steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _READER = "the output of a trainer"
 
 
 def logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
-    """The steps that the trainer printed; None where it printed none, or no number of them."""
+    """Get the steps that the trainer printed; None where it printed none, or no number of them."""
     if timeline.train_log is None:
         return None
     point = extension_points.TRAIN_LOG_STEPS
@@ -36,7 +36,7 @@ def logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
 def with_logged(
     measured: Throughput | None, timeline: Timeline, warmup: int | None
 ) -> Throughput | None:
-    """The throughput with the figures the trainer printed; what was measured is not replaced."""
+    """Add the figures the trainer printed to the throughput; what was measured is not replaced."""
     if timeline.train_log is None:
         return measured
     point = extension_points.TRAIN_LOG_THROUGHPUT
@@ -45,7 +45,7 @@ def with_logged(
 
 
 def logged_allocator(timeline: Timeline) -> Allocator:
-    """The peaks that the trainer printed."""
+    """Get the allocator's peaks that the trainer printed, in bytes."""
     if timeline.train_log is None:
         return Allocator()
     peaks = {name: int(peak) for name, peak in timeline.train_log.peaks.items()}
@@ -53,7 +53,7 @@ def logged_allocator(timeline: Timeline) -> Allocator:
 
 
 def logged_losses_finite(timeline: Timeline) -> bool | None:
-    """Of the losses that the trainer printed; None where it printed none."""
+    """Whether all losses that the trainer printed are finite; None where it printed none."""
     log = timeline.train_log
     if log is None or not (log.losses or log.losses_not_finite):
         return None
@@ -61,7 +61,7 @@ def logged_losses_finite(timeline: Timeline) -> bool | None:
 
 
 def logged_counts(timeline: Timeline) -> dict[str, int]:
-    """How much of a trainer's output was read, and how much of it was of no use."""
+    """Get the counts of a trainer's output: lines that were read, and those of no use, by name."""
     log = timeline.train_log
     return {} if log is None else {f"train_log_{name}": n for name, n in log.counts.items()}
 
@@ -75,8 +75,8 @@ ARTIFACTS_FOLDER = "artifacts"
 
 
 def loops_section(timeline: Timeline) -> PipelineSection | None:
-    """Loops of producers and consumers; None where the program measured none, or the extension that
-    judges them is missing."""
+    """Build the section of loops of producers and consumers; None where the program measured none,
+    or the extension that judges them is missing."""
     point = extension_points.PIPELINE_SECTION
     if not timeline.pipelines or not extension_points.is_installed(point):
         return None
@@ -85,7 +85,8 @@ def loops_section(timeline: Timeline) -> PipelineSection | None:
 
 
 def tracked_section(timeline: Timeline) -> tuple[TrackedRecord, ...]:
-    """The newest runs of the lead process, else of the first that has any."""
+    """Build the section of tracked runs: the newest of the lead process, else of the first that has
+    any."""
     found: list[TrackedRecord] = []
     for run in _runs(timeline)[-MAX_RUNS:]:
         metrics = tuple(
@@ -98,7 +99,7 @@ def tracked_section(timeline: Timeline) -> tuple[TrackedRecord, ...]:
 
 
 def unlisted_runs(timeline: Timeline) -> str | None:
-    """How many runs are not listed, as a sentence."""
+    """Describe how many runs are not listed, as a sentence; None where all are."""
     if not timeline.tracked and not timeline.tracked_left_out:
         return None
     count = max(len(_runs(timeline)) - MAX_RUNS, 0) + timeline.tracked_left_out
@@ -113,12 +114,12 @@ def _runs(timeline: Timeline) -> list[RunTracked]:
 
 
 def ablations_section(timeline: Timeline) -> tuple[AblationRecord, ...]:
-    """The reports of all processes; of files written twice the last."""
+    """Build the section of ablations: reports of all processes, of files written twice the last."""
     return tuple(record_from(AblationRecord, item) for item in _reports(timeline))
 
 
 def ablation_artifacts(timeline: Timeline) -> tuple[Artifact, ...]:
-    """The files of these reports, as links."""
+    """List the files of these reports, as links."""
     return tuple(
         record_from(Artifact, item, role="ablation", media_type="application/json")
         for item in _reports(timeline)
@@ -130,8 +131,8 @@ def _reports(timeline: Timeline) -> Sequence[AblationWritten]:
 
 
 def profiles_section(timeline: Timeline) -> tuple[Profile, ...]:
-    """Every window of every process, in the order they ended. A file's name never leads out of the
-    folder."""
+    """Build the section of profiles: every window of every process, in the order they ended. A
+    file's name never leads out of the folder."""
     return tuple(
         record_from(
             Profile,

@@ -1,5 +1,7 @@
-"""Step times: exact figures, a sketch that can be merged between runs and ranks, phases, seconds of
-spans, functions and hooks by phase, and what made the long steps long."""
+"""Step times: exact figures, a sketch that merges between runs and ranks, phases and spikes.
+
+Also seconds of spans, functions and hooks by phase, and what made the long steps long.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from compilediag.timeline.timeline import CallsOutside, Step, Timeline, spans_of
 from compilediag_harness.wire import Location, SpanEnded
 
 MAX_ROWS = 256
-"""Rows kept: those that took longest, then those that could not be timed."""
+"""Most rows: those that took longest, then those that could not be timed."""
 
 OTHER_THREAD = "other thread"
 
@@ -34,7 +36,7 @@ _RUN_BY_AUTOGRAD = frozenset(
 
 
 def timings_of(timeline: Timeline) -> tuple[Timing, ...]:
-    """The rows of the lead process, the longest first."""
+    """List the timings of the lead process by span, function and hook, the longest first."""
     process = timeline.lead
     walls: dict[tuple[str, str | None], list[float]] = {}
     for span in spans_of(timeline, process):
@@ -76,7 +78,7 @@ def timings_of(timeline: Timeline) -> tuple[Timing, ...]:
 
 
 def _row(at: Location, kind: str, calls: CallsOutside | None = None, **more: str | None) -> Timing:
-    """The row of a function, with the figures of its calls."""
+    """Make the row of a function, with the figures of its calls."""
     figures: dict[str, Any] = more
     if calls is not None:
         figures |= {"phase": calls.phase, "count": calls.count, "total_s": calls.total_s}
@@ -90,8 +92,8 @@ def _row(at: Location, kind: str, calls: CallsOutside | None = None, **more: str
 
 
 def by_step(timeline: Timeline, process: int) -> dict[int, dict[str, float]]:
-    """For each step with spans of the main thread: category to seconds; of nested spans the inner
-    has its time. A span belongs to the step it ended in; what is the work itself ("forward") is no
+    """Sum the spans of the main thread by step: category to seconds; of nested spans the inner has
+    its time. A span belongs to the step it ended in; what is the work itself ("forward") is no
     category."""
     grouped: dict[int, list[SpanEnded]] = {}
     for span in spans_of(timeline, process):
@@ -112,6 +114,7 @@ def by_step(timeline: Timeline, process: int) -> dict[int, dict[str, float]]:
     return found
 
 
+# Invariant: part of the receipt's format; another number needs another `SketchRecord.kind`.
 SUB_BUCKETS = 256
 """Equal-width buckets in each power of two."""
 
@@ -139,8 +142,8 @@ _WHY = {"metrics": "metric", "data_wait": "data"}
 def steps_section(
     timeline: Timeline, findings: Sequence[Finding], warmup: int | None = None
 ) -> StepsSection | None:
-    """Step times of the lead process; None without a step. `warmup`: steps that are warm-up by the
-    user's choice; None: found from the compiles."""
+    """Build the section of step times of the lead process; None without a step. `warmup`: steps
+    that are warm-up by the user's choice; None: found from the compiles."""
     process = timeline.lead
     steps = [
         step for step in timeline.steps if step.process == process and math.isfinite(step.wall_s)
@@ -168,8 +171,8 @@ def steps_section(
 
 
 def sketch_of(durations: Iterable[tuple[float, int]]) -> SketchRecord:
-    """Counts by log-linear bucket, in order, of (seconds, how often). Sketches of parts add up to
-    that of the whole."""
+    """Count durations, given as (seconds, how often), by log-linear bucket, in order. Sketches of
+    parts add up to that of the whole."""
     counts: dict[int, int] = {}
     for value_s, count in durations:
         index = bucket_of(value_s)
@@ -179,14 +182,14 @@ def sketch_of(durations: Iterable[tuple[float, int]]) -> SketchRecord:
 
 
 def bucket_of(value_s: float) -> int:
-    """The bucket of a duration: `SUB_BUCKETS` for each power of two, 0 for one at 1 s."""
+    """Compute the bucket of a duration: `SUB_BUCKETS` for each power of two, 0 for one at 1 s."""
     mantissa, exponent = math.frexp(max(value_s, SHORTEST_S))
     return (exponent - 1) * SUB_BUCKETS + int((2 * mantissa - 1) * SUB_BUCKETS)
 
 
 def figures_of(walls_s: Sequence[float]) -> StepsSection | None:
-    """Count, mean, median, extremes and percentiles (by nearest rank) of all steps, warm-up
-    included; None without a step."""
+    """Compute count, mean, median, extremes and percentiles (by nearest rank) of all steps, in
+    seconds, warm-up included; None without a step."""
     if not walls_s:
         return None
     ordered = sorted(walls_s)
@@ -206,7 +209,8 @@ def _nearest_rank(ordered: Sequence[float], share: float) -> float:
 
 
 def spike_positions(walls_s: Sequence[float], warmup: int) -> tuple[int, ...]:
-    """Positions of the steps after warm-up that stand out, in order; the longest if too many."""
+    """Find the positions of the steps after warm-up that stand out, in order; the longest if too
+    many."""
     after = walls_s[warmup:]
     if not after:
         return ()
@@ -220,7 +224,8 @@ def spike_positions(walls_s: Sequence[float], warmup: int) -> tuple[int, ...]:
 
 
 def _phases(timeline: Timeline, every: Sequence[Step], process: int) -> Phases:
-    """Of the steps that were watched in detail: unknown time of the others is not their rest."""
+    """Build the phases of the steps that were watched in detail: unknown time of the others is not
+    their rest."""
     steps = [step for step in every if not step.unsampled]
     measured: dict[str, float | None] = {
         name: _measured(getattr(step, f"{name}_s") for step in steps)
@@ -254,7 +259,7 @@ def _phases(timeline: Timeline, every: Sequence[Step], process: int) -> Phases:
 
 
 def _measured(seconds: Iterable[float | None]) -> float | None:
-    """The sum of what was measured; None when nothing was."""
+    """Sum what was measured, in seconds; None when nothing was."""
     known = [value for value in seconds if value is not None]
     return sum(known) if known else None
 
@@ -317,7 +322,7 @@ def _why(
     inside: Mapping[str, float],
     findings: Sequence[Finding],
 ) -> str:
-    """What took most of the time that the step has too much: the id of the finding behind a
+    """Name what took most of the time that the step has too much: the id of the finding behind a
     compile, a category of spans, reads of tensors, or waiting for data. A span that holds reads has
     their time too."""
     causes = {**inside, "compile": step.compile_s}

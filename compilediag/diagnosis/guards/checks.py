@@ -1,7 +1,7 @@
-"""One guard expression read into what it checks, of which value, expecting what.
+"""Parses one guard expression: what it checks, of which value, and what it expects.
 
-Covers every text of torch 2.7 to 2.15 that was provoked or read in its source. A text that no rule
-matches becomes the check "unknown"; nothing raises.
+Covers every text of torch 2.7 to 2.15 that was provoked or read in its source. A text that no
+parser matches becomes the check "unknown"; nothing raises.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Check = Literal[
     "identity",
     "type",
     "length",
-    "members",  # contains a key or an item, equals a set
+    "members",  # contains a key or a member, equals a set
     "keys",  # key positions and orders
     "attribute",  # an attribute is there, or is not
-    "missing",  # reading an item failed
+    "missing",  # reading a member failed
     "unknown",
 ]
 
@@ -150,7 +150,8 @@ _OPENS_MEMBERS = ("{", "set(", "frozenset(")
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def guard_of(text: str) -> Guard:
-    """Reads one guard expression without its comments; never raises."""
+    """Parse one guard expression without its comments; `UNKNOWN` for text that no parser matches,
+    never an error."""
     text = text.strip()
     for read in _READERS:
         found = read(text)
@@ -254,7 +255,7 @@ def _not_read(text: str) -> Guard | None:
 
 
 def _structure(text: str) -> Guard | None:
-    """Lengths, iterators, key positions and sets."""
+    """Parse lengths, iterators, key positions and sets."""
     if text.startswith("not ") and (path := path_of(text[4:])) is not None:
         return Guard("length", path, expected="empty", actual="not empty")
     for operator in (" == ", " != "):
@@ -308,13 +309,14 @@ def _value(text: str) -> Guard | None:
 
 
 def keys_of(text: str) -> frozenset[str]:
-    """The keys of a printed `DispatchKeySet(CPU, ...)`."""
+    """Parse the keys of a printed `DispatchKeySet(CPU, ...)`."""
     inside = text.partition("(")[2].rpartition(")")[0]
     return frozenset(key.strip() for key in inside.split(",") if key.strip())
 
 
 def _keys_aspect(expected: str, actual: str) -> str:
-    """What changed about a tensor by its dispatch key sets: the most specific difference."""
+    """Classify what changed about a tensor by its dispatch key sets: the most specific
+    difference."""
     changed = keys_of(expected) ^ keys_of(actual)
     if any(key.startswith("FuncTorch") for key in changed):
         return "functorch"
@@ -334,9 +336,9 @@ def _keys_aspect(expected: str, actual: str) -> str:
 
 
 def _tensor(text: str) -> Guard | None:
-    """torch's message about a tensor that no longer matches. Aspects: size, rank, dtype, stride,
-    requires_grad, device, type, inference, sparse, conjugate, subclass, functorch, autocast,
-    dispatch_keys."""
+    """Parse torch's message about a tensor that no longer matches. Aspects: size, rank, dtype,
+    stride, requires_grad, device, type, inference, sparse, conjugate, subclass, functorch,
+    autocast, dispatch_keys."""
     if found := _TENSOR_TYPE.match(text):
         expected = found["expected"].removeprefix("<class '").removesuffix("'>").strip("' ,")
         path, actual = path_of(found["source"]), found["actual"]
@@ -362,7 +364,7 @@ def _tensor(text: str) -> Guard | None:
 
 
 def _marking(text: str) -> Guard | None:
-    """A guard on `mark_dynamic`, `mark_static` and their like."""
+    """Parse a guard on `mark_dynamic`, `mark_static` and their like."""
     if _MARKING.search(text) is None:
         return None
     found = re.search(r"hasattr\((?P<source>[^,]+), '_dynamo", text)
@@ -371,7 +373,7 @@ def _marking(text: str) -> Guard | None:
 
 
 def condition_kind(text: str) -> str | None:
-    """Kind of a symbolic shape condition (CD118), or None when the text is none."""
+    """Classify a symbolic shape condition (a kind of CD118); None when the text is none."""
     plain = _STRINGS.sub("", text)
     if _EXCLUDED.fullmatch(plain) and "size()" not in plain:
         return "range"
@@ -405,17 +407,18 @@ def _metadata(text: str) -> Guard | None:
 
 
 def _argument(text: str, call: re.Match[str]) -> GuardPath | None:
-    """The first argument of a call."""
+    """Parse the first argument of a call."""
     arguments = _arguments(text, call)
     return path_of(arguments[0]) if arguments else None
 
 
 def _arguments(text: str, call: re.Match[str]) -> tuple[str, ...]:
-    """The arguments of the call whose opening bracket ends the match."""
+    """Split the arguments of the call whose opening bracket ends the match."""
     within = split_outside(text[call.end() :], ")")[0]
     return tuple(part.strip() for part in split_outside(within, ", ") if part.strip())
 
 
+# The order decides: some texts match several parsers, and the first wins.
 _READERS: tuple[Callable[[str], Guard | None], ...] = (
     _no_guard,
     _state,

@@ -1,6 +1,6 @@
 """Decides which family (code) a false guard belongs to: one order, first match wins.
 
-Facts of the live process come before the text. Without them the answer is the family the text
+Facts of the live process come before the text. Without them the family is the one that the text
 makes most likely; `needs_facts` in the tests lists where a text is ambiguous.
 """
 
@@ -49,7 +49,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class GuardContext:
-    """What is known around a guard expression."""
+    """Facts that are known around a guard expression."""
 
     facts: GuardFacts = field(default_factory=GuardFacts)
     place: Location | None = None
@@ -66,7 +66,8 @@ class GuardContext:
 
 
 def decide(guard: Guard, known: GuardContext) -> Decision:
-    """The family of a guard, by the order of the catalogue (docs/rules): first match wins."""
+    """Decide the family of a guard, by the order of the catalogue (docs/rules): first match wins;
+    CD190 where nothing matches."""
     for order, rule in enumerate(_ORDER, 1):
         found = rule(guard, known)
         if found is not None:
@@ -106,8 +107,9 @@ def _aliased(guard: Guard, known: GuardContext) -> Found:
 
 
 def _other_instance(guard: Guard, known: GuardContext) -> Found:
-    """Only objects that share code count: `self`, and modules. A fresh list or dataclass passed
-    as an argument is another object at every call and no instance of anything compiled."""
+    """Match another instance. Only objects that share code count: `self`, and modules. A fresh list
+    or dataclass passed as an argument is another object at every call and no instance of anything
+    compiled."""
     path, facts = guard.path, known.facts
     if not facts.instance_changed or path is None or not path.hops:
         return None
@@ -248,7 +250,7 @@ def _identity(guard: Guard, known: GuardContext) -> Found:
 
 
 def _singleton(guard: Guard, known: GuardContext) -> bool:
-    """An identity check that guards a value: an enum member; True, False, None on torch 2.7."""
+    """Whether an identity check guards a value: an enum member; True, False, None on torch 2.7."""
     facts = known.facts
     if facts.is_enum or (guard.type_name or "").startswith("enum."):
         return True
@@ -267,8 +269,8 @@ def _singleton(guard: Guard, known: GuardContext) -> bool:
 
 
 def _counts_a_cache(guard: Guard) -> bool:
-    """An int named as the fill of a cache: `cached_freqs_seq_len`, `max_seq_len_cached`. The
-    cache itself may be preallocated, and then no tensor shows that it is filled lazily."""
+    """Whether an int is named as the fill of a cache: `cached_freqs_seq_len`, `max_seq_len_cached`.
+    The cache itself may be preallocated, and then no tensor shows that it is filled lazily."""
     member = guard.path.member if guard.path is not None else None
     if member is None or not (guard.expected or "").lstrip("-").isdigit():
         return False
@@ -277,7 +279,7 @@ def _counts_a_cache(guard: Guard) -> bool:
 
 
 def _now_tensor(guard: Guard, known: GuardContext) -> bool:
-    """The value, or the attribute that was absent, is a tensor now."""
+    """Whether the value, or the attribute that was absent, is a tensor now."""
     facts = known.facts
     now = facts.member_type if guard.check == "attribute" else facts.value_type
     if now is None or (guard.check == "attribute" and guard.expected != "absent"):
@@ -286,8 +288,8 @@ def _now_tensor(guard: Guard, known: GuardContext) -> bool:
 
 
 def _filled_outside(guard: Guard, known: GuardContext) -> bool:
-    """A field of an argument object that lives on, and that no method of its class writes: the
-    caller puts other tensors into it between the calls. A cache fills itself."""
+    """Whether it is a field of an argument object that lives on, and that no method of its class
+    writes: the caller puts other tensors into it between the calls. A cache fills itself."""
     path, facts = guard.path, known.facts
     if path is None or path.root in ("self", "fn") or facts.holder_kind != "object":
         return False
@@ -295,6 +297,7 @@ def _filled_outside(guard: Guard, known: GuardContext) -> bool:
     return bool(known.writers) and not any(w.function.startswith(methods) for w in known.writers)
 
 
+# Invariant: the position is a cause's rank (`Decision.order`); a new family goes where it decides.
 _ORDER = (
     _no_guard,
     _mode,
@@ -313,7 +316,8 @@ _ORDER = (
 
 
 def owner_of(path: GuardPath | None, facts: GuardFacts) -> Owner:
-    """Whose value a path leads to, after the last callable it passes through."""
+    """Classify the owner of the value a path leads to, after the last callable it passes
+    through."""
     if path is None or path.scope == "state":
         return "nothing"
     if path.below_module:
@@ -331,9 +335,9 @@ def owner_of(path: GuardPath | None, facts: GuardFacts) -> Owner:
 
 
 def _is_argument(path: GuardPath, facts: GuardFacts) -> bool:
-    """An argument, or a part of one: an element of its containers, or a field of an object that
-    is another one at every call. On the way to other arguments is no attribute, but those of named
-    tuples, slices, and the defaults and keywords of functions."""
+    """Whether it is an argument, or a part of one: an element of its containers, or a field of an
+    object that is another one at every call. On the way to other arguments is no attribute, but
+    those of named tuples, slices, and the defaults and keywords of functions."""
     own = path.root in ("self", "fn")
     kinds = ("module", "optimizer", "class", "python_module", "callable")
     if facts.instance_changed and not own and facts.holder_kind not in kinds:

@@ -1,4 +1,4 @@
-"""One printed recompile reason, read by torch's grammar into its parts.
+"""Parses a printed recompile reason by torch's grammar into its parts.
 
     0/1: len(d) == 1      # return x * len(d)  # app/model.py:12 in forward (HINT: ...)
     User stack trace: ...
@@ -44,7 +44,7 @@ class PrintedReason:
 
 
 def parse_reason(text: str) -> PrintedReason:
-    """Reads one reason; never raises."""
+    """Parse one reason; never raises."""
     head, stack = _without_stack(text)
     numbered = _COMPILE_ID.match(head)
     body = head[numbered.end() :] if numbered else head
@@ -81,8 +81,8 @@ def parse_reason(text: str) -> PrintedReason:
 
 
 def parse_reasons(text: str) -> tuple[PrintedReason, ...]:
-    """All guards of one printed reason: with TORCH_LOGS=recompiles_verbose torch joins the false
-    ones of an entry's shape conditions by "; ", where it otherwise prints the first one."""
+    """Parse all guards of one printed reason: with TORCH_LOGS=recompiles_verbose torch joins the
+    false ones of an entry's shape conditions by "; ", where it otherwise prints the first one."""
     head, _ = _without_stack(text)
     guards: list[str] = []
     rest = ""

@@ -1,4 +1,4 @@
-"""Which line of the user's code limits a dynamic size, and how: a branch, a reshape, a loop."""
+"""The line of the user's code that limits a dynamic size, and how: a branch, a reshape, a loop."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class SizeLimit:
 
 
 def plain_size(source: str) -> str:
-    """A source as the user would write it: "L['x'].size()[0]" as "x.size()[0]"."""
+    """Simplify a source to what the user would write: "L['x'].size()[0]" to "x.size()[0]"."""
     return _LOCAL.sub(r"\1", source)
 
 
 def limit_of(guard: SizeGuard, user_roots: Sequence[str]) -> SizeLimit:
-    """The line that a condition comes from."""
+    """Locate the line that a condition comes from: the innermost of the user's own, else of all."""
     own = [at for at in guard.stack if ownership_of(at.file, user_roots) == "user"]
     place = own[-1] if own else guard.stack[-1] if guard.stack else None
     at = guard.stack.index(place) if place is not None else -1
@@ -76,17 +76,17 @@ def limit_of(guard: SizeGuard, user_roots: Sequence[str]) -> SizeLimit:
 
 
 def fixing(guards: Iterable[SizeGuard], size: str) -> SizeGuard | None:
-    """The condition that made a size a constant."""
+    """Find the condition that made a size a constant; None without one."""
     return next((guard for guard in guards if size in map(plain_size, guard.fixed)), None)
 
 
 def about(guards: Iterable[SizeGuard], size: str) -> list[SizeGuard]:
-    """The conditions that a size is in."""
+    """List the conditions that a size is in."""
     return [guard for guard in guards if size in (plain_size(source) for _, source in guard.sizes)]
 
 
 def excluding(guards: Iterable[SizeGuard], size: str, value: int) -> SizeGuard | None:
-    """The first condition on one size alone that does not hold for a value."""
+    """Find the first condition on one size alone that does not hold for a value."""
     for guard in about(guards, size):
         symbols = {symbol for symbol, _ in guard.sizes}
         if len(symbols) == 1 and holds(guard.expression, {symbols.pop(): value}) is False:
@@ -95,8 +95,8 @@ def excluding(guards: Iterable[SizeGuard], size: str, value: int) -> SizeGuard |
 
 
 def behind(guards: Iterable[SizeGuard], text: str, place: Location | None) -> SizeGuard | None:
-    """The condition that a printed guard on sizes comes from: of its sizes, at its line. None where
-    several would do."""
+    """Find the condition that a printed guard on sizes comes from: of its sizes, at its line. None
+    where several would do."""
     named = set(map(plain_size, _SIZE.findall(plain_size(text))))
     found = [
         guard
@@ -110,7 +110,7 @@ def behind(guards: Iterable[SizeGuard], text: str, place: Location | None) -> Si
 
 
 def _is_at(guard: SizeGuard, place: Location) -> bool:
-    """Some line of the traced stack is the place, whose path torch may have shortened."""
+    """Whether some line of the traced stack is the place, whose path torch may have shortened."""
     return any(
         at.line == place.line
         and at.function == place.function

@@ -1,9 +1,9 @@
-"""A guard's source as a path: a root name and the hops from it, read without running anything; and
-its name as a user would write it: "pos.pe", "capture", "d['k']".
+"""Parses a guard's source into a path, and formats it as the user would write the variable.
 
-Sources come in two notations, `L['self']._buffers['pe']` from the guard tree and
-`self._buffers['pe']` in printed reasons; torch 2.7 writes `dict.__getitem__(d, k)` for `d[k]`.
-All give the same GuardPath. Text that is no source gives None, never an error.
+A path is a root name and the hops from it, read without running anything; its name is as in
+"pos.pe", "capture", "d['k']". Sources come in two notations, `L['self']._buffers['pe']` from the
+guard tree and `self._buffers['pe']` in printed reasons; torch 2.7 writes `dict.__getitem__(d, k)`
+for `d[k]`. All give the same GuardPath. Text that is no source gives None, never an error.
 
 What lies below a module is written as in `named_buffers()` and `state_dict`, without the `self`
 in front: "pos.pe"; a numbered child by its container: "Sequential[1].scale". A plain attribute of
@@ -27,7 +27,7 @@ _STRING_OR_BRACKET = re.compile(r"""'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[()\[\
 
 
 def unquoted(text: str) -> str:
-    """A string literal's content; other text as it is."""
+    """Strip the quotes of a string literal; other text stays as it is."""
     text = text.strip()
     if text[:1] == "b" and text[1:2] in ("'", '"'):
         text = text[1:]
@@ -37,7 +37,7 @@ def unquoted(text: str) -> str:
 
 
 def closing(text: str, start: int) -> int:
-    """Index of the bracket that closes the one at `start`, strings skipped; -1 without one."""
+    """Find the index of the bracket that closes the one at `start`, strings skipped; -1 without."""
     depth = 0
     for found in _STRING_OR_BRACKET.finditer(text, start):
         depth += (found[0] in _OPENING) - (found[0] in _CLOSING)
@@ -47,7 +47,7 @@ def closing(text: str, start: int) -> int:
 
 
 def split_outside(text: str, separator: str) -> tuple[str, ...]:
-    """`text` cut at every `separator` that is in no bracket and no string."""
+    """Split `text` at every `separator` that is in no bracket and no string."""
     parts: list[str] = []
     start = index = 0
     while index < len(text):
@@ -172,13 +172,13 @@ class GuardPath:
 
 @functools.lru_cache(maxsize=8192)
 def path_of(source: str) -> GuardPath | None:
-    """The path that a whole text is, or None when it is no source."""
+    """Parse a whole text as a path; None when it is no source."""
     return _whole(source, DEPTH_LIMIT)
 
 
 def paths_in(text: str) -> Iterator[GuardPath]:
-    """Every value that a condition such as `x.size()[0] > m.length` names, without the call that
-    reads a tensor's size."""
+    """Find every value that a condition such as `x.size()[0] > m.length` names, without the call
+    that reads a tensor's size."""
     index = 0
     while (found := _WORD.search(text, index)) is not None:
         parsed = path_at(text, found.start())
@@ -191,7 +191,7 @@ def paths_in(text: str) -> Iterator[GuardPath]:
 
 
 def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[GuardPath, int] | None:
-    """The longest path that begins at `start`, with the index behind it."""
+    """Parse the longest path that begins at `start`, with the index behind it; None without one."""
     if depth <= 0:
         return None
     if text[start : start + 1] == "(":
@@ -218,7 +218,7 @@ def _whole(text: str, depth: int) -> GuardPath | None:
 
 
 def _hop(text: str, path: GuardPath, index: int, depth: int) -> tuple[GuardPath, int] | None:
-    """`path` one hop further, if another one follows at `index`."""
+    """Parse one hop more after `path`, if another one follows at `index`."""
     char = text[index : index + 1]
     if char == ".":
         name = _NAME.match(text, index + 1)
@@ -233,7 +233,7 @@ def _hop(text: str, path: GuardPath, index: int, depth: int) -> tuple[GuardPath,
         called = _call(path, inside, depth)
         return (called, end + 1) if called is not None else None
     if path.last == GuardHop("key", ""):
-        # list(dict.keys(d))[0]: the position of a key, not an item of the dict.
+        # list(dict.keys(d))[0]: the position of a key, not a value of the dict.
         return path.before_last.then("key", inside), end + 1
     if path.last == GuardHop("attr", "__dict__"):
         # o.__dict__['x'] is o.x, and is printed so by another version.
@@ -242,7 +242,7 @@ def _hop(text: str, path: GuardPath, index: int, depth: int) -> tuple[GuardPath,
 
 
 def _call(path: GuardPath, inside: str, depth: int) -> GuardPath | None:
-    """A call as the path of what it reads, where that is known."""
+    """Parse a call as the path of what it reads, where that is known."""
     arguments = split_outside(inside, ", ") if inside.strip() else ()
     first = _whole(arguments[0], depth - 1) if arguments else None
     name = path.last.text if path.last is not None and path.last.kind == "attr" else path.root
@@ -264,7 +264,7 @@ def _call(path: GuardPath, inside: str, depth: int) -> GuardPath | None:
 
 
 def _rooted(path: GuardPath) -> GuardPath:
-    """L['x'] and G['x'] resolved to the name x of their scope."""
+    """Resolve L['x'] and G['x'] to the name x of their scope."""
     if path.root not in ("L", "G") or path.scope != "local":
         return path
     scope: Scope = "local" if path.root == "L" else "global"
@@ -293,8 +293,8 @@ _SIZES = ("size", "stride", "storage_offset", "numel", "item")
 def display_name(
     path: GuardPath, facts: GuardFacts, hint: str | None = None, *, in_torch: bool = False
 ) -> str:
-    """The variable behind a path. `in_torch`: the names of the frame are torch's, such as those of
-    the wrapper `inner(*args, **kwargs)` that calls a module of torch's."""
+    """Format the variable behind a path. `in_torch`: the names of the frame are torch's, such as
+    those of the wrapper `inner(*args, **kwargs)` that calls a module of torch's."""
     if path.callable_end:
         return _captured(path, facts, hint)
     hops = _meaningful(path.hops)
@@ -317,8 +317,8 @@ def display_name(
 
 
 def free_variable_of(hint: str | None) -> str | None:
-    """The free variable torch's hint names (torch >= 2.11), "capture" of `guard on "capture"`;
-    the bare name is taken too."""
+    """Parse the free variable that torch's hint names (torch >= 2.11), "capture" of `guard on
+    "capture"`; the bare name is taken too."""
     if hint is not None and hint.isidentifier():
         return hint
     found = _HINTED.match(hint.strip()) if hint else None
@@ -342,7 +342,7 @@ def _captured(path: GuardPath, facts: GuardFacts, hint: str | None) -> str:
 
 
 def _meaningful(hops: tuple[GuardHop, ...]) -> tuple[GuardHop, ...]:
-    """The hops without the ones that only torch sees."""
+    """Select the hops that the user wrote, without the ones that only torch sees."""
     kept: list[GuardHop] = []
     for index, hop in enumerate(hops):
         if hop.kind in ("key", "call"):
@@ -357,7 +357,7 @@ def _meaningful(hops: tuple[GuardHop, ...]) -> tuple[GuardHop, ...]:
 
 
 def _rendered(hops: tuple[GuardHop, ...]) -> str:
-    """Hops as Python text, with a module's registries read as attributes."""
+    """Render hops as Python text, with a module's registries read as attributes."""
     text = ""
     named = False
     for index, hop in enumerate(hops):

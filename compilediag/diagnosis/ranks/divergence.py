@@ -1,9 +1,9 @@
-"""Where the ranks of a run do not do the same, which of them are slow, and which are listed. Pure.
+"""Compares the ranks of a run: where they diverge, which are slow, and which are listed. Pure.
 
 All ranks of a data-parallel run compile the same graphs; one that does not makes all others wait
 in the next collective, or runs collectives in another order and hangs. Counts of two receipts of
-one lane are compared, so as many ranks are listed of each run as there is room for: those that
-stand for others first, then the lowest.
+one configuration are compared, so as many ranks are listed of each run as there is room for: those
+that stand for others first, then the lowest.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ SummaryOf = Callable[[int], RankSummary]
 
 
 def compare_ranks(summaries: Iterable[RankSummary], expected: int | None) -> RankComparison:
-    """Every rank against what most ranks do; `expected` is the world size, where it is known."""
+    """Compare every rank with what most ranks do; `expected` is the world size, where it is
+    known."""
     by_rank = {summary.rank: summary for summary in summaries}
     return compare_fingerprints(
         map(fingerprint_of, by_rank.values()), expected, by_rank.__getitem__
@@ -76,7 +77,7 @@ def compare_ranks(summaries: Iterable[RankSummary], expected: int | None) -> Ran
 def compare_fingerprints(
     fingerprints: Iterable[RankFingerprint], expected: int | None, summary_of: SummaryOf
 ) -> RankComparison:
-    """The same, where only the ranks that are named are summarised."""
+    """Compare ranks by their fingerprints; only those that are named are summarised, one by one."""
     by_rank = {item.rank: item for item in fingerprints if item.rank is not None}
     by_rank = {rank: by_rank[rank] for rank in sorted(by_rank)}
     found: list[RankDivergence] = []
@@ -125,7 +126,7 @@ def _differences(value: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[s
 def _first_difference(
     value: tuple[str, ...], usual: tuple[str, ...]
 ) -> tuple[list[str], list[str]]:
-    """Where the order differs first: what follows is a consequence."""
+    """Find where the order differs first: what follows is a consequence."""
     for number, names in enumerate(zip_longest(value, usual), start=1):
         if names[0] != names[1]:
             here, there = ([f"collective {number} is {name}"] if name else [] for name in names)
@@ -138,7 +139,7 @@ _SPLIT = {"collectives": _first_difference, "cache_keys": key_differences}
 
 
 def _stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[RankStraggler, ...]:
-    """By the time of a step where it was measured, else by the seconds of all compiles."""
+    """Find slow ranks by the time of a step where it was measured, else by all compile seconds."""
     what = "step"
     times = {r: item.step_median_s for r, item in by_rank.items() if item.step_median_s is not None}
     if len(times) < 2:
@@ -164,8 +165,8 @@ MAX_NAMED_RANKS = 64
 def ranks_section(
     timeline: Timeline, causes: RunCauses, expected: int | None, found: RankComparison | None = None
 ) -> RanksSection | None:
-    """The comparison of the ranks: `found`, where the Timeline does not hold all of them, else of
-    those it holds. None where a launcher started fewer than two."""
+    """Build the section of ranks: of `comparison`, where the Timeline does not hold all of them,
+    else of those it holds. None where a launcher started fewer than two."""
     if found is None:
         ranks = {process.rank for process in timeline.processes} - {None}
         if len(ranks) < 2 and (expected or 1) < 2:
@@ -228,7 +229,7 @@ def has_room(ranks: int, events: int) -> bool:
 
 
 def select_ranks(ranks: Sequence[RankFingerprint]) -> RankSelection | None:
-    """Which of the ranks are listed; None where all of them are."""
+    """Select the ranks that are listed; None where all of them are."""
     if has_room(len(ranks), sum(item.events for item in ranks)):
         return None
     # A process without a rank comes after those that have one.
@@ -254,7 +255,7 @@ def select_ranks(ranks: Sequence[RankFingerprint]) -> RankSelection | None:
 
 
 def lead_of(ranks: Sequence[RankFingerprint]) -> int | None:
-    """The index of the rank whose steps are shown, by the rule of `Timeline.lead`."""
+    """Find the index of the rank whose steps are shown, by the rule of `Timeline.lead`."""
     indexes = [index for index, item in enumerate(ranks) if item.standing]
     return min(
         indexes,

@@ -1,10 +1,11 @@
-"""One rank in some tens of kilobytes: what it compiled, why again, what it ran in which order; and
-in some hundred bytes, by digests, which are enough to compare all ranks that are not named.
+"""Summaries of ranks in some tens of kilobytes, and fingerprints of them in some hundred bytes.
 
-Pure, picklable and mergeable: ranks can be summarised anywhere, and compared where the summaries
-meet. A rank finds only what was compiled under its own cache keys, so ranks whose keys differ share
-no entry. The index of the device is part of the keys and differs by design: it is left out, and so
-is the digest of a graph that may hold it.
+A summary has what the rank compiled, why again, and what it ran in which order; a fingerprint has
+digests of these, which are enough to compare all ranks that are not named. Pure, picklable and
+mergeable: ranks can be summarised anywhere, and compared where the summaries meet. A rank finds
+only what was compiled under its own cache keys, so ranks whose keys differ share no entry. The
+index of the device is part of the keys and differs by design: it is left out, and so is the digest
+of a graph that may hold it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _INDEX = re.compile(r"(index=|\b(?:cuda|xpu|hpu|mtia):)\d+")
 def key_parts(
     caches: Iterable[ProcessCaches], names: Mapping[tuple[str, int], str]
 ) -> tuple[str, ...]:
-    """Lines as `0/0 forward: input 0 of the graph = torch.float32, … (3f9ab2c1)`, sorted: each
+    """List lines as `0/0 forward: input 0 of the graph = torch.float32, … (3f9ab2c1)`, sorted: each
     component of each key, and each setting of the compiler once. Equal lines are equal values.
 
     Args:
@@ -63,8 +64,8 @@ def key_parts(
 
 
 def key_differences(lines: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Lines of only one of two ranks. A lookup that only one of them made or described is no
-    difference of keys."""
+    """Find the lines of only one of two ranks: those of the first, those of the second. A lookup
+    that only one of them made or described is no difference of keys."""
     found: list[list[str]] = []
     for here, there in ((lines, usual), (usual, lines)):
         described, equal = {_lookup(line) for line in there}, set(there)
@@ -77,8 +78,8 @@ def _lookup(line: str) -> str:
 
 
 def _line(at: str, component: Component) -> str:
-    """The digest of a value that holds the index of a device is that of one rank: the text stands
-    for it, as far as it goes."""
+    """Format one component. The digest of a value that holds the index of a device is that of one
+    rank: the text stands for it, as far as it goes."""
     name, value = component
     digest, text = digest_of(value), value.partition(" ")[2]
     on_any = _INDEX.sub(r"\1N", text)
@@ -87,13 +88,13 @@ def _line(at: str, component: Component) -> str:
 
 
 MAX_IDS = 2000
-"""Most compiles, causes, sites and graphs kept of a rank."""
+"""Most compiles, causes, sites and graphs stored of a rank."""
 
 MAX_KEY_PARTS = 4000
-"""Most components of cache keys kept of a rank: those of ten graphs, and the settings."""
+"""Most components of cache keys stored of a rank: those of ten graphs, and the settings."""
 
 MAX_OPERATIONS = 4096
-"""Most collectives kept of a rank."""
+"""Most collectives stored of a rank."""
 
 WARMUP_STEPS = 2
 """First steps, which compile, are left out of the median where there are more."""
@@ -126,7 +127,7 @@ class RankSummary(RankCounts):
     ids: tuple[str, ...]
     """"0/1 forward": compiles that ended with guarded code, with the epoch where it is not 0."""
     cached: tuple[str, ...]
-    """"0/0 forward: 1 hit, 0 misses": what the caches answered in each."""
+    """"0/0 forward: 1 hit, 0 misses": the outcome of lookups in each."""
     causes: tuple[str, ...]
     """"CD101 capture at train.py:22, 3 times": primary causes of recompiles."""
     breaks: tuple[str, ...]
@@ -134,12 +135,12 @@ class RankSummary(RankCounts):
     collectives: tuple[str, ...]
     """"0/0: all_reduce": every collective of every graph, in order."""
     key_parts: tuple[str, ...] = ()
-    """Of what the keys of its compile caches are made: see `key_parts`."""
+    """Of what the keys of its compile caches are made: see `list_key_parts`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ProcessRecord:
-    """What a Timeline holds of one process."""
+    """The part of a Timeline that one process made."""
 
     compiles: list[Compile] = field(default_factory=list[Compile])
     walls: list[float] = field(default_factory=list[float])
@@ -150,7 +151,7 @@ class _ProcessRecord:
 
 
 def summaries_of(timeline: Timeline, causes: RunCauses) -> tuple[RankSummary, ...]:
-    """One summary a rank, ascending; empty where the processes have no ranks."""
+    """Summarize each rank, ascending; empty where the processes have no ranks."""
     records: dict[int, _ProcessRecord] = defaultdict(_ProcessRecord)
     for item in timeline.compiles:
         records[item.process].compiles.append(item)
@@ -227,7 +228,7 @@ def _named(item: Compile) -> str:
 
 
 MAX_LOSSES = 3
-"""Most texts of what was lost that are kept of a rank."""
+"""Most texts of what was lost that are stored of a rank."""
 
 LOSS_LENGTH = 300
 
@@ -239,7 +240,7 @@ ASPECTS = (
     "cache_hits",
     "cache_keys",
 )
-"""In what ranks are compared, in the order of `values_of`."""
+"""In what ranks are compared, in the order of `list_values`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,13 +263,13 @@ class RankFingerprint(RankCounts):
 
     @property
     def behaviour(self) -> tuple[bytes, ...]:
-        """Equal for ranks that did the same. What caches answered is chance, and their keys are no
+        """Equal for ranks that did the same. Hits of caches are chance, and their keys are no
         behaviour."""
         return (*self.digests[: ASPECTS.index("cache_hits")], self.findings)
 
 
 def values_of(summary: RankSummary) -> tuple[tuple[str, ...], ...]:
-    """What the ranks are compared by, for each of `ASPECTS`."""
+    """List what the ranks are compared by, for each of `ASPECTS`."""
     return (
         summary.ids,
         summary.causes,
@@ -280,18 +281,19 @@ def values_of(summary: RankSummary) -> tuple[tuple[str, ...], ...]:
 
 
 def digest(values: Iterable[object]) -> bytes:
-    """Sixteen bytes that stand for the values."""
+    """Compute sixteen bytes that stand for the values."""
+    # Of the text: `hash()` of a text differs from process to process.
     text = repr(tuple(values)).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=16).digest()
 
 
 def fingerprint_of(summary: RankSummary) -> RankFingerprint:
-    """The counts of a summary, and digests of the rest."""
+    """Make a fingerprint: the counts of a summary, and digests of the rest."""
     counts = {item.name: getattr(summary, item.name) for item in fields(RankCounts)}
     return RankFingerprint(**counts, digests=tuple(map(digest, values_of(summary))))
 
 
 def first_losses(lost: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The first sources and reasons, each once."""
+    """Select the first sources and reasons, each once."""
     found = dict.fromkeys((source, reason[:LOSS_LENGTH]) for source, reason in lost)
     return tuple(found)[:MAX_LOSSES]

@@ -1,4 +1,4 @@
-"""What torch's compile caches answered, and of what their keys are made."""
+"""Lookups of torch's compile caches, and the components that their keys are made of."""
 
 from compilediag.receipt.schema.record import EMPTY, FrameName, Record
 

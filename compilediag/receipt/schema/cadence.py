@@ -1,4 +1,4 @@
-"""What a cadence probe found: its variants, and what each group of periodic work costs."""
+"""Results of a cadence probe: its variants, and what each group of periodic work costs."""
 
 from compilediag.receipt.schema.compiles import VariantCounts
 from compilediag.receipt.schema.record import EMPTY, Record

@@ -1,4 +1,4 @@
-"""What was compiled, why again, and what is to be done about it."""
+"""Compiles, recompiles, graph breaks and findings of a receipt, with the changes that fix them."""
 
 from typing import Any, Literal
 

@@ -27,8 +27,8 @@ class AnyEvidence(Record, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls: type[Shape], evidence: dict[str, Any]) -> Shape:
-        """What it has of this family. A field that has another type there, as another rule or a
-        newer version may give it, is nothing; the others are read."""
+        """Parse what the evidence of a finding has of this family. A field that has another type
+        there, as another rule or a newer version may give it, is nothing; the others are read."""
         try:
             return msgspec.convert(evidence, cls)
         except msgspec.ValidationError:

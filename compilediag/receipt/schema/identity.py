@@ -1,4 +1,4 @@
-"""What a receipt is of: completeness, header and environment."""
+"""Identity of a receipt: completeness of its evidence, header and environment."""
 
 from typing import Any
 

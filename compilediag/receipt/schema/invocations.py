@@ -1,5 +1,7 @@
-"""How often compiled callables were called, with which shapes, and how much work that was; which
-run at fixed sizes, how much padding that is, and whether it harms."""
+"""Calls of compiled callables: how often, with which shapes, how much work.
+
+Of those that run at fixed sizes: how much padding that is, and whether it harms.
+"""
 
 from compilediag.receipt.schema.record import Record
 

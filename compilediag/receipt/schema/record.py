@@ -20,8 +20,8 @@ EMPTY: Any = msgspec.field(default_factory=dict[Any, Any])  #: Default of a fiel
 
 
 def record_from(kind: type[Kind], source: object, /, **fields: Any) -> Kind:
-    """A record with `fields`, and for every other field the attribute of that name, where `source`
-    has one; objects inside them become records too.
+    """Make a record with `fields`, and for every other field the attribute of that name, where
+    `source` has one; objects inside them become records too.
 
     Raises:
         msgspec.ValidationError: a value has another type than the record declares.
@@ -29,12 +29,13 @@ def record_from(kind: type[Kind], source: object, /, **fields: Any) -> Kind:
     for name in kind.__struct_fields__:
         if name not in fields and hasattr(source, name):
             fields[name] = getattr(source, name)
+    # `convert` checks types, which the constructor of a Struct does not.
     return msgspec.convert(fields, kind, from_attributes=True)
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of a record, or the members of a mapping, at any depth: path ("lane.name") and
-    value. Lists are values."""
+    """Flatten a record or a mapping at any depth: path ("lane.name", as in the file) and value.
+    Lists are values."""
     if isinstance(value, Record):
         value = msgspec.to_builtins(value)
     if isinstance(value, Mapping):

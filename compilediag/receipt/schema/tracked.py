@@ -1,5 +1,5 @@
-"""What the program measured itself, or had measured: tracked runs, reports of ablations,
-producer-consumer loops, windows of torch.profiler; and what the run cost."""
+"""Measurements of the program's own: tracked runs, ablations, producer loops, profiles; run
+cost."""
 
 from typing import Any
 
