@@ -128,7 +128,7 @@ def main(args: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] - `>&-`
             sys.stdout.flush()
     except CompilediagError as error:
-        return _failed(str(error), error.exit_code)
+        return _report_failure(str(error), error.exit_code)
     except click.ClickException as error:
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             write(error.format_message() + "\n")
@@ -136,14 +136,14 @@ def main(args: Sequence[str] | None = None) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "compilediag"
         sentence = f"{error.format_message().rstrip('.')} (see `{path} --help`)"
-        return _failed(sentence, error.exit_code)
+        return _report_failure(sentence, error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        return _failed("interrupted", EXIT_INTERRUPTED)
+        return _report_failure("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
         abandon_stdout()
         return EXIT_BROKEN_PIPE
     except Exception as error:
-        return _failed(_fault(error), EXIT_INTERNAL)
+        return _report_failure(_describe_fault(error), EXIT_INTERNAL)
     return code
 
 
@@ -157,23 +157,23 @@ def _dispatch(args: list[str]) -> int:
         return done.exit_code
     except SystemExit as done:
         if isinstance(done.code, str):
-            return _failed(done.code, 1)
+            return _report_failure(done.code, 1)
         result = done.code
     return result if isinstance(result, int) else EXIT_OK
 
 
-def _failed(message: str, code: int) -> int:
+def _report_failure(message: str, code: int) -> int:
     if message:
         write_message(message)
     return code
 
 
-def _fault(error: Exception) -> str:
+def _describe_fault(error: Exception) -> str:
     """Describe an exception that nobody meant to raise, for a bug report."""
     import platform
     import traceback
 
-    from compilediag.project_urls import issues_page
+    from compilediag.project_urls import format_issue_address
 
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     where = " <- ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in reversed(frames))
@@ -183,6 +183,6 @@ def _fault(error: Exception) -> str:
     return (
         f"a fault of compilediag itself, not of your program: {what}\n"
         f"  at {where} (compilediag {__version__}, Python {platform.python_version()})\n"
-        f"  please report it with these lines {issues_page()}\n"
+        f"  please report it with these lines {format_issue_address()}\n"
         "  the whole traceback: the same command with COMPILEDIAG_TRACEBACK=1"
     )

@@ -45,7 +45,7 @@ class OutputUnwritable(UsageError):
     """The output directory cannot be created or written."""
 
 
-class LanesNotComparable(UsageError):
+class ConfigurationsNotComparable(UsageError):
     """Two receipts differ in a field that must be equal for a comparison."""
 
 

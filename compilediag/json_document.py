@@ -19,19 +19,19 @@ class Document(Struct, frozen=True, kw_only=True):
     schema_version: str = "1.0"
 
 
-def builtins_of(value: Any) -> Any:
+def convert_to_builtins(value: Any) -> Any:
     """Convert structs, dataclasses and named tuples to JSON objects, at any depth."""
     if isinstance(value, Struct):
         kind = type(value)
         names = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
-        return {name: builtins_of(getattr(value, field)) for name, field in names}
+        return {name: convert_to_builtins(getattr(value, field)) for name, field in names}
     if isinstance(value, Mapping):
-        return {str(k): builtins_of(v) for k, v in cast("Mapping[Any, Any]", value).items()}
+        return {str(k): convert_to_builtins(v) for k, v in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, (tuple, list)):
-        items = [builtins_of(item) for item in cast("tuple[Any, ...]", value)]
+        elements = [convert_to_builtins(element) for element in cast("tuple[Any, ...]", value)]
         names = getattr(cast("object", value), "_fields", None)
-        return items if names is None else dict(zip(names, items, strict=True))
+        return elements if names is None else dict(zip(names, elements, strict=True))
     slots = getattr(value, "__dataclass_fields__", None)
     if slots is not None:
-        return {name: builtins_of(getattr(value, name)) for name in slots}
+        return {name: convert_to_builtins(getattr(value, name)) for name in slots}
     return value

@@ -13,7 +13,7 @@ from IPython.core.getipython import get_ipython
 from IPython.display import display  # pyright: ignore[reportUnknownVariableType]
 
 from compilediag.commands.terminal import write
-from compilediag.runs.watch import WatchResult, cell_of, watch
+from compilediag.runs.watch import WatchResult, find_cell_name, watch
 
 NAME = "compilediag"
 _ARGUMENTS: Any = arguments  # IPython has no types for it
@@ -23,7 +23,7 @@ RESULT = "_compilediag"
 
 def load_ipython_extension(shell: Any) -> None:
     """Registers the magic; IPython calls it for `%load_ext`."""
-    shell.register_magic_function(watched_cell, "cell", NAME)
+    shell.register_magic_function(watch_cell, "cell", NAME)
 
 
 def unload_ipython_extension(shell: Any) -> None:
@@ -39,7 +39,7 @@ def unload_ipython_extension(shell: Any) -> None:
 @_ARGUMENTS.argument(
     "--quiet", action="store_true", help="show nothing; the result is in _compilediag"
 )
-def watched_cell(line: str, cell: str) -> None:
+def watch_cell(line: str, cell: str) -> None:
     """Run a cell and show why torch.compile compiled again in it.
 
     What was compiled in earlier cells is not counted. The result stays in the variable
@@ -47,15 +47,15 @@ def watched_cell(line: str, cell: str) -> None:
     """
     __tracebackhide__ = True  # a traceback begins in the cell, as that of a plain one does
     if {"-h", "--help"} & {*line.split()}:
-        write(f"{watched_cell.__doc__}\n")  # magic_arguments has added the options
+        write(f"{watch_cell.__doc__}\n")  # magic_arguments has added the options
         return
-    options = _ARGUMENTS.parse_argstring(watched_cell, line)
+    options = _ARGUMENTS.parse_argstring(watch_cell, line)
     shell = cast("Any", get_ipython())
     seen: WatchResult | None = None
     try:
         # With a folder named, that of this file is not taken for one of the user's.
         with watch(user_roots=(os.getcwd(),), lane=options.lane) as seen:
-            _run(shell, cell)
+            _run_cell(shell, cell)
     finally:
         if seen is not None:
             shell.user_ns[RESULT] = seen
@@ -65,24 +65,24 @@ def watched_cell(line: str, cell: str) -> None:
                 display(seen)
 
 
-def _number(shell: Any) -> int:
+def _find_cell_number(shell: Any) -> int:
     """Find the number of the cell that runs by its frame, else the shell's count of executions."""
     frame = inspect.currentframe()
     while frame is not None:
-        named = cell_of(frame.f_code.co_filename)
+        named = find_cell_name(frame.f_code.co_filename)
         if named is not None:
             return int(named[3:-1])  # "In[3]"
         frame = frame.f_back
     return shell.execution_count
 
 
-def _run(shell: Any, cell: str) -> None:
+def _run_cell(shell: Any, cell: str) -> None:
     """Runs the cell's code in the notebook's own names; the value of its last line is shown."""
     __tracebackhide__ = True
     # IPython drops empty lines at the top, and the line of the magic stands above them.
     above = 1 + len(list(takewhile(lambda line: not line.strip(), cell.splitlines())))
     source = "\n" * above + shell.transform_cell(cell)
-    name = shell.compile.cache(source, _number(shell), raw_code=source)
+    name = shell.compile.cache(source, _find_cell_number(shell), raw_code=source)
     tree = shell.compile.ast_parse(source, filename=name)
     for transform in shell.ast_transformers:
         tree = transform.visit(tree)

@@ -28,7 +28,7 @@ Check = Callable[[str, Any], Any]
 class OptionField:
     """How a field of a command's options is given."""
 
-    param: Callable[[str], click.Parameter] | None
+    make_parameter: Callable[[str], click.Parameter] | None
     """Makes the parameter of the command line; None: the value stands in pyproject.toml alone."""
     key: str | None = None
     """Its name in pyproject.toml and in messages; None: that of the field."""
@@ -58,14 +58,14 @@ def option(
     names = [word for word in flags.split() if word.startswith("-")]
     metavar = " ".join(word for word in flags.split() if word not in names) or None
 
-    def param(field: str) -> click.Parameter:
+    def make_parameter(field: str) -> click.Parameter:
         settings: dict[str, Any] = {"default": None, "metavar": metavar, "help": about}
         return click.Option([*names, field], **{**settings, **attributes})
 
     key = names[-1].partition("/")[0].strip("-").replace("-", "_") if names else None
     types = toml if isinstance(toml, tuple) else (toml,)
     commands = only if isinstance(only, tuple) else (only,)
-    entry = OptionField(param if names else None, key, types, tables, commands, check)
+    entry = OptionField(make_parameter if names else None, key, types, tables, commands, check)
     return dataclasses.field(default=default, metadata={"entry": entry})
 
 
@@ -85,29 +85,29 @@ def receipt_argument() -> Any:
     return argument(required=False, type=click.Path())
 
 
-def entries(options: type) -> dict[str, OptionField]:
+def collect_options(options: type) -> dict[str, OptionField]:
     """Collect the options of a dataclass, by field; those that several commands share come last. A
     field that is no option, but set by a command, is left out."""
     fields = dataclasses.fields(options)
-    found = {field.name: field.metadata["entry"] for field in fields if field.metadata}
-    return dict(sorted(found.items(), key=lambda pair: len(pair[1].only) > 1))
+    by_field = {field.name: field.metadata["entry"] for field in fields if field.metadata}
+    return dict(sorted(by_field.items(), key=lambda pair: len(pair[1].only) > 1))
 
 
-def toml_keys(options: type, table: str) -> dict[str, tuple[type, ...]]:
+def collect_toml_keys(options: type, table: str) -> dict[str, tuple[type, ...]]:
     """Collect the keys of options in a table of pyproject.toml, with the types of their values."""
     return {
         entry.key or name: entry.toml
-        for name, entry in entries(options).items()
+        for name, entry in collect_options(options).items()
         if entry.toml and table in entry.tables
     }
 
 
-def filled(options: type[Options], given: Given, table: Mapping[str, Any]) -> Options:
+def fill_options(options: type[Options], given: Given, table: Mapping[str, Any]) -> Options:
     """Fill in the typed options: what was given on the command line, else what `table` of
     pyproject.toml says, else the default of the field.
     """
     values: dict[str, Any] = {}
-    for field, entry in entries(options).items():
+    for field, entry in collect_options(options).items():
         key, value = entry.key or field, given.get(field)
         if value is None or value == ():
             value = table.get(key) if entry.toml else None

@@ -11,12 +11,12 @@ REPOSITORY: str | None = None
 """The address of the repository without a slash at its end, "https://host/owner/compilediag"."""
 
 
-def rule_page(code: str) -> str | None:
+def get_rule_url(code: str) -> str | None:
     """Return the address of the page of a rule; None while `REPOSITORY` is not set."""
     return None if REPOSITORY is None else f"{REPOSITORY}/blob/main/docs/rules/{code}.md"
 
 
-def issues_page() -> str:
+def format_issue_address() -> str:
     """Name the place to report a fault of compilediag at, in words that follow "report it"."""
     if REPOSITORY is None:
         return "where you got compilediag from"

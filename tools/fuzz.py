@@ -24,12 +24,12 @@ from pathlib import Path
 
 import fuzz_documents
 
-from compilediag.extensions.train_logs.patterns import built_in
-from compilediag.extensions.train_logs.read import train_log_of
+from compilediag.extensions.train_logs.patterns import load_built_in
+from compilediag.extensions.train_logs.read import read_train_log
 from compilediag.readers.journal import ProcessJournal, decode_line
-from compilediag.readers.torch_logs import events_of_text
-from compilediag.readers.torch_trace.read import trace_of
-from compilediag.receipt.assemble import build
+from compilediag.readers.torch_logs import parse_text_events
+from compilediag.readers.torch_trace.read import parse_trace
+from compilediag.receipt.assemble import build_receipt
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import Timeline, fold
@@ -132,11 +132,11 @@ def _recorded() -> list[tuple[str, Reader, bytes]]:
 
 
 def _trace(content: bytes) -> tuple[ProcessJournal, ...]:
-    return trace_of([content], "rank_1.log")
+    return parse_trace([content], "rank_1.log")
 
 
 def _text(content: bytes) -> tuple[ProcessJournal, ...]:
-    return events_of_text([content], "log")
+    return parse_text_events([content], "log")
 
 
 def _journal(content: bytes) -> tuple[ProcessJournal, ...]:
@@ -146,10 +146,10 @@ def _journal(content: bytes) -> tuple[ProcessJournal, ...]:
 
 
 def _train_log(content: bytes) -> tuple[ProcessJournal, ...]:
-    log = train_log_of([content], built_in())
+    log = read_train_log([content], load_built_in())
     if log is not None:
         timeline = Timeline(train_log=log)
-        build(timeline, diagnose(timeline), RunMetadata("0" * 26, "2026-01-01T00:00:00Z"))
+        build_receipt(timeline, diagnose(timeline), RunMetadata("0" * 26, "2026-01-01T00:00:00Z"))
     return ()
 
 
@@ -166,7 +166,7 @@ def _piece(source: random.Random, whole: bytes) -> bytes:
 
 def _receipt(journals: tuple[ProcessJournal, ...]) -> None:
     timeline = fold([journal.events for journal in journals])
-    build(timeline, diagnose(timeline), RunMetadata("0" * 26, "2026-01-01T00:00:00Z"))
+    build_receipt(timeline, diagnose(timeline), RunMetadata("0" * 26, "2026-01-01T00:00:00Z"))
 
 
 def _place(source: random.Random, content: bytes) -> int:

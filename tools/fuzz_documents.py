@@ -15,12 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from compilediag.commands.show import drawn
+from compilediag.commands.show import render_view
 from compilediag.commands.subcommand import read_defaults
 from compilediag.commands.target import TOML_KEYS
 from compilediag.compare.diff import Comparison, compare
-from compilediag.compare.gate.baseline import Baseline, read, text_of
-from compilediag.compare.gate.judge import judge, recorded
+from compilediag.compare.gate.baseline import Baseline, format_lock, parse_lock
+from compilediag.compare.gate.judge import judge, record_baseline
 from compilediag.compare.gate.limits import parse_limits
 from compilediag.errors import CompilediagError
 from compilediag.receipt.file import read_receipt
@@ -78,7 +78,9 @@ def targets(damaged: Damage) -> list[tuple[str, Callable[[random.Random], None]]
 def _lock() -> bytes:
     """A baseline with something in each of its lists."""
     receipt = read_receipt(DATA / "receipt-example.json")
-    return text_of(Baseline((recorded(receipt, None, lane="train").lane,))).encode()
+    return format_lock(
+        Baseline((record_baseline(receipt, None, configuration="train").baseline,))
+    ).encode()
 
 
 def _receipts(content: bytes, damaged: Damage) -> Callable[[random.Random], None]:
@@ -93,7 +95,7 @@ def _receipts(content: bytes, damaged: Damage) -> Callable[[random.Random], None
             except CompilediagError:
                 return
             for view in VIEWS:
-                _refused_or_done(lambda view=view: drawn(view, str(path)))
+                _refused_or_done(lambda view=view: render_view(view, str(path)))
             _refused_or_done(lambda: judge(receipt, limits=LIMITS))
             _refused_or_done(lambda: _drawn(compare(whole, receipt)))
 
@@ -109,7 +111,9 @@ def _locks(content: bytes, damaged: Damage) -> Callable[[random.Random], None]:
 
     def feed(source: random.Random) -> None:
         text = _either(source, content, damaged).decode("utf-8", "replace")
-        _refused_or_done(lambda: judge(whole, baseline=read(text).lane("train")))
+        _refused_or_done(
+            lambda: judge(whole, baseline=parse_lock(text).find_configuration("train"))
+        )
 
     return feed
 

@@ -70,7 +70,7 @@ def rules_index() -> str:
     """A table of every code that has a page; the register holds planned codes too."""
     rows = [
         f"| [{code}]({code}.md) | {info.slug} | {info.sentence} | {info.severity} |"
-        for code, info in ((code, REGISTER[code]) for code in explain.codes_with_page())
+        for code, info in ((code, REGISTER[code]) for code in explain.list_codes_with_page())
     ]
     head = ["# Rules\n", "`compilediag explain CODE` prints a page. Codes are never reused.\n"]
     table = ["| code | name | what it finds | severity |", "|---|---|---|---|"]

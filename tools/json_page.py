@@ -10,7 +10,12 @@ from typing import Any
 
 import msgspec
 
-from compilediag.commands.documents import DOCUMENTS, OF_ALL, OF_COMMAND, DeclaredDocument
+from compilediag.commands.documents import (
+    COMMON_EXIT_CODES,
+    DOCUMENTS,
+    EXIT_CODES_BY_COMMAND,
+    DeclaredDocument,
+)
 
 FOLDER, PAGE = "schemas", "json.md"
 RECEIPT = "compilediag.receipt"
@@ -39,7 +44,7 @@ def json_schema(declared: DeclaredDocument) -> dict[str, Any]:
 
 
 def _object(kind: Any, parts: dict[str, Any]) -> dict[str, Any]:
-    """A struct, dataclass or named tuple: as `builtins_of` writes it, with every field."""
+    """A struct, dataclass or named tuple: as `convert_to_builtins` writes it, with every field."""
     hints = typing.get_type_hints(kind)
     if issubclass(kind, msgspec.Struct):
         names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
@@ -141,12 +146,12 @@ def page() -> str:
         "",
         "| code | meaning, of every command |",
         "|--:|---|",
-        *(f"| {code} | {meaning} |" for code, meaning in OF_ALL.items()),
+        *(f"| {code} | {meaning} |" for code, meaning in COMMON_EXIT_CODES.items()),
         "",
         "| command | code | meaning |",
         "|---|--:|---|",
     ]
-    for name, codes in OF_COMMAND.items():
+    for name, codes in EXIT_CODES_BY_COMMAND.items():
         lines += [f"| `{name}` | {code} | {meaning} |" for code, meaning in codes.items()]
     lines += [
         "",

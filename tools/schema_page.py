@@ -83,11 +83,12 @@ def json_schema() -> dict[str, Any]:
         part = parts[record.__name__]
         # From 3.13 on Python itself removes the indentation of docstrings.
         part["description"] = inspect.cleandoc(part["description"])
+        names = dict(zip(record.__struct_encode_fields__, record.__struct_fields__, strict=True))
         for name, member in part["properties"].items():
             if "$ref" in member:
                 # Beside "$ref" older validators ignore what follows.
                 member["allOf"] = [{"$ref": member.pop("$ref")}]
-            member["description"] = meanings(record)[name]
+            member["description"] = meanings(record)[names[name]]
     return {
         "$schema": _DIALECT,
         "title": f"compilediag receipt {SCHEMA_VERSION}",

@@ -9,21 +9,21 @@ import msgspec
 
 from compilediag.commands.target import (
     TELEMETRY,
-    announcer,
     confirm_reruns,
     finish,
+    make_announcer,
+    read_option_files,
     refuse,
-    with_files_read,
 )
-from compilediag.compare.against_eager import conclude, not_concluded, slower_than_eager
+from compilediag.compare.against_eager import conclude, find_slower_than_eager, make_not_concluded
 from compilediag.compare.gate.ab import require_scipy
 from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
-from compilediag.fixes.numbers.first_difference import Numbers
-from compilediag.fixes.numbers.record import MAX_RUNS, other_numbers
-from compilediag.receipt.assemble import amended
+from compilediag.fixes.numbers.first_difference import NumbersComparison
+from compilediag.fixes.numbers.narrow import MAX_RUNS, find_number_differences
+from compilediag.receipt.assemble import extend_receipt
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.supervised.child import Outcome, with_receipt
+from compilediag.runs.supervised.child import Outcome, replace_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.trials.against_eager import (
@@ -34,8 +34,8 @@ from compilediag.runs.trials.against_eager import (
     compare_numbers,
     run_pairs,
 )
-from compilediag.runs.trials.campaign import why_not
-from compilediag.runs.trials.one import Trial, first_run
+from compilediag.runs.trials.campaign import describe_failure
+from compilediag.runs.trials.trial import Trial, run_first_trial
 from compilediag.runs.work_progress import WorkProgress
 
 _ONE_RUN = ("fix", "cadence_probe", "witness", "trace", "tlparse", "depyf", "profile_on_signal")
@@ -60,12 +60,12 @@ def run_against_eager(options: RunOptions) -> int:
         yes=options.yes,
         quiet=options.quiet,
     )
-    run_options = with_files_read(options)
+    run_options = read_option_files(options)
     stage = f"run 0: compiled, pair 1 of {pairs}"
-    announce = announcer(quiet=options.quiet)
+    announce = make_announcer(quiet=options.quiet)
     announce(f"{stage}; its output goes to a file")
     with WorkProgress(stage=stage, silent=options.quiet):
-        outcome, first = first_run(
+        outcome, first = run_first_trial(
             options.target,
             run_options,
             os.environ,
@@ -77,29 +77,31 @@ def run_against_eager(options: RunOptions) -> int:
     if receipt is None or timeline is None:
         return finish(outcome, options)
     made = Pairs(
-        _program_of_trials(run_options, outcome),
+        _make_program(run_options, outcome),
         announce,
         rounds=pairs,
         budget_s=options.budget_s,
         keep_caches=options.keep_caches,
         quiet=options.quiet,
     )
-    payoff, numbers = _compared(made, first, receipt, options)
-    kept = "kept" if options.keep_caches else "fresh"
-    section = msgspec.structs.replace(payoff, caches=kept, runs=tuple(made.records))
-    findings = [*slower_than_eager(timeline, payoff)]
+    payoff, numbers = _compare_arms(made, first, receipt, options)
+    cache_state = "kept" if options.keep_caches else "fresh"
+    section = msgspec.structs.replace(payoff, caches=cache_state, runs=tuple(made.records))
+    findings = [*find_slower_than_eager(timeline, payoff)]
     if numbers is not None:
         section = msgspec.structs.replace(section, numbers=numbers.section)
-        findings += other_numbers(timeline, numbers)
-    concluded = amended(receipt, timeline, findings, made.program.secrets, against_eager=section)
-    code = finish(with_receipt(outcome, concluded, latest=False), options)
+        findings += find_number_differences(timeline, numbers)
+    concluded = extend_receipt(
+        receipt, timeline, findings, made.program.secrets, against_eager=section
+    )
+    code = finish(replace_receipt(outcome, concluded, latest=False), options)
     if first.interrupted or made.interrupted:
         return code or EXIT_INTERRUPTED
     nothing = payoff.verdict == "not_concluded" and (numbers is None or numbers.same is None)
     return code or (EXIT_USAGE if nothing else 0)
 
 
-def _program_of_trials(options: RunOptions, first: Outcome) -> Program:
+def _make_program(options: RunOptions, first: Outcome) -> Program:
     """Make the program with the steps, limits and warm-up of the first run, and no other option."""
     of_trials = RunOptions(
         steps=options.steps,
@@ -121,34 +123,34 @@ def _require_possible(options: RunOptions) -> None:
     require_scipy()
 
 
-def _compared(
+def _compare_arms(
     pairs: Pairs, first: Trial, receipt: Receipt, options: RunOptions
-) -> tuple[AgainstEagerSection, Numbers | None]:
+) -> tuple[AgainstEagerSection, NumbersComparison | None]:
     """Compare the runs of both arms, and their numbers, where the first run can be compared with
     others."""
     if first.interrupted:
-        return not_concluded("interrupted in the first run: nothing was compared"), None
+        return make_not_concluded("interrupted in the first run: nothing was compared"), None
     if first.problem:
-        return not_concluded(f"the program does not run: {why_not(first)}"), None
+        return make_not_concluded(f"the program does not run: {describe_failure(first)}"), None
     if not receipt.compile.compiles:
         why = "the program compiled nothing: there is nothing to compare with eager"
-        return not_concluded(why), None
+        return make_not_concluded(why), None
     run_pairs(pairs, first)
     numbers = None
     if not pairs.interrupted:
         numbers = compare_numbers(pairs, bisect=options.bisect_numerics)
-    return _payoff(pairs, numbers), numbers
+    return _conclude_payoff(pairs, numbers), numbers
 
 
-def _payoff(pairs: Pairs, numbers: Numbers | None) -> AgainstEagerSection:
+def _conclude_payoff(pairs: Pairs, numbers: NumbersComparison | None) -> AgainstEagerSection:
     """Conclude whether compiling pays. `numbers`: the comparison of what both arms computed, if it
     was made; outputs that differ are the verdict, whatever the seconds say."""
     if not pairs.made:
-        return not_concluded(pairs.stopped or "no pair of runs was made")
+        return make_not_concluded(pairs.stopped or "no pair of runs was made")
     difference = numbers.sentence if numbers is not None and numbers.same is False else None
-    found = conclude(pairs.made, difference)
+    section = conclude(pairs.made, difference)
     limited = any(not pair.eager.whole for pair in pairs.made)
     if pairs.stopped is None or limited:  # the latter has a note of its own
-        return found
+        return section
     stopped = f"{len(pairs.made)} of {pairs.rounds} pairs: {pairs.stopped}"
-    return msgspec.structs.replace(found, notes=(stopped, *found.notes))
+    return msgspec.structs.replace(section, notes=(stopped, *section.notes))

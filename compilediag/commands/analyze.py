@@ -12,31 +12,36 @@ import click
 from msgspec.structs import replace as changed
 
 from compilediag import extension_points
-from compilediag.commands.show import Views, drawn
+from compilediag.commands.show import Views, render_view
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import write, write_message
 from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, option
 from compilediag.readers.inputs import TRACE, Input, TrainLogReader
-from compilediag.readers.parallel import pool_of
+from compilediag.readers.parallel import make_process_pool
 from compilediag.receipt.file import write_receipt
-from compilediag.receipt.locate import point_latest, receipt_in
+from compilediag.receipt.locate import get_receipt_path, link_latest
 from compilediag.runs.offline import (
+    choose_worker_count,
     find_sources,
     merged_receipt,
     rank_receipts,
     read_sources,
-    workers_worth,
 )
 from compilediag.runs.offline.many_ranks import (
     ReceiptOptions,
     are_many,
-    receipt_of_many,
-    workers_at,
+    build_receipt_of_many,
+    connect_workers,
 )
-from compilediag.runs.run_directory import artifact_of, make_run_dir, named_run, report_files
+from compilediag.runs.run_directory import (
+    list_report_files,
+    make_artifact,
+    make_run_dir,
+    parse_run_name,
+)
 from compilediag.runs.tools.tlparse import link_reports
-from compilediag_harness.redaction.redactor import secret_values
+from compilediag_harness.redaction.redactor import list_secret_values
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -105,7 +110,7 @@ def command(options: AnalyzeOptions) -> None:
     trainer, a run directory of compilediag, or a folder that contains any of them; or a URI. Each
     rank gets a receipt, and all ranks together get one.
     """
-    view = options.view()
+    view = options.choose_view()
     here_only = (options.jobs, options.patterns, options.warmup, options.tlparse or None)
     if options.cluster is not None and any(value is not None for value in here_only):
         raise UsageError(
@@ -119,17 +124,17 @@ def command(options: AnalyzeOptions) -> None:
     sources = find_sources(options.paths, trainers)
     reading: AbstractContextManager[Executor | None] = nullcontext()
     if options.cluster is not None:
-        reading = workers_at(options.cluster)
-    elif (workers := options.jobs or workers_worth(sources)) > 1:
-        reading = pool_of(workers)
+        reading = connect_workers(options.cluster)
+    elif (workers := options.jobs or choose_worker_count(sources)) > 1:
+        reading = make_process_pool(workers)
     with reading as executor:
-        folder = _analyzed(options, sources, trainers, executor)
+        folder = _write_receipts(options, sources, trainers, executor)
     if options.output is None:
-        point_latest(folder)
-    write(drawn(view, folder if options.output is not None else None))
+        link_latest(folder)
+    write(render_view(view, folder if options.output is not None else None))
 
 
-def _analyzed(
+def _write_receipts(
     options: ReadOptions,
     sources: tuple[Input, ...],
     trainers: TrainLogReader | None,
@@ -139,28 +144,30 @@ def _analyzed(
     folder."""
     folder = make_run_dir(options.output, "analyze", now=time.time(), pid=os.getpid())
     folder_name = os.path.basename(os.path.abspath(options.paths[0]))
-    lane = options.name or named_run(folder_name) or folder_name or "analyze"
+    configuration = options.name or parse_run_name(folder_name) or folder_name or "analyze"
     elsewhere = options.cluster is not None
-    settings = ReceiptOptions(lane, options.world_size, folder, options.warmup, elsewhere)
+    settings = ReceiptOptions(configuration, options.world_size, folder, options.warmup, elsewhere)
     if are_many(sources) and not options.tlparse:
-        receipt = receipt_of_many(sources, settings, executor, trainers)
-        write_receipt(receipt, receipt_in(settings.folder))
+        receipt = build_receipt_of_many(sources, settings, executor, trainers)
+        write_receipt(receipt, get_receipt_path(settings.folder))
         return settings.folder
     record = replace(read_sources(sources, executor, trainers), warmup=settings.warmup)
     receipt = merged_receipt(record, settings.name, settings.world_size, settings.folder)
     if options.tlparse:
         logs = [source.path for source in record.sources if source.kind == TRACE]
-        linked = link_reports(logs, settings.folder, secret_values((), os.environ))
+        linked = link_reports(logs, settings.folder, list_secret_values((), os.environ))
         for note in linked.notes:
             write_message(note)
-        links = (artifact_of(path, settings.folder) for path in report_files(settings.folder))
+        links = (
+            make_artifact(path, settings.folder) for path in list_report_files(settings.folder)
+        )
         receipt = changed(
             receipt,
             artifacts=(*receipt.artifacts, *links),
             extensions={**receipt.extensions, **linked.extensions},
         )
-    write_receipt(receipt, receipt_in(settings.folder))
+    write_receipt(receipt, get_receipt_path(settings.folder))
     if len(record.ranks) > 1:
         for rank, receipt in rank_receipts(record, settings.name, executor):
-            write_receipt(receipt, receipt_in(settings.folder, rank), flushed=False)
+            write_receipt(receipt, get_receipt_path(settings.folder, rank), flushed=False)
     return settings.folder

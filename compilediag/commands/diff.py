@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import click
 from msgspec.structs import replace
 
-from compilediag.commands.receipts import load, suffix_for, written
+from compilediag.commands.receipts import announce_page, format_suffix, load_receipt
 from compilediag.commands.subcommand import subcommand
-from compilediag.commands.terminal import render_options, write, write_document
+from compilediag.commands.terminal import get_render_options, write, write_document
 from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, option
 
@@ -48,36 +48,38 @@ def command(options: DiffOptions) -> None:
     (padding, drop_last, other sizes, dynamic=, a setting, the name of the script): the first line
     names the difference, and counts and causes are compared, but not times and memory.
     """
-    from compilediag.compare.diff import compare, document_of
+    from compilediag.compare.diff import build_document, compare
 
     if sum((options.as_json, options.markdown, options.html is not None)) > 1:
         raise UsageError("--json, --md and --html are different formats: choose one")
-    (first, before), (second, after) = load(options.before), load(options.after)
-    found = compare(before, after, other_data=options.changed_data)
+    (first, before), (second, after) = load_receipt(options.before), load_receipt(options.after)
+    comparison = compare(before, after, other_data=options.changed_data)
     if options.as_json:
-        write_document(document_of(found))
+        write_document(build_document(comparison))
         return
     from compilediag.views.diff import show_comparison
     from compilediag.views.style import RenderOptions
 
-    screen = render_options()
+    screen = get_render_options()
     if options.markdown or options.html is not None:
         screen = RenderOptions(root=screen.root)
-    overview = show_comparison(found, screen)
+    overview = show_comparison(comparison, screen)
     if options.markdown:
         from compilediag.views.markdown import render_overview
 
         write(render_overview(overview))
         return
-    following = f"\n  next: compilediag show{suffix_for(options.after)}\n"
+    following = f"\n  next: compilediag show{format_suffix(options.after)}\n"
     if options.html is not None:
-        from compilediag.runs.offline.html_file import assets, write_page
+        from compilediag.runs.offline.html_file import load_assets, write_page
         from compilediag.views.html.page import render_overview as page_of
 
         sides = zip(_SIDES, (first, second), (before.receipt_id, after.receipt_id), strict=True)
-        facts = [(side, screen.text(f"{path} ({identity})", 200)) for side, path, identity in sides]
-        write_page(options.html, page_of(replace(overview, facts=facts), assets()))
-        write(f"{written(options.html)}\n{following}")
+        facts = [
+            (side, screen.clean(f"{path} ({identity})", 200)) for side, path, identity in sides
+        ]
+        write_page(options.html, page_of(replace(overview, facts=facts), load_assets()))
+        write(f"{announce_page(options.html)}\n{following}")
         return
     from compilediag.views.terminal import render_overview as screen_of
 

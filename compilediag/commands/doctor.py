@@ -23,7 +23,7 @@ import click
 
 from compilediag._version import __version__
 from compilediag.commands.subcommand import subcommand
-from compilediag.commands.terminal import render_options, write, write_document
+from compilediag.commands.terminal import get_render_options, write, write_document
 from compilediag.errors import EXIT_OK, EXIT_UNUSABLE
 from compilediag.json_document import Document
 from compilediag.option_fields import flag, option
@@ -111,18 +111,18 @@ def command(options: DoctorOptions) -> int:
 
     The exit code is 0 if `compilediag run` can be used, and 1 if it cannot.
     """
-    found = examine(options.output)
+    document = examine(options.output)
     if options.as_json:
-        write_document(found)
+        write_document(document)
     else:
-        write(screen_of(found, render_options()))
-    return EXIT_OK if found.usable else EXIT_UNUSABLE
+        write(render_screen(document, get_render_options()))
+    return EXIT_OK if document.usable else EXIT_UNUSABLE
 
 
 def examine(output: Path) -> DoctorDocument:
     """Run every check; `output` is the folder in which runs would be stored."""
-    torch_check, answer = _torch()
-    hooks = tuple(HookStatus(*item) for item in answer.get("hooks", ()))
+    torch_check, torch_facts = _check_torch()
+    hooks = tuple(HookStatus(*row) for row in torch_facts.get("hooks", ()))
     checks = [torch_check]
     if missing := [hook.name for hook in hooks if not hook.available]:
         state, remedy = "warning", "see below what cannot be observed"
@@ -130,9 +130,12 @@ def examine(output: Path) -> DoctorDocument:
             state, remedy = "failed", "use a torch that compilediag supports, see README"
         problem = f"this torch lacks {', '.join(missing)}"
         checks.append(Check("hooks", state, problem, remedy))
-    checks += [_injection(), _output(output)]
-    checks += [_compiler(), _tool("git", "the receipt cannot name the commit that ran")]
-    checks += [_tool("tlparse", "`compilediag run --tlparse` cannot be used"), *_environment()]
+    checks += [_check_attaching(), _check_output(output)]
+    checks += [_check_compiler(), _check_tool("git", "the receipt cannot name the commit that ran")]
+    checks += [
+        _check_tool("tlparse", "`compilediag run --tlparse` cannot be used"),
+        *_check_environment(),
+    ]
     from importlib.metadata import PackageNotFoundError, version
 
     versions: dict[str, str | None] = {
@@ -144,11 +147,11 @@ def examine(output: Path) -> DoctorDocument:
             versions[package] = version(package)
         except PackageNotFoundError:
             versions[package] = None
-    if answer:
+    if torch_facts:
         # The torch that is really imported, which need not be the one the metadata names.
-        versions["torch"] = f"{answer['torch']} (git {str(answer['git'])[:12]})"
-        devices = f"{answer['cuda']}, {answer['devices']} devices"
-        versions["CUDA"] = devices if answer["cuda"] else "none: this torch is built for CPUs"
+        versions["torch"] = f"{torch_facts['torch']} (git {str(torch_facts['git'])[:12]})"
+        devices = f"{torch_facts['cuda']}, {torch_facts['devices']} devices"
+        versions["CUDA"] = devices if torch_facts["cuda"] else "none: this torch is built for CPUs"
     return DoctorDocument(
         schema="compilediag.doctor",
         usable=all(check.state != "failed" for check in checks),
@@ -158,54 +161,58 @@ def examine(output: Path) -> DoctorDocument:
     )
 
 
-def screen_of(found: DoctorDocument, options: RenderOptions) -> str:
+def render_screen(document: DoctorDocument, options: RenderOptions) -> str:
     """Render versions, checks with remedies, what can and cannot be observed; the result first."""
-    failed = [check.name for check in found.checks if check.state == "failed"]
-    sign, color, answer = "good", "green", "compilediag can be used here"
+    failed = [check.name for check in document.checks if check.state == "failed"]
+    sign, color, headline = "good", "green", "compilediag can be used here"
     following = "run YOUR_PROGRAM.py"
-    if not found.usable:
-        sign, color, answer = "bad", "red", f"compilediag cannot be used here: {', '.join(failed)}"
+    if not document.usable:
+        sign, color, headline = (
+            "bad",
+            "red",
+            f"compilediag cannot be used here: {', '.join(failed)}",
+        )
         following = "doctor again, after the repairs above"
-    lines = [options.styled(f"{options.sign(sign)} {answer}", color), "", "versions"]
-    width = max(map(len, found.versions)) + 2
-    for name, version in found.versions.items():
-        lines.append(f"  {pad(name, width)}{options.text(version or 'not installed', 80)}")
+    lines = [options.paint(f"{options.get_sign(sign)} {headline}", color), "", "versions"]
+    width = max(map(len, document.versions)) + 2
+    for name, version in document.versions.items():
+        lines.append(f"  {pad(name, width)}{options.clean(version or 'not installed', 80)}")
     lines += ["", "checks"]
     kinds = {"ok": ("good", "green"), "warning": ("warn", "yellow"), "failed": ("bad", "red")}
-    for check in found.checks:
+    for check in document.checks:
         kind, style = kinds[check.state]
-        sign = pad(options.sign(kind), 2)
-        drawn = options.wrap(f"{check.name}: {options.text(check.said)}", f"  {sign} ", " " * 5)
-        lines += [drawn[0].replace(sign, options.styled(sign, style), 1), *drawn[1:]]
+        sign = pad(options.get_sign(kind), 2)
+        drawn = options.wrap(f"{check.name}: {options.clean(check.said)}", f"  {sign} ", " " * 5)
+        lines += [drawn[0].replace(sign, options.paint(sign, style), 1), *drawn[1:]]
         if check.remedy and check.state != "ok":
-            lines += options.wrap(options.text(check.remedy), "     fix: ", style="cyan")
+            lines += options.wrap(options.clean(check.remedy), "     fix: ", style="cyan")
     lines += ["", "what can be observed with this torch"]
-    if not found.hooks:
+    if not document.hooks:
         lines.append("  could not be determined: torch did not start")
-    for hook in found.hooks:
-        name = options.text(hook.name, 40)
+    for hook in document.hooks:
+        name = options.clean(hook.name, 40)
         if hook.available:
-            lines.append(f"  {options.styled(pad(options.sign('good'), 2), 'green')} {name}")
+            lines.append(f"  {options.paint(pad(options.get_sign('good'), 2), 'green')} {name}")
             continue
-        lost = f"{name} is missing; lost: {options.text(hook.lost)}"
-        lines += options.wrap(lost, f"  {pad(options.sign('warn'), 2)} ", " " * 5)
+        lost = f"{name} is missing; lost: {options.clean(hook.lost)}"
+        lines += options.wrap(lost, f"  {pad(options.get_sign('warn'), 2)} ", " " * 5)
     return "\n".join([*lines, "", f"  next: compilediag {following}"]) + "\n"
 
 
-def _torch() -> tuple[Check, dict[str, Any]]:
+def _check_torch() -> tuple[Check, dict[str, Any]]:
     """Start a child that imports torch and probes which of its names the harness can hook."""
-    done = _child(["-c", _PROBE])
+    done = _run_child(["-c", _PROBE])
     if isinstance(done, str):
         return Check("torch", "failed", done, "start `python -c 'import torch'` by hand"), {}
     for line in reversed(done.stdout.splitlines()):
         if line.startswith("compilediag-probe "):
-            answer = json.loads(line.partition(" ")[2])
-            version = str(answer["torch"])
+            facts = json.loads(line.partition(" ")[2])
+            version = str(facts["torch"])
             parts = re.match(r"(\d+)\.(\d+)", version)
             if parts is None or (int(parts[1]), int(parts[2])) >= OLDEST_TORCH:
-                return Check("torch", "ok", f"torch {version}"), answer
+                return Check("torch", "ok", f"torch {version}"), facts
             problem = f"torch {version} is older than 2.7, the oldest that can be observed"
-            return Check("torch", "failed", problem, "pip install 'torch>=2.7'"), answer
+            return Check("torch", "failed", problem, "pip install 'torch>=2.7'"), facts
     if "No module named 'torch'" in done.stderr:
         remedy = "install compilediag into the environment of your program: it needs its torch"
         return Check("torch", "failed", "torch is not installed here", remedy), {}
@@ -213,12 +220,12 @@ def _torch() -> tuple[Check, dict[str, Any]]:
     return Check("torch", "failed", f"torch did not start: {last}", "repair torch first"), {}
 
 
-def _injection() -> Check:
+def _check_attaching() -> Check:
     """Start a child as `compilediag run` does and check that it wrote its journal."""
-    from compilediag.runs.supervised.child import child_environment
+    from compilediag.runs.supervised.child import make_child_environment
 
     with tempfile.TemporaryDirectory(prefix="compilediag-doctor-") as folder:
-        done = _child(["-c", "pass"], child_environment(os.environ, folder))
+        done = _run_child(["-c", "pass"], make_child_environment(os.environ, folder))
         if isinstance(done, str):
             return Check("attaching", "failed", done, None)
         if any(path.stat().st_size for path in Path(folder).glob("journal-*.jsonl")):
@@ -229,7 +236,7 @@ def _injection() -> Check:
     return Check("attaching", "failed", problem, remedy)
 
 
-def _output(folder: Path) -> Check:
+def _check_output(folder: Path) -> Check:
     """Write and remove a file where the runs would go; nothing of it stays."""
     parent = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     state, said = "ok", f"{folder} can be written"
@@ -247,26 +254,26 @@ def _output(folder: Path) -> Check:
     return Check("output folder", state, said, remedy)
 
 
-def _compiler() -> Check:
+def _check_compiler() -> Check:
     """Check for a C++ compiler, which Inductor needs on a CPU; torch reads CXX before g++."""
     name = os.environ.get("CXX") or "g++"
-    found = shutil.which(name)
-    if found:
-        return Check("C++ compiler", "ok", found)
+    path = shutil.which(name)
+    if path:
+        return Check("C++ compiler", "ok", path)
     problem = f"{name} was not found: the inductor backend cannot compile for a CPU"
     remedy = 'install g++, or use torch.compile(backend="eager")'
     return Check("C++ compiler", "warning", problem, remedy)
 
 
-def _tool(name: str, without: str) -> Check:
+def _check_tool(name: str, without: str) -> Check:
     beside = Path(sys.executable).parent / name
-    found = shutil.which(name) or (str(beside) if beside.exists() else None)
-    if found:
-        return Check(name, "ok", found)
+    path = shutil.which(name) or (str(beside) if beside.exists() else None)
+    if path:
+        return Check(name, "ok", path)
     return Check(name, "warning", f"not found: {without}", f"install {name}")
 
 
-def _environment() -> list[Check]:
+def _check_environment() -> list[Check]:
     """Check for variables of this shell under which a run shows nothing, or something else."""
     off = "=1 switches torch.compile off: nothing will be compiled"
     checks = [
@@ -280,7 +287,7 @@ def _environment() -> list[Check]:
     return checks
 
 
-def _child(
+def _run_child(
     arguments: list[str], environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str] | str:
     """Run a Python child to its end; a sentence where that fails."""

@@ -54,7 +54,7 @@ DOCUMENTS = tuple(
     for name, home, printed_by in _HOMES
 )
 
-OF_ALL: Mapping[int, str] = {
+COMMON_EXIT_CODES: Mapping[int, str] = {
     EXIT_USAGE: "the command line or an input cannot be used as given; stderr has one sentence",
     EXIT_INTERNAL: "a fault of compilediag's own; stderr has what to report",
     EXIT_INTERRUPTED: "Ctrl-C",
@@ -63,7 +63,7 @@ OF_ALL: Mapping[int, str] = {
 
 _DONE = {EXIT_OK: "done, whatever was found"}
 
-OF_COMMAND: Mapping[str, Mapping[int, str]] = {
+EXIT_CODES_BY_COMMAND: Mapping[str, Mapping[int, str]] = {
     "run": {
         EXIT_OK: "the program ended well, and no limit of `--fail-on` is exceeded",
         EXIT_GATE: "the program ended well, and a limit of `--fail-on` is exceeded",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compilediag.commands.subcommand import subcommand
-from compilediag.commands.terminal import render_options, write, write_document
+from compilediag.commands.terminal import get_render_options, write, write_document
 from compilediag.diagnosis.codes import REGISTER, CodeInfo
 from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, receipt_argument
@@ -34,7 +34,7 @@ _INDEX = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
 class ExplainOptions:
     """What to explain."""
 
-    subject: str | None = argument(metavar="CODE|N", required=False)
+    code_or_number: str | None = argument(metavar="CODE|N", required=False)
     receipt: str | None = receipt_argument()
     listing: bool = flag("--list", "List every code with its title.")
     as_json: bool = flag("--json", "Print the same as JSON.")
@@ -55,78 +55,80 @@ def command(options: ExplainOptions) -> None:
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
-    screen = render_options()
+    screen = get_render_options()
     if options.listing and options.as_json:
         from compilediag.views.finding import RulesDocument
 
-        rules = tuple(_rule(code) for code in sorted(REGISTER))
+        rules = tuple(_make_rule_document(code) for code in sorted(REGISTER))
         write_document(RulesDocument(schema="compilediag.rules", rules=rules))
     elif options.listing:
         lines: list[str] = []
         for code, entry in sorted(REGISTER.items()):
-            text = screen.text(f"{entry.slug}: {entry.sentence}")
+            text = screen.clean(f"{entry.slug}: {entry.sentence}")
             lines += screen.wrap(text, f"  {code}  ", " " * 9)
         write("\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n")
-    elif options.subject is None:
+    elif options.code_or_number is None:
         raise UsageError("say what to explain: a code such as CD103, or the number of a finding")
-    elif index := _INDEX.match(options.subject):
-        from compilediag.commands.receipts import load_finding, suffix_for
-        from compilediag.views.finding import finding_document, render_finding
+    elif index := _INDEX.match(options.code_or_number):
+        from compilediag.commands.receipts import format_suffix, load_finding
+        from compilediag.views.finding import build_finding_document, render_finding
 
-        number, suffix = int(index[1]), suffix_for(options.receipt)
+        number, suffix = int(index[1]), format_suffix(options.receipt)
         receipt, finding = load_finding(number, options.receipt)
         if options.as_json:
-            write_document(finding_document(number, receipt, _rule(finding.rule), suffix))
+            write_document(
+                build_finding_document(number, receipt, _make_rule_document(finding.rule), suffix)
+            )
             return
-        facts, about = render_finding(number, finding, receipt, screen), page(finding.rule)
+        facts, about = render_finding(number, finding, receipt, screen), read_page(finding.rule)
         following = f"\n  next: compilediag show --timeline{suffix}\n"
-        write(facts + ("" if about is None else f"\n{_drawn(about)}") + following)
+        write(facts + ("" if about is None else f"\n{_render_markdown(about)}") + following)
     else:
-        code = _code_of(options.subject)
-        text = page(code)
+        code = _resolve_code(options.code_or_number)
+        text = read_page(code)
         if options.as_json:
-            write_document(_rule(code))
+            write_document(_make_rule_document(code))
         elif text is not None:
-            write(_drawn(text))
+            write(_render_markdown(text))
         else:
-            entry = _entry(code)
+            entry = _get_code_info(code)
             write(f"{code} {entry.slug}: {entry.sentence}\n(no page is installed for it)\n")
 
 
-def _rule(code: str) -> RuleDocument:
+def _make_rule_document(code: str) -> RuleDocument:
     """Make the document of one rule with its page, for programs."""
     from compilediag.views.finding import RuleDocument
 
-    entry = _entry(code)
+    entry = _get_code_info(code)
     return RuleDocument(
         schema="compilediag.rule",
         code=entry.code,
         slug=entry.slug,
         sentence=entry.sentence,
         severity=entry.severity,
-        page=page(code),
+        page=read_page(code),
     )
 
 
-def _entry(code: str) -> CodeInfo:
+def _get_code_info(code: str) -> CodeInfo:
     if code not in REGISTER:
         raise UsageError(f"there is no rule {code}; `compilediag explain --list` names them all")
     return REGISTER[code]
 
 
-def page(code: str) -> str | None:
+def read_page(code: str) -> str | None:
     """Read the Markdown page of `code` ("CD103", any case); None when there is no such page."""
     path = _PAGES / f"{code.upper()}.md"
     # A code comes from the command line or from a receipt: it must not become another path.
     return path.read_text(encoding="utf-8") if _CODE.match(code) and path.is_file() else None
 
 
-def codes_with_page() -> tuple[str, ...]:
+def list_codes_with_page() -> tuple[str, ...]:
     """List every code that has a page, in order."""
     return tuple(sorted(path.stem for path in _PAGES.glob("CD*.md") if _CODE.match(path.stem)))
 
 
-def _code_of(word: str) -> str:
+def _resolve_code(word: str) -> str:
     """Resolve a code in any case, or a slug such as "lazy-buffer", to a code."""
     if _CODE.match(word):
         return word.upper()
@@ -140,9 +142,9 @@ def _code_of(word: str) -> str:
     )
 
 
-def _drawn(text: str) -> str:
+def _render_markdown(text: str) -> str:
     """Render Markdown where there is colour; elsewhere it stays as it is written."""
-    screen = render_options()
+    screen = get_render_options()
     if not screen.color:
         return text.rstrip("\n") + "\n"
     import io

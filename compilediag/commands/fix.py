@@ -8,38 +8,43 @@ from dataclasses import dataclass, replace
 
 import click
 
-from compilediag.commands.receipts import finding_of
+from compilediag.commands.receipts import get_finding
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.target import (
     TargetCommand,
-    announcer,
     confirm_reruns,
     finish,
-    pyproject_defaults,
+    make_announcer,
+    read_option_files,
+    read_pyproject_defaults,
     refuse,
-    with_files_read,
 )
-from compilediag.commands.terminal import json_text, render_options, write, write_message
+from compilediag.commands.terminal import format_json, get_render_options, write, write_message
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
-from compilediag.option_fields import argument, entries, flag, option
+from compilediag.option_fields import argument, collect_options, flag, option
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NEEDS_LIBCST
 from compilediag.runs.supervised.child import Outcome
-from compilediag.runs.supervised.options import RunOptions, TrialOptions, positive
+from compilediag.runs.supervised.options import RunOptions, TrialOptions, check_positive
 from compilediag.runs.supervised.run import Program
-from compilediag.runs.supervised.target import changed_files, newest
+from compilediag.runs.supervised.target import find_repeatable_run, list_changed_files
 from compilediag.runs.trials.campaign import (
     ROUNDS,
     Campaign,
-    candidates_by_finding,
-    editable_files,
+    describe_failure,
+    list_candidates,
+    list_editable_files,
     run_campaign,
-    why_not,
 )
-from compilediag.runs.trials.one import Trial, campaign_folder, first_run
-from compilediag.runs.trials.results import as_json, environment_lines, plan_as_json, save
-from compilediag.runs.trials.sources import apply, as_patch, is_available, require_committed
+from compilediag.runs.trials.results import (
+    build_fix_json,
+    build_plan_json,
+    format_environment,
+    save_results,
+)
+from compilediag.runs.trials.sources import apply, format_patch, is_available, require_committed
+from compilediag.runs.trials.trial import Trial, choose_campaign_folder, run_first_trial
 from compilediag.runs.work_progress import WorkProgress
 from compilediag.views.fix import render_candidates, render_fixes
 from compilediag_harness.base import atomic_write
@@ -59,14 +64,14 @@ class FixOptions(TrialOptions):
         "Stop each run cleanly after this many steps.",
         type=click.IntRange(min=1),
         toml=int,
-        check=positive,
+        check=check_positive,
     )
     timeout_s: float | None = option(
         "--timeout S",
         "End each run after S seconds.",
         type=click.FloatRange(min=0, min_open=True),
         toml=(int, float),
-        check=positive,
+        check=check_positive,
     )
     dry_run: bool = flag(
         "--dry-run", "List what would be tried for the latest run, and run nothing."
@@ -79,7 +84,9 @@ class FixCommand(TargetCommand):
     """The command whose argument is a finding's number, or TARGET with its own arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and _number((args[0],)) is not None:  # options may follow a finding's number
+        if (
+            args and _parse_finding_number((args[0],)) is not None
+        ):  # options may follow a finding's number
             args = [*args[1:], args[0]]
         rest = super().parse_args(ctx, args)
         ctx.params.pop("cadence_probe", None)
@@ -101,7 +108,7 @@ class FixCommand(TargetCommand):
   compilediag run --fix train.py        the same after the verdict of the run
 """,
     cls=FixCommand,
-    table=lambda given: pyproject_defaults({**given, "fix": True}),
+    table=lambda given: read_pyproject_defaults({**given, "fix": True}),
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 def command(options: FixOptions) -> int:
@@ -112,38 +119,40 @@ def command(options: FixOptions) -> int:
     program computes the same results. None of your files is changed without --apply. The exit code
     is 0 if every finding of at least `warning` has a proved change, and 3 if one has none.
     """
-    number = _number(options.target)
-    shared = {name: getattr(options, name) for name in entries(FixOptions) if name != "dry_run"}
+    number = _parse_finding_number(options.target)
+    shared = {
+        name: getattr(options, name) for name in collect_options(FixOptions) if name != "dry_run"
+    }
     run_options = RunOptions(**shared)
     require_possible(run_options)
     if options.target and number is None:
         if options.dry_run:
             raise UsageError("--dry-run uses the latest run: do not name a program")
         _confirm(run_options, options.target)
-        outcome, trial = _first(run_options)
+        outcome, trial = _run_first(run_options)
         for note in outcome.notes:
             write_message(note)
         return fix_run(run_options, outcome, trial)
-    path, receipt = newest("compilediag fix train.py")
+    path, receipt = find_repeatable_run("compilediag fix train.py")
     findings = receipt.findings
     if number is not None:
-        findings = (finding_of(number, receipt, path),)
-    listed = candidates_by_finding(receipt, findings)
+        findings = (get_finding(number, receipt, path),)
+    listed = list_candidates(receipt, findings)
     if options.dry_run:
-        rows = [(each, listed[each.id]) for each in findings]
+        rows = [(finding, listed[finding.id]) for finding in findings]
         if run_options.as_json:
-            write(json_text(plan_as_json(receipt, rows)))
+            write(format_json(build_plan_json(receipt, rows)))
             return EXIT_OK
-        write(render_candidates(receipt, rows, render_options()) if rows else "no findings\n")
+        write(render_candidates(receipt, rows, get_render_options()) if rows else "no findings\n")
         return EXIT_OK
-    if changed := changed_files(receipt):
+    if changed := list_changed_files(receipt):
         what = "has changed since the latest run" if os.path.exists(changed[0]) else "is gone"
         raise UsageError(
             f"{changed[0]} {what}, so the findings of the latest run may not be those of the "
             "program: name it, `compilediag fix train.py`"
         )
     words = receipt.header.run.argv_redacted
-    if any(each.possible for each in listed.values()):
+    if any(changes.possible for changes in listed.values()):
         _confirm(run_options, words)
     return _fix(run_options, receipt, path, findings, None)
 
@@ -164,16 +173,16 @@ def require_possible(options: RunOptions) -> None:
             raise UsageError(f"{name} {path} names no file in an existing folder")
 
 
-def _number(words: tuple[str, ...]) -> int | None:
-    found = _NUMBER.match(words[0]) if len(words) == 1 else None
-    return int(found[1]) if found is not None and not os.path.exists(words[0]) else None
+def _parse_finding_number(words: tuple[str, ...]) -> int | None:
+    match = _NUMBER.match(words[0]) if len(words) == 1 else None
+    return int(match[1]) if match is not None and not os.path.exists(words[0]) else None
 
 
-def _first(options: RunOptions) -> tuple[Outcome, Trial]:
+def _run_first(options: RunOptions) -> tuple[Outcome, Trial]:
     first = "run 0: the program as it is"
-    announcer(quiet=options.quiet)(f"{first}; its output goes to a file")
+    make_announcer(quiet=options.quiet)(f"{first}; its output goes to a file")
     with WorkProgress(stage=first, silent=options.quiet):
-        return first_run(options.target, options, os.environ)
+        return run_first_trial(options.target, options, os.environ)
 
 
 def run_and_fix(options: RunOptions) -> int:
@@ -188,7 +197,7 @@ def run_and_fix(options: RunOptions) -> int:
     refuse(options, ("cadence_probe", "witness"), changed)
     require_possible(options)
     _confirm(options, options.target)
-    outcome, trial = _first(with_files_read(options))
+    outcome, trial = _run_first(read_option_files(options))
     code = finish(outcome, replace(options, as_json=False))
     return fix_run(options, outcome, trial) or code
 
@@ -207,7 +216,7 @@ def fix_run(options: RunOptions, outcome: Outcome, trial: Trial) -> int:
         write_message("interrupted in the first run: nothing was tried")
         return EXIT_INTERRUPTED
     if outcome.exit_code:
-        write_message(f"the program does not run: {why_not(trial)}")
+        write_message(f"the program does not run: {describe_failure(trial)}")
         return outcome.exit_code
     receipt, path = outcome.receipt, outcome.receipt_path
     return _fix(options, receipt, path, receipt.findings, trial)
@@ -225,16 +234,16 @@ def _fix(
     findings: tuple[FindingRecord, ...],
     baseline: Trial | None,
 ) -> int:
-    folder = campaign_folder(os.path.dirname(os.path.abspath(path)))
+    folder = choose_campaign_folder(os.path.dirname(os.path.abspath(path)))
     words = options.target if baseline is not None else receipt.header.run.argv_redacted
     run_options = RunOptions(
         steps=options.steps, timeout_s=options.timeout_s, grace_s=options.grace_s
     )
     program = Program(tuple(words), run_options, os.environ, folder)
-    wanted = tuple(each for each in findings if each.severity != "info")
+    wanted = tuple(finding for finding in findings if finding.severity != "info")
     campaign = Campaign(
         program,
-        announcer(quiet=options.quiet),
+        make_announcer(quiet=options.quiet),
         options.budget_s,
         receipt=receipt,
         wanted=wanted,
@@ -243,34 +252,34 @@ def _fix(
         rounds=options.rounds or ROUNDS,
     )
     if options.apply and not options.force:
-        require_committed(editable_files(campaign))
+        require_committed(list_editable_files(campaign))
     results = run_campaign(campaign, baseline)
     try:
-        where = os.path.relpath(save(campaign, results, path))
+        where = os.path.relpath(save_results(campaign, results, path))
         campaign.notes.append(f"everything that was tried: {where}")
     except OutputUnwritable as error:
         write_message(str(error))
-    lines = environment_lines(campaign)
+    lines = format_environment(campaign)
     if options.env is not None:
-        _write("--env", options.env, "".join(f"{line}\n" for line in lines))
+        _write_file("--env", options.env, "".join(f"{line}\n" for line in lines))
     if options.as_json:
-        write(json_text(as_json(campaign, results)))
+        write(format_json(build_fix_json(campaign, results)))
     else:
-        together, screen = campaign.together, render_options()
+        together, screen = campaign.together, get_render_options()
         write(render_fixes(receipt, results, lines, together, campaign.notes, screen))
-    _edit(options, campaign)
+    _write_edits(options, campaign)
     if campaign.interrupted:
         return EXIT_INTERRUPTED
     if campaign.baseline is not None and campaign.baseline.problem:
         return campaign.baseline.exit_code or EXIT_GATE
-    return EXIT_OK if all(item.proof is not None for item in results) else EXIT_GATE
+    return EXIT_OK if all(result.proof is not None for result in results) else EXIT_GATE
 
 
-def _edit(options: RunOptions, campaign: Campaign) -> None:
+def _write_edits(options: RunOptions, campaign: Campaign) -> None:
     """Write the edits that are proved together."""
     if not options.apply and options.patch is None:
         return
-    changes = campaign.edited_files(campaign.together)
+    changes = campaign.make_edited_files(campaign.together)
     if not changes:
         why = "no edit is proved"
         alone = [int(key[1:]) for key, change in campaign.proved.items() if change.edits]
@@ -280,12 +289,12 @@ def _edit(options: RunOptions, campaign: Campaign) -> None:
         write_message(f"{why}; nothing was written")
         return
     if options.patch is not None:
-        _write("--patch", options.patch, as_patch(changes))
+        _write_file("--patch", options.patch, format_patch(changes))
     if options.apply:
         write_message(f"edited: {', '.join(apply(changes, force=options.force))}")
 
 
-def _write(name: str, path: str, content: str) -> None:
+def _write_file(name: str, path: str, content: str) -> None:
     try:
         atomic_write.write(path, [content.encode()])
     except OSError as error:

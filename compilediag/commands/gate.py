@@ -13,30 +13,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compilediag.commands.receipts import LaneReceipt, load, shown_path, suffix_for
+from compilediag.commands.receipts import (
+    ConfigurationReceipt,
+    format_suffix,
+    load_receipt,
+    shorten_path,
+)
 from compilediag.commands.subcommand import read_defaults, subcommand
-from compilediag.commands.terminal import render_options, write, write_stderr
+from compilediag.commands.terminal import get_render_options, write, write_stderr
 from compilediag.compare.gate.ab import (
     MIN_ROUNDS,
     ROUNDS,
     SLOWER,
     ClockComparison,
     CommandRun,
+    compare_times,
     require_scipy,
-    timings,
 )
-from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, read
+from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, parse_lock
 from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
 from compilediag.compare.gate.inconclusive import CodeComparison, compare_code
-from compilediag.compare.gate.judgement import Judgement, plural
+from compilediag.compare.gate.judgement import Judgement, pluralize
 from compilediag.compare.gate.limits import EXAMPLE, Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
-from compilediag.option_fields import Given, argument, flag, option, toml_keys
+from compilediag.option_fields import Given, argument, collect_toml_keys, flag, option
 from compilediag.receipt.contradictions import refuse_contradictions
 from compilediag.receipt.schema.receipt import Receipt
 
 if TYPE_CHECKING:
-    from compilediag.compare.gate.judge import Recorded
+    from compilediag.compare.gate.judge import RecordedBaseline
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,9 @@ class GateOptions:
     base: str | None = option(
         "--base REF", "Show what this baseline allows and that of the branch or commit does not."
     )
-    lane: str | None = option("--lane NAME", "Lane of the baseline; default: the receipt's.")
+    configuration: str | None = option(
+        "--lane NAME", "Lane of the baseline; default: the receipt's."
+    )
     limits: tuple[Limit, ...] = option(
         "--fail-on EXPR",
         f"Limits such as '{EXAMPLE}'.",
@@ -119,11 +126,11 @@ class GateOptions:
             raise UsageError("--rounds goes with --ab")
 
 
-TOML_KEYS = {"gate": toml_keys(GateOptions, "gate")}
+TOML_KEYS = {"gate": collect_toml_keys(GateOptions, "gate")}
 """Keys of [tool.compilediag.gate]."""
 
 
-def _pyproject_defaults(given: Given) -> Mapping[str, Any]:
+def _read_gate_defaults(given: Given) -> Mapping[str, Any]:
     """Read what pyproject.toml says of judging receipts; nothing where none is judged."""
     named = any(given[name] for name in ("receipts", "baseline", "limits", "require_proved_fix"))
     if given["update"] or (given["ab"] and not named):
@@ -134,7 +141,7 @@ def _pyproject_defaults(given: Given) -> Mapping[str, Any]:
 @subcommand(
     "gate",
     GateOptions,
-    table=_pyproject_defaults,
+    table=_read_gate_defaults,
     examples="""\
   compilediag gate --fail-on 'recompiles>0,graph_breaks>2'   limits for the latest run
   compilediag gate --update --reason "warm-up"               record it in compilediag.lock.json
@@ -157,7 +164,9 @@ def command(options: GateOptions) -> int:
     options.refuse_contradictions()
     if options.update:
         reason = (options.reason or "").strip() or None
-        update(lanes_of(options), baseline_path(options), reason, options.reasons)
+        update_baseline(
+            load_configurations(options), find_baseline_path(options), reason, options.reasons
+        )
         return EXIT_OK
     codes: list[int] = []
     judged = options.receipts or options.baseline or options.limits or options.require_proved_fix
@@ -169,7 +178,7 @@ def command(options: GateOptions) -> int:
     return next((code for code in (EXIT_GATE, EXIT_USAGE) if code in codes), EXIT_OK)
 
 
-def lanes_of(options: GateOptions) -> tuple[LaneReceipt, ...]:
+def load_configurations(options: GateOptions) -> tuple[ConfigurationReceipt, ...]:
     """Load a configuration for each receipt; the latest run without one.
 
     Raises:
@@ -177,19 +186,19 @@ def lanes_of(options: GateOptions) -> tuple[LaneReceipt, ...]:
         ReceiptContradictory: a receipt contradicts itself.
         ReceiptNotFound, ReceiptUnreadable: as `load_receipt`.
     """
-    from compilediag.runs.checkout import working_tree
+    from compilediag.runs.checkout import read_working_tree
 
-    name = options.lane
+    name = options.configuration
     if name is not None and len(options.receipts) > 1:
         raise UsageError("--lane names the lane of one receipt: give one, or leave out --lane")
     if name is not None and not name.strip():
         raise UsageError("--lane is empty: say the lane's name")
-    found: dict[str, LaneReceipt] = {}
+    by_name: dict[str, ConfigurationReceipt] = {}
     for where in options.receipts or (None,):
-        file, receipt = load(where)
+        file, receipt = load_receipt(where)
         refuse_contradictions(receipt, file)
         ran = receipt.header.provenance
-        here = working_tree(ran, os.getcwd(), os.environ, baseline_path(options))
+        here = read_working_tree(ran, os.getcwd(), os.environ, find_baseline_path(options))
         compared = compare_code(ran, here)
         # The latest run, which nobody has named, must be known to be of this code: a hook passes on
         # no old evidence.
@@ -197,17 +206,19 @@ def lanes_of(options: GateOptions) -> tuple[LaneReceipt, ...]:
         code = CodeComparison(reasons, () if reasons else compared.notices)
         if options.any_code:
             code = CodeComparison(notices=(*compared.notices, *compared.reasons))
-        lane = LaneReceipt(name or receipt.header.lane.name, receipt, where, code)
-        other = found.setdefault(lane.name, lane)
-        if other is not lane:
+        configuration = ConfigurationReceipt(
+            name or receipt.header.configuration.name, receipt, where, code
+        )
+        other = by_name.setdefault(configuration.name, configuration)
+        if other is not configuration:
             raise UsageError(
-                f"{other.where} and {where} are both of the lane {lane.name!r}: judge them one "
-                "after the other, or name lanes apart with `compilediag run --name`"
+                f"{other.where} and {where} are both of the lane {configuration.name!r}: judge "
+                "them one after the other, or name lanes apart with `compilediag run --name`"
             )
-    return tuple(found.values())
+    return tuple(by_name.values())
 
 
-def baseline_path(options: GateOptions) -> str | None:
+def find_baseline_path(options: GateOptions) -> str | None:
     """Find the baseline: the file that was named, else that of this folder or repository."""
     return options.baseline if options.baseline is not None else find_lock(os.getcwd())
 
@@ -215,11 +226,11 @@ def baseline_path(options: GateOptions) -> str | None:
 def _judge(options: GateOptions) -> list[int]:
     """Judge the receipts and return an exit code for each. Everything that can be wrong with the
     command line is found before anything is written."""
-    from compilediag.commands.gate_output import outputs_of, show
-    from compilediag.compare.gate.judge import enlarged, judge
+    from compilediag.commands.gate_output import parse_outputs, write_outputs
+    from compilediag.compare.gate.judge import judge, list_enlarged
 
-    outputs = outputs_of((*options.formats, *(["json"] if options.as_json else [])))
-    path = baseline_path(options)
+    outputs = parse_outputs((*options.formats, *(["json"] if options.as_json else [])))
+    path = find_baseline_path(options)
     if path is None and not options.limits and not options.require_proved_fix:
         raise UsageError(
             "there is nothing to judge by: no compilediag.lock.json here or above. Type "
@@ -229,101 +240,112 @@ def _judge(options: GateOptions) -> list[int]:
     baseline = read_lock(path) if path is not None else Baseline()
     base = None
     if options.base is not None:
-        from compilediag.runs.checkout import file_at
+        from compilediag.runs.checkout import read_file_at
 
         if path is None:
             raise UsageError("--base compares the baseline: there is no compilediag.lock.json")
-        text = file_at(options.base, path)
-        base = Baseline() if text is None else read(text, f"{options.base}:{shown_path(path)}")
-    lanes = lanes_of(options)
+        text = read_file_at(options.base, path)
+        base = (
+            Baseline() if text is None else parse_lock(text, f"{options.base}:{shorten_path(path)}")
+        )
+    configurations = load_configurations(options)
     judgements: list[Judgement] = []
-    for lane in lanes:
-        known, larger = baseline.lane(lane.name), ()
+    for configuration in configurations:
+        known, larger = baseline.find_configuration(configuration.name), ()
         if base is not None and known is not None:
-            larger = enlarged(base.lane(lane.name), known, options.base or "")
+            larger = list_enlarged(
+                base.find_configuration(configuration.name), known, options.base or ""
+            )
         judgements.append(
             judge(
-                lane.receipt,
+                configuration.receipt,
                 limits=options.limits,
                 baseline=known,
-                baseline_name=shown_path(path) if path is not None else None,
+                baseline_name=shorten_path(path) if path is not None else None,
                 strict=options.strict,
                 own_code_only=options.own_code_only,
-                lane=lane.name,
-                code=lane.code,
+                configuration=configuration.name,
+                code=configuration.code,
                 enlarged=larger,
                 require_proved_fix=options.require_proved_fix,
             )
         )
-    show(judgements, outputs)
+    write_outputs(judgements, outputs)
     if "terminal" in outputs.shown:
-        write(f"\n  next: {_next(judgements, lanes)}\n")
+        write(f"\n  next: {_choose_next_command(judgements, configurations)}\n")
     return [
-        EXIT_OK if item.passed else EXIT_GATE if item.judged else EXIT_USAGE for item in judgements
+        EXIT_OK if judgement.passed else EXIT_GATE if judgement.judged else EXIT_USAGE
+        for judgement in judgements
     ]
 
 
-def _next(judgements: Sequence[Judgement], lanes: Sequence[LaneReceipt]) -> str:
+def _choose_next_command(
+    judgements: Sequence[Judgement], configurations: Sequence[ConfigurationReceipt]
+) -> str:
     """Choose the command that helps most now."""
     better: list[str] = []
-    for judgement, lane in zip(judgements, lanes, strict=True):
-        suffix, failures = suffix_for(lane.where), judgement.failures
-        if lane.code.reasons:
-            return f"compilediag run {_target(lane.receipt)}"
+    for judgement, configuration in zip(judgements, configurations, strict=True):
+        suffix, failures = format_suffix(configuration.where), judgement.failures
+        if configuration.code.reasons:
+            return f"compilediag run {_format_target(configuration.receipt)}"
         if failures and failures[0].kind == "unproved":
-            tried = [item.id for item in lane.receipt.findings if item.fix.refused]
+            tried = [record.id for record in configuration.receipt.findings if record.fix.refused]
             finding = failures[0].finding
             if finding not in tried:  # the latest run's by its number
-                number = finding.removeprefix("F") if finding and lane.where is None else ""
-                return f"compilediag fix {number or _target(lane.receipt)}"
-        found = next((item.finding for item in failures if item.finding), None)
-        if judgement.judged and found:
-            return f"compilediag explain {found.removeprefix('F')}{suffix}"
+                number = (
+                    finding.removeprefix("F") if finding and configuration.where is None else ""
+                )
+                return f"compilediag fix {number or _format_target(configuration.receipt)}"
+        first_finding = next((failure.finding for failure in failures if failure.finding), None)
+        if judgement.judged and first_finding:
+            return f"compilediag explain {first_finding.removeprefix('F')}{suffix}"
         if failures:
             return f"compilediag show{suffix}"
         better += [suffix] if judgement.improvements else []
     if better:
         return f"compilediag gate --update{better[0]}"
-    return f"compilediag show{suffix_for(lanes[0].where)}"
+    return f"compilediag show{format_suffix(configurations[0].where)}"
 
 
-def _target(receipt: Receipt) -> str:
+def _format_target(receipt: Receipt) -> str:
     run = receipt.header.run
     return ("" if run.redactions.count else shlex.join(run.argv_redacted)) or "TARGET"
 
 
 def _measure(a: str, b: str, options: GateOptions) -> int:
     """Measure two command lines in turns and return the exit code; a terminal shows each pair."""
-    from compilediag.commands.gate_output import outputs_of
+    from compilediag.commands.gate_output import parse_outputs
     from compilediag.runs.tools.ab import measure  # needs what only Unix has
 
-    def progress(index: int, a: CommandRun, b: CommandRun) -> None:
+    def write_pair(index: int, a: CommandRun, b: CommandRun) -> None:
         write_stderr(f"  pair {index}: A {a.wall_s:.3f} s, B {b.wall_s:.3f} s\n")
 
     require_scipy()
     rounds = options.rounds or ROUNDS
-    found = timings(*measure(a, b, rounds, progress if sys.stderr.isatty() else None))
-    for_people = outputs_of(options.formats).for_people
-    (write if for_people else write_stderr)(report(a, b, rounds, found))
-    if not found:
+    comparisons = compare_times(*measure(a, b, rounds, write_pair if sys.stderr.isatty() else None))
+    for_people = parse_outputs(options.formats).for_people
+    (write if for_people else write_stderr)(render_comparisons(a, b, rounds, comparisons))
+    if not comparisons:
         return EXIT_USAGE
-    return EXIT_GATE if any(item.slower for item in found) else EXIT_OK
+    return EXIT_GATE if any(comparison.slower for comparison in comparisons) else EXIT_OK
 
 
-def report(a: str, b: str, rounds: int, found: tuple[ClockComparison, ...]) -> str:
+def render_comparisons(
+    a: str, b: str, rounds: int, comparisons: tuple[ClockComparison, ...]
+) -> str:
     """Render what was measured as text."""
-    screen = render_options()
-    slower = [item for item in found if item.slower]
-    words = f"B is slower ({' and '.join(item.clock for item in slower)} time)"
-    verdict = words if slower else "B is not slower" if found else "too short to be measured"
-    sign = screen.sign("bad" if slower else "good" if found else "blind")
+    screen = get_render_options()
+    slower = [comparison for comparison in comparisons if comparison.slower]
+    words = f"B is slower ({' and '.join(comparison.clock for comparison in slower)} time)"
+    verdict = words if slower else "B is not slower" if comparisons else "too short to be measured"
+    sign = screen.get_sign("bad" if slower else "good" if comparisons else "blind")
     lines = [f"{sign} {verdict}{screen.dot}{rounds} pairs, interleaved"]
-    lines += [f"  A: {screen.text(a)}", f"  B: {screen.text(b)}"]
+    lines += [f"  A: {screen.clean(a)}", f"  B: {screen.clean(b)}"]
     lines += [
-        f"  {item.clock:<4} A {item.a_s:.3f} s, B {item.b_s:.3f} s: {item.change:+.1%} "
-        f"[{item.low:+.1%}, {item.high:+.1%}]; a slowdown of {item.smallest:.1%} would have been "
-        "found four times in five"
-        for item in found
+        f"  {comparison.clock:<4} A {comparison.a_s:.3f} s, B {comparison.b_s:.3f} s: "
+        f"{comparison.change:+.1%} [{comparison.low:+.1%}, {comparison.high:+.1%}]; "
+        f"a slowdown of {comparison.smallest:.1%} would have been found four times in five"
+        for comparison in comparisons
     ]
     lines.append(f"  slower is said where the lower bound is above {SLOWER:+.0%}")
     return "\n".join(lines) + "\n"
@@ -334,8 +356,8 @@ def report(a: str, b: str, rounds: int, found: tuple[ClockComparison, ...]) -> s
 _NAMED = 5
 
 
-def update(
-    lanes: Sequence[LaneReceipt],
+def update_baseline(
+    configurations: Sequence[ConfigurationReceipt],
     path: str | None,
     reason: str | None,
     reasons: Sequence[tuple[str, str]],
@@ -347,74 +369,78 @@ def update(
         UsageError: a receipt must not be recorded, or a reason is needed; nothing is written.
         BaselineUnreadable: the file is no baseline; it is left as it is.
     """
-    from compilediag.compare.gate.judge import recorded
+    from compilediag.compare.gate.judge import record_baseline
 
     file = path if path is not None else os.path.join(os.getcwd(), LOCK_NAME)
-    name = shown_path(file)
+    name = shorten_path(file)
     lock = read_lock(file) if os.path.lexists(file) else Baseline()
     made = [
-        recorded(
-            lane.receipt,
-            lock.lane(lane.name),
+        record_baseline(
+            configuration.receipt,
+            lock.find_configuration(configuration.name),
             reason=reason,
             reasons=reasons,
-            lane=lane.name,
-            code=lane.code,
+            configuration=configuration.name,
+            code=configuration.code,
         )
-        for lane in lanes
+        for configuration in configurations
     ]
     _refuse(made, reasons, name)
-    written = write_lock(file, lock.with_lanes(item.lane for item in made))
+    written = write_lock(file, lock.replace_configurations(record.baseline for record in made))
     lines = [f"Wrote {name}" if written else f"{name} holds this already"]
-    for item in made:
-        lane, silent = item.lane, len(item.without_reason)
+    for record in made:
+        configuration, silent = record.baseline, len(record.without_reason)
         allowed = {
-            "causes": len(lane.causes),
-            "graph_breaks": len(lane.breaks),
-            "eager_fallbacks": len(lane.fallbacks),
+            "causes": len(configuration.causes),
+            "graph_breaks": len(configuration.breaks),
+            "eager_fallbacks": len(configuration.fallbacks),
         }
-        shown = f"{_some(lane.counts)}; allowed: {_some(allowed)}"
+        shown = f"{_format_counts(configuration.counts)}; allowed: {_format_counts(allowed)}"
         doubtful = f" ({silent} without a reason)" if silent else ""
-        lines.append(f"  lane {lane.name}: {shown}{doubtful}")
+        lines.append(f"  lane {configuration.name}: {shown}{doubtful}")
     named = "" if path is None else os.path.basename(path)
     option = "" if named in ("", LOCK_NAME) else f" --baseline {shlex.quote(name)}"
     following = f"  next: git add {shlex.quote(name)}, and in CI: compilediag gate{option}"
-    screen = render_options()
-    write("\n".join(screen.text(line, 1000) for line in (*lines, "", following)) + "\n")
+    screen = get_render_options()
+    write("\n".join(screen.clean(line, 1000) for line in (*lines, "", following)) + "\n")
 
 
-def _refuse(made: Sequence[Recorded], reasons: Sequence[tuple[str, str]], name: str) -> None:
-    for item in made:
-        lane = item.lane.name
-        if item.inconclusive:
+def _refuse(
+    made: Sequence[RecordedBaseline], reasons: Sequence[tuple[str, str]], name: str
+) -> None:
+    for record in made:
+        configuration = record.baseline.name
+        if record.inconclusive:
             raise UsageError(
-                f"the run of lane {lane!r} is not recorded, because {'; '.join(item.inconclusive)};"
-                " run it again"
+                f"the run of lane {configuration!r} is not recorded, because "
+                f"{'; '.join(record.inconclusive)}; run it again"
             )
-        if item.unexplained:
+        if record.unexplained:
             raise UsageError(
-                f"{name} would newly allow in lane {lane!r}: {_names(item.unexplained)}; say why "
-                'they are all right: --reason "TEXT" (nothing was written)'
+                f"{name} would newly allow in lane {configuration!r}: "
+                f"{_format_names(record.unexplained)}; say why they are all right: "
+                '--reason "TEXT" (nothing was written)'
             )
-    used = {each for item in made for each in item.explained}
+    used = {entry_name for record in made for entry_name in record.explained}
     for part, _ in reasons:
         if part not in used:
+            allowed = [entry_name for record in made for entry_name in record.allowed]
             raise UsageError(
                 f"--reason-for {part!r} names nothing that the runs would allow; they allow: "
-                f"{_names([each for item in made for each in item.allowed])} (nothing was written)"
+                f"{_format_names(allowed)} (nothing was written)"
             )
 
 
-def _names(items: Sequence[str]) -> str:
-    more = len(items) - _NAMED
-    shown = ", ".join(items[:_NAMED]) or "nothing"
+def _format_names(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    shown = ", ".join(names[:_NAMED]) or "nothing"
     return shown + (f" and {more} more" if more > 0 else "")
 
 
-def _some(counts: Mapping[str, int]) -> str:
+def _format_counts(counts: Mapping[str, int]) -> str:
     """Format the counts that are not 0: "2 frames, 1 graph break"."""
     parts = [
-        plural(count, name.removesuffix("s").replace("_", " "))
+        pluralize(count, name.removesuffix("s").replace("_", " "))
         for name, count in counts.items()
         if count
     ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compilediag.commands.terminal import render_options, write, write_message
+from compilediag.commands.terminal import get_render_options, write, write_message
 from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.errors import OutputUnwritable, UsageError
@@ -36,7 +36,7 @@ class GateOutputs:
         return set(self.shown) <= set(_FOR_PEOPLE)
 
 
-def outputs_of(formats: Sequence[str]) -> GateOutputs:
+def parse_outputs(formats: Sequence[str]) -> GateOutputs:
     """Parse `--format NAME[=FILE]`; without any on stdout it is the terminal's, and in GitHub's
     jobs its own beside it.
 
@@ -73,13 +73,13 @@ def outputs_of(formats: Sequence[str]) -> GateOutputs:
     return GateOutputs(tuple(shown), tuple(files))
 
 
-def show(judgements: Sequence[Judgement], outputs: GateOutputs) -> None:
+def write_outputs(judgements: Sequence[Judgement], outputs: GateOutputs) -> None:
     """Write judgements to all outputs, files first: a reader who goes away costs none of them.
 
     Raises:
         OutputUnwritable: a file or stdout cannot be written.
     """
-    on_paper = repository_options(render_options().root)
+    on_paper = make_repository_options(get_render_options().root)
     for name, path in outputs.files:
         folder = os.path.dirname(path) or "."
         try:
@@ -102,10 +102,10 @@ def show(judgements: Sequence[Judgement], outputs: GateOutputs) -> None:
         if why:
             write_message(f"the job's summary was not written: {why}")
     for name in outputs.shown:
-        write(FORMATS[name](judgements, render_options() if name == "terminal" else on_paper))
+        write(FORMATS[name](judgements, get_render_options() if name == "terminal" else on_paper))
 
 
-def repository_options(folder: str) -> RenderOptions:
+def make_repository_options(folder: str) -> RenderOptions:
     """Make options with paths relative to the repository that holds `folder`, else to `folder`."""
     above = [folder, *map(str, Path(folder).parents)]
     named = [os.path.normpath(os.environ[name]) for name in _VARIABLES if os.environ.get(name)]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import click
 
-from compilediag.commands.receipts import load, suffix_for
+from compilediag.commands.receipts import format_suffix, load_receipt
 from compilediag.commands.subcommand import subcommand
-from compilediag.commands.terminal import render_options, write, write_document
+from compilediag.commands.terminal import get_render_options, write, write_document
 from compilediag.errors import UsageError
 from compilediag.option_fields import flag, option, receipt_argument
-from compilediag.rules.bucket_plan import PlanDocument, PlanLimits, bucket_plans
+from compilediag.rules.bucket_plan import PlanDocument, PlanLimits, make_bucket_plans
 from compilediag.views.plan import render_plan
 from compilediag_harness.shapes.buckets import BucketsImpossible
 
@@ -59,11 +59,11 @@ def command(options: PlanOptions) -> None:
     """
     limits = PlanLimits(options.graphs, options.multiple, options.cap, options.per_graph)
     try:
-        found = bucket_plans(load(options.receipt)[1], limits)
+        plans = make_bucket_plans(load_receipt(options.receipt)[1], limits)
     except BucketsImpossible as error:
         raise UsageError(f"no plan: {error}") from error
     if options.as_json:
-        write_document(PlanDocument(schema="compilediag.plan", plans=found))
+        write_document(PlanDocument(schema="compilediag.plan", plans=plans))
         return
-    following = f"show{suffix_for(options.receipt)}" if found else "run"
-    write(render_plan(found, render_options()) + f"\n  next: compilediag {following}\n")
+    following = f"show{format_suffix(options.receipt)}" if plans else "run"
+    write(render_plan(plans, get_render_options()) + f"\n  next: compilediag {following}\n")

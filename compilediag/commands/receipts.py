@@ -6,16 +6,16 @@ import os
 import shlex
 from dataclasses import dataclass
 
-from compilediag.commands.terminal import render_options, write_message
+from compilediag.commands.terminal import get_render_options, write_message
 from compilediag.compare.gate.inconclusive import CodeComparison
 from compilediag.errors import UsageError
 from compilediag.receipt.file import is_newer, read_receipt
-from compilediag.receipt.locate import find_receipt, newer_unfinished
+from compilediag.receipt.locate import find_newer_unfinished, find_receipt
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION, Receipt
 
 
-def load(where: str | None) -> tuple[str, Receipt]:
+def load_receipt(where: str | None) -> tuple[str, Receipt]:
     """Load the receipt of a file, of a run's folder, or (None) of the latest run, with its path. A
     note on stderr names the version of a file that may say more.
 
@@ -24,7 +24,7 @@ def load(where: str | None) -> tuple[str, Receipt]:
         ReceiptUnreadable: the file is no receipt, or of a newer major version.
     """
     path = find_receipt(where)
-    if where is None and (note := newer_unfinished(path)):
+    if where is None and (note := find_newer_unfinished(path)):
         write_message(f"note: this is not the newest run. {note}")
     receipt = read_receipt(path)
     if is_newer(receipt):
@@ -42,11 +42,11 @@ def load_finding(index: int, where: str | None) -> tuple[Receipt, FindingRecord]
         UsageError: it has no such finding.
         ReceiptNotFound, ReceiptUnreadable: as `load_receipt`.
     """
-    path, receipt = load(where)
-    return receipt, finding_of(index, receipt, path)
+    path, receipt = load_receipt(where)
+    return receipt, get_finding(index, receipt, path)
 
 
-def finding_of(index: int, receipt: Receipt, path: str) -> FindingRecord:
+def get_finding(index: int, receipt: Receipt, path: str) -> FindingRecord:
     """Return finding 1, 2, … of the receipt in the file `path`.
 
     Raises:
@@ -59,14 +59,14 @@ def finding_of(index: int, receipt: Receipt, path: str) -> FindingRecord:
     return findings[index - 1]
 
 
-def suffix_for(where: str | None) -> str:
+def format_suffix(where: str | None) -> str:
     """Format what the next command needs to find this receipt again: a blank and the quoted
     path."""
     return "" if where is None else f" {shlex.quote(where)}"
 
 
 @dataclass(frozen=True, slots=True)
-class LaneReceipt:
+class ConfigurationReceipt:
     """One receipt and the configuration that it is judged as."""
 
     name: str
@@ -77,7 +77,7 @@ class LaneReceipt:
     """The code of the receipt against the one that is checked out."""
 
 
-def shown_path(path: str) -> str:
+def shorten_path(path: str) -> str:
     """Shorten a path to what a person would type here."""
     return path.removeprefix(os.getcwd().rstrip("/") + "/")
 
@@ -85,7 +85,7 @@ def shown_path(path: str) -> str:
 # --- pages ---------------------------------------------------------------------------------------
 
 
-def report_page(
+def write_report_page(
     receipt: Receipt, path: str, file: str, where: str | None, *, open_it: bool = False
 ) -> str:
     """Write the page of a run; return the sentence about it.
@@ -103,14 +103,14 @@ def report_page(
     """
     from compilediag.runs.offline.html_file import write_report
 
-    root = render_options().root
-    write_report(receipt, path, file, root=root, suffix=suffix_for(where))
-    return written(file, open_it=open_it)
+    root = get_render_options().root
+    write_report(receipt, path, file, root=root, suffix=format_suffix(where))
+    return announce_page(file, open_it=open_it)
 
 
-def written(file: str, *, open_it: bool = False) -> str:
+def announce_page(file: str, *, open_it: bool = False) -> str:
     """Make the sentence about a page that was written, and open the page where that is wanted."""
-    shown = render_options().text(file)
+    shown = get_render_options().clean(file)
     if not open_it:
         return f"Wrote {shown}: one file that needs no network; open it in a browser"
     import webbrowser

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from compilediag import extension_points
 from compilediag.commands.target import (
-    announcer,
     confirm_reruns,
     finish,
-    given_of,
+    make_announcer,
+    read_option_files,
     refuse,
+    select_given,
     target_command,
-    with_files_read,
 )
 from compilediag.commands.terminal import write_message
 from compilediag.errors import UsageError
@@ -56,18 +56,18 @@ def command(options: RunOptions) -> int:
         if getattr(options, field):
             return extension_points.load(point, f"--{field.replace('_', '-')}")(options)
     for fields, sentence in _BELONGING.items():
-        if given_of(options, fields):
+        if select_given(options, fields):
             raise UsageError(sentence)
     if options.target:
-        return finish(supervised.run(options.target, with_files_read(options)), options)
+        return finish(supervised.run(options.target, read_option_files(options)), options)
     if not options.witness:
         raise UsageError("say what to run: `compilediag run train.py`")
-    from compilediag.runs.supervised.target import last_run
+    from compilediag.runs.supervised.target import find_last_run
 
-    again = last_run()
+    again = find_last_run()
     if not options.quiet:
         write_message(again.sentence)
-    chosen = replace(with_files_read(options), witness_plan=again.plan)
+    chosen = replace(read_option_files(options), write_tracing_plan=again.plan)
     return finish(supervised.run(again.words, chosen), options)
 
 
@@ -100,5 +100,5 @@ def run_cold_and_warm(options: RunOptions) -> int:
     if not options.target:
         raise UsageError("name the program: `compilediag run --cold-and-warm train.py`")
     confirm_reruns("--cold-and-warm", options.target, "twice", yes=options.yes, quiet=options.quiet)
-    announce = announcer(quiet=options.quiet)
-    return finish(run_twice(options.target, with_files_read(options), announce), options)
+    announce = make_announcer(quiet=options.quiet)
+    return finish(run_twice(options.target, read_option_files(options), announce), options)

@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from compilediag import extension_points
-from compilediag.commands.receipts import load, load_finding, report_page, suffix_for
+from compilediag.commands.receipts import (
+    format_suffix,
+    load_finding,
+    load_receipt,
+    write_report_page,
+)
 from compilediag.commands.subcommand import subcommand
-from compilediag.commands.terminal import json_text, render_options, write
+from compilediag.commands.terminal import format_json, get_render_options, write
 from compilediag.errors import ReproImpossible, UsageError
-from compilediag.option_fields import entries, flag, option, receipt_argument
+from compilediag.option_fields import collect_options, flag, option, receipt_argument
 from compilediag.receipt.file import read_json
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.views.lookups import main_findings
+from compilediag.views.lookups import list_main_findings
 
 
 @dataclass(frozen=True)
@@ -33,13 +38,13 @@ class Views:
     markdown: bool = flag("--md", "Print Markdown for a pull request.")
     as_json: bool = flag("--json", "Print the receipt itself.")
 
-    def view(self) -> str:
+    def choose_view(self) -> str:
         """Return the view that was chosen; "" for the verdict.
 
         Raises:
             UsageError: several were.
         """
-        names = (*entries(Views), "perfetto", "html", "issue")
+        names = (*collect_options(Views), "perfetto", "html", "issue")
         chosen = [name for name in names if getattr(self, name, None) not in (False, None)]
         if len(chosen) > 1:
             flags = "--all, --frames, --timeline, --steps, --compile-time, --ranks, --md"
@@ -86,30 +91,30 @@ def command(options: ShowOptions) -> None:
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
-    view = options.view()
+    view = options.choose_view()
     if options.open_page and options.html is None:
         raise UsageError("--open belongs to --html FILE")
-    suffix = suffix_for(options.receipt)
+    suffix = format_suffix(options.receipt)
     if options.html is not None:
-        path, receipt = load(options.receipt)
-        following = _next(f"explain 1{suffix}") if receipt.findings else ""
-        report = report_page(
+        path, receipt = load_receipt(options.receipt)
+        following = _format_next(f"explain 1{suffix}") if receipt.findings else ""
+        report = write_report_page(
             receipt, path, options.html, options.receipt, open_it=options.open_page
         )
         write(f"{report}\n{following}")
     elif options.perfetto is not None:
         from compilediag.runs.offline.perfetto_file import write_perfetto
 
-        path, receipt = load(options.receipt)
-        screen = render_options()
+        path, receipt = load_receipt(options.receipt)
+        screen = get_render_options()
         notes = write_perfetto(receipt, path, options.perfetto)
-        lines = [f"Wrote {screen.text(options.perfetto)}: open it in https://ui.perfetto.dev"]
-        lines += [f"  note: {screen.text(note)}" for note in notes]
-        write("\n".join(lines) + "\n" + _next(f"show{suffix}"))
+        lines = [f"Wrote {screen.clean(options.perfetto)}: open it in https://ui.perfetto.dev"]
+        lines += [f"  note: {screen.clean(note)}" for note in notes]
+        write("\n".join(lines) + "\n" + _format_next(f"show{suffix}"))
     elif options.issue is not None:
-        write(_issue(options.issue, options.receipt))
+        write(_render_issue(options.issue, options.receipt))
     else:
-        write(drawn(view, options.receipt))
+        write(render_view(view, options.receipt))
 
 
 _BLOCKS = {
@@ -122,12 +127,12 @@ _BLOCKS = {
 """Views that are blocks: the module of `show_NAME`, and the command that leads on from there."""
 
 
-def drawn(view: str, where: str | None) -> str:
+def render_view(view: str, where: str | None) -> str:
     """Render one view of a receipt; only the module that draws it is imported."""
-    path, receipt = load(where)
-    suffix, screen = suffix_for(where), render_options()
+    path, receipt = load_receipt(where)
+    suffix, screen = format_suffix(where), get_render_options()
     if view == "as_json":
-        return json_text(read_json(path))
+        return format_json(read_json(path))
     if view == "markdown":
         from compilediag.views.summary import render_markdown
 
@@ -140,7 +145,7 @@ def drawn(view: str, where: str | None) -> str:
         command = f"{following}{suffix}"
         if view == "timeline" and not receipt.findings:
             command = "explain --list"
-        return render(blocks_of(receipt, screen), screen) + _next(command)
+        return render(blocks_of(receipt, screen), screen) + _format_next(command)
     table = ""
     point = extension_points.CADENCE_VIEW
     if receipt.cadence is not None and not view and extension_points.is_installed(point):
@@ -151,11 +156,11 @@ def drawn(view: str, where: str | None) -> str:
     return table + verdict.render(receipt, screen, suffix=suffix, complete=view == "complete")
 
 
-def _next(command: str) -> str:
+def _format_next(command: str) -> str:
     return f"\n  next: compilediag {command}\n"
 
 
-def _issue(number: str, where: str | None) -> str:
+def _render_issue(number: str, where: str | None) -> str:
     """Render the text of an issue about finding N; about all of them without a number.
 
     Raises:
@@ -171,13 +176,13 @@ def _issue(number: str, where: str | None) -> str:
         receipt, _ = load_finding(int(number), where)
         numbers = [int(number)]
     else:
-        _, receipt = load(where)
-        numbers = [each for each, _ in main_findings(receipt)]
+        _, receipt = load_receipt(where)
+        numbers = [index for index, _ in list_main_findings(receipt)]
     programs = dict[int, str]()
     point = extension_points.SMALL_PROGRAM
     if extension_points.is_installed(point):
         program_of: Callable[[int, Receipt], str] = extension_points.load(point, "--issue")
-        for each in numbers:
+        for index in numbers:
             with contextlib.suppress(ReproImpossible):
-                programs[each] = program_of(each, receipt)
-    return render_issue(receipt, numbers, programs, root=render_options().root)
+                programs[index] = program_of(index, receipt)
+    return render_issue(receipt, numbers, programs, root=get_render_options().root)

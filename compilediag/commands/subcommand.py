@@ -17,7 +17,7 @@ import click
 
 from compilediag.commands.terminal import is_terminal
 from compilediag.errors import UsageError
-from compilediag.option_fields import Given, Options, entries, filled
+from compilediag.option_fields import Given, Options, collect_options, fill_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ class Command(click.Command):
     """A click command with help for people on a terminal; its epilog holds an example."""
 
     def get_help(self, ctx: click.Context) -> str:
-        return _drawn(self, ctx) if is_terminal(sys.stdout) else super().get_help(ctx)
+        return _render_help(self, ctx) if is_terminal(sys.stdout) else super().get_help(ctx)
 
 
 def subcommand(
@@ -43,27 +43,27 @@ def subcommand(
     defaults of pyproject.toml for what was not given, by key; `settings` are of click's command.
     """
 
-    def made(function: Callable[[Options], int | None]) -> Command:
+    def make_command(function: Callable[[Options], int | None]) -> Command:
         def callback(**given: Any) -> int | None:
-            return function(filled(options, given, table(given)))
+            return function(fill_options(options, given, table(given)))
 
         return cls(
             name=name,
             callback=callback,
             params=[
-                entry.param(field)
-                for field, entry in entries(options).items()
-                if entry.param and (not entry.only or name in entry.only)
+                entry.make_parameter(field)
+                for field, entry in collect_options(options).items()
+                if entry.make_parameter and (not entry.only or name in entry.only)
             ],
             help=inspect.getdoc(function),
             epilog=f"\b\nExamples:\n{examples}",
             **settings,
         )
 
-    return made
+    return make_command
 
 
-def _drawn(command: click.Command, ctx: click.Context) -> str:
+def _render_help(command: click.Command, ctx: click.Context) -> str:
     """Render the help of a command by a twin of rich-click's."""
     import rich_click
 
@@ -72,8 +72,8 @@ def _drawn(command: click.Command, ctx: click.Context) -> str:
         listed = command.list_commands(ctx)
         commands: dict[str, click.Command] = {}
         for name in listed:
-            if (item := command.get_command(ctx, name)) is not None:
-                short = item.get_short_help_str(limit=100)
+            if (listed_command := command.get_command(ctx, name)) is not None:
+                short = listed_command.get_short_help_str(limit=100)
                 commands[name] = rich_click.RichCommand(name=name, short_help=short)
         twin = rich_click.RichGroup(**same, commands=commands)
         twin.list_commands = lambda ctx: listed
@@ -110,18 +110,18 @@ def read_defaults(start: Path, keys: Mapping[str, Keys]) -> dict[str, Any]:
         if not file.is_file():
             continue
         try:
-            found: Any = toml.loads(file.read_text(encoding="utf-8"))
+            table: Any = toml.loads(file.read_text(encoding="utf-8"))
         except RecursionError as error:
             raise UsageError(f"{file} cannot be read: it is nested too deep") from error
         except (OSError, ValueError) as error:
             raise UsageError(f"{file} cannot be read: {error}") from error
         for key in ("tool", "compilediag"):
-            found = _mapping(found.get(key, {}), f"{key} in {file}")
-        return checked(found, keys, str(file))
+            table = _require_table(table.get(key, {}), f"{key} in {file}")
+        return check_tables(table, keys, str(file))
     return {}
 
 
-def checked(table: dict[str, Any], keys: Mapping[str, Keys], where: str) -> dict[str, Any]:
+def check_tables(table: dict[str, Any], keys: Mapping[str, Keys], where: str) -> dict[str, Any]:
     """Check the part of the table that is read and return it.
 
     Raises:
@@ -130,10 +130,10 @@ def checked(table: dict[str, Any], keys: Mapping[str, Keys], where: str) -> dict
     own = {key: value for key, value in table.items() if key not in TABLES and "" in keys}
     read = own | {key: value for key, value in table.items() if key in TABLES and key in keys}
     if own:
-        _check(own, keys[""], f"[tool.compilediag] of {where}")
+        _check_keys(own, keys[""], f"[tool.compilediag] of {where}")
     for name in read.keys() - own.keys():
         shown = f"[tool.compilediag.{name}] of {where}"
-        _check(_mapping(table[name], shown), keys[name], shown)
+        _check_keys(_require_table(table[name], shown), keys[name], shown)
     for group, template in read.get("probe", {}).get("groups", {}).items():
         if not isinstance(template, str):
             raise UsageError(
@@ -143,13 +143,13 @@ def checked(table: dict[str, Any], keys: Mapping[str, Keys], where: str) -> dict
     return read
 
 
-def _mapping(value: Any, name: str) -> dict[str, Any]:
+def _require_table(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{name} is no table")
     return cast("dict[str, Any]", value)
 
 
-def _check(table: Mapping[str, Any], keys: Keys, name: str) -> None:
+def _check_keys(table: Mapping[str, Any], keys: Keys, name: str) -> None:
     for key, value in table.items():
         kinds = keys.get(key)
         if kinds is None:

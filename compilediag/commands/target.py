@@ -17,19 +17,19 @@ import click
 import msgspec
 
 from compilediag import extension_points
-from compilediag.commands.receipts import report_page, suffix_for
+from compilediag.commands.receipts import format_suffix, write_report_page
 from compilediag.commands.subcommand import Command, read_defaults, subcommand
 from compilediag.commands.terminal import (
     abandon_stdout,
+    format_json,
+    get_render_options,
     is_terminal,
-    json_text,
-    render_options,
     write,
     write_message,
     write_stderr,
 )
 from compilediag.errors import EXIT_GATE, CompilediagError, OutputUnwritable, UsageError
-from compilediag.option_fields import Given, entries, toml_keys
+from compilediag.option_fields import Given, collect_options, collect_toml_keys
 from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.options import JSON_FILE_FLAG, PROBE_FLAG, RunOptions
 from compilediag.views.text import clean
@@ -39,15 +39,17 @@ PRICES_VARIABLE = "COMPILEDIAG_PRICES"
 """Path of a price table, where neither `--prices` nor pyproject.toml names one."""
 
 TELEMETRY = tuple(
-    name for name, entry in entries(RunOptions).items() if entry.only == ("run",) and entry.toml
+    name
+    for name, entry in collect_options(RunOptions).items()
+    if entry.only == ("run",) and entry.toml
 )
 """Fields about one run that is observed while it goes on; a probe, which is several, has none."""
 
-TOML_KEYS = {table: toml_keys(RunOptions, table) for table in ("", "probe", "fix")}
+TOML_KEYS = {table: collect_toml_keys(RunOptions, table) for table in ("", "probe", "fix")}
 """Keys of [tool.compilediag] and of the tables below it that say how to run a program."""
 
 
-def pyproject_defaults(given: Given) -> Mapping[str, Any]:
+def read_pyproject_defaults(given: Given) -> Mapping[str, Any]:
     """Read what pyproject.toml says for this command; the table of the probe wins in a probe, that
     of `fix` where changes are tried."""
     defaults = read_defaults(Path.cwd(), TOML_KEYS)
@@ -65,23 +67,23 @@ def refuse(options: RunOptions, names: Sequence[str], why: str) -> None:
     Raises:
         UsageError: one was; the sentence is its flag and `why`.
     """
-    for name in given_of(options, names):
+    for name in select_given(options, names):
         raise UsageError(f"--{name.replace('_', '-')} {why}")
 
 
-def given_of(options: RunOptions, names: Sequence[str]) -> dict[str, Any]:
+def select_given(options: RunOptions, names: Sequence[str]) -> dict[str, Any]:
     """Select those of the options that were given, by field."""
     values = {name: getattr(options, name) for name in names}
     return {name: value for name, value in values.items() if value not in (None, False, ())}
 
 
-def with_files_read(options: RunOptions) -> RunOptions:
+def read_option_files(options: RunOptions) -> RunOptions:
     """Read the price table and the settings of telemetry into the options, before the target
     starts: what is wrong with them costs no run."""
     if price_file := options.price_file or os.environ.get(PRICES_VARIABLE):
         read_prices = extension_points.load(extension_points.PRICES, "--prices")
         options = replace(options, prices=read_prices(price_file))
-    if telemetry := given_of(options, TELEMETRY):
+    if telemetry := select_given(options, TELEMETRY):
         flag = f"--{next(iter(telemetry)).replace('_', '-')}"
         settings = extension_points.load(extension_points.TELEMETRY_SETTINGS, flag)
         options = replace(options, telemetry=settings(os.environ, **telemetry))
@@ -118,7 +120,7 @@ def target_command(
         RunOptions,
         examples=examples,
         cls=TargetCommand,
-        table=pyproject_defaults,
+        table=read_pyproject_defaults,
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     )
 
@@ -153,7 +155,7 @@ def confirm_reruns(
         raise UsageError("nothing was run")
 
 
-def announcer(*, quiet: bool) -> Callable[[str], None]:
+def make_announcer(*, quiet: bool) -> Callable[[str], None]:
     """Make a function that tells the user what is run next; with `quiet` it says nothing."""
     if quiet:
         return lambda text: None
@@ -173,7 +175,7 @@ def finish(outcome: Outcome, options: RunOptions) -> int:
         # One more Ctrl-C of somebody impatient must not replace the target's exit code.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     if receipt is not None:
-        _report(outcome, options)
+        _report_verdict(outcome, options)
     if not options.quiet or outcome.receipt_path is None or outcome.moved:
         for note in outcome.notes:
             write_message(note)
@@ -182,21 +184,21 @@ def finish(outcome: Outcome, options: RunOptions) -> int:
     from compilediag.compare.gate.judge import judge
 
     failures = judge(receipt, limits=options.limits).failures
-    for item in failures:
-        if item.kind in ("limit", "not_judged"):
-            write_message(f"the gate failed: {item.message}")
+    for failure in failures:
+        if failure.kind in ("limit", "not_judged"):
+            write_message(f"the gate failed: {failure.message}")
     return outcome.exit_code or (EXIT_GATE if failures else 0)
 
 
-def _report(outcome: Outcome, options: RunOptions) -> None:
+def _report_verdict(outcome: Outcome, options: RunOptions) -> None:
     """Report the verdict on stderr, and so where --json cannot be printed: stdout is the target's,
     byte for byte, or that of --json."""
     receipt = outcome.receipt
     assert receipt is not None
     printed = False
     if options.as_json or options.json_file is not None:
-        text = json_text(msgspec.to_builtins(receipt))
-        printed = options.as_json and _printed(text)
+        text = format_json(msgspec.to_builtins(receipt))
+        printed = options.as_json and _print_json(text)
         if options.json_file is not None:
             path = options.json_file
             content = text.encode("ascii")
@@ -210,7 +212,7 @@ def _report(outcome: Outcome, options: RunOptions) -> None:
                 write_message(f"--json={path} cannot be written: {error.strerror or error}")
     if options.html is not None and outcome.receipt_path is not None:
         try:
-            page = report_page(receipt, outcome.receipt_path, options.html, outcome.run_dir)
+            page = write_report_page(receipt, outcome.receipt_path, options.html, outcome.run_dir)
             if not options.quiet:
                 write_message(page)
         except CompilediagError as error:
@@ -218,15 +220,15 @@ def _report(outcome: Outcome, options: RunOptions) -> None:
     if printed or options.quiet:
         return
     place = outcome.run_dir if outcome.moved else options.output
-    suffix = suffix_for(place) if outcome.receipt_path else ""
+    suffix = format_suffix(place) if outcome.receipt_path else ""
     if receipt.cadence is None:
         from compilediag.views.verdict import render
     else:
         render = extension_points.load(extension_points.CADENCE_VIEW, "the table of a probe")
-    write_stderr(render(receipt, render_options(sys.stderr), suffix=suffix))
+    write_stderr(render(receipt, get_render_options(sys.stderr), suffix=suffix))
 
 
-def _printed(text: str) -> bool:
+def _print_json(text: str) -> bool:
     try:
         write(text)
     except OutputUnwritable as error:

@@ -35,7 +35,7 @@ def reserve_standard_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, and is not inherited
 
 
-def render_options(stream: TextIO | None = None) -> RenderOptions:
+def get_render_options(stream: TextIO | None = None) -> RenderOptions:
     """Return how views may draw on a stream, stdout by default: width in columns, colour, ASCII
     only or not."""
     from compilediag.views.style import RenderOptions  # help and errors need none
@@ -47,10 +47,10 @@ def render_options(stream: TextIO | None = None) -> RenderOptions:
         folder = os.getcwd()
     except OSError:
         folder = ""
-    ascii_only = _encodable(_SIGNS, stream) != _SIGNS
+    ascii_only = _escape_unencodable(_SIGNS, stream) != _SIGNS
     demanded = bool(os.environ.get("FORCE_COLOR")) or is_terminal(stream)
     color = demanded and not os.environ.get("NO_COLOR")
-    return RenderOptions(min(_columns(stream), MAX_WIDTH), color, ascii_only, folder)
+    return RenderOptions(min(_get_width(stream), MAX_WIDTH), color, ascii_only, folder)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -58,7 +58,7 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _columns(stream: TextIO) -> int:
+def _get_width(stream: TextIO) -> int:
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns[:6]) > 0:
         return int(columns[:6])
@@ -68,7 +68,7 @@ def _columns(stream: TextIO) -> int:
         return PIPE_WIDTH
 
 
-def _encodable(text: str, stream: TextIO) -> str:
+def _escape_unencodable(text: str, stream: TextIO) -> str:
     """Escape every character that the stream's encoding lacks."""
     encoding = stream.encoding or "ascii"
     return text.encode(encoding, "backslashreplace").decode(encoding)
@@ -85,7 +85,7 @@ def write(text: str) -> None:
     if stream is None:
         raise OutputUnwritable("stdout is closed; nothing could be printed")
     try:
-        stream.write(_encodable(text, stream))
+        stream.write(_escape_unencodable(text, stream))
         stream.flush()
     except BrokenPipeError:
         raise
@@ -95,7 +95,7 @@ def write(text: str) -> None:
         raise OutputUnwritable(f"{why}; print to another place") from error
 
 
-def json_text(value: Any) -> str:
+def format_json(value: Any) -> str:
     """Format JSON in printable ASCII: text of the target in it does not act on a terminal."""
     import json  # not needed by most commands
 
@@ -104,15 +104,15 @@ def json_text(value: Any) -> str:
 
 def write_document(document: Document) -> None:
     """Write a document to stdout as `format_json` does."""
-    from compilediag.json_document import builtins_of
+    from compilediag.json_document import convert_to_builtins
 
-    write(json_text(builtins_of(document)))
+    write(format_json(convert_to_builtins(document)))
 
 
 def write_stderr(text: str) -> None:
     """Writes to stderr, if it is there."""
     try:
-        sys.stderr.write(_encodable(text, sys.stderr))
+        sys.stderr.write(_escape_unencodable(text, sys.stderr))
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):  # full, closed, or None: `2>&-`
         pass

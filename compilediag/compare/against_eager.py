@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.compare.gate.ab import LEVEL, SLOWER, intervals, require_scipy
+from compilediag.compare.gate.ab import LEVEL, SLOWER, compute_intervals, require_scipy
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.comparisons import (
     AgainstEagerSection,
@@ -29,8 +29,8 @@ from compilediag.receipt.schema.comparisons import (
     CallableAgainstEager,
     EagerRatio,
 )
-from compilediag.receipt.schema.record import record_from
-from compilediag.rules.make_finding import make_finding, plural
+from compilediag.receipt.schema.record import make_record
+from compilediag.rules.make_finding import format_count, make_finding
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
@@ -64,33 +64,33 @@ class Arm:
     whole: bool = True  #: It ended by itself.
 
 
-def arm_of(timeline: Timeline, *, whole: bool = True) -> Arm:
+def build_arm(timeline: Timeline, *, whole: bool = True) -> Arm:
     """Build the arm of one run; `whole`: it ended by itself."""
     lead = timeline.lead
-    steps = [each for each in timeline.steps if each.process == lead]
-    compiles = [each for each in timeline.compiles if each.process == lead]
-    compiled = {each.step for each in compiles}
+    steps = [step for step in timeline.steps if step.process == lead]
+    compiles = [compile_ for compile_ in timeline.compiles if compile_.process == lead]
+    compiled = {compile_.step for compile_ in compiles}
     # Of two kinds of steps, such as single calls and then whole updates, the last kind is meant.
-    kind = [each for each in steps if each.source == steps[-1].source]
-    left_out = {each.number for each in kind[:1]} | compiled | {step + 1 for step in compiled}
+    kind = [step for step in steps if step.source == steps[-1].source]
+    left_out = {step.number for step in kind[:1]} | compiled | {step + 1 for step in compiled}
     if kind and kind[-1].source == ENDED_BY_CALLS:
         left_out.add(kind[-1].number)
-    steady = [each for each in kind if each.number not in left_out and each.wall_s > 0]
-    on_device = any(each.on_device for each in timeline.timed_calls)
-    numbers = {each.number for each in steady}
+    steady = [step for step in kind if step.number not in left_out and step.wall_s > 0]
+    on_device = any(call.on_device for call in timeline.timed_calls)
+    numbers = {step.number for step in steady}
     calls: dict[Location, dict[int, Work]] = {}
-    for each in timeline.timed_calls:
-        if each.process == lead and each.step in numbers and each.seconds > 0 and not on_device:
-            calls.setdefault(each.function, {})[each.step] = Work(each.seconds, each.count)
+    for call in timeline.timed_calls:
+        if call.process == lead and call.step in numbers and call.seconds > 0 and not on_device:
+            calls.setdefault(call.function, {})[call.step] = Work(call.seconds, call.count)
     return Arm(
-        steps={each.number: Work(each.wall_s) for each in steady},
-        unsampled=frozenset(each.number for each in steady if each.unsampled),
+        steps={step.number: Work(step.wall_s) for step in steady},
+        unsampled=frozenset(step.number for step in steady if step.unsampled),
         calls=calls,
         finished=len(steps),
         compiles=len(compiles),
         compiled_steps=tuple(sorted(compiled)),
-        compile_s=sum(each.seconds for each in compiles)
-        if timeline.observes("metrics_rows")
+        compile_s=sum(compile_.seconds for compile_ in compiles)
+        if timeline.can_observe("metrics_rows")
         else None,
         on_device=on_device,
         whole=whole,
@@ -119,7 +119,7 @@ class ArmPair(NamedTuple):
     eager: Arm
 
 
-def verdict_of(ratio: EagerRatio) -> AgainstEagerVerdict:
+def decide_verdict(ratio: EagerRatio) -> AgainstEagerVerdict:
     """Decide what follows from the interval of the ratio: eager over compiled seconds."""
     if ratio.low > 1 + SLOWER:
         return "pays"
@@ -128,7 +128,7 @@ def verdict_of(ratio: EagerRatio) -> AgainstEagerVerdict:
     return "same" if ratio.low >= 1 - SLOWER and ratio.high <= 1 + SLOWER else "not_resolved"
 
 
-def not_concluded(problem: str) -> AgainstEagerSection:
+def make_not_concluded(problem: str) -> AgainstEagerSection:
     """Build the section of a comparison with nothing to compare."""
     return AgainstEagerSection(verdict="not_concluded", problem=problem)
 
@@ -141,14 +141,14 @@ def conclude(pairs: Sequence[ArmPair], difference: str | None = None) -> Against
     Raises:
         UsageError: scipy is not installed.
     """
-    problems = [problem_of(pair) for pair in pairs]
+    problems = [find_problem(pair) for pair in pairs]
     usable = [pair for pair, problem in zip(pairs, problems, strict=True) if problem is None]
     if not usable:
-        return not_concluded(next(filter(None, problems), "no pair of runs was made"))
-    measured = _measured(
-        [_Row(pair.eager.steps, pair.compiled.steps, _common(pair)) for pair in usable]
+        return make_not_concluded(next(filter(None, problems), "no pair of runs was made"))
+    measured = _measure(
+        [_PairWork(pair.eager.steps, pair.compiled.steps, _find_common(pair)) for pair in usable]
     )
-    verdict = verdict_of(measured.ratio) if difference is None else "outputs_differ"
+    verdict = decide_verdict(measured.ratio) if difference is None else "outputs_differ"
     known = [arm.compile_s for arm, _ in usable if arm.compile_s is not None]
     compile_s = median(known) if len(known) == len(usable) else None
     gain_s, break_even = measured.gain_s, None
@@ -159,8 +159,8 @@ def conclude(pairs: Sequence[ArmPair], difference: str | None = None) -> Against
             high=math.ceil(compile_s / gain_s.low) if gain_s.low > 0 else None,
         )
     functions = dict.fromkeys(function for pair in usable for function in pair.compiled.calls)
-    costs = [cost for each in functions if (cost := _callable(each, usable)) is not None]
-    costs.sort(key=lambda each: -each.calls * each.compiled_s)
+    costs = [cost for key in functions if (cost := _compare_callable(key, usable)) is not None]
+    costs.sort(key=lambda cost: -cost.calls * cost.compiled_s)
     return AgainstEagerSection(
         verdict=verdict,
         problem=difference,
@@ -170,20 +170,22 @@ def conclude(pairs: Sequence[ArmPair], difference: str | None = None) -> Against
         compile_s=compile_s,
         break_even=break_even,
         pairs=len(usable),
-        steps=sum(len(_common(pair)) for pair in usable),
+        steps=sum(len(_find_common(pair)) for pair in usable),
         finished=max(pair.compiled.finished for pair in usable),
         callables=tuple(costs[:MAX_CALLABLES]),
-        notes=tuple(_notes(usable, [each for each in problems if each], measured.compiled_s)),
+        notes=tuple(
+            _list_notes(usable, [problem for problem in problems if problem], measured.compiled_s)
+        ),
     )
 
 
-def problem_of(pair: ArmPair) -> str | None:
+def find_problem(pair: ArmPair) -> str | None:
     """Find why the steps of a pair cannot be compared; None where they can."""
     compiled, eager = pair
     if eager.compiles:
         return (
-            f"the eager run compiled {plural(eager.compiles, 'time')}: the program sets the stance "
-            "of torch.compile itself"
+            f"the eager run compiled {format_count(eager.compiles, 'time')}: the program sets "
+            "the stance of torch.compile itself"
         )
     for name, arm in (("compiled", compiled), ("eager", eager)):
         if not arm.finished:
@@ -191,20 +193,20 @@ def problem_of(pair: ArmPair) -> str | None:
             return f"no step was seen in the {name} run{ended}: mark steps with `cd.step()`"
     if compiled.whole and eager.whole and abs(compiled.finished - eager.finished) > 1:
         return (
-            f"the compiled run has {plural(compiled.finished, 'step')} and the eager one "
+            f"the compiled run has {format_count(compiled.finished, 'step')} and the eager one "
             f"{eager.finished}, so they are not the same steps: mark them with `cd.step()`"
         )
-    if len(_common(pair)) < MIN_STEPS:
+    if len(_find_common(pair)) < MIN_STEPS:
         return (
-            f"{plural(len(_common(pair)), 'steady step')} in both runs, and {MIN_STEPS} are "
-            f"needed: the compiled run has {plural(compiled.finished, 'step')}, "
+            f"{format_count(len(_find_common(pair)), 'steady step')} in both runs, and {MIN_STEPS} "
+            f"are needed: the compiled run has {format_count(compiled.finished, 'step')}, "
             f"{len(compiled.compiled_steps)} of them with a compile, the eager one "
             f"{eager.finished}{'' if eager.whole else ' until its time limit'}"
         )
     return None
 
 
-def _common(pair: ArmPair) -> list[int]:
+def _find_common(pair: ArmPair) -> list[int]:
     """Find the steps to compare: steady in both runs; where there are enough, those only that were
     not looked into in either."""
     compiled, eager = pair
@@ -214,7 +216,7 @@ def _common(pair: ArmPair) -> list[int]:
     return sorted(compiled.steps.keys() & eager.steps.keys())
 
 
-class _Row(NamedTuple):
+class _PairWork(NamedTuple):
     """The work of one pair by step, and the steps to compare."""
 
     eager: Mapping[int, Work]
@@ -222,15 +224,15 @@ class _Row(NamedTuple):
     steps: Sequence[int]
 
 
-class _Measured(NamedTuple):
-    # Invariant: `record_from` copies these fields by name into `CallableAgainstEager`.
+class _Measurement(NamedTuple):
+    # Invariant: `make_record` copies these fields by name into `CallableAgainstEager`.
     ratio: EagerRatio
     gain_s: EagerRatio  #: Eager seconds less compiled ones.
     compiled_s: float
     eager_s: float
 
 
-def _measured(rows: Sequence[_Row]) -> _Measured:
+def _measure(rows: Sequence[_PairWork]) -> _Measurement:
     """Measure by the median stretch of steps: within one, steps of any length count by what they
     take, and one slow step of a busy machine spoils one stretch."""
     by_pair: list[list[tuple[float, float]]] = []
@@ -238,12 +240,14 @@ def _measured(rows: Sequence[_Row]) -> _Measured:
         parts = min(STRETCHES, len(row.steps))
         bounds = pairwise(len(row.steps) * index // parts for index in range(parts + 1))
         stretches = [row.steps[begin:end] for begin, end in bounds]
-        by_pair.append([(_each_s(row.compiled, s), _each_s(row.eager, s)) for s in stretches])
+        by_pair.append(
+            [(_compute_mean(row.compiled, s), _compute_mean(row.eager, s)) for s in stretches]
+        )
     logs = [[math.log(eager / compiled) for compiled, eager in parts] for parts in by_pair]
     gains = [[eager - compiled for compiled, eager in parts] for parts in by_pair]
-    every = [item for parts in by_pair for item in parts]
-    low, high, _ = intervals([[*chain.from_iterable(logs)], [*chain.from_iterable(gains)]])
-    ratio, gain_s = _widened(low[0], high[0], logs), _widened(low[1], high[1], gains)
+    every = [part for parts in by_pair for part in parts]
+    low, high, _ = compute_intervals([[*chain.from_iterable(logs)], [*chain.from_iterable(gains)]])
+    ratio, gain_s = _widen_interval(low[0], high[0], logs), _widen_interval(low[1], high[1], gains)
     times = EagerRatio(
         middle=math.exp(ratio.middle), low=math.exp(ratio.low), high=math.exp(ratio.high)
     )
@@ -252,16 +256,16 @@ def _measured(rows: Sequence[_Row]) -> _Measured:
         times = replace(times, low=times.low / ALONE, high=times.high * ALONE)
         bounds = sorted(compiled_s * (bound - 1) for bound in (times.low, times.high))
         gain_s = replace(gain_s, low=bounds[0], high=bounds[1])
-    return _Measured(times, gain_s, compiled_s, median(eager for _, eager in every))
+    return _Measurement(times, gain_s, compiled_s, median(eager for _, eager in every))
 
 
-def _each_s(works: Mapping[int, Work], steps: Sequence[int]) -> float:
+def _compute_mean(works: Mapping[int, Work], steps: Sequence[int]) -> float:
     """Compute the seconds of one piece of work on average."""
     chosen = [works[step] for step in steps]
-    return sum(each.seconds for each in chosen) / sum(each.count for each in chosen)
+    return sum(work.seconds for work in chosen) / sum(work.count for work in chosen)
 
 
-def _widened(low: float, high: float, by_pair: Sequence[Sequence[float]]) -> EagerRatio:
+def _widen_interval(low: float, high: float, by_pair: Sequence[Sequence[float]]) -> EagerRatio:
     """Widen the interval to hold that of the pairs, each for one value (Student's t)."""
     middles = [median(values) for values in by_pair]
     whole = median(value for values in by_pair for value in values)
@@ -274,9 +278,9 @@ def _widened(low: float, high: float, by_pair: Sequence[Sequence[float]]) -> Eag
     return EagerRatio(middle=whole, **bounds)
 
 
-def _callable(function: Location, pairs: Sequence[ArmPair]) -> CallableAgainstEager | None:
+def _compare_callable(function: Location, pairs: Sequence[ArmPair]) -> CallableAgainstEager | None:
     """Compare a callable; None unless it was timed in both runs of every pair, in enough steps."""
-    rows: list[_Row] = []
+    rows: list[_PairWork] = []
     counts: list[int] = []
     for pair in pairs:
         compiled, eager = (arm.calls.get(function, {}) for arm in pair)
@@ -289,16 +293,16 @@ def _callable(function: Location, pairs: Sequence[ArmPair]) -> CallableAgainstEa
         if len(steps) < MIN_STEPS:
             return None
         counts += [compiled[step].count for step in steps]
-        rows.append(_Row(eager, compiled, steps))
-    return record_from(
-        CallableAgainstEager, _measured(rows), function=function, calls=fmean(counts)
-    )
+        rows.append(_PairWork(eager, compiled, steps))
+    return make_record(CallableAgainstEager, _measure(rows), function=function, calls=fmean(counts))
 
 
-def _notes(pairs: Sequence[ArmPair], problems: Sequence[str], compiled_s: float) -> Iterable[str]:
+def _list_notes(
+    pairs: Sequence[ArmPair], problems: Sequence[str], compiled_s: float
+) -> Iterable[str]:
     if problems:
         count = len(pairs) + len(problems)
-        yield f"{len(problems)} of {plural(count, 'pair')} left out: {problems[0]}"
+        yield f"{len(problems)} of {format_count(count, 'pair')} left out: {problems[0]}"
     if len(pairs) == 1:
         yield (
             f"one pair of runs shows nothing about chance: intervals are {ALONE:g} times as wide "
@@ -307,8 +311,8 @@ def _notes(pairs: Sequence[ArmPair], problems: Sequence[str], compiled_s: float)
     ended = [pair.eager.finished for pair in pairs if not pair.eager.whole]
     if ended:
         yield (
-            f"the eager run was ended at its time limit, after {plural(min(ended), 'step')}: the "
-            "steps until then are compared"
+            f"the eager run was ended at its time limit, after {format_count(min(ended), 'step')}: "
+            "the steps until then are compared"
         )
     compiled = pairs[0].compiled
     steady = min(compiled.steps, default=0)
@@ -316,11 +320,11 @@ def _notes(pairs: Sequence[ArmPair], problems: Sequence[str], compiled_s: float)
     if late:
         where = f"step {late[0]}" if len(late) == 1 else f"steps {late[0]} to {late[-1]}"
         yield (
-            f"something compiles in {plural(len(late), 'step')} after the first steady one "
+            f"something compiles in {format_count(len(late), 'step')} after the first steady one "
             f"({where}): not steady, and left out; the compile seconds count"
         )
     if compiled_s < MEASURED_S and not all(
-        _common(pair)[0] in pair.eager.unsampled for pair in pairs
+        _find_common(pair)[0] in pair.eager.unsampled for pair in pairs
     ):
         yield (
             "steps as brief as these are made longer by measuring them, by up to 0.2 ms in both "
@@ -339,20 +343,20 @@ BRIEF_S = 0.0005
 wrapper and launch take tens of microseconds."""
 
 
-def slower_than_eager(timeline: Timeline, payoff: AgainstEagerSection) -> Iterable[Finding]:
+def find_slower_than_eager(timeline: Timeline, payoff: AgainstEagerSection) -> Iterable[Finding]:
     """Find CD631: one for each callable that is slower compiled; one for the steps where they are
     and no callable is seen to be why. None where the outputs differ: that is then what to mend."""
     if payoff.verdict in ("outputs_differ", "not_concluded") or payoff.compiled_step_s is None:
         return
     least_s = MIN_SHARE * payoff.compiled_step_s
     slower = [
-        each
-        for each in payoff.callables
-        if verdict_of(each.ratio) == "does_not_pay"
-        and each.calls * (each.compiled_s - each.eager_s) >= least_s
+        row
+        for row in payoff.callables
+        if decide_verdict(row.ratio) == "does_not_pay"
+        and row.calls * (row.compiled_s - row.eager_s) >= least_s
     ]
-    for each in slower:
-        yield _of_callable(timeline, each)
+    for row in slower:
+        yield _make_callable_finding(timeline, row)
     if not slower and payoff.verdict == "does_not_pay" and payoff.ratio is not None:
         yield make_finding(
             timeline,
@@ -367,24 +371,24 @@ def slower_than_eager(timeline: Timeline, payoff: AgainstEagerSection) -> Iterab
         )
 
 
-def _of_callable(timeline: Timeline, each: CallableAgainstEager) -> Finding:
+def _make_callable_finding(timeline: Timeline, row: CallableAgainstEager) -> Finding:
     # Graph breaks met in compiling the function, or what is left of it after one.
-    name = each.function.function
+    name = row.function.function
     own, rest = name.rpartition(".")[2], f"torch_dynamo_resume_in_{name.rpartition('.')[2]}_at_"
     ids = {
-        item.compile_id
-        for item in timeline.compiles
-        if item.frame.file == each.function.file
-        and (item.frame.function == own or item.frame.function.startswith(rest))
+        compile_.compile_id
+        for compile_ in timeline.compiles
+        if compile_.frame.file == row.function.file
+        and (compile_.frame.function == own or compile_.frame.function.startswith(rest))
     }
     met = ({_ATTEMPT.sub("", compiled) for compiled in s.compile_ids} for s in timeline.breaks)
     breaks = sum(not ids.isdisjoint(compiled) for compiled in met)
     if breaks:
         fix = (
-            f"remove its {plural(breaks, 'graph break')} first: at each one the call goes back to "
-            "Python, checks guards and starts another graph"
+            f"remove its {format_count(breaks, 'graph break')} first: at each one the call goes "
+            "back to Python, checks guards and starts another graph"
         )
-    elif each.compiled_s < BRIEF_S:
+    elif row.compiled_s < BRIEF_S:
         fix = (
             "compile the function that calls it, so that it becomes part of a larger graph; or do "
             "not compile it"
@@ -394,16 +398,16 @@ def _of_callable(timeline: Timeline, each: CallableAgainstEager) -> Finding:
     return make_finding(
         timeline,
         "CD631",
-        f"{name} is slower compiled than eager: {each.ratio.middle:.2g}x",
+        f"{name} is slower compiled than eager: {row.ratio.middle:.2g}x",
         fix,
-        location=Location(each.function.file, each.function.line, name),
+        location=Location(row.function.file, row.function.line, name),
         evidence={
-            "ratio": each.ratio.middle,
-            "ratio_low": each.ratio.low,
-            "ratio_high": each.ratio.high,
-            "compiled_call_s": each.compiled_s,
-            "eager_call_s": each.eager_s,
-            "calls_per_step": each.calls,
+            "ratio": row.ratio.middle,
+            "ratio_low": row.ratio.low,
+            "ratio_high": row.ratio.high,
+            "compiled_call_s": row.compiled_s,
+            "eager_call_s": row.eager_s,
+            "calls_per_step": row.calls,
             "graph_breaks": breaks,
         },
     )

@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from compilediag.compare.keys import function_key, portable_file
-from compilediag.diagnosis.figures.key_difference import KeyChange, key_changes
+from compilediag.compare.keys import normalize_file, normalize_function
+from compilediag.diagnosis.figures.key_difference import KeyChange, find_key_changes
 from compilediag.receipt.schema.caches import CacheLookupRecord
 from compilediag.receipt.schema.receipt import Receipt
 
@@ -43,15 +43,19 @@ class ChangedData(Struct, frozen=True):
     same_work: bool
 
 
-def changed_data(before: Receipt, after: Receipt, lane: Iterable[FieldChange]) -> ChangedData:
+def build_changed_data(
+    before: Receipt, after: Receipt, config: Iterable[FieldChange]
+) -> ChangedData:
     """Put together what differs; `config` are the fields of the configuration that do."""
-    settings, work = tuple(lane), work_changes(before, after)
+    settings, work = tuple(config), find_work_changes(before, after)
     left, right = before.throughput, after.throughput
     same = left is not None and right is not None and left.callable == right.callable
     known = same and all(
         getattr(side, name) is not None for side in (left, right) for name in _WORK
     )
-    counts = (item.steps.count if item.steps is not None else None for item in (before, after))
+    counts = (
+        receipt.steps.count if receipt.steps is not None else None for receipt in (before, after)
+    )
     steps = FieldChange("steps.count", *counts)
     other_steps = None not in (steps.before, steps.after) and steps.before != steps.after
     return ChangedData(
@@ -60,11 +64,11 @@ def changed_data(before: Receipt, after: Receipt, lane: Iterable[FieldChange]) -
         same_work=known
         and not work
         and not other_steps
-        and _SAME_SPEED.issuperset(item.path for item in settings),
+        and _SAME_SPEED.issuperset(field.path for field in settings),
     )
 
 
-def work_changes(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
+def find_work_changes(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
     """Find samples and elements given to the same callable, where both are known and differ."""
     left, right = before.throughput, after.throughput
     if left is None or right is None or left.callable != right.callable:
@@ -86,47 +90,53 @@ class CacheKeyChange(Struct, frozen=True):
     functions: tuple[str, ...]
 
 
-def changed_cache_keys(before: Receipt, after: Receipt) -> tuple[CacheKeyChange, ...]:
+def find_changed_cache_keys(before: Receipt, after: Receipt) -> tuple[CacheKeyChange, ...]:
     """Find misses of `after` by what their keys differ in, the most frequent first."""
-    left, right = _paired(before), _paired(after)
-    found: dict[tuple[str, tuple[str, ...]], list[tuple[CacheLookupRecord, tuple[KeyChange, ...]]]]
-    found = {}
+    left, right = _map_lookups(before), _map_lookups(after)
+    by_names: dict[
+        tuple[str, tuple[str, ...]], list[tuple[CacheLookupRecord, tuple[KeyChange, ...]]]
+    ]
+    by_names = {}
     for key, (lookup, components) in right.items():
         if lookup.outcome != "miss" or key not in left or left[key][0].key == lookup.key:
             continue
-        if changes := key_changes(left[key][1], components):
-            names = tuple(item.name for item in changes)
-            found.setdefault((lookup.cache, names), []).append((lookup, changes))
-    groups = sorted(found.items(), key=lambda item: -len(item[1]))
+        if changes := find_key_changes(left[key][1], components):
+            names = tuple(change.name for change in changes)
+            by_names.setdefault((lookup.cache, names), []).append((lookup, changes))
+    groups = sorted(by_names.items(), key=lambda group: -len(group[1]))
     return tuple(
         CacheKeyChange(
-            items[0][1],
+            misses[0][1],
             cache,
-            tuple(lookup.compile_id for lookup, _ in items),
+            tuple(lookup.compile_id for lookup, _ in misses),
             tuple(
                 dict.fromkeys(
-                    lookup.frame.function for lookup, _ in items if lookup.frame is not None
+                    lookup.frame.function for lookup, _ in misses if lookup.frame is not None
                 )
             ),
         )
-        for (cache, _), items in groups
+        for (cache, _), misses in groups
     )
 
 
-def _paired(receipt: Receipt) -> dict[object, tuple[CacheLookupRecord, Mapping[str, str]]]:
+def _map_lookups(receipt: Receipt) -> dict[object, tuple[CacheLookupRecord, Mapping[str, str]]]:
     """Map lookups, with all components of their keys, by what they belong to in any run."""
     section = receipt.caches
     if section is None:
         return {}
     shared = {use.cache: use.components for use in section.caches}
-    found: dict[object, tuple[CacheLookupRecord, Mapping[str, str]]] = {}
+    lookups: dict[object, tuple[CacheLookupRecord, Mapping[str, str]]] = {}
     met: Counter[object] = Counter()
     for lookup in section.lookups:
         if lookup.components_left_out:
             continue  # what is missing of a part is no difference
         frame = lookup.frame
-        place = None if frame is None else (portable_file(frame.file), function_key(frame.function))
+        place = (
+            None
+            if frame is None
+            else (normalize_file(frame.file), normalize_function(frame.function))
+        )
         at = (lookup.cache, lookup.process, lookup.epoch, lookup.compile_id, place)
         met[at] += 1
-        found[(at, met[at])] = (lookup, {**shared.get(lookup.cache, {}), **lookup.components})
-    return found
+        lookups[(at, met[at])] = (lookup, {**shared.get(lookup.cache, {}), **lookup.components})
+    return lookups

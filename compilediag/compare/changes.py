@@ -1,6 +1,6 @@
 """Changes from one run to another: causes, breaks, frames and fallbacks paired by their keys.
 
-`diff` and the gate both use it. Both runs have the common form of `run_baseline`, so that a
+`diff` and the gate both use it. Both runs have the common form of `build_run_baseline`, so that a
 baseline is compared as a receipt is.
 
 A file or a function that has another name is no new fault beside a mended one. A key moved where
@@ -20,23 +20,23 @@ from msgspec.structs import replace
 
 from compilediag.compare.keys import BreakKey, CauseKey, FrameKey
 from compilediag.compare.run_baseline import (
+    ConfigBaseline,
     Known,
     KnownBreak,
     KnownCause,
     KnownFallback,
     KnownFrame,
-    LaneBaseline,
 )
 
-Item = TypeVar("Item", bound="KnownCause | KnownBreak | KnownFrame | KnownFallback")
+KnownT = TypeVar("KnownT", bound="KnownCause | KnownBreak | KnownFrame | KnownFallback")
 AnyKey: TypeAlias = CauseKey | BreakKey | FrameKey
 
 
-class ItemChange(Struct, Generic[Item], frozen=True):
+class KnownChange(Struct, Generic[KnownT], frozen=True):
     """A cause, break, frame or fallback in both runs; None where a run does not have it."""
 
-    before: Item | None
-    after: Item | None
+    before: KnownT | None
+    after: KnownT | None
 
     @property
     def kind(self) -> Literal["new", "gone", "changed", "same"]:
@@ -75,19 +75,19 @@ class RunChanges(Struct, frozen=True):
     """All that either run has, by key: that of the earlier run first, changed or not."""
 
     counts: tuple[CountChange, ...]  #: The counts that both runs have.
-    causes: Mapping[CauseKey, ItemChange[KnownCause]]
-    breaks: Mapping[BreakKey, ItemChange[KnownBreak]]
-    frames: Mapping[FrameKey, ItemChange[KnownFrame]]
-    fallbacks: Mapping[FrameKey, ItemChange[KnownFallback]]
+    causes: Mapping[CauseKey, KnownChange[KnownCause]]
+    breaks: Mapping[BreakKey, KnownChange[KnownBreak]]
+    frames: Mapping[FrameKey, KnownChange[KnownFrame]]
+    fallbacks: Mapping[FrameKey, KnownChange[KnownFallback]]
 
     @property
-    def allowed(self) -> Mapping[AnyKey, ItemChange[Any]]:
+    def allowed(self) -> Mapping[AnyKey, KnownChange[Any]]:
         """Causes, graph breaks and fallbacks."""
         # Invariant: keys of different types never compare equal, so none replaces another.
         return {**self.causes, **self.breaks, **self.fallbacks}
 
 
-def changes_between(before: LaneBaseline, after: LaneBaseline) -> RunChanges:
+def find_changes(before: ConfigBaseline, after: ConfigBaseline) -> RunChanges:
     """Find what changed from one run to another."""
     return RunChanges(
         counts=tuple(
@@ -95,13 +95,13 @@ def changes_between(before: LaneBaseline, after: LaneBaseline) -> RunChanges:
             for name, count in after.counts.items()
             if name in before.counts
         ),
-        **{group: _paired(getattr(before, group), getattr(after, group)) for group in _GROUPS},
+        **{group: _pair_by_key(getattr(before, group), getattr(after, group)) for group in _GROUPS},
     )
 
 
-def _paired(before: Iterable[Any], after: Iterable[Any]) -> dict[Any, ItemChange[Any]]:
-    old, new = ({item.key: item for item in items} for items in (before, after))
-    return {key: ItemChange(old.get(key), new.get(key)) for key in {**old, **new}}
+def _pair_by_key(before: Iterable[Any], after: Iterable[Any]) -> dict[Any, KnownChange[Any]]:
+    old, new = ({known.key: known for known in side} for side in (before, after))
+    return {key: KnownChange(old.get(key), new.get(key)) for key in {**old, **new}}
 
 
 Place: TypeAlias = tuple[str, str]  #: File and function.
@@ -116,66 +116,66 @@ class Move(Struct, frozen=True):
     after: AnyKey
 
 
-class Moved(Struct, frozen=True):
+class Relocated(Struct, frozen=True):
     """The earlier run with its keys where the later one has them."""
 
-    lane: LaneBaseline
+    baseline: ConfigBaseline
     moves: tuple[Move, ...] = ()
 
     @property
     def places(self) -> dict[Place, Place]:
         """Old places and where each is now."""
-        found: dict[Place, Place] = {}
+        places: dict[Place, Place] = {}
         for move in self.moves:
-            before, after = _place(move.before), _place(move.after)
+            before, after = _get_place(move.before), _get_place(move.after)
             if before is not None and after is not None:
-                found.setdefault(before, after)
-        return found
+                places.setdefault(before, after)
+        return places
 
 
-def moved(before: LaneBaseline, after: LaneBaseline) -> Moved:
+def relocate(before: ConfigBaseline, after: ConfigBaseline) -> Relocated:
     """Relocate what only moved: give it, in the earlier run, the key that it has in the later."""
-    old, new = ({_place(key) for key in _keys(lane)} - {None} for lane in (before, after))
-    frames, later = ({_place(item.key) for item in lane.frames} for lane in (before, after))
+    old, new = ({_get_place(key) for key in _list_keys(side)} - {None} for side in (before, after))
+    frames, later = ({_get_place(frame.key) for frame in side.frames} for side in (before, after))
     wrapped, wrappers = frames - later, later - frames
-    files = _moved_files(before, after)
-    found: list[Move] = []
-    moved_items: dict[str, tuple[Known, ...]] = {}
+    files = _find_moved_files(before, after)
+    moves: list[Move] = []
+    relocated: dict[str, tuple[Known, ...]] = {}
     for group in _GROUPS:
-        items: tuple[Any, ...] = getattr(before, group)
-        keys, others = [i.key for i in items], [i.key for i in getattr(after, group)]
+        known_before: tuple[Any, ...] = getattr(before, group)
+        keys, others = [i.key for i in known_before], [i.key for i in getattr(after, group)]
         causes = group == "causes"
         left = old - wrappers if causes else old
         stayed = new - wrapped if causes else new
-        gone = [key for key in keys if key not in others and _place(key) not in stayed]
-        came = [key for key in others if key not in keys and _place(key) not in left]
-        pairs = _pairs(gone, came, files)
-        found += [Move(group, key, now) for key, now in pairs.items()]
-        moved_items[group] = tuple(
-            replace(item, key=pairs.get(item.key, item.key)) for item in items
+        gone = [key for key in keys if key not in others and _get_place(key) not in stayed]
+        came = [key for key in others if key not in keys and _get_place(key) not in left]
+        pairs = _pair_moved(gone, came, files)
+        moves += [Move(group, key, now) for key, now in pairs.items()]
+        relocated[group] = tuple(
+            replace(known, key=pairs.get(known.key, known.key)) for known in known_before
         )
-    return Moved(replace(before, **moved_items) if found else before, tuple(found))
+    return Relocated(replace(before, **relocated) if moves else before, tuple(moves))
 
 
-def _pairs(
+def _pair_moved(
     gone: list[AnyKey], came: list[AnyKey], files: Mapping[str, str]
 ) -> dict[AnyKey, AnyKey]:
     """Pair each key that is gone with the one it became, where just one can be meant."""
 
-    def in_moved_file(key: AnyKey) -> Hashable:
-        return _without_file(key), files.get(key.file or "", key.file)
+    def place_in_moved_file(key: AnyKey) -> Hashable:
+        return _remove_file(key), files.get(key.file or "", key.file)
 
-    def without_function(key: AnyKey) -> Hashable:
+    def remove_function(key: AnyKey) -> Hashable:
         # A frame's key is file and function: nothing would be left.
         return None if isinstance(key, FrameKey) else replace(key, function="")
 
     pairs: dict[AnyKey, AnyKey] = {}
-    for same in (in_moved_file, _without_file, without_function):
+    for same in (place_in_moved_file, _remove_file, remove_function):
         groups: dict[Hashable, tuple[list[AnyKey], list[AnyKey]]] = {}
         done = {*pairs, *pairs.values()}
         for side, keys in enumerate((gone, came)):
             for key in keys:
-                if key not in done and _place(key) is not None:
+                if key not in done and _get_place(key) is not None:
                     groups.setdefault(same(key), ([], []))[side].append(key)
         pairs |= {
             old[0]: new[0]
@@ -185,38 +185,38 @@ def _pairs(
     return pairs
 
 
-def _without_file(key: AnyKey) -> Hashable:
+def _remove_file(key: AnyKey) -> Hashable:
     return replace(key, file="")
 
 
-def _place(key: AnyKey) -> Place | None:
+def _get_place(key: AnyKey) -> Place | None:
     return None if key.file is None or key.function is None else (key.file, key.function)
 
 
-def _keys(lane: LaneBaseline) -> list[AnyKey]:
-    return [item.key for group in _GROUPS for item in getattr(lane, group)]
+def _list_keys(baseline: ConfigBaseline) -> list[AnyKey]:
+    return [known.key for group in _GROUPS for known in getattr(baseline, group)]
 
 
-def _moved_files(before: LaneBaseline, after: LaneBaseline) -> dict[str, str]:
+def _find_moved_files(before: ConfigBaseline, after: ConfigBaseline) -> dict[str, str]:
     """Find files that are gone, and the new one that has most of what each had, if just one."""
-    old, new = _keys(before), _keys(after)
+    old, new = _list_keys(before), _list_keys(after)
     old_files, new_files = ({key.file for key in keys} for keys in (old, new))
     votes: dict[str, Counter[str]] = {}
     for key in old:
         if key.file is None or key.file in new_files:
             continue
         for other in new:
-            same = _without_file(key) == _without_file(other)
+            same = _remove_file(key) == _remove_file(other)
             if same and other.file and other.file not in old_files:
                 votes.setdefault(key.file, Counter())[other.file] += 1
-    found: dict[str, str] = {}
+    moved_files: dict[str, str] = {}
     for file, counted in votes.items():
         (best, most), *others = counted.most_common(2)
         if not others or others[0][1] < most:
-            found[file] = best
-    return found
+            moved_files[file] = best
+    return moved_files
 
 
-def place_text(key: AnyKey) -> str:
+def format_place(key: AnyKey) -> str:
     """Format the place of a key: "forward of model.py"."""
     return f"{key.function} of {key.file}"

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
-from compilediag.diagnosis.figures.caches import cache_use
-from compilediag.diagnosis.figures.compile_costs import compile_seconds
+from compilediag.diagnosis.figures.caches import summarize_caches
+from compilediag.diagnosis.figures.compile_costs import sum_compile_seconds
 from compilediag.diagnosis.figures.key_difference import (
     KeyChange,
-    in_words,
-    key_changes,
-    what_to_change,
+    describe_changes,
+    describe_remedy,
+    find_key_changes,
 )
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.comparisons import (
@@ -35,8 +35,8 @@ from compilediag_harness.wire import (
     Location,
 )
 
-ANSWERS = ("hits", "misses", "bypasses", "disabled", "failed")
-AGAIN_KEPT, CHANGES_KEPT = 100, 20  #: Most compiles listed, and components of each.
+OUTCOMES = ("hits", "misses", "bypasses", "disabled", "failed")
+MAX_AGAIN, MAX_CHANGES = 100, 20  #: Most compiles listed, and components of each.
 OF_GRAPHS = (FX_GRAPH, AOT_AUTOGRAD)
 """The caches whose hit spares a compile. The first of them has components of its keys."""
 
@@ -64,7 +64,7 @@ class ColdAndWarm(NamedTuple):
     again: tuple[CompiledAgain, ...] = ()  #: All of them; the section lists the first.
 
 
-def not_concluded(problem: str) -> ColdAndWarm:
+def make_not_concluded(problem: str) -> ColdAndWarm:
     """Build the outcome of starts that cannot be compared."""
     return ColdAndWarm(ColdAndWarmSection(verdict="not_concluded", problem=problem))
 
@@ -73,38 +73,41 @@ def conclude(cold: Timeline, warm: Timeline, folder: str) -> ColdAndWarm:
     """Conclude what the second start pays again, with the caches that the first one left, which
     were empty before. `folder`: where those of inductor are to lie; a program may choose
     another."""
-    if problem := _problem(cold, warm, folder):
-        return not_concluded(problem)
-    cold_seconds, warm_seconds = compile_seconds(cold.compiles), compile_seconds(warm.compiles)
-    again = tuple(_compiled_again(cold, warm))
+    if problem := _find_problem(cold, warm, folder):
+        return make_not_concluded(problem)
+    cold_seconds, warm_seconds = (
+        sum_compile_seconds(cold.compiles),
+        sum_compile_seconds(warm.compiles),
+    )
+    again = tuple(_find_compiled_again(cold, warm))
     # Why the first start left no entries, each reason once.
     problems = Counter(
-        each.problem for part in cold.caches for each in part.writes or () if each.problem
+        write.problem for part in cold.caches for write in part.writes or () if write.problem
     )
     notes = [
         f"the first start could not write {'1 entry' if times == 1 else f'{times} entries'} of a "
         f"cache: {problem}"
         for problem, times in problems.items()
     ]
-    left_out = len(again) - AGAIN_KEPT
+    left_out = len(again) - MAX_AGAIN
     notes += [f"{left_out} more compiles are not listed"] if left_out > 0 else []
     section = ColdAndWarmSection(
         verdict="compiles_again" if again else "from_caches",
         cold_s=None if cold_seconds is None else cold_seconds.total,
         warm_s=None if warm_seconds is None else warm_seconds.total,
         cold_by_phase={} if cold_seconds is None else cold_seconds.by_phase,
-        cold_answers={
-            use.cache: {name: getattr(use, name) for name in ANSWERS}
-            for use in cache_use(cold.caches)
+        cold_outcomes={
+            use.cache: {name: getattr(use, name) for name in OUTCOMES}
+            for use in summarize_caches(cold.caches)
         },
-        compiles=len(_by_compile(warm)),
-        again=tuple(each.record for each in again[:AGAIN_KEPT]),
+        compiles=len(_group_by_compile(warm)),
+        again=tuple(compiled.record for compiled in again[:MAX_AGAIN]),
         notes=tuple(notes),
     )
     return ColdAndWarm(section, again)
 
 
-def _problem(cold: Timeline, warm: Timeline, folder: str) -> str | None:
+def _find_problem(cold: Timeline, warm: Timeline, folder: str) -> str | None:
     for part in (*cold.caches, *warm.caches):
         if part.folder is not None and part.folder.folder != folder:
             return (
@@ -114,7 +117,7 @@ def _problem(cold: Timeline, warm: Timeline, folder: str) -> str | None:
             )
     if not any(compile_.has_row for compile_ in (*cold.compiles, *warm.compiles)):
         return "the program compiled nothing: no start has anything to take from a cache"
-    if not _by_compile(warm):
+    if not _group_by_compile(warm):
         return (
             "no compile looked into a cache of graphs: only inductor has one, and this program "
             "uses another backend, or has the caches switched off"
@@ -126,60 +129,72 @@ _CompileKey = tuple[int, int, str]  #: Rank or number of the process, epoch, com
 _Lookups = list[tuple[ProcessCaches, CacheLookedUp]]
 
 
-def _by_compile(timeline: Timeline) -> dict[_CompileKey, _Lookups]:
-    found: dict[_CompileKey, _Lookups] = {}
+def _group_by_compile(timeline: Timeline) -> dict[_CompileKey, _Lookups]:
+    groups: dict[_CompileKey, _Lookups] = {}
     for part in timeline.caches:
         for lookup in part.lookups:
             if lookup.cache in OF_GRAPHS and lookup.compile_id:
-                key = (_number(timeline, part.process), lookup.epoch, lookup.compile_id)
-                found.setdefault(key, []).append((part, lookup))
-    return found
+                key = (_get_rank(timeline, part.process), lookup.epoch, lookup.compile_id)
+                groups.setdefault(key, []).append((part, lookup))
+    return groups
 
 
-def _number(timeline: Timeline, process: int) -> int:
+def _get_rank(timeline: Timeline, process: int) -> int:
     rank = timeline.processes[process].rank if process < len(timeline.processes) else None
     return process if rank is None else rank
 
 
-def _compiles(timeline: Timeline) -> dict[_CompileKey, list[Compile]]:
-    found: dict[_CompileKey, list[Compile]] = {}
-    for item in timeline.compiles:
-        key = (_number(timeline, item.id.process), item.id.epoch, item.id.compile_id)
-        found.setdefault(key, []).append(item)
-    return found
+def _group_compiles(timeline: Timeline) -> dict[_CompileKey, list[Compile]]:
+    groups: dict[_CompileKey, list[Compile]] = {}
+    for compile_ in timeline.compiles:
+        key = (_get_rank(timeline, compile_.id.process), compile_.id.epoch, compile_.id.compile_id)
+        groups.setdefault(key, []).append(compile_)
+    return groups
 
 
-def _compiled_again(cold: Timeline, warm: Timeline) -> Iterable[CompiledAgain]:
-    before, compiles, compiled_before = _by_compile(cold), _compiles(warm), _compiles(cold)
-    cold_keys = {(each.cache, each.key) for part in cold.caches for each in part.lookups}
-    for key, lookups in _by_compile(warm).items():
+def _find_compiled_again(cold: Timeline, warm: Timeline) -> Iterable[CompiledAgain]:
+    before, compiles, compiled_before = (
+        _group_by_compile(cold),
+        _group_compiles(warm),
+        _group_compiles(cold),
+    )
+    cold_keys = {(lookup.cache, lookup.key) for part in cold.caches for lookup in part.lookups}
+    for key, lookups in _group_by_compile(warm).items():
         # A graph that AOTAutograd's entry referred to and that was found in the end is no compile.
-        hits = {(each.cache, each.key) for _, each in lookups if each.outcome == HIT and each.key}
-        others = [each for _, each in lookups if each.outcome != HIT]
-        missed = [each for each in others if (each.cache, each.key) not in hits]
+        hits = {
+            (lookup.cache, lookup.key)
+            for _, lookup in lookups
+            if lookup.outcome == HIT and lookup.key
+        }
+        others = [lookup for _, lookup in lookups if lookup.outcome != HIT]
+        missed = [lookup for lookup in others if (lookup.cache, lookup.key) not in hits]
         if not missed:
             continue
-        frame, frame_before = _frame(compiles.get(key)), _frame(compiled_before.get(key))
+        frame, frame_before = _find_frame(compiles.get(key)), _find_frame(compiled_before.get(key))
         same_frame = frame is None or frame_before in (None, frame)
         # Another frame under the same id is no earlier compile of this one: no lookups then.
-        why, reason, changes = _why(lookups, missed, before.get(key, []) * same_frame, cold_keys)
-        rows = [item.seconds for item in compiles.get(key, ()) if item.has_row]
+        why, reason, changes = _explain(
+            lookups, missed, before.get(key, []) * same_frame, cold_keys
+        )
+        rows = [compile_.seconds for compile_ in compiles.get(key, ()) if compile_.has_row]
         record = CompiledAgainRecord(
             compile_id=key[2],
             place="" if frame is None else f"{frame.function} at {frame.file}:{frame.line}",
             why=why,
             reason=reason,
             seconds=sum(rows) if rows else None,
-            changes={item.name: (item.before, item.after) for item in changes[:CHANGES_KEPT]},
+            changes={
+                change.name: (change.before, change.after) for change in changes[:MAX_CHANGES]
+            },
         )
         yield CompiledAgain(record, frame, changes)
 
 
-def _frame(compiles: list[Compile] | None) -> Location | None:
-    return next((each.frame for each in compiles or () if each.frame.file), None)
+def _find_frame(compiles: list[Compile] | None) -> Location | None:
+    return next((compile_.frame for compile_ in compiles or () if compile_.frame.file), None)
 
 
-def _why(
+def _explain(
     lookups: _Lookups,
     missed: Sequence[CacheLookedUp],
     before: _Lookups,
@@ -197,12 +212,12 @@ def _why(
         return "entry_gone", "the key is the same, and the entry of the first start was gone", ()
     if not before:
         return "not_compiled_before", "the first start compiled nothing like it there", ()
-    changes = _changes(lookups, before)
-    what = in_words(changes) or "torch does not record in what"
+    changes = _find_changes(lookups, before)
+    what = describe_changes(changes) or "torch does not record in what"
     return "key_changed", f"its key is another at each start: {what}", changes
 
 
-def _changes(lookups: _Lookups, before: _Lookups) -> tuple[KeyChange, ...]:
+def _find_changes(lookups: _Lookups, before: _Lookups) -> tuple[KeyChange, ...]:
     """Find the changes of the first lookup, paired by cache and order, whose components differ."""
     for cache in OF_GRAPHS:
         now = [pair for pair in lookups if pair[1].cache == cache]
@@ -212,8 +227,8 @@ def _changes(lookups: _Lookups, before: _Lookups) -> tuple[KeyChange, ...]:
             now if len(now) == len(then) else (), then, strict=False
         ):
             if lookup.outcome != HIT and lookup.key != lookup_before.key:
-                left, right = part_before.components_of(lookup_before), part.components_of(lookup)
-                if changes := key_changes(left, right):
+                left, right = part_before.get_components(lookup_before), part.get_components(lookup)
+                if changes := find_key_changes(left, right):
                     return changes
     return ()
 
@@ -221,28 +236,28 @@ def _changes(lookups: _Lookups, before: _Lookups) -> tuple[KeyChange, ...]:
 NAMED = 20  #: Most components in the evidence of a finding.
 
 
-def changing_keys(warm: Timeline, found: ColdAndWarm) -> Iterable[Finding]:
+def find_changing_keys(warm: Timeline, starts: ColdAndWarm) -> Iterable[Finding]:
     """Find CD612: one for each function and set of components that differ, if torch has these."""
     groups: dict[object, list[CompiledAgain]] = {}
-    for each in found.again:
-        if each.changes:
-            names = tuple(item.name for item in each.changes)
-            groups.setdefault((each.frame, names), []).append(each)
+    for compiled in starts.again:
+        if compiled.changes:
+            names = tuple(change.name for change in compiled.changes)
+            groups.setdefault((compiled.frame, names), []).append(compiled)
     for group in groups.values():
-        first, seconds = group[0], [each.record.seconds for each in group]
+        first, seconds = group[0], [compiled.record.seconds for compiled in group]
         name = first.frame.function if first.frame is not None else "a graph"
         yield make_finding(
             warm,
             "CD612",
             f"{name} is compiled again at every start: its cache key changes ("
-            f"{in_words(first.changes, 2)})",
-            what_to_change(first.changes),
+            f"{describe_changes(first.changes, 2)})",
+            describe_remedy(first.changes),
             location=first.frame,
             count=len(group),
-            cost_s=None if None in seconds else sum(item or 0.0 for item in seconds),
+            cost_s=None if None in seconds else sum(value or 0.0 for value in seconds),
             evidence={
-                "compile_ids": [each.record.compile_id for each in group],
-                "components": [asdict(item) for item in first.changes[:NAMED]],
+                "compile_ids": [compiled.record.compile_id for compiled in group],
+                "components": [asdict(change) for change in first.changes[:NAMED]],
                 "components_left_out": max(0, len(first.changes) - NAMED),
             },
         )

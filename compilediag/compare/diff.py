@@ -18,37 +18,37 @@ from compilediag.compare.changed_data import (
     CacheKeyChange,
     ChangedData,
     FieldChange,
-    changed_cache_keys,
-    changed_data,
-    work_changes,
+    build_changed_data,
+    find_changed_cache_keys,
+    find_work_changes,
 )
 from compilediag.compare.changes import (
     CountChange,
-    ItemChange,
-    Moved,
+    KnownChange,
     Place,
+    Relocated,
     RunChanges,
-    changes_between,
-    moved,
-    place_text,
+    find_changes,
+    format_place,
+    relocate,
 )
 from compilediag.compare.keys import (
     CHANGED_BY_FIXES,
     BreakKey,
     CauseKey,
-    function_key,
-    lane_fields,
-    portable_file,
+    list_configuration_fields,
+    normalize_file,
+    normalize_function,
 )
-from compilediag.compare.run_baseline import RunBaseline, run_baseline
-from compilediag.errors import LanesNotComparable
+from compilediag.compare.run_baseline import RunBaseline, build_run_baseline
+from compilediag.errors import ConfigurationsNotComparable
 from compilediag.json_document import Document
-from compilediag.receipt.file import ADDED_TO_LANE, version_of
-from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
+from compilediag.receipt.file import ADDED_TO_CONFIGURATION, parse_version
+from compilediag.receipt.schema.compiles import FindingRecord, UserCallRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.tracked import TrackedRecord
-from compilediag.receipt.user_line import is_foreign, leading_call
+from compilediag.receipt.user_line import find_leading_call, is_foreign
 
 _VARYING = frozenset({"load_avg_1m", "TORCHINDUCTOR_CACHE_DIR"})
 """Facts that differ between any two runs; torch itself sets the variable when it compiles."""
@@ -90,7 +90,7 @@ class CauseChange(Struct, frozen=True):
     expected: str | None
     actual: str | None
     #: The call of the program's own that led there, if the place is in a library or in torch.
-    call: EnteredAt | None = None
+    call: UserCallRecord | None = None
 
 
 class BreakChange(BreakKey, frozen=True):
@@ -100,7 +100,7 @@ class BreakChange(BreakKey, frozen=True):
     before: int  #: Sites like this one.
     after: int
     line: int  #: Of one of them, in the later receipt that has it.
-    call: EnteredAt | None = None  #: As in `CauseChange`.
+    call: UserCallRecord | None = None  #: As in `CauseChange`.
 
 
 class FrameChange(Struct, frozen=True):
@@ -157,11 +157,11 @@ class Comparison(Struct, frozen=True):
     timings: tuple[TimingChange, ...]
     numbers: tuple[NumberChange, ...] = ()
     #: Configurations of tracked runs that differ: their measurements are not compared.
-    tracked_lanes: tuple[FieldChange, ...] = ()
+    tracked_configurations: tuple[FieldChange, ...] = field(default=(), name="tracked_lanes")
     #: The same keys elsewhere, by place: "forward of model.py".
     moves: tuple[FieldChange, ...] = ()
     #: Fields of the configuration that the version of the older receipt did not have.
-    lane_not_recorded: tuple[FieldChange, ...] = field(default=(), name="lane_not_told")
+    configuration_not_recorded: tuple[FieldChange, ...] = field(default=(), name="lane_not_told")
     command: tuple[FieldChange, ...] = ()  #: Arguments and environment variables that differ.
     #: Lookups of compile caches that missed, whose keys are not those of the earlier run.
     cache_keys: tuple[CacheKeyChange, ...] = ()
@@ -170,10 +170,10 @@ class Comparison(Struct, frozen=True):
     @property
     def changed(self) -> bool:
         """Whether anything but code, environment and timings differs."""
-        items = (*self.counts, *self.causes_same, *self.breaks_same)
+        pairs = (*self.counts, *self.causes_same, *self.breaks_same)
         came = (*self.causes_new, *self.breaks_new, *self.findings_new)
         went = (*self.causes_gone, *self.breaks_gone, *self.findings_gone)
-        same = all(item.before == item.after for item in items)
+        same = all(pair.before == pair.after for pair in pairs)
         return bool(came or went or self.frames or not same or self.verdict[0] != self.verdict[1])
 
 
@@ -187,9 +187,9 @@ class DiffDocument(Document, frozen=True, kw_only=True):
     comparison: Comparison
 
 
-def document_of(found: Comparison) -> DiffDocument:
+def build_document(diff: Comparison) -> DiffDocument:
     """Build what `diff --json` prints."""
-    return DiffDocument(schema="compilediag.diff", changed=found.changed, comparison=found)
+    return DiffDocument(schema="compilediag.diff", changed=diff.changed, comparison=diff)
 
 
 def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Comparison:
@@ -199,18 +199,22 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
         ConfigurationsNotComparable: they differ in a field of the configuration, or in the work
             that was done; the message names it.
     """
-    different, not_recorded = _lane_changes(before, after)
-    _refuse_other_lanes(different, other_data=other_data)
-    data = changed_data(before, after, different) if other_data else None
+    different, not_recorded = _diff_configurations(before, after)
+    _refuse_other_configurations(different, other_data=other_data)
+    data = build_changed_data(before, after, different) if other_data else None
     if data is None:
         _refuse_other_work(before, after)
     same_work = data is None or data.same_work
-    runs = run_baseline(before), run_baseline(after)
-    relocated = moved(runs[0].lane, runs[1].lane)
-    runs = _relocated(runs[0], relocated), runs[1]
-    changes = changes_between(runs[0].lane, runs[1].lane)
-    causes = [(change.kind, _cause(runs, key, change)) for key, change in changes.causes.items()]
-    breaks = [(change.kind, _break(runs, key, change)) for key, change in changes.breaks.items()]
+    runs = build_run_baseline(before), build_run_baseline(after)
+    relocated = relocate(runs[0].baseline, runs[1].baseline)
+    runs = _apply_moves(runs[0], relocated), runs[1]
+    changes = find_changes(runs[0].baseline, runs[1].baseline)
+    causes = [
+        (change.kind, _build_cause(runs, key, change)) for key, change in changes.causes.items()
+    ]
+    breaks = [
+        (change.kind, _build_break(runs, key, change)) for key, change in changes.breaks.items()
+    ]
     back = {now: was for was, now in relocated.places.items()}
     return Comparison(
         before_id=before.receipt_id,
@@ -218,40 +222,42 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
         verdict=(before.verdict, after.verdict),
         status=(before.status, after.status),
         counts=changes.counts,
-        causes_new=tuple(item for kind, item in causes if kind == "new"),
-        causes_gone=tuple(item for kind, item in causes if kind == "gone"),
-        causes_same=tuple(item for kind, item in causes if kind not in ("new", "gone")),
-        breaks_new=tuple(item for kind, item in breaks if kind == "new"),
-        breaks_gone=tuple(item for kind, item in breaks if kind == "gone"),
-        breaks_same=tuple(item for kind, item in breaks if kind not in ("new", "gone")),
-        frames=tuple(_frames(*runs, changes)),
-        findings_new=_new_findings(before, after, relocated.places),
-        findings_gone=_new_findings(after, before, back),
-        lane_not_recorded=not_recorded,
+        causes_new=tuple(cause for kind, cause in causes if kind == "new"),
+        causes_gone=tuple(cause for kind, cause in causes if kind == "gone"),
+        causes_same=tuple(cause for kind, cause in causes if kind not in ("new", "gone")),
+        breaks_new=tuple(site for kind, site in breaks if kind == "new"),
+        breaks_gone=tuple(site for kind, site in breaks if kind == "gone"),
+        breaks_same=tuple(site for kind, site in breaks if kind not in ("new", "gone")),
+        frames=tuple(_diff_frames(*runs, changes)),
+        findings_new=_list_new_findings(before, after, relocated.places),
+        findings_gone=_list_new_findings(after, before, back),
+        configuration_not_recorded=not_recorded,
         moves=tuple(
-            FieldChange(move.group, place_text(move.before), place_text(move.after))
+            FieldChange(move.group, format_place(move.before), format_place(move.after))
             for move in relocated.moves
         ),
-        environment=_field_changes(before.environment, after.environment, "environment"),
-        provenance=_field_changes(before.header.provenance, after.header.provenance, "provenance"),
-        checks=_field_changes(before.checks, after.checks, "checks"),
-        timings=tuple(_timings(before, after, same_work=same_work)),
-        numbers=_numbers(before, after, comparable=same_work),
-        tracked_lanes=tuple(
+        environment=_diff_fields(before.environment, after.environment, "environment"),
+        provenance=_diff_fields(before.header.provenance, after.header.provenance, "provenance"),
+        checks=_diff_fields(before.checks, after.checks, "checks"),
+        timings=tuple(_diff_timings(before, after, same_work=same_work)),
+        numbers=_diff_numbers(before, after, comparable=same_work),
+        tracked_configurations=tuple(
             change
-            for name, old, new in _tracked_pairs(before, after)
-            for change in _field_changes(old.config, new.config, f"tracked.{name}")
+            for name, old, new in _pair_tracked_runs(before, after)
+            for change in _diff_fields(old.config, new.config, f"tracked.{name}")
         ),
-        command=tuple(_command(before, after)),
-        cache_keys=changed_cache_keys(before, after),
+        command=tuple(_diff_commands(before, after)),
+        cache_keys=find_changed_cache_keys(before, after),
         changed_data=data,
     )
 
 
-def _timings(before: Receipt, after: Receipt, *, same_work: bool) -> Iterable[TimingChange]:
+def _diff_timings(before: Receipt, after: Receipt, *, same_work: bool) -> Iterable[TimingChange]:
     for name, path in _SECONDS.items():
         comparable = same_work or path.startswith("compile.")
-        yield TimingChange(name, _value(before, path), _value(after, path), comparable=comparable)
+        yield TimingChange(
+            name, _read_value(before, path), _read_value(after, path), comparable=comparable
+        )
     # Phases of compiling that took another time; none where one run has no phases.
     old, new = before.compile.seconds, after.compile.seconds
     if old is not None and new is not None:
@@ -261,26 +267,29 @@ def _timings(before: Receipt, after: Receipt, *, same_work: bool) -> Iterable[Ti
                 yield TimingChange(f"compile: {name}", was, now)
 
 
-def _lane_changes(
+def _diff_configurations(
     before: Receipt, after: Receipt
 ) -> tuple[tuple[FieldChange, ...], tuple[FieldChange, ...]]:
     """Compare fields: those that differ (one that a receipt does not have differs as well), and
     those that the older version did not have: old receipts stay comparable when there are more
     fields."""
-    found = _field_changes(before.header.lane, after.header.lane, "lane")
-    older = min(before, after, key=lambda item: version_of(item.schema_version) or (0, 0))
-    if not found or before.schema_version == after.schema_version:
-        return found, ()
-    lane, written = lane_fields(older), version_of(older.schema_version) or (0, 0)
-    later = {path for path, since in ADDED_TO_LANE.items() if since > written}
-    absent = {f"lane.{path}" for path in later if lane.get(path) is None}
+    changes = _diff_fields(before.header.configuration, after.header.configuration, "lane")
+    older = min(before, after, key=lambda receipt: parse_version(receipt.schema_version) or (0, 0))
+    if not changes or before.schema_version == after.schema_version:
+        return changes, ()
+    fields, written = (
+        list_configuration_fields(older),
+        parse_version(older.schema_version) or (0, 0),
+    )
+    later = {path for path, since in ADDED_TO_CONFIGURATION.items() if since > written}
+    absent = {f"lane.{path}" for path in later if fields.get(path) is None}
     return (
-        tuple(item for item in found if item.path not in absent),
-        tuple(item for item in found if item.path in absent),
+        tuple(change for change in changes if change.path not in absent),
+        tuple(change for change in changes if change.path in absent),
     )
 
 
-def _refuse_other_lanes(different: Sequence[FieldChange], *, other_data: bool) -> None:
+def _refuse_other_configurations(different: Sequence[FieldChange], *, other_data: bool) -> None:
     # What no fix changes: other runs altogether.
     no_fix = [i for i in different if i.path.removeprefix("lane.") not in CHANGED_BY_FIXES]
     refused = no_fix if other_data else different
@@ -288,18 +297,18 @@ def _refuse_other_lanes(different: Sequence[FieldChange], *, other_data: bool) -
         return
     named = "; ".join(f"{i.path} is {i.before!r} and {i.after!r}" for i in refused)
     allowed = "" if no_fix else f" {_IF_A_FIX}"
-    raise LanesNotComparable(f"The receipts are of different lanes: {named}.{allowed}")
+    raise ConfigurationsNotComparable(f"The receipts are of different lanes: {named}.{allowed}")
 
 
 def _refuse_other_work(before: Receipt, after: Receipt) -> None:
     """Refuse two runs that are known to have done different work. Where the work of one is not
     known, or was measured on another callable, it is not compared."""
-    for item in work_changes(before, after)[:1]:
-        name = item.path.partition(".")[2]
+    for change in find_work_changes(before, after)[:1]:
+        name = change.path.partition(".")[2]
         given = before.throughput.callable if before.throughput is not None else None
-        raise LanesNotComparable(
-            f"The receipts are of different budgets: {given} was given {item.before} {name} and "
-            f"{item.after}. Run both over the same data, for example with --steps. {_IF_A_FIX}"
+        raise ConfigurationsNotComparable(
+            f"The receipts are of different budgets: {given} was given {change.before} {name} and "
+            f"{change.after}. Run both over the same data, for example with --steps. {_IF_A_FIX}"
         )
 
 
@@ -309,7 +318,7 @@ _IF_A_FIX = (
 )
 
 
-def _field_changes(before: object, after: object, path: str) -> tuple[FieldChange, ...]:
+def _diff_fields(before: object, after: object, path: str) -> tuple[FieldChange, ...]:
     left, right = (dict(flatten(value, path)) for value in (before, after))
     return tuple(
         FieldChange(name, left.get(name), right.get(name))
@@ -318,17 +327,17 @@ def _field_changes(before: object, after: object, path: str) -> tuple[FieldChang
     )
 
 
-def _command(before: Receipt, after: Receipt) -> Iterable[FieldChange]:
+def _diff_commands(before: Receipt, after: Receipt) -> Iterable[FieldChange]:
     """Compare what a fix without an edit changes: arguments, and settings such as
     TORCH_COMPILE_DYNAMIC_SOURCES."""
     old, new = before.header.run, after.header.run
     if old.argv_redacted != new.argv_redacted:
         arguments = (" ".join(run.argv_redacted) for run in (old, new))
         yield FieldChange("run.arguments", *arguments)
-    yield from _field_changes(old.env_allowlisted, new.env_allowlisted, "run.environment")
+    yield from _diff_fields(old.env_allowlisted, new.env_allowlisted, "run.environment")
 
 
-def _cause(runs: _Runs, key: CauseKey, change: ItemChange[Any]) -> CauseChange:
+def _build_cause(runs: _Runs, key: CauseKey, change: KnownChange[Any]) -> CauseChange:
     before, after = runs
     event, cause = (after.causes.get(key) or before.causes[key])[0]
     return CauseChange(
@@ -343,7 +352,7 @@ def _cause(runs: _Runs, key: CauseKey, change: ItemChange[Any]) -> CauseChange:
     )
 
 
-def _break(runs: _Runs, key: BreakKey, change: ItemChange[Any]) -> BreakChange:
+def _build_break(runs: _Runs, key: BreakKey, change: KnownChange[Any]) -> BreakChange:
     before, after = runs
     site = (after.breaks.get(key) or before.breaks[key])[-1]
     return BreakChange(
@@ -354,11 +363,13 @@ def _break(runs: _Runs, key: BreakKey, change: ItemChange[Any]) -> BreakChange:
         before=change.count_before,
         after=change.count_after,
         line=site.line,
-        call=leading_call(site),
+        call=find_leading_call(site),
     )
 
 
-def _frames(before: RunBaseline, after: RunBaseline, changes: RunChanges) -> Iterable[FrameChange]:
+def _diff_frames(
+    before: RunBaseline, after: RunBaseline, changes: RunChanges
+) -> Iterable[FrameChange]:
     for key, change in changes.frames.items():
         old, new = before.frames.get(key), after.frames.get(key)
         eager_before, eager_after = (bool(total and total.ran_eager) for total in (old, new))
@@ -375,81 +386,83 @@ def _frames(before: RunBaseline, after: RunBaseline, changes: RunChanges) -> Ite
             )
 
 
-def _relocated(run: RunBaseline, found: Moved) -> RunBaseline:
-    now = {move.before: move.after for move in found.moves}
+def _apply_moves(run: RunBaseline, relocated: Relocated) -> RunBaseline:
+    now = {move.before: move.after for move in relocated.moves}
     return replace(
         run,
-        lane=found.lane,
-        causes={now.get(key, key): item for key, item in run.causes.items()},
-        breaks={now.get(key, key): item for key, item in run.breaks.items()},
-        frames={now.get(key, key): item for key, item in run.frames.items()},
+        baseline=relocated.baseline,
+        causes={now.get(key, key): records for key, records in run.causes.items()},
+        breaks={now.get(key, key): records for key, records in run.breaks.items()},
+        frames={now.get(key, key): records for key, records in run.frames.items()},
     )
 
 
-def _new_findings(
+def _list_new_findings(
     earlier: Receipt, later: Receipt, places: Mapping[Place, Place]
 ) -> tuple[str, ...]:
     """List findings of the later receipt that the earlier one has less often, in their order;
     `places`: where those of the earlier one are in the later."""
-    left = Counter(_finding_key(item, places) for item in earlier.findings)
+    left = Counter(_get_finding_key(finding, places) for finding in earlier.findings)
     # A part that is a finding now, or that became part of one, is neither new nor gone.
-    left.update((part.rule, part.variable) for item in earlier.findings for part in item.parts)
-    found: list[str] = []
-    for item in later.findings:
-        key = _finding_key(item, {})
+    left.update(
+        (part.rule, part.variable) for finding in earlier.findings for part in finding.parts
+    )
+    names: list[str] = []
+    for finding in later.findings:
+        key = _get_finding_key(finding, {})
         left[key] -= 1
         if left[key] < 0:
-            where = item.location
+            where = finding.location
             place = f"{where.function} in {where.file}" if where is not None else ""
-            found.append(f"{item.rule} {item.variable or place}".strip())
-    return tuple(found)
+            names.append(f"{finding.rule} {finding.variable or place}".strip())
+    return tuple(names)
 
 
-def _finding_key(item: FindingRecord, places: Mapping[Place, Place]) -> tuple[str, ...]:
-    if item.variable or item.location is None:
-        return item.rule, item.variable or ""
-    place = portable_file(item.location.file), function_key(item.location.function)
-    return (item.rule, *places.get(place, place))
+def _get_finding_key(finding: FindingRecord, places: Mapping[Place, Place]) -> tuple[str, ...]:
+    if finding.variable or finding.location is None:
+        return finding.rule, finding.variable or ""
+    place = normalize_file(finding.location.file), normalize_function(finding.location.function)
+    return (finding.rule, *places.get(place, place))
 
 
-def _numbers(before: Receipt, after: Receipt, *, comparable: bool) -> tuple[NumberChange, ...]:
+def _diff_numbers(before: Receipt, after: Receipt, *, comparable: bool) -> tuple[NumberChange, ...]:
     """Compare what one of the two measured; of tracked runs only those of one configuration."""
-    left, right = _measured(before), _measured(after)
-    for name, old, new in _tracked_pairs(before, after):
+    left, right = _collect_measured(before), _collect_measured(after)
+    for name, old, new in _pair_tracked_runs(before, after):
         if old.config == new.config:
-            left |= {f"{name}: {metric}": value for metric, value in _tracked_metrics(old).items()}
-            right |= {f"{name}: {metric}": value for metric, value in _tracked_metrics(new).items()}
+            left |= {f"{name}: {metric}": value for metric, value in _collect_metrics(old).items()}
+            right |= {f"{name}: {metric}": value for metric, value in _collect_metrics(new).items()}
     names = dict.fromkeys((*left, *right))
     return tuple(
         NumberChange(name, left.get(name), right.get(name), comparable=comparable) for name in names
     )
 
 
-def _measured(receipt: Receipt) -> dict[str, float]:
+def _collect_measured(receipt: Receipt) -> dict[str, float]:
     """Collect what was measured of the whole run, beside its counts, with units in the names."""
-    found = {name: _value(receipt, path) for name, path in _MEASUREMENTS.items()}
+    measured = {name: _read_value(receipt, path) for name, path in _MEASUREMENTS.items()}
     if receipt.cost is not None:
-        found[f"cost_{receipt.cost.currency}"] = receipt.cost.amount
-    return {name: value for name, value in found.items() if value is not None}
+        measured[f"cost_{receipt.cost.currency}"] = receipt.cost.amount
+    return {name: value for name, value in measured.items() if value is not None}
 
 
-def _value(receipt: Receipt, path: str) -> float | None:
+def _read_value(receipt: Receipt, path: str) -> float | None:
     """Read a field of the receipt; None where a part of the path was not measured."""
-    found: Any = receipt
+    value: Any = receipt
     for name in path.split("."):
-        found = getattr(found, name, None)
-    return found
+        value = getattr(value, name, None)
+    return value
 
 
-def _tracked_metrics(run: TrackedRecord) -> dict[str, float]:
-    found: dict[str, float | None] = {item.name: item.mean for item in run.metrics}
-    found |= {f"{name}_per_s": value for name, value in run.per_s.items()}
+def _collect_metrics(run: TrackedRecord) -> dict[str, float]:
+    metrics: dict[str, float | None] = {metric.name: metric.mean for metric in run.metrics}
+    metrics |= {f"{name}_per_s": value for name, value in run.per_s.items()}
     if run.peak_bytes is not None and run.peak_bytes != run.peak_at_start_bytes:
-        found["peak_bytes"] = run.peak_bytes
-    return {name: value for name, value in found.items() if value is not None}
+        metrics["peak_bytes"] = run.peak_bytes
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
-def _tracked_pairs(
+def _pair_tracked_runs(
     before: Receipt, after: Receipt
 ) -> Iterable[tuple[str, TrackedRecord, TrackedRecord]]:
     """Pair the newest tracked runs that ended well, by the names that both receipts have."""

@@ -50,7 +50,7 @@ _STANDARD_LIBRARY = re.compile(r".*/lib(?:64)?/python3(?:\.[0-9]{1,3}t?)?/", re.
 _GENERATED = re.compile(r"<[^<>]{1,80}>")
 #: Addresses and ids of objects, which differ in every run.
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,16}\b|\b[0-9]{12,20}\b")
-_FOLDERS_KEPT = 2
+_FOLDERS_SHOWN = 2
 """Last parts shown of a file that lies neither below the working directory nor in a package."""
 
 
@@ -79,50 +79,50 @@ class FrameKey(Struct, frozen=True, order=True):
     function: str
 
 
-def cause_key(cause: EventCause) -> CauseKey:
+def build_cause_key(cause: EventCause) -> CauseKey:
     """Build the key of one false guard. A mode of torch has no source: it is no line's, whichever
     frame met it first."""
     placed = bool(cause.source) or cause.rule != "CD111"
     return CauseKey(
         cause.rule or cause.family,
         _ADDRESS.sub("...", cause.variable),
-        portable_file(cause.file) if placed and cause.file is not None else None,
-        function_key(cause.function) if placed and cause.function is not None else None,
+        normalize_file(cause.file) if placed and cause.file is not None else None,
+        normalize_function(cause.function) if placed and cause.function is not None else None,
     )
 
 
-def break_key(site: GraphBreak) -> BreakKey:
+def build_break_key(site: GraphBreak) -> BreakKey:
     """Build the key of one graph-break site."""
-    function, reason = function_key(site.function), _ADDRESS.sub("...", site.reason)
-    return BreakKey(portable_file(site.file), function, site.category, reason)
+    function, reason = normalize_function(site.function), _ADDRESS.sub("...", site.reason)
+    return BreakKey(normalize_file(site.file), function, site.category, reason)
 
 
-def frame_key(frame: FrameName) -> FrameKey:
+def build_frame_key(frame: FrameName) -> FrameKey:
     """Build the key of a frame."""
-    return FrameKey(portable_file(frame.file), function_key(frame.function))
+    return FrameKey(normalize_file(frame.file), normalize_function(frame.function))
 
 
-def function_key(name: str) -> str:
+def normalize_function(name: str) -> str:
     """Remove the line number: torch names what follows a graph break after its line."""
     if not name.startswith(_RESUMED):
         return name
-    found = re.fullmatch(rf"(?:{_RESUMED})+(.+?)(?:_at_[0-9]+)+", name)
-    return name if found is None else f"{found[1]} (resumed)"
+    match = re.fullmatch(rf"(?:{_RESUMED})+(.+?)(?:_at_[0-9]+)+", name)
+    return name if match is None else f"{match[1]} (resumed)"
 
 
-def portable_file(file: str) -> str:
+def normalize_file(file: str) -> str:
     """Make a file the same everywhere: below the working directory as it is; packages by name."""
     file = file.replace("\\", "/")
     if (generated := _GENERATED.match(file)) is not None:
         return generated[0]
     for pattern, root in ((_INSTALLED, "site-packages/"), (_STANDARD_LIBRARY, "python/")):
-        if (found := pattern.match(file)) is not None:
-            return root + file[found.end() :]
+        if (match := pattern.match(file)) is not None:
+            return root + file[match.end() :]
     if not file.startswith(("/", "~")) and file[1:3] != ":/":
         return file
-    return "/".join(["...", *file.split("/")[-_FOLDERS_KEPT:]])
+    return "/".join(["...", *file.split("/")[-_FOLDERS_SHOWN:]])
 
 
-def lane_fields(receipt: Receipt) -> dict[str, Any]:
+def list_configuration_fields(receipt: Receipt) -> dict[str, Any]:
     """List every field of the configuration by dotted path, `name` included; None: not known."""
-    return dict(flatten(receipt.header.lane))
+    return dict(flatten(receipt.header.configuration))

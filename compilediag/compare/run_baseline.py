@@ -17,11 +17,11 @@ from compilediag.compare.keys import (
     BreakKey,
     CauseKey,
     FrameKey,
-    break_key,
-    cause_key,
-    frame_key,
-    function_key,
-    lane_fields,
+    build_break_key,
+    build_cause_key,
+    build_frame_key,
+    list_configuration_fields,
+    normalize_function,
 )
 from compilediag.diagnosis.codes import EAGER
 from compilediag.receipt.schema.compiles import (
@@ -34,58 +34,61 @@ from compilediag.receipt.schema.compiles import (
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import EMPTY
-from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.ownership import classify_ownership
 
 
-def finding_of_cause(receipt: Receipt, cause: EventCause) -> FindingRecord | None:
+def find_cause_finding(receipt: Receipt, cause: EventCause) -> FindingRecord | None:
     """Find the finding that is about a cause: the one it names; in a receipt that names none, that
     of the same rule and variable, and of the same place if several are. None where none is."""
     if cause.finding is not None:
-        return next((item for item in receipt.findings if item.id == cause.finding), None)
+        return next((finding for finding in receipt.findings if finding.id == cause.finding), None)
     rule = cause.rule or cause.family
     same = [
-        item
-        for item in receipt.findings
-        if item.variable == cause.variable and rule in (item.rule, item.family)
+        finding
+        for finding in receipt.findings
+        if finding.variable == cause.variable and rule in (finding.rule, finding.family)
     ]
     place = cause.file, cause.function
     exact = [
-        item
-        for item in same
-        if item.location is not None and (item.location.file, item.location.function) == place
+        finding
+        for finding in same
+        if finding.location is not None
+        and (finding.location.file, finding.location.function) == place
     ]
     return exact[0] if exact else same[0] if len(same) == 1 else None
 
 
-def finding_of_break(receipt: Receipt, site: GraphBreak) -> FindingRecord | None:
+def find_break_finding(receipt: Receipt, site: GraphBreak) -> FindingRecord | None:
     """Find the finding that is about a graph break; torch's own lines are blamed on their
     callers."""
     same = [
-        item
-        for item in receipt.findings
-        if (item.rule.startswith("CD2") or item.rule in EAGER)
-        and (broken := BreakEvidence.of(item.evidence)).reason == site.reason
+        finding
+        for finding in receipt.findings
+        if (finding.rule.startswith("CD2") or finding.rule in EAGER)
+        and (broken := BreakEvidence.parse(finding.evidence)).reason == site.reason
         and broken.category == site.category
     ]
     here = [
-        item
-        for item in same
-        if item.location is not None
-        and (item.location.file, item.location.line) == (site.file, site.line)
+        finding
+        for finding in same
+        if finding.location is not None
+        and (finding.location.file, finding.location.line) == (site.file, site.line)
     ]
     return here[0] if here else same[0] if len(same) == 1 else None
 
 
-def finding_of_frame(receipt: Receipt, file: str, line: int, function: str) -> FindingRecord | None:
+def find_frame_finding(
+    receipt: Receipt, file: str, line: int, function: str
+) -> FindingRecord | None:
     """Find what sent a frame to eager: its own finding, or the graph break that names it."""
-    for item in receipt.findings:
-        if item.rule in EAGER and item.location is not None:
-            place = item.location
-            if place.file == file and function_key(place.function) == function:
-                return item
-    for item in receipt.findings:
-        if (file, line) in (BreakEvidence.of(item.evidence).eager_frames or ()):
-            return item
+    for finding in receipt.findings:
+        if finding.rule in EAGER and finding.location is not None:
+            place = finding.location
+            if place.file == file and normalize_function(place.function) == function:
+                return finding
+    for finding in receipt.findings:
+        if (file, line) in (BreakEvidence.parse(finding.evidence).eager_frames or ()):
+            return finding
     return None
 
 
@@ -140,7 +143,7 @@ Allowed: TypeAlias = KnownCause | KnownBreak | KnownFallback
 """What a baseline allows, with a reason."""
 
 
-class LaneBaseline(Struct, frozen=True):
+class ConfigBaseline(Struct, frozen=True):
     """What a program does in one configuration: as a baseline allows it, or a receipt shows it."""
 
     name: str
@@ -167,22 +170,22 @@ FileFilter: TypeAlias = Callable[[str | None], bool]
 class RunBaseline(Struct, frozen=True):
     """A receipt in the form of a baseline, with the records behind each item."""
 
-    lane: LaneBaseline
+    baseline: ConfigBaseline
     causes: Mapping[CauseKey, Sequence[tuple[CompileEvent, EventCause]]]
     breaks: Mapping[BreakKey, Sequence[GraphBreak]]
     frames: Mapping[FrameKey, FrameDetail]  #: Each over all its compiles.
-    counts_file: FileFilter
+    is_file_counted: FileFilter
     own_code_only: bool = False
 
-    def counts_finding(self, finding: FindingRecord) -> bool:
+    def is_finding_counted(self, finding: FindingRecord) -> bool:
         """Whether a finding counts: as what it is about does."""
         files = [finding.location.file if finding.location is not None else None]
         files += [part.location.file for part in finding.parts]
-        is_entered = finding.rule.startswith(_RECOMPILES) and finding.entered_at is not None
-        return any(map(self.counts_file, files)) or is_entered
+        is_called = finding.rule.startswith(_RECOMPILES) and finding.entered_at is not None
+        return any(map(self.is_file_counted, files)) or is_called
 
 
-def run_baseline(
+def build_run_baseline(
     receipt: Receipt, name: str | None = None, *, own_code_only: bool = False
 ) -> RunBaseline:
     """Build the baseline of a receipt, under another configuration's name if one is given.
@@ -191,36 +194,38 @@ def run_baseline(
     recompile in a library that a call in them asked for, but no graph break there, which no call
     could avoid. Of the counts it holds those that can be split so.
     """
-    counted = _file_filter(receipt, own_code_only=own_code_only)
-    causes, breaks = _causes(receipt, counted), _breaks(receipt, counted)
-    frames = _frames(receipt, counted)
+    counted = _make_file_filter(receipt, own_code_only=own_code_only)
+    causes, breaks = _group_causes(receipt, counted), _group_breaks(receipt, counted)
+    frames = _sum_frames(receipt, counted)
     again = Counter(
-        frame_key(event.frame) for event in receipt.compile.events if event.kind == "recompile"
+        build_frame_key(event.frame)
+        for event in receipt.compile.events
+        if event.kind == "recompile"
     )
-    lane = LaneBaseline(
-        name=name or receipt.header.lane.name,
-        fields=baseline_fields(receipt),
-        counts=_own_counts(receipt, counted, breaks)
+    baseline = ConfigBaseline(
+        name=name or receipt.header.configuration.name,
+        fields=list_baseline_fields(receipt),
+        counts=_count_own(receipt, counted, breaks)
         if own_code_only
         else {count: getattr(receipt.compile, count) for count in COUNTS},
-        causes=tuple(KnownCause(key, len(found)) for key, found in causes.items()),
-        breaks=tuple(KnownBreak(key, len(found)) for key, found in breaks.items()),
+        causes=tuple(KnownCause(key, len(recompiles)) for key, recompiles in causes.items()),
+        breaks=tuple(KnownBreak(key, len(sites)) for key, sites in breaks.items()),
         frames=tuple(KnownFrame(key, total.compiles, again[key]) for key, total in frames.items()),
         fallbacks=tuple(KnownFallback(key) for key, total in frames.items() if total.ran_eager),
         recordings=receipt.cudagraph.recordings if receipt.cudagraph is not None else None,
-        torch=torch_release(receipt),
+        torch=get_torch_release(receipt),
     )
-    return RunBaseline(lane, causes, breaks, frames, counted, own_code_only)
+    return RunBaseline(baseline, causes, breaks, frames, counted, own_code_only)
 
 
-def baseline_fields(receipt: Receipt) -> dict[str, Scalar]:
+def list_baseline_fields(receipt: Receipt) -> dict[str, Scalar]:
     """List what must be equal between receipt and baseline, beside the name; None: not known."""
-    fields = lane_fields(receipt)
+    fields = list_configuration_fields(receipt)
     del fields["name"]
     return fields
 
 
-def torch_release(receipt: Receipt) -> str | None:
+def get_torch_release(receipt: Receipt) -> str | None:
     """Get torch's version without the build: "2.13.0" of "2.13.0+cpu"."""
     version = receipt.environment.torch
     return version.partition("+")[0] if version else None
@@ -230,90 +235,90 @@ def is_own(file: str | None) -> bool:
     """Whether a file as a baseline has it is the user's own; what has no file is too."""
     if file is None:
         return True
-    return not file.startswith(("site-packages/", "python/")) and ownership_of(file) == "user"
+    return not file.startswith(("site-packages/", "python/")) and classify_ownership(file) == "user"
 
 
-def _file_filter(receipt: Receipt, *, own_code_only: bool) -> FileFilter:
+def _make_file_filter(receipt: Receipt, *, own_code_only: bool) -> FileFilter:
     """Make a filter for all files, or the user's own: as the receipt says, else by their paths."""
     if not own_code_only:
         return lambda _: True
-    owners = {item.file: item.ownership for item in receipt.compile.breaks if item.ownership}
+    owners = {site.file: site.ownership for site in receipt.compile.breaks if site.ownership}
     for finding in receipt.findings:
         if finding.ownership is not None and finding.location is not None:
             owners[finding.location.file] = finding.ownership
 
     def is_own_file(file: str | None) -> bool:
-        return file is None or (owners.get(file) or ownership_of(file)) == "user"
+        return file is None or (owners.get(file) or classify_ownership(file)) == "user"
 
     return is_own_file
 
 
-def _causes(
+def _group_causes(
     receipt: Receipt, counted: FileFilter
 ) -> dict[CauseKey, list[tuple[CompileEvent, EventCause]]]:
     """Group causes with the recompiles they had a part in, each recompile once."""
-    found: dict[CauseKey, list[tuple[CompileEvent, EventCause]]] = {}
+    groups: dict[CauseKey, list[tuple[CompileEvent, EventCause]]] = {}
     for event in receipt.compile.events:
-        of_event: dict[CauseKey, EventCause] = {}
+        causes: dict[CauseKey, EventCause] = {}
         for cause in event.causes:
             if counted(cause.file) or event.entered_at is not None:
-                of_event.setdefault(cause_key(cause), cause)
-        for key, cause in of_event.items():
-            found.setdefault(key, []).append((event, cause))
-    return found
+                causes.setdefault(build_cause_key(cause), cause)
+        for key, cause in causes.items():
+            groups.setdefault(key, []).append((event, cause))
+    return groups
 
 
-def _breaks(receipt: Receipt, counted: FileFilter) -> dict[BreakKey, list[GraphBreak]]:
-    found: dict[BreakKey, list[GraphBreak]] = {}
+def _group_breaks(receipt: Receipt, counted: FileFilter) -> dict[BreakKey, list[GraphBreak]]:
+    groups: dict[BreakKey, list[GraphBreak]] = {}
     for site in receipt.compile.breaks:
-        finding = None if counted(site.file) else finding_of_break(receipt, site)
+        finding = None if counted(site.file) else find_break_finding(receipt, site)
         # A break at a line of torch is the user's where the line to change is.
         if counted(site.file) or (finding is not None and finding.ownership == "user"):
-            found.setdefault(break_key(site), []).append(site)
-    return found
+            groups.setdefault(build_break_key(site), []).append(site)
+    return groups
 
 
-def _frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameDetail]:
+def _sum_frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameDetail]:
     totals: dict[FrameKey, FrameDetail] = {}
-    for item in receipt.compile.frames_detail:
-        if not counted(item.frame.file):
+    for detail in receipt.compile.frames_detail:
+        if not counted(detail.frame.file):
             continue
-        known = totals.get(key := frame_key(item.frame))
-        totals[key] = item
+        known = totals.get(key := build_frame_key(detail.frame))
+        totals[key] = detail
         if known is not None:
             totals[key] = replace(
-                item,
-                compiles=item.compiles + known.compiles,
-                ran_eager=item.ran_eager or known.ran_eager,
-                eager_reason=item.eager_reason or known.eager_reason,
-                entered_at=item.entered_at or known.entered_at,
+                detail,
+                compiles=detail.compiles + known.compiles,
+                ran_eager=detail.ran_eager or known.ran_eager,
+                eager_reason=detail.eager_reason or known.eager_reason,
+                entered_at=detail.entered_at or known.entered_at,
             )
     return totals
 
 
-def counts_recompile(event: CompileEvent, counted: FileFilter) -> bool:
+def is_recompile_counted(event: CompileEvent, counted: FileFilter) -> bool:
     """Whether a recompile is of the user's own code: the frame, any of its causes, or the call that
     led there is."""
     causes = any(cause.file and counted(cause.file) for cause in event.causes)
     return counted(event.frame.file) or causes or event.entered_at is not None
 
 
-def _own_counts(
+def _count_own(
     receipt: Receipt, counted: FileFilter, breaks: Mapping[BreakKey, Sequence[GraphBreak]]
 ) -> dict[str, int]:
     """Count what can be split by whose code it is."""
-    frames = [item for item in receipt.compile.frames_detail if counted(item.frame.file)]
-    sites = {(site.file, site.line) for found in breaks.values() for site in found}
+    frames = [detail for detail in receipt.compile.frames_detail if counted(detail.frame.file)]
+    sites = {(site.file, site.line) for group in breaks.values() for site in group}
     return {
         "frames": len(frames),
-        "compiles": sum(item.compiles for item in frames),
+        "compiles": sum(detail.compiles for detail in frames),
         "recompiles": sum(
-            item.kind == "recompile" and counts_recompile(item, counted)
-            for item in receipt.compile.events
+            event.kind == "recompile" and is_recompile_counted(event, counted)
+            for event in receipt.compile.events
         ),
         "graphs": sum(
-            bool(item.graph_ops) and counted(item.frame.file) for item in receipt.compile.events
+            bool(event.graph_ops) and counted(event.frame.file) for event in receipt.compile.events
         ),
         "graph_breaks": len(sites),
-        "eager_fallbacks": sum(item.ran_eager for item in frames),
+        "eager_fallbacks": sum(detail.ran_eager for detail in frames),
     }

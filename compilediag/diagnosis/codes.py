@@ -40,7 +40,7 @@ class CodeInfo(NamedTuple):
         return f"docs/rules/{self.code}.md"
 
 
-def info(code: str) -> CodeInfo:
+def get_code_info(code: str) -> CodeInfo:
     """Get the register's entry for a code.
 
     Raises:
@@ -183,7 +183,7 @@ EAGER = frozenset(("CD152", "CD154", "CD210", "CD904"))
 """Codes of frames that run eager, whatever for: each names its frame by its place."""
 OUTLOOK = frozenset(("CD150", "CD151"))
 """Codes of what has not happened yet: an armed guard, a forecast."""
-BLIND = frozenset(code for code, item in REGISTER.items() if item.blinds)
+BLIND = frozenset(code for code, code_info in REGISTER.items() if code_info.blinds)
 """Codes of missing or contradicting evidence."""
 RECOMPILES = (
     "CD105", "CD101", "CD102", "CD103", "CD104", "CD117", "CD118", "CD106", "CD113", "CD114",

@@ -8,18 +8,18 @@ from typing import Literal, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.codes import get_code_info
 from compilediag.receipt.schema.compiles import (
-    ActRecord,
     ChangedAt,
-    EnteredAt,
+    CommonCauseRecord,
     FindingRecord,
     PassedArgument,
     Place,
+    UserCallRecord,
 )
-from compilediag.receipt.schema.record import record_from
+from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.frames import BreakLine
-from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, UserCall, ValueChange
 
@@ -41,15 +41,15 @@ class CauseId(NamedTuple):
     """Sizes that a warm-up compiled for: intended, and no fault."""
 
 
-def shown_writers(writers: tuple[Location, ...], *, witnessed: bool) -> tuple[Location, ...]:
+def select_writers(writers: tuple[Location, ...], *, traced: bool) -> tuple[Location, ...]:
     """Select the writers to name. By the source alone several methods of packages may write a
     value, most of which never ran: one is named only where there is no other candidate."""
-    if witnessed or len(writers) < 2:
+    if traced or len(writers) < 2:
         return writers
-    return tuple(item for item in writers if ownership_of(item.file) == "user")
+    return tuple(writer for writer in writers if classify_ownership(writer.file) == "user")
 
 
-def writer_seen(changed: ValueChange | None, writers: tuple[Location, ...]) -> bool:
+def is_write_traced(changed: ValueChange | None, writers: tuple[Location, ...]) -> bool:
     """Whether the line that changed the value is known. Inside a compiled call no line is followed:
     there it is one of those that the source has."""
     if changed is None or not changed.stack:
@@ -97,7 +97,7 @@ class Cause:
     @property
     def family(self) -> str:
         """The slug of the code with underscores, "lazy_buffer"; keys of `recompiles_by_family`."""
-        return info(self.rule).family
+        return get_code_info(self.rule).family
 
     @property
     def value(self) -> str:
@@ -105,12 +105,12 @@ class Cause:
         return f"{self.variable}={self.actual}" if self.actual is not None else self.variable
 
     @property
-    def witnessed(self) -> bool:
+    def write_traced(self) -> bool:
         """The writer was seen, not found in the source."""
-        return writer_seen(self.changed, self.writers)
+        return is_write_traced(self.changed, self.writers)
 
 
-class Act(ActRecord, frozen=True, kw_only=True):
+class CommonCause(CommonCauseRecord, frozen=True, kw_only=True):
     """The line of the program that changed all values of a finding: seen ("witnessed"), or
     concluded from the names of the functions that write the values ("probable"). `text` is that of
     the call where it is known, empty where it is not."""
@@ -128,7 +128,7 @@ class Finding(FindingRecord, frozen=True, kw_only=True):
     """The causes of recompiles and the graph breaks that it explains."""
 
 
-class Entered(Protocol):
+class HasCaller(Protocol):
     """A thing that knows where it was called from: a compile, a recompile, a break site, a frame, a
     recording. The names are those of events in journals."""
 
@@ -138,34 +138,34 @@ class Entered(Protocol):
     def entered_from(self) -> str: ...
 
 
-def place_of(where: Location | Place | None) -> Place | None:
+def make_place(where: Location | Place | None) -> Place | None:
     """Make the place of a line of code as a receipt names it; None without one."""
-    return None if where is None else record_from(Place, where)
+    return None if where is None else make_record(Place, where)
 
 
-def entered_record(call: UserCall | None) -> EnteredAt | None:
+def make_call_record(call: UserCall | None) -> UserCallRecord | None:
     """Make the record of the call of the program's own, with its arguments; None without a call."""
     if call is None:
         return None
     arguments = tuple(
         PassedArgument(parameter=name, expression=text) for name, text in call.arguments
     )
-    return record_from(EnteredAt, call, arguments=arguments)
+    return make_record(UserCallRecord, call, arguments=arguments)
 
 
-def entered_by(finding: Finding, way: Entered) -> Finding:
+def add_caller(finding: Finding, way: HasCaller) -> Finding:
     """Add to a finding the call of the program's own that led to it."""
     return replace(
-        finding, entered_at=entered_record(way.entered_at), entered_from=way.entered_from or None
+        finding, entered_at=make_call_record(way.entered_at), entered_from=way.entered_from or None
     )
 
 
-def changed_at(change: ValueChange | None) -> ChangedAt | None:
+def make_changed_at(change: ValueChange | None) -> ChangedAt | None:
     """Make the record of how a value was seen to change; None where no line is known."""
     if change is None or not change.stack:
         return None
     first = change.stack[0]
-    return record_from(ChangedAt, change, file=first.file, line=first.line, function=first.function)
+    return make_record(ChangedAt, change, file=first.file, line=first.line, function=first.function)
 
 
 Rule = Callable[[Timeline], Iterable[Finding]]

@@ -43,45 +43,47 @@ class Agreement:
 
 def reconcile(timeline: Timeline) -> Agreement:
     """Compare the sources of a run."""
-    log = timeline.text_log if _text_was_kept(timeline) else None
+    log = timeline.text_log if _is_text_complete(timeline) else None
     sources = {
-        "events": any(_observes(process, "recompile_reasons") for process in timeline.processes),
-        "metrics": any(_observes(process, "metrics_rows") for process in timeline.processes),
+        "events": any(_has_hook(process, "recompile_reasons") for process in timeline.processes),
+        "metrics": any(_has_hook(process, "metrics_rows") for process in timeline.processes),
         "text_log": log is not None,
     }
-    numbers = _numbers(timeline)
-    differences = [*_attempts(timeline, numbers), *_totals(timeline, numbers)]
+    numbers = _collect_numbers(timeline)
+    differences = [*_compare_attempts(timeline, numbers), *_compare_totals(timeline, numbers)]
     if log is not None:
-        differences += _in_text(timeline, log, numbers)
+        differences += _compare_text_log(timeline, log, numbers)
     compared = sum(sources.values()) > 1
     agree = not differences if compared or differences else None
     spare = (
         bool(agree)
         and sources["events"]
         and sources["metrics"]
-        and not _text_was_kept(timeline)
-        and _totals_show_everything(timeline)
+        and not _is_text_complete(timeline)
+        and _are_totals_complete(timeline)
     )
     return Agreement(sources, agree, tuple(differences), numbers, spare)
 
 
-def _text_was_kept(timeline: Timeline) -> bool:
+def _is_text_complete(timeline: Timeline) -> bool:
     """Whether the whole text log is there. One that the program silenced half-way is no second
     opinion; CD902 reports the loss. Nor is one that was over its limit."""
     over_limit = timeline.text_log is not None and timeline.text_log.over_limit
     return not over_limit and not any(loss.source in TEXT_SOURCES for loss in timeline.lost)
 
 
-def _limited(timeline: Timeline) -> set[int]:
+def _find_limited_processes(timeline: Timeline) -> set[int]:
     """Find processes whose journals were over their limits: of those, `Recompiled` events and
     warnings are left out, and metrics rows are not."""
-    return {item.index for item in timeline.processes if item.journal_limit_bytes is not None}
+    return {
+        process.index for process in timeline.processes if process.journal_limit_bytes is not None
+    }
 
 
-def _totals_show_everything(timeline: Timeline) -> bool:
+def _are_totals_complete(timeline: Timeline) -> bool:
     """Whether torch's own totals leave no room for what only its loggers report: breaks, frames
     that it skips without a metrics row, and why CUDA graphs were left out."""
-    if any(run.skips != 0 for run in timeline.cudagraphs) or _breaks_only_in_metrics(timeline):
+    if any(run.skips != 0 for run in timeline.cudagraphs) or _find_unseen_breaks(timeline):
         return False
     reports, breaks = sum(site.count for site in timeline.breaks), 0
     for process in timeline.processes:
@@ -90,12 +92,16 @@ def _totals_show_everything(timeline: Timeline) -> bool:
         counters = process.ended.counters if process.ended is not None else {}
         if not counters.keys() >= _TOTALS:
             return False
-        own = [item for item in timeline.compiles if item.forward and item.process == process.index]
+        own = [
+            attempt
+            for attempt in timeline.compiles
+            if attempt.forward and attempt.process == process.index
+        ]
         # A program may clear torch's counters: then they count fewer graphs than there are.
         eager = counters["frames_total"] - counters["frames_ok"]
         if counters["unique_graphs"] < sum(bool(i.guarded and i.graph_ops) for i in own):
             return False
-        if not 0 <= eager <= sum(not item.guarded for item in own):
+        if not 0 <= eager <= sum(not attempt.guarded for attempt in own):
             return False
         breaks += counters["break_events"]
     return breaks <= reports
@@ -104,32 +110,34 @@ def _totals_show_everything(timeline: Timeline) -> bool:
 _TOTALS = {"frames_total", "frames_ok", "unique_graphs", "break_events"}
 
 
-def _observes(process: Process, hook: str) -> bool:
+def _has_hook(process: Process, hook: str) -> bool:
     """Whether torch was imported with this hook; a process that never imported torch has none."""
     return process.torch is not None and process.torch.hooks.get(hook, True)
 
 
-def _numbers(timeline: Timeline) -> dict[str, int]:
-    rows = [item for item in timeline.compiles if item.has_row]
+def _collect_numbers(timeline: Timeline) -> dict[str, int]:
+    rows = [attempt for attempt in timeline.compiles if attempt.has_row]
     numbers = {
         "frames": timeline.counts.frames,
         "rows": len(rows),
-        "backward_rows": sum(1 for item in rows if item.kind == "backward"),
+        "backward_rows": sum(1 for attempt in rows if attempt.kind == "backward"),
         "compiles": timeline.counts.compiles,
         "questions": len(timeline.recompiles),
         "recompiles": timeline.counts.recompiles,
-        "limit_rows": sum(1 for item in rows if item.kind == "limit"),
+        "limit_rows": sum(1 for attempt in rows if attempt.kind == "limit"),
         "limit_warnings": sum(
             1 for warning in timeline.warnings if _LIMIT_WARNING.search(warning.text)
         ),
         "break_sites": len(timeline.breaks),
         "break_reports": sum(site.count for site in timeline.breaks),
-        "unended_processes": sum(1 for item in timeline.processes if item.ended is None),
+        "unended_processes": sum(1 for process in timeline.processes if process.ended is None),
     }
     for process in timeline.processes:
         for name, value in (process.ended.counters if process.ended else {}).items():
             numbers[f"torch_{name}"] = numbers.get(f"torch_{name}", 0) + value
-    numbers["entries_left_out"] = sum(item.entries_left_out for item in timeline.recompiles)
+    numbers["entries_left_out"] = sum(
+        recompile.entries_left_out for recompile in timeline.recompiles
+    )
     if timeline.text_log is not None:
         numbers["text_lines_left_out"] = timeline.text_log.lines_left_out
         numbers["text_recompiling_lines"] = timeline.text_log.recompiling_lines
@@ -138,67 +146,70 @@ def _numbers(timeline: Timeline) -> dict[str, int]:
     return numbers
 
 
-def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
+def _compare_attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
     """Compare events with metrics, compile by compile."""
-    limited = _limited(timeline)
+    limited = _find_limited_processes(timeline)
     unasked = [
-        item.compile_id
-        for item in timeline.recompiles
-        if not item.has_question and item.process not in limited
+        recompile.compile_id
+        for recompile in timeline.recompiles
+        if not recompile.has_question and recompile.process not in limited
     ]
-    observed = any(_observes(process, "recompile_reasons") for process in timeline.processes)
+    observed = any(_has_hook(process, "recompile_reasons") for process in timeline.processes)
     if unasked and observed:
         yield (
             f"metrics give a recompile reason for {len(unasked)} compiles whose question the "
-            f"events do not have ({_some(unasked)})"
+            f"events do not have ({_list_some(unasked)})"
         )
     lost = [
-        item.compile_id
-        for item in timeline.compiles
-        if item.kind == "recompile" and item.recompile is None
+        attempt.compile_id
+        for attempt in timeline.compiles
+        if attempt.kind == "recompile" and attempt.recompile is None
     ]
     if lost:
-        yield f"{len(lost)} recompiles have no reason ({_some(lost)})"
-    silent = _breaks_only_in_metrics(timeline)
-    if silent and _text_was_kept(timeline):
+        yield f"{len(lost)} recompiles have no reason ({_list_some(lost)})"
+    silent = _find_unseen_breaks(timeline)
+    if silent and _is_text_complete(timeline):
         yield (
             f"metrics tell of graph breaks in {len(silent)} compiles that the events do not show "
-            f"({_some(silent)})"
+            f"({_list_some(silent)})"
         )
     warnings, rows = numbers["limit_warnings"], numbers["limit_rows"]
     if warnings and not limited and abs(warnings - rows) > numbers["unended_processes"]:
         yield f"torch warned {warnings} times of the recompile limit, metrics have {rows} such rows"
 
 
-def _breaks_only_in_metrics(timeline: Timeline) -> list[str]:
+def _find_unseen_breaks(timeline: Timeline) -> list[str]:
     """Find compiles that metrics say were restarted for a break, and of which no break is known."""
     broken = {compile_id.partition("_")[0] for s in timeline.breaks for compile_id in s.compile_ids}
     return [
-        item.compile_id
-        for item in timeline.compiles
-        if any(_BREAK_TEXT in reason for reason in item.restart_reasons)
-        and item.compile_id.partition("_")[0] not in broken
+        attempt.compile_id
+        for attempt in timeline.compiles
+        if any(_BREAK_TEXT in reason for reason in attempt.restart_reasons)
+        and attempt.compile_id.partition("_")[0] not in broken
     ]
 
 
-def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
+def _compare_totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
     """Compare torch's own totals, recorded at the end of each process, with what arrived from
     it."""
-    counted = [(item, item.ended.counters) for item in timeline.processes if item.ended]
+    counted = [(process, process.ended.counters) for process in timeline.processes if process.ended]
     if not counted:
         return
-    limited = _limited(timeline)
-    finished = Counter(item.process for item in timeline.compiles if item.has_row)
-    finished.update(item.process for item in timeline.ahead_of_time)
-    questions = Counter(item.process for item in timeline.recompiles if item.has_question)
+    limited = _find_limited_processes(timeline)
+    finished = Counter(attempt.process for attempt in timeline.compiles if attempt.has_row)
+    finished.update(attempt.process for attempt in timeline.ahead_of_time)
+    questions = Counter(
+        recompile.process for recompile in timeline.recompiles if recompile.has_question
+    )
     for process, counters in counted:
-        rows, asked = finished[process.index], questions[process.index]
+        name = _name_process(process)
+        rows, questions_arrived = finished[process.index], questions[process.index]
         expected_rows = counters.get("metrics_rows", rows)
         if expected_rows != rows:
-            yield f"{_name(process)} counted {expected_rows} metrics rows, {rows} arrived"
-        calls = counters.get("recompile_calls", asked)
-        if calls != asked and process.index not in limited:
-            yield f"{_name(process)} counted {calls} questions why to recompile, {asked} arrived"
+            yield f"{name} counted {expected_rows} metrics rows, {rows} arrived"
+        calls = counters.get("recompile_calls", questions_arrived)
+        if calls != questions_arrived and process.index not in limited:
+            yield f"{name} counted {calls} questions why to recompile, {questions_arrived} arrived"
     reports = numbers.get("torch_break_records")
     if reports is not None and not numbers["unended_processes"]:
         arrived = numbers["break_reports"]
@@ -206,16 +217,16 @@ def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
             yield f"{reports} graph-break reports were counted, {arrived} arrived"
 
 
-def _in_text(timeline: Timeline, log: TextLog, numbers: dict[str, int]) -> Iterable[str]:
+def _compare_text_log(timeline: Timeline, log: TextLog, numbers: dict[str, int]) -> Iterable[str]:
     """Compare the text log with both. It has one "Recompiling" line for each `Recompiled` event,
     the one at the limit included. A process that was killed may have died between line and
     event."""
     slack = numbers["unended_processes"]
-    lines, asked = numbers["text_recompiling_lines"], numbers["questions"]
-    if abs(lines - asked) > slack:
+    lines, questions = numbers["text_recompiling_lines"], numbers["questions"]
+    if abs(lines - questions) > slack:
         yield (
-            f'the text log has {lines} "Recompiling function" lines, the events {asked} '
-            f"({numbers['recompiles']} recompiles and {asked - numbers['recompiles']} attempts "
+            f'the text log has {lines} "Recompiling function" lines, the events {questions} '
+            f"({numbers['recompiles']} recompiles and {questions - numbers['recompiles']} attempts "
             "without a graph)"
         )
     warned, rows = numbers["text_limit_warnings"], numbers["limit_rows"]
@@ -226,15 +237,15 @@ def _in_text(timeline: Timeline, log: TextLog, numbers: dict[str, int]) -> Itera
     seen = {(site.file, site.line) for site in timeline.breaks}
     for only, where in ((log.break_sites - seen, "text log"), (seen - log.break_sites, "events")):
         if len(only) > slack:
-            places = _some(f"{file}:{line}" for file, line in sorted(only))
+            places = _list_some(f"{file}:{line}" for file, line in sorted(only))
             yield f"{len(only)} graph-break sites are only in the {where} ({places})"
 
 
-def _name(process: Process) -> str:
+def _name_process(process: Process) -> str:
     return f"process {process.started.pid if process.started else process.index}"
 
 
-def _some(items: Iterable[str]) -> str:
-    listed = list(items)
+def _list_some(texts: Iterable[str]) -> str:
+    listed = list(texts)
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     return ", ".join(listed[:_SHOWN]) + more

@@ -16,31 +16,31 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from compilediag.compare.gate.ab import MIN_ROUNDS
-from compilediag.fixes.answers import randomness
-from compilediag.fixes.nothing_worse import compiled_point, others_point, padding_points
-from compilediag.fixes.observed import (
+from compilediag.fixes.nothing_worse import check_compiled, check_others, check_padding
+from compilediag.fixes.outputs import collect_random_states
+from compilediag.fixes.proof_types import (
     Certificate,
-    Observed,
-    Subject,
-    Without,
-    count_in,
-    proof_figure,
-    worst,
+    FindingIdentity,
+    ObservedRun,
+    UnchangedRuns,
+    count_finding,
+    find_worst,
+    make_figure,
 )
 from compilediag.receipt.schema.compiles import ProofPoint
-from compilediag.rules.changes import NOTHING_DECLARED, Declared
-from compilediag.rules.make_finding import plural
+from compilediag.rules.changes import NOTHING_DECLARED, DeclaredEffects
+from compilediag.rules.make_finding import format_count
 
 UNRESOLVED = 1.0  #: Width of the interval of the step time's change from which it says nothing.
 
 
 def judge(
-    subject: Subject,
-    without: Without,
-    runs: Sequence[Observed],
+    identity: FindingIdentity,
+    unchanged: UnchangedRuns,
+    runs: Sequence[ObservedRun],
     *,
     labels: Sequence[str] = (),
-    declared: Declared = NOTHING_DECLARED,
+    declared: DeclaredEffects = NOTHING_DECLARED,
 ) -> Certificate:
     """Judge a change by one run with it or more. `labels`: the parts of the change that a run
     reports when they are applied.
@@ -52,27 +52,31 @@ def judge(
     if broken is not None:
         return Certificate((ProofPoint("applied", False, f"does not run: {broken}"),), len(runs))
     points = [
-        _applied(without.baseline, runs, labels),
-        _finding(subject, without.baseline, runs, declared),
-        others_point(subject, without.baseline, runs, declared),
-        compiled_point(without.baseline, runs, declared),
-        *padding_points(declared.pads, without.baseline.timeline, [run.timeline for run in runs]),
-        answers_point(without, runs, declared),
-        time_point(without.baseline, runs),
-        cost_point(without.baseline, runs),
+        _check_applied(unchanged.baseline, runs, labels),
+        _check_finding_gone(identity, unchanged.baseline, runs, declared),
+        check_others(identity, unchanged.baseline, runs, declared),
+        check_compiled(unchanged.baseline, runs, declared),
+        *check_padding(declared.pads, unchanged.baseline.timeline, [run.timeline for run in runs]),
+        check_outputs(unchanged, runs, declared),
+        measure_time(unchanged.baseline, runs),
+        measure_costs(unchanged.baseline, runs),
     ]
     return Certificate(tuple(points), len(runs))
 
 
-def _applied(baseline: Observed, runs: Sequence[Observed], labels: Sequence[str]) -> ProofPoint:
+def _check_applied(
+    baseline: ObservedRun, runs: Sequence[ObservedRun], labels: Sequence[str]
+) -> ProofPoint:
     # What is imported may differ from run to run, and data that the program writes.
     before = baseline.receipt.header.provenance.source_sha256
     for run in runs:
         for name, digest in run.receipt.header.provenance.source_sha256.items():
             if name.endswith(".py") and before.get(name, digest) != digest:
                 return ProofPoint("applied", False, f"{name} was edited while changes were tried")
-        outcomes = sorted(run.timeline.trial_applied, key=lambda each: each.problem is not None)
-        applied = {each.change: each.problem for each in outcomes}
+        outcomes = sorted(
+            run.timeline.trial_applied, key=lambda outcome: outcome.problem is not None
+        )
+        applied = {outcome.change: outcome.problem for outcome in outcomes}
         for label in labels:
             if label not in applied:
                 return ProofPoint("applied", False, f"not applied: the run never reached {label}")
@@ -81,47 +85,50 @@ def _applied(baseline: Observed, runs: Sequence[Observed], labels: Sequence[str]
     return ProofPoint("applied", True, "the change was applied")
 
 
-def _finding(
-    subject: Subject, baseline: Observed, runs: Sequence[Observed], declared: Declared
+def _check_finding_gone(
+    identity: FindingIdentity,
+    baseline: ObservedRun,
+    runs: Sequence[ObservedRun],
+    declared: DeclaredEffects,
 ) -> ProofPoint:
     """Check that the finding is gone. A call that recompiles for two causes does so until the last
     one is gone: where the program has as many recompiles as before, the finding has another name
     now and is not gone."""
-    before = count_in(subject, baseline.receipt)
-    after = max(count_in(subject, run.receipt) for run in runs)
+    before = count_finding(identity, baseline.receipt)
+    after = max(count_finding(identity, run.receipt) for run in runs)
     total = baseline.receipt.compile.recompiles
     now = max(run.receipt.compile.recompiles for run in runs)
     why = ""
     if before == 0:
         why = "the finding did not reappear without the change"
     elif after > min(declared.left, before - 1):
-        why = f"{after} of {before} {subject.unit} remain"
-    elif subject.causes and now >= total and not declared.corrects:
+        why = f"{after} of {before} {identity.unit} remain"
+    elif identity.causes and now >= total and not declared.corrects:
         rest = "calls that ran eager" if declared.unlimits else "the same calls"
         why = f"as many recompiles as before ({total} → {now}): {rest} have other causes"
-    figures = (proof_figure(subject.unit, before, after),)
-    return ProofPoint("finding", not why, why or f"{subject.unit} {before} → {after}", figures)
+    figures = (make_figure(identity.unit, before, after),)
+    return ProofPoint("finding", not why, why or f"{identity.unit} {before} → {after}", figures)
 
 
-def time_point(baseline: Observed, runs: Sequence[Observed]) -> ProofPoint:
+def measure_time(baseline: ObservedRun, runs: Sequence[ObservedRun]) -> ProofPoint:
     """Measure the seconds of compiling, and of steps with an interval where there are enough."""
-    measures: dict[str, Callable[[Observed], float | None]] = {
+    measures: dict[str, Callable[[ObservedRun], float | None]] = {
         "compile": lambda run: run.receipt.compile.time_s.total,
         "first compiles": lambda run: run.receipt.compile.time_s.first_compile,
-        "step": _step,
+        "step": _compute_step_time,
     }
-    figures = [worst(name, baseline, runs, of, "s") for name, of in measures.items()]
+    figures = [find_worst(name, baseline, runs, of, "s") for name, of in measures.items()]
     known = tuple(figure for figure in figures if figure.after is not None)
-    return ProofPoint("time", None, _interval(baseline, runs), known)
+    return ProofPoint("time", None, _format_interval(baseline, runs), known)
 
 
-def _step(run: Observed) -> float | None:
+def _compute_step_time(run: ObservedRun) -> float | None:
     """Compute the median seconds of the steps in which nothing compiled, past the first."""
     quiet = [step.wall_s for step in run.timeline.steps[1:] if step.compile_s == 0]
     return median(quiet) if quiet else None
 
 
-def _interval(baseline: Observed, runs: Sequence[Observed]) -> str:
+def _format_interval(baseline: ObservedRun, runs: Sequence[ObservedRun]) -> str:
     """Format the change of the step time between steps of one number, where there are enough."""
     before = {(s.process, s.number): s.wall_s for s in baseline.timeline.steps if not s.compile_s}
     ratios = sorted(
@@ -145,12 +152,12 @@ def _interval(baseline: Observed, runs: Sequence[Observed]) -> str:
     return f"step {change:+.0%} [{ends[0]:+.0%}, {ends[1]:+.0%}], one run each"
 
 
-def cost_point(baseline: Observed, runs: Sequence[Observed]) -> ProofPoint:
+def measure_costs(baseline: ObservedRun, runs: Sequence[ObservedRun]) -> ProofPoint:
     """Measure guards, synchronisations and memory."""
     figures = [
-        worst("guards of a call", baseline, runs, _guard_time, "µs"),
-        worst("synchronisations a step", baseline, runs, _syncs),
-        worst(
+        find_worst("guards of a call", baseline, runs, _sum_guard_time, "µs"),
+        find_worst("synchronisations a step", baseline, runs, _compute_syncs),
+        find_worst(
             "host memory",
             baseline,
             runs,
@@ -158,17 +165,19 @@ def cost_point(baseline: Observed, runs: Sequence[Observed]) -> ProofPoint:
             "bytes",
         ),
     ]
-    known = tuple(each for each in figures if each.before is not None and each.after is not None)
+    known = tuple(
+        figure for figure in figures if figure.before is not None and figure.after is not None
+    )
     return ProofPoint("cost", None, "stated, not judged", known)
 
 
-def _guard_time(run: Observed) -> float | None:
-    found = [item.guard_eval_us for item in run.receipt.compile.frames_detail]
-    known = [value for value in found if value is not None]
+def _sum_guard_time(run: ObservedRun) -> float | None:
+    times = [frame.guard_eval_us for frame in run.receipt.compile.frames_detail]
+    known = [value for value in times if value is not None]
     return sum(known) if known else None
 
 
-def _syncs(run: Observed) -> float | None:
+def _compute_syncs(run: ObservedRun) -> float | None:
     """Compute the synchronisations of a step: of the sampled steps, which are not as many in each
     run: none with a compile is sampled."""
     section = run.receipt.syncs
@@ -187,132 +196,147 @@ _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
 """What is printed is rounded, four digits after the point most often."""
 
 
-def answers_point(without: Without, runs: Sequence[Observed], declared: Declared) -> ProofPoint:
+def check_outputs(
+    unchanged: UnchangedRuns, runs: Sequence[ObservedRun], declared: DeclaredEffects
+) -> ProofPoint:
     """Compare with the program as it is and with eager; as many random numbers must be drawn."""
-    baseline, reference = without.baseline, without.reference
-    if without.repeatable is not None and without.repeatable.difference is not None:
-        why = f"two runs without the change differ: {without.repeatable.difference}"
+    baseline, reference = unchanged.baseline, unchanged.reference
+    if unchanged.repeatable is not None and unchanged.repeatable.difference is not None:
+        why = f"two runs without the change differ: {unchanged.repeatable.difference}"
         return ProofPoint("answers", False, f"the results cannot be compared: {why}")
     eager = (
-        without.compared(baseline, reference, NOTHING_DECLARED) if reference is not None else None
+        unchanged.compare(baseline, reference, NOTHING_DECLARED) if reference is not None else None
     )
     unlike_eager = eager.difference if eager is not None else None
     compared, largest, notes = 0, 0.0, list[str]()
     for run in runs:
-        found = without.compared(baseline, run, declared)
+        comparison = unchanged.compare(baseline, run, declared)
         printed = baseline.printed and run.printed
-        if found.difference is None and not found.conclusive and not printed:
+        if comparison.difference is None and not comparison.conclusive and not printed:
             why = "no number that a compiled call returned was recorded"
             return ProofPoint("answers", False, f"the results cannot be compared: {why}")
-        against = without.compared(reference, run, declared) if reference is not None else None
-        if found.difference is not None:
+        against = unchanged.compare(reference, run, declared) if reference is not None else None
+        if comparison.difference is not None:
             equals_eager = against is not None and against.conclusive and not against.difference
             if not unlike_eager or not equals_eager:
-                return ProofPoint("answers", False, f"different results: {found.difference}")
+                return ProofPoint("answers", False, f"different results: {comparison.difference}")
             notes.append(f"without the change they differed from eager: {unlike_eager}")
         elif against is not None and against.difference is not None and not unlike_eager:
             return ProofPoint("answers", False, f"results differ from eager: {against.difference}")
         corrected = bool(notes)
-        problem = _randomness(without, run) or _printed(without, run, declared, corrected=corrected)
+        problem = _check_randomness(unchanged, run) or _compare_printed(
+            unchanged, run, declared, corrected=corrected
+        )
         if problem is not None:
             return ProofPoint("answers", False, problem)
-        if missing := len(_expected(without, corrected=corrected).printed) - len(run.printed):
-            notes.append(f"{plural(missing, 'printed result')} left out with the message")
-        compared, largest = found.compared, max(largest, found.largest)
-        if excused := max(found.excused, against.excused if against is not None else 0):
+        if missing := len(_get_expected_run(unchanged, corrected=corrected).printed) - len(
+            run.printed
+        ):
+            notes.append(f"{format_count(missing, 'printed result')} left out with the message")
+        compared, largest = comparison.compared, max(largest, comparison.largest)
+        if excused := max(comparison.excused, against.excused if against is not None else 0):
             notes.append(
                 f"{excused} of them differ by more than rounding usually does, and are as near to "
                 "float64 as eager is"
             )
-        if found.not_compared:
-            notes.append(f"{found.not_compared} values have no content that can be compared")
+        if comparison.not_compared:
+            notes.append(f"{comparison.not_compared} values have no content that can be compared")
     if unlike_eager and not notes:
         notes.append(f"without the change they differ from eager too: {unlike_eager}")
-    if without.unstable:
-        count = len(without.unstable)
+    if unchanged.unstable:
+        count = len(unchanged.unstable)
         notes.append(f"{count} differ between two unchanged runs and are not compared")
     if reference is None:
         notes.append("not compared with eager, which does not run")
     text = f"{compared} values equal (max {largest:.1g})" if largest else f"{compared} values equal"
     sentence = "; ".join([text, *dict.fromkeys(notes)])
     return ProofPoint(
-        "answers", True, sentence, (proof_figure("values compared", compared, compared),)
+        "answers", True, sentence, (make_figure("values compared", compared, compared),)
     )
 
 
 def needs_float64(
     certificate: Certificate,
-    without: Without,
-    runs: Sequence[Observed],
-    declared: Declared = NOTHING_DECLARED,
+    unchanged: UnchangedRuns,
+    runs: Sequence[ObservedRun],
+    declared: DeclaredEffects = NOTHING_DECLARED,
 ) -> bool:
     """True where a change failed by numbers alone that may differ by rounding, which only the same
     calls in float64 can show."""
     failed = [point.name for point in certificate.points if point.passed is False]
-    if failed != ["answers"] or without.reference is None or without.precise is not None:
+    if failed != ["answers"] or unchanged.reference is None or unchanged.precise is not None:
         return False
-    unchanged = (without.baseline, without.reference)
-    found = [without.compared(each, run, declared) for run in runs for each in unchanged]
+    references = (unchanged.baseline, unchanged.reference)
+    comparisons = [
+        unchanged.compare(reference, run, declared) for run in runs for reference in references
+    ]
     others = [
-        _randomness(without, run) or _printed(without, run, declared, corrected=False)
+        _check_randomness(unchanged, run)
+        or _compare_printed(unchanged, run, declared, corrected=False)
         for run in runs
     ]
-    rounded = all(each.by_rounding for each in found if each.difference is not None)
-    return rounded and any(each.difference for each in found) and not any(others)
+    rounded = all(
+        comparison.by_rounding for comparison in comparisons if comparison.difference is not None
+    )
+    return rounded and any(comparison.difference for comparison in comparisons) and not any(others)
 
 
-def _randomness(without: Without, run: Observed) -> str | None:
+def _check_randomness(unchanged: UnchangedRuns, run: ObservedRun) -> str | None:
     """Check that it draws as many random numbers as the program does, compiled or eager."""
-    drawn = randomness(run.timeline)
-    if drawn == randomness(without.baseline.timeline):
+    drawn = collect_random_states(run.timeline)
+    if drawn == collect_random_states(unchanged.baseline.timeline):
         return None
-    if without.reference is not None and drawn == randomness(without.reference.timeline):
+    if unchanged.reference is not None and drawn == collect_random_states(
+        unchanged.reference.timeline
+    ):
         return None
     return "different results: it draws different random numbers"
 
 
-def _expected(without: Without, *, corrected: bool) -> Observed:
+def _get_expected_run(unchanged: UnchangedRuns, *, corrected: bool) -> ObservedRun:
     """Get the run whose results a change has to print; eager, where the change corrects results."""
-    return without.reference if corrected and without.reference else without.baseline
+    return unchanged.reference if corrected and unchanged.reference else unchanged.baseline
 
 
-def _printed(without: Without, run: Observed, declared: Declared, *, corrected: bool) -> str | None:
+def _compare_printed(
+    unchanged: UnchangedRuns, run: ObservedRun, declared: DeclaredEffects, *, corrected: bool
+) -> str | None:
     """Compare the results in the output of the program; the whole text may have times in it."""
-    expected = _expected(without, corrected=corrected)
-    if declared.silences and left_out(expected.printed, run.printed) is not None:
+    expected = _get_expected_run(unchanged, corrected=corrected)
+    if declared.silences and count_left_out(expected.printed, run.printed) is not None:
         return None
     if len(run.printed) != len(expected.printed):
         counts = f"{len(expected.printed)} → {len(run.printed)}"
         return f"different results: {counts} results are printed"
     for old, new in zip(expected.printed, run.printed, strict=True):
-        if not same_result(old, new):
+        if not is_same_result(old, new):
             return f"different results: it prints {new[:80]!r}, not {old[:80]!r}"
     return None
 
 
-def results_in(output: str) -> tuple[str, ...]:
+def find_results(output: str) -> tuple[str, ...]:
     """Find the results in a program's output, in their order: at most `MAX_RESULTS`."""
-    found: list[str] = []
+    results: list[str] = []
     for line in output.splitlines():
         if line.lstrip().startswith("RESULT"):
-            found.append(line.strip())
+            results.append(line.strip())
         else:
-            found += [f"loss {item}" for item in _LOSS.findall(line)]
-        if len(found) > MAX_RESULTS:
+            results += [f"loss {number}" for number in _LOSS.findall(line)]
+        if len(results) > MAX_RESULTS:
             break
-    return tuple(found[:MAX_RESULTS])
+    return tuple(results[:MAX_RESULTS])
 
 
-def left_out(before: Sequence[str], after: Sequence[str]) -> int | None:
+def count_left_out(before: Sequence[str], after: Sequence[str]) -> int | None:
     """Count the results of a run that another one does not print; None where it prints others, or
     in another order."""
     rest = iter(before)
-    if all(any(same_result(old, new) for old in rest) for new in after):
+    if all(any(is_same_result(old, new) for old in rest) for new in after):
         return len(before) - len(after)
     return None
 
 
-def same_result(before: str, after: str) -> bool:
+def is_same_result(before: str, after: str) -> bool:
     """True where two results are equal but for the rounding of their numbers."""
     if _TOKENS.sub("#", before) != _TOKENS.sub("#", after):
         return False

@@ -6,29 +6,35 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from compilediag.compare.changes import changes_between
-from compilediag.compare.keys import BreakKey, break_key, cause_key, function_key, portable_file
-from compilediag.diagnosis.codes import info
-from compilediag.fixes.answers import functions_by_order
-from compilediag.fixes.observed import (
-    Observed,
-    Place,
-    Subject,
-    count_in,
-    finding_key,
-    place_in,
-    proof_figure,
-    worst,
+from compilediag.compare.changes import find_changes
+from compilediag.compare.keys import (
+    BreakKey,
+    build_break_key,
+    build_cause_key,
+    normalize_file,
+    normalize_function,
+)
+from compilediag.diagnosis.codes import get_code_info
+from compilediag.fixes.outputs import order_functions
+from compilediag.fixes.proof_types import (
+    FindingIdentity,
+    ObservedRun,
+    PlaceKey,
+    count_finding,
+    find_worst,
+    get_place,
+    make_figure,
+    make_finding_key,
 )
 from compilediag.receipt.schema.compiles import FrameName, ProofPoint
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import Declared
+from compilediag.rules.changes import DeclaredEffects
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.frames import is_compile
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.shapes.padding_report import HARMFUL, HARMLESS, judged
-from compilediag_harness.wire import Location, resumed_function
+from compilediag_harness.shapes.padding_report import HARMFUL, HARMLESS, judge_padding
+from compilediag_harness.wire import Location, find_resumed_function
 
 _GENERATED = "<eval_with_key>"  #: How the files of captured graphs begin.
 
@@ -40,21 +46,24 @@ COUNTS = {
 }
 """Of the whole run: none may grow."""
 
-Named = tuple[str | None, str | None, str]  #: A variable by file and function.
+NamedVariable = tuple[str | None, str | None, str]  #: A variable by file and function.
 _LATE_HOOK = "CD115"  #: The rule for recompiles because of hooks.
 _JUDGED = ("CD1", "CD2", "CD3")
 """Findings that are counted, not timed: a new one makes a change worse."""
 
 
-def others_point(
-    subject: Subject, baseline: Observed, runs: Sequence[Observed], declared: Declared
+def check_others(
+    identity: FindingIdentity,
+    baseline: ObservedRun,
+    runs: Sequence[ObservedRun],
+    declared: DeclaredEffects,
 ) -> ProofPoint:
     """Compare counts of the whole run first, then causes, breaks and findings that are new."""
     figures = [
-        worst(shown, baseline, runs, lambda run, name=name: getattr(run.receipt.compile, name))
+        find_worst(shown, baseline, runs, lambda run, name=name: getattr(run.receipt.compile, name))
         for name, shown in COUNTS.items()
     ]
-    recordings = worst(
+    recordings = find_worst(
         "CUDA graph recordings",
         baseline,
         runs,
@@ -62,12 +71,14 @@ def others_point(
     )
     if recordings.before is not None or recordings.after is not None:
         figures.append(recordings)
-    splits = max(len(_splits(run.receipt, declared.disables)) for run in runs)
+    splits = max(len(_list_splits(run.receipt, declared.disables)) for run in runs)
     more: dict[str, float] = {COUNTS["graph_breaks"]: splits}
     if declared.unlimits or declared.corrects:
         more[COUNTS["recompiles"]] = math.inf
     if declared.unlimits:  # those of frames at the limit may be more
-        figures.append(worst("compiles", baseline, runs, lambda run: run.receipt.compile.compiles))
+        figures.append(
+            find_worst("compiles", baseline, runs, lambda run: run.receipt.compile.compiles)
+        )
         more["compiles"] = math.inf
     shown = tuple(figures)
     for figure in figures:
@@ -75,38 +86,40 @@ def others_point(
             grown = f"{figure.name} {figure.before or 0:g} → {figure.after:g}"
             return ProofPoint("others", False, f"something else got worse: {grown}", shown)
     for run in runs:
-        endless = _without_end(subject, baseline, run) if declared.unlimits else None
-        if worse := endless or _new_in(subject, baseline, run, declared):
+        endless = _find_endless_variants(identity, baseline, run) if declared.unlimits else None
+        if worse := endless or _find_new_problem(identity, baseline, run, declared):
             return ProofPoint("others", False, f"something else got worse: {worse}", shown)
     return ProofPoint("others", True, "nothing else got worse", shown)
 
 
-def _splits(receipt: Receipt, disables: Collection[str]) -> list[BreakKey]:
+def _list_splits(receipt: Receipt, disables: Collection[str]) -> list[BreakKey]:
     """List the breaks at calls of functions that a change leaves to Python by
     `torch.compiler.disable`."""
     at = {
         finding.id
         for finding in receipt.findings
         if disables
-        and (broken := BreakEvidence.of(finding.evidence)).category == "skipped_or_disabled"
+        and (broken := BreakEvidence.parse(finding.evidence)).category == "skipped_or_disabled"
         and "torch.compiler.disable" in (broken.reason or "")
         and (broken.callee.get("name") or "").rpartition(".")[2] in disables
     }
-    return [break_key(site) for site in receipt.compile.breaks if site.finding in at]
+    return [build_break_key(site) for site in receipt.compile.breaks if site.finding in at]
 
 
-def _without_end(subject: Subject, baseline: Observed, run: Observed) -> str | None:
+def _find_endless_variants(
+    identity: FindingIdentity, baseline: ObservedRun, run: ObservedRun
+) -> str | None:
     """Find what speaks against another recompile limit: more compiles of what did not run eager at
     the limit, or variants of what did (or was near it) that are still new in the later half."""
-    freed = _limited(baseline.receipt) - _limited(run.receipt)
+    freed = _list_limited_frames(baseline.receipt) - _list_limited_frames(run.receipt)
     before, after = (
-        sum(_place(event.frame) not in freed for event in each.receipt.compile.events)
-        for each in (baseline, run)
+        sum(_get_place(event.frame) not in freed for event in observed.receipt.compile.events)
+        for observed in (baseline, run)
     )
     if after > before:
         return f"compiles {before} → {after}, but for frames that ran eager at the limit"
-    about = freed | {place_in(subject.key)}
-    steps = [event.step for event in run.receipt.compile.events if _place(event.frame) in about]
+    about = freed | {get_place(identity.key)}
+    steps = [event.step for event in run.receipt.compile.events if _get_place(event.frame) in about]
     last = max((step.number for step in run.timeline.steps), default=None)
     if last is None or None in steps:
         return "whether new variants stop appearing cannot be determined: the run has no steps"
@@ -116,49 +129,51 @@ def _without_end(subject: Subject, baseline: Observed, run: Observed) -> str | N
     return None
 
 
-def _place(frame: FrameName) -> Place:
-    return portable_file(frame.file), function_key(frame.function)
+def _get_place(frame: FrameName) -> PlaceKey:
+    return normalize_file(frame.file), normalize_function(frame.function)
 
 
-def _limited(receipt: Receipt) -> set[Place]:
+def _list_limited_frames(receipt: Receipt) -> set[PlaceKey]:
     """List the frames that reached the recompile limit, as causes name their place."""
     return {
-        place_in(finding_key(item))
-        for item in receipt.findings
-        if item.rule == "CD152" and item.location is not None
+        get_place(make_finding_key(finding))
+        for finding in receipt.findings
+        if finding.rule == "CD152" and finding.location is not None
     }
 
 
-def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Declared) -> str | None:
+def _find_new_problem(
+    identity: FindingIdentity, baseline: ObservedRun, run: ObservedRun, declared: DeclaredEffects
+) -> str | None:
     """Find what is worse in a run with the change, beside the counts of the whole run. What a frame
     recompiles for that ran eager at the limit before is no worse: it is compiled at last."""
     before, after = baseline.receipt.compile, run.receipt.compile
-    changes = changes_between(baseline.known.lane, run.known.lane)
-    excused = _limited(baseline.receipt) - _limited(run.receipt)
+    changes = find_changes(baseline.known.baseline, run.known.baseline)
+    excused = _list_limited_frames(baseline.receipt) - _list_limited_frames(run.receipt)
     if declared.unlimits:
         # No other frame has more compiles: guards of what these frames call are theirs.
-        freed = (event for event in after.events if _place(event.frame) in {*excused})
-        keys = [cause_key(cause) for event in freed for cause in event.causes]
+        freed = (event for event in after.events if _get_place(event.frame) in {*excused})
+        keys = [build_cause_key(cause) for event in freed for cause in event.causes]
         excused |= {(key.file, key.function) for key in keys}
     # There are fewer recompiles, by as many as the finding had. Those that had two causes may have
     # another name now, and are no more than before.
-    gone = count_in(subject, baseline.receipt) - count_in(subject, run.receipt)
+    gone = count_finding(identity, baseline.receipt) - count_finding(identity, run.receipt)
     fewer = after.recompiles <= before.recompiles - gone
-    known = set[Named]()
+    known = set[NamedVariable]()
     for key, change in changes.causes.items():
         if fewer and change.count_before:
-            known |= _variables(key.file, key.function, key.variable)
+            known |= _list_variables(key.file, key.function, key.variable)
     # Without a graph break, what stood behind it is part of the frame before it, and guards have
     # other names there: of as many recompiles none is new.
     joined = after.graph_breaks < before.graph_breaks and after.recompiles <= before.recompiles
     for key, change in changes.causes.items():
-        met = _variables(key.file, key.function, key.variable)
+        met = _list_variables(key.file, key.function, key.variable)
         hidden = joined or (key.file, key.function) in excused or (bool(met) and met <= known)
         hidden |= declared.corrects and key.rule == _LATE_HOOK
-        if change.count_after > change.count_before and key not in subject.causes and not hidden:
+        if change.count_after > change.count_before and key not in identity.causes and not hidden:
             times = f"{change.count_before} → {change.count_after}"
             return f"recompiles for {key.variable} ({key.rule}) {times}"
-    splits = _splits(run.receipt, declared.disables)
+    splits = _list_splits(run.receipt, declared.disables)
     for key, change in changes.breaks.items():
         if change.kind == "new" and key not in splits:
             return f"a new graph break in {key.function}: {key.reason}"
@@ -166,27 +181,38 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Decla
         if change.kind == "new":
             return f"{key.function} runs eager"
     if declared.corrects:
-        keys = [finding_key(item) for item in run.receipt.findings if item.rule == _LATE_HOOK]
-        excused |= {place_in(key) for key in keys}
-    return _new_finding(baseline.receipt, run.receipt, excused, known, joined=joined)
+        keys = [
+            make_finding_key(finding)
+            for finding in run.receipt.findings
+            if finding.rule == _LATE_HOOK
+        ]
+        excused |= {get_place(key) for key in keys}
+    return _find_new_finding(baseline.receipt, run.receipt, excused, known, joined=joined)
 
 
-def _variables(file: str | None, function: str | None, shown: str | None) -> set[Named]:
+def _list_variables(
+    file: str | None, function: str | None, shown: str | None
+) -> set[NamedVariable]:
     """List the variables of a cause by their place; of a combination (CD120) each, without what of
     it met. A cause without a name has none."""
     names = (part.partition(" (")[0] for part in (shown or "").split(", "))
     return {(file, function, name) for name in names if name}
 
 
-def _new_finding(
-    before: Receipt, after: Receipt, excused: set[Place], known: set[Named], *, joined: bool
+def _find_new_finding(
+    before: Receipt,
+    after: Receipt,
+    excused: set[PlaceKey],
+    known: set[NamedVariable],
+    *,
+    joined: bool,
 ) -> str | None:
-    had = {finding_key(finding) for finding in before.findings}
+    had = {make_finding_key(finding) for finding in before.findings}
     causes = {cause.finding for event in after.compile.events for cause in event.causes}
     for finding in after.findings:
-        key = finding_key(finding)
-        met = _variables(*place_in(key), finding.variable)
-        again = info(finding.rule).owner == "several" and bool(met) and met <= known
+        key = make_finding_key(finding)
+        met = _list_variables(*get_place(key), finding.variable)
+        again = get_code_info(finding.rule).owner == "several" and bool(met) and met <= known
         hidden = key[2:] in excused or again or (joined and finding.id in causes)
         judged = finding.severity != "info" and finding.rule.startswith(_JUDGED)
         if judged and not hidden and key not in had:
@@ -194,17 +220,19 @@ def _new_finding(
     return None
 
 
-def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Declared) -> ProofPoint:
+def check_compiled(
+    baseline: ObservedRun, runs: Sequence[ObservedRun], declared: DeclaredEffects
+) -> ProofPoint:
     """Check that as much is compiled, and as often called: what compiles nothing recompiles
     nothing. Where a hook is left to Python, half of the operations must be there: how many it takes
     is not known."""
     measures: tuple[tuple[str, float, Callable[[Timeline], float]], ...] = (
-        ("graph operations", 0.5 if declared.disables else 1.0, _operations),
-        ("compiled calls", 1.0, _calls),
+        ("graph operations", 0.5 if declared.disables else 1.0, _count_operations),
+        ("compiled calls", 1.0, _count_calls),
         ("steps", 1.0, lambda timeline: len(timeline.steps)),
     )
     figures = tuple(
-        proof_figure(name, measure(baseline.timeline), min(measure(run.timeline) for run in runs))
+        make_figure(name, measure(baseline.timeline), min(measure(run.timeline) for run in runs))
         for name, _, measure in measures
     )
     for figure, (_, share, _) in zip(figures, measures, strict=True):
@@ -213,63 +241,63 @@ def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Decla
             return ProofPoint("compiled", False, f"less is compiled or called: {fewer}", figures)
     if not figures[0].after:
         return ProofPoint("compiled", False, "nothing is compiled", figures)
-    with_change = [_with_graphs(run.timeline) for run in runs]
-    for key, name in _with_graphs(baseline.timeline).items():
+    with_change = [_list_compiled_functions(run.timeline) for run in runs]
+    for key, name in _list_compiled_functions(baseline.timeline).items():
         if any(key not in compiled for compiled in with_change):
             return ProofPoint("compiled", False, f"{name} is no longer compiled", figures)
     return ProofPoint("compiled", True, "as much is compiled and called", figures)
 
 
-def _operations(timeline: Timeline) -> int:
+def _count_operations(timeline: Timeline) -> int:
     """Count the operations in the first graph of each frame; of captured graphs, whose code has
     another name each time, in the first of all. Parts of a function that a graph break divides
     count on their own: without the break its one graph holds them all."""
     chosen: dict[tuple[object, ...], int] = {}
-    for item in timeline.compiles:
-        if is_compile(item) and item.graph_ops:
-            file = _GENERATED if item.frame.file.startswith(_GENERATED) else item.frame.file
-            place = (item.process, file, item.frame.line, item.frame.function)
-            chosen.setdefault(place, item.graph_ops)
+    for event in timeline.compiles:
+        if is_compile(event) and event.graph_ops:
+            file = _GENERATED if event.frame.file.startswith(_GENERATED) else event.frame.file
+            place = (event.process, file, event.frame.line, event.frame.function)
+            chosen.setdefault(place, event.graph_ops)
     return sum(chosen.values())
 
 
-def _calls(timeline: Timeline) -> int:
+def _count_calls(timeline: Timeline) -> int:
     """Count the calls of compiled functions, but for those under a stance that compiles nothing. A
     batch that a `FixedShape` pads or splits is one; calls of its warm-up are none."""
-    eager = sum(item.calls for item in timeline.stance_calls)
-    called = sum(item.calls - item.padded for item in timeline.invocations)
+    eager = sum(stance.calls for stance in timeline.stance_calls)
+    called = sum(invocation.calls - invocation.padded for invocation in timeline.invocations)
     fixed = timeline.fixed_shapes
-    batches = sum(sum(shape.asked.values()) + shape.other_batches for shape in fixed)
+    batches = sum(sum(shape.requested.values()) + shape.other_batches for shape in fixed)
     return called + batches - eager
 
 
-def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
+def _list_compiled_functions(timeline: Timeline) -> dict[tuple[str, str, int], str]:
     """List the functions that the program calls compiled and that have a graph."""
-    frames = [item.frame for item in timeline.compiles if is_compile(item) and item.graph_ops]
+    frames = [event.frame for event in timeline.compiles if is_compile(event) and event.graph_ops]
     compiled = {(frame.file, frame.line) for frame in frames}
     # What follows a split is a part of the function too.
-    parts = {(frame.file, resumed_function(frame.function)) for frame in frames}
-    called = [item.function for item in timeline.invocations]
+    parts = {(frame.file, find_resumed_function(frame.function)) for frame in frames}
+    called = [invocation.function for invocation in timeline.invocations]
     return {
         key: place.function
-        for place, key in functions_by_order(called).items()
+        for place, key in order_functions(called).items()
         if (place.file, place.line) in compiled
         or (place.file, place.function.rpartition(".")[2]) in parts
     }
 
 
-def padding_points(
+def check_padding(
     functions: Sequence[Location], baseline: Timeline, runs: Sequence[Timeline]
 ) -> Iterator[ProofPoint]:
     """Check padding, a point for each function whose arguments a change pads. It fails where a
     check in any run found harm or was undetermined, and where nothing was padded or checked."""
     for function in functions:
-        by_run = [_shapes_of(function, run) for run in runs]
-        waste = [_waste(shapes) for shapes in by_run if shapes]
-        before = _waste(_shapes_of(function, baseline))
-        figures = (proof_figure("padding", before, max(waste, default=None), "%"),)
+        by_run = [_find_shapes(function, run) for run in runs]
+        waste = [_compute_waste(shapes) for shapes in by_run if shapes]
+        before = _compute_waste(_find_shapes(function, baseline))
+        figures = (make_figure("padding", before, max(waste, default=None), "%"),)
         shapes = [shape for of_run in by_run for shape in of_run]
-        problem = next((found for shape in shapes for found in _problems(shape)), None)
+        problem = next((text for shape in shapes for text in _find_problems(shape)), None)
         if not all(by_run):
             problem = "nothing was padded"
         if problem is not None:
@@ -280,7 +308,7 @@ def padding_points(
         yield ProofPoint("padding", True, sentence, figures)
 
 
-def _shapes_of(function: Location, timeline: Timeline) -> list[FixedShapeRun]:
+def _find_shapes(function: Location, timeline: Timeline) -> list[FixedShapeRun]:
     """Find the `FixedShape`s of a function by file and name: it may stand at another line."""
     name, file = function.function.rpartition(".")[2], f"/{function.file.lstrip('/')}"
     return [
@@ -292,19 +320,19 @@ def _shapes_of(function: Location, timeline: Timeline) -> list[FixedShapeRun]:
     ]
 
 
-def _waste(shapes: Sequence[FixedShapeRun]) -> float:
+def _compute_waste(shapes: Sequence[FixedShapeRun]) -> float:
     """Compute padding in percent of the real elements."""
     real = sum(shape.elements for shape in shapes)
     run = sum(shape.run_elements for shape in shapes)
     return round(100 * (run / real - 1), 1) if real else 0.0
 
 
-def _problems(shape: FixedShapeRun) -> Iterator[str]:
+def _find_problems(shape: FixedShapeRun) -> Iterator[str]:
     name = shape.function.function
     if not shape.checks:
         yield f"whether padding harms {name} was not checked"
     for check in shape.checks:
-        verdict = judged(check.kinds, check.unseen, check.probes)
+        verdict = judge_padding(check.kinds, check.unseen, check.probes)
         if verdict == "safe":
             continue
         unsafe = verdict == "unsafe"

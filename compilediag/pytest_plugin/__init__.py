@@ -59,13 +59,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers; a worker of pytest-xdist gets its own compile cache in time."""
     for text in MARKERS.values():
         config.addinivalue_line("markers", text)
-    if watches_all(config) and hasattr(config, "workerinput"):
-        from compilediag.pytest_plugin.settings import own_cache_folder
+    if should_watch_all(config) and hasattr(config, "workerinput"):
+        from compilediag.pytest_plugin.settings import set_cache_folder
 
-        own_cache_folder(config)
+        set_cache_folder(config)
 
 
-def watches_all(config: pytest.Config) -> bool:
+def should_watch_all(config: pytest.Config) -> bool:
     """Whether `--compilediag`, or its ini key, asks to watch every test."""
     return bool(config.getoption("compilediag") or config.getini("compilediag"))
 
@@ -77,8 +77,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Raises:
         pytest.UsageError: a marker or a setting cannot be used as it is written.
     """
-    everything = watches_all(config)
-    watched = [item for item in items if everything or is_marked(item)]
+    everything = should_watch_all(config)
+    watched = [test for test in items if everything or is_marked(test)]
     if watched:
         from compilediag.pytest_plugin.hooks import watch_tests
 
@@ -96,28 +96,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def compilediag(request: pytest.FixtureRequest) -> CompileFixture:
     """What torch.compile does in this test: warmup(), steady(), expect(), assert_frames()."""
-    from compilediag.pytest_plugin.hooks import fixture_of
+    from compilediag.pytest_plugin.hooks import get_fixture
 
-    return fixture_of(request)
+    return get_fixture(request)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Take the configurations of a pytest-xdist worker that is done: the controller writes once."""
-    lanes = getattr(node, "workeroutput", {}).get("compilediag_lanes")
-    if lanes:
-        from compilediag.pytest_plugin.lanes import receive
+    configurations = getattr(node, "workeroutput", {}).get("compilediag_lanes")
+    if configurations:
+        from compilediag.pytest_plugin.configurations import store_configurations
 
-        receive(node.config, lanes)
+        store_configurations(node.config, configurations)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the configurations of `--compilediag-update`."""
     if session.config.getoption("compilediag_update"):
-        from compilediag.pytest_plugin.lanes import write
+        from compilediag.pytest_plugin.configurations import write_baseline
 
-        write(session)
+        write_baseline(session)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -129,6 +129,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         if any(name == COUNTED for name, _ in getattr(report, "user_properties", ()))
     ]
     if watched or terminalreporter.config.getoption("compilediag_update"):
-        from compilediag.pytest_plugin.report import write
+        from compilediag.pytest_plugin.report import write_summary
 
-        write(terminalreporter, watched)
+        write_summary(terminalreporter, watched)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from compilediag.compare.keys import CauseKey, cause_key, function_key
-from compilediag.compare.run_baseline import finding_of_frame
-from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import entered_record
-from compilediag.receipt.compiles import cause_record
-from compilediag.receipt.sanitize import sanitized, working_directories
+from compilediag.compare.keys import CauseKey, build_cause_key, normalize_function
+from compilediag.compare.run_baseline import find_frame_finding
+from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.findings import make_call_record
+from compilediag.receipt.compiles import make_cause_record
+from compilediag.receipt.sanitize import list_working_directories, sanitize
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     EventCause,
@@ -23,12 +23,12 @@ from compilediag.receipt.schema.compiles import (
     Place,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import FrameName, record_from
+from compilediag.receipt.schema.record import FrameName, make_record
 from compilediag.receipt.user_line import is_foreign, is_foreign_record
 from compilediag.runs.watch import WatchResult
 from compilediag.timeline.timeline import Compile
-from compilediag.views.format import seconds, steps
-from compilediag.views.place import called, no_call
+from compilediag.views.format import format_seconds, format_steps
+from compilediag.views.place import describe_no_call, format_call
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import clean
 from compilediag_harness.redaction.redactor import Redactor
@@ -45,52 +45,57 @@ _KINDS = {
 }
 
 
-def failed_recompiles(run: WatchResult) -> tuple[CompileEvent, ...]:
+def list_failed_recompiles(run: WatchResult) -> tuple[CompileEvent, ...]:
     """List attempts to compile again that left no code, the one that hits the recompile limit
     included, in the form of a receipt's events: a receipt lists only what ended with code."""
     ids = run.diagnosis.finding_ids
     attempts = [
-        record_from(
+        make_record(
             CompileEvent,
-            item,
+            compile_,
             kind="recompile",
             graph_ops=None,
             guards=None,
-            causes=tuple(cause_record(found, ids) for found in run.diagnosis.causes.of(item)),
-            entered_at=entered_record(item.entered_at),
-            entered_from=item.entered_from or None,
+            causes=tuple(
+                make_cause_record(cause, ids) for cause in run.diagnosis.causes.get_causes(compile_)
+            ),
+            entered_at=make_call_record(compile_.entered_at),
+            entered_from=compile_.entered_from or None,
             entries=(),
             entries_left_out=0,
         )
-        for item in run.timeline.recompiles
-        if not item.produced
+        for compile_ in run.timeline.recompiles
+        if not compile_.produced
     ]
-    return tuple(sanitized(attempts, Redactor(), working_directories(run.timeline))[0])
+    return tuple(sanitize(attempts, Redactor(), list_working_directories(run.timeline))[0])
 
 
-def attempts(run: WatchResult) -> list[str]:
+def render_attempts(run: WatchResult) -> list[str]:
     """Render every attempt to compile, backward ones and those without code included."""
-    found = run.timeline.compiles
-    frames = [record_from(FrameName, item.frame) for item in found]
-    named, _ = sanitized(frames, Redactor(), working_directories(run.timeline))
-    return [_attempt(item, frame) for item, frame in zip(found, named, strict=True)]
+    compiles = run.timeline.compiles
+    frames = [make_record(FrameName, compile_.frame) for compile_ in compiles]
+    named, _ = sanitize(frames, Redactor(), list_working_directories(run.timeline))
+    return [
+        _format_attempt(compile_, frame) for compile_, frame in zip(compiles, named, strict=True)
+    ]
 
 
-def compiles(events: Iterable[CompileEvent]) -> list[str]:
+def render_compiles(events: Iterable[CompileEvent]) -> list[str]:
     """Render every compile that ended with code."""
-    return [_attempt(item, item.frame) for item in events]
+    return [_format_attempt(event, event.frame) for event in events]
 
 
-def _attempt(item: Compile | CompileEvent, frame: FrameName) -> str:
-    what = f"{clean(item.compile_id, limit=40)} {_KINDS.get(item.kind, item.kind)}"
-    return f"{what} · {_at(frame)} · step {item.step} · {seconds(item.seconds)}"
+def _format_attempt(compile_: Compile | CompileEvent, frame: FrameName) -> str:
+    what = f"{clean(compile_.compile_id, limit=40)} {_KINDS.get(compile_.kind, compile_.kind)}"
+    where = _format_location(frame)
+    return f"{what} · {where} · step {compile_.step} · {format_seconds(compile_.seconds)}"
 
 
 _Occurrence = tuple[CompileEvent, EventCause]
 """One cause in one recompile."""
 
 
-def causes(
+def render_causes(
     receipt: Receipt, events: Iterable[CompileEvent], only: tuple[str, str | None] | None = None
 ) -> list[str]:
     """Render every cause of these recompiles with its variable, place, guard, writers and fix; or
@@ -100,19 +105,21 @@ def causes(
         for cause in event.causes:
             if only is not None and only != (cause.rule, cause.variable):
                 continue
-            groups.setdefault((cause_key(cause), cause.kind), []).append((event, cause))
-    return [line for group in groups.values() for line in _cause(receipt, group)]
+            groups.setdefault((build_cause_key(cause), cause.kind), []).append((event, cause))
+    return [line for group in groups.values() for line in _render_cause(receipt, group)]
 
 
-def _cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
+def _render_cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
     event, first = group[0]
-    found = [cause for _, cause in group]
+    causes = [cause for _, cause in group]
     rule = str(first.rule)
-    finding = _finding(receipt, next((cause.finding for cause in found if cause.finding), None))
-    title = finding.title if finding is not None and finding.title else info(rule).sentence
+    finding = _find_finding(
+        receipt, next((cause.finding for cause in causes if cause.finding), None)
+    )
+    title = finding.title if finding is not None and finding.title else get_code_info(rule).sentence
     changes = [
         f"{clean(before, limit=_VALUE_CHARS)} → {clean(after, limit=_VALUE_CHARS)}"
-        for before, after in dict.fromkeys((cause.expected, cause.actual) for cause in found)
+        for before, after in dict.fromkeys((cause.expected, cause.actual) for cause in causes)
         if before is not None and after is not None
     ]
     more = f" (+{len(changes) - _MAX_CHANGES} more)" if len(changes) > _MAX_CHANGES else ""
@@ -120,106 +127,108 @@ def _cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
     variable = clean(first.variable, limit=_VALUE_CHARS) or "the variable is not known"
     # The line to change: the finding's; else the guard's, or the frame's where torch gave none.
     if finding is not None and finding.location is not None:
-        here, foreign = _at(finding.location), is_foreign_record(finding)
+        here, foreign = _format_location(finding.location), is_foreign_record(finding)
     elif first.file is not None:
-        here = _place(first.file, first.line or 0, first.function or "")
+        here = _format_place(first.file, first.line or 0, first.function or "")
         foreign = is_foreign(None, first.file)
     else:
-        here, foreign = _at(event.frame), is_foreign(None, event.frame.file)
-    where = _behind(event, here) if foreign else here
+        here, foreign = _format_location(event.frame), is_foreign(None, event.frame.file)
+    where = _add_call(event, here) if foreign else here
     events = {(e.process, e.epoch, e.compile_id): e for e, _ in group}.values()
-    ids = ", ".join(clean(each.compile_id, limit=40) for each in events)
-    when = steps([each.step for each in events if each.step is not None])
-    cost = seconds(sum(each.seconds or 0.0 for each in events))
-    guards = [guard for guard in dict.fromkeys(cause.guard for cause in found) if guard]
-    writers = {(w.function, w.file, w.line): w for cause in found for w in cause.writers}
+    ids = ", ".join(clean(event.compile_id, limit=40) for event in events)
+    when = format_steps([event.step for event in events if event.step is not None])
+    cost = format_seconds(sum(event.seconds or 0.0 for event in events))
+    guards = [guard for guard in dict.fromkeys(cause.guard for cause in causes) if guard]
+    writers = {(w.function, w.file, w.line): w for cause in causes for w in cause.writers}
     return [
-        f"{rule} {_text(title)}: {variable}  {changed}".rstrip(),
+        f"{rule} {_clean(title)}: {variable}  {changed}".rstrip(),
         f"  {where} · {when} · {cost} · {'compile' if len(events) == 1 else 'compiles'} {ids}",
-        *(f"  guard: {_text(guard)}" for guard in guards[:_MAX_CHANGES]),
+        *(f"  guard: {_clean(guard)}" for guard in guards[:_MAX_CHANGES]),
         *(
-            f"  written by {clean(writer.function, limit=80)}, {_place(writer.file, writer.line)}"
+            f"  written by {clean(writer.function, limit=80)}, "
+            f"{_format_place(writer.file, writer.line)}"
             for writer in writers.values()
         ),
-        *(_fix(finding) or [f"  fix: see compilediag explain {rule}"]),
+        *(_render_fix(finding) or [f"  fix: see compilediag explain {rule}"]),
     ]
 
 
-def _behind(record: CompileEvent | GraphBreak | FrameDetail, here: str) -> str:
+def _add_call(record: CompileEvent | GraphBreak | FrameDetail, here: str) -> str:
     """Put the call of the program's own that led there before a place in a library or torch."""
     call = record.entered_at
     if call is None:
-        return f"{here} · {no_call(record, RenderOptions())}"
-    return f"{called(call, RenderOptions(width=_TEXT_CHARS))}, at {here}"
+        return f"{here} · {describe_no_call(record, RenderOptions())}"
+    return f"{format_call(call, RenderOptions(width=_TEXT_CHARS))}, at {here}"
 
 
-def breaks(receipt: Receipt, sites: Iterable[GraphBreak]) -> list[str]:
+def render_breaks(receipt: Receipt, sites: Iterable[GraphBreak]) -> list[str]:
     """Render every graph break with its place, torch's reason and the fix."""
     lines: list[str] = []
     for site in sites:
-        finding = _finding(receipt, site.finding)
+        finding = _find_finding(receipt, site.finding)
         if finding is not None and not finding.rule.startswith("CD2"):
             finding = None
         title = finding.title if finding is not None and finding.title else site.reason
         code = "graph break" if finding is None else finding.rule
-        where = _place(site.file, site.line, site.function)
-        where = _behind(site, where) if is_foreign_record(site) else where
-        lines += [f"{code} {_text(title)}", f"  {where}", *_fix(finding)]
+        where = _format_place(site.file, site.line, site.function)
+        where = _add_call(site, where) if is_foreign_record(site) else where
+        lines += [f"{code} {_clean(title)}", f"  {where}", *_render_fix(finding)]
     return lines
 
 
-def eager(receipt: Receipt, frames: Iterable[FrameDetail]) -> list[str]:
+def render_fallbacks(receipt: Receipt, frames: Iterable[FrameDetail]) -> list[str]:
     """Render every frame that ran without compiled code, and why."""
     lines: list[str] = []
     for frame in frames:
         file, line, function = frame.frame.file, frame.frame.line, frame.frame.function
-        finding = finding_of_frame(receipt, file, line, function_key(function))
+        finding = find_frame_finding(receipt, file, line, normalize_function(function))
         reason = (frame.eager_reason or "torch gave no reason").strip().splitlines()[0]
         code = "CD904" if finding is None else finding.rule
-        where = _at(frame.frame)
+        where = _format_location(frame.frame)
         lines += [
-            f"{code} {_name(frame.frame)} ran eager: {_text(reason)}",
-            f"  {_behind(frame, where) if is_foreign_record(frame) else where}",
-            *_fix(finding),
+            f"{code} {_format_name(frame.frame)} ran eager: {_clean(reason)}",
+            f"  {_add_call(frame, where) if is_foreign_record(frame) else where}",
+            *_render_fix(finding),
         ]
     return lines
 
 
-def frames(details: Iterable[FrameDetail]) -> list[str]:
+def render_frames(details: Iterable[FrameDetail]) -> list[str]:
     """Render every frame with how often it was compiled."""
     times = {0: "never", 1: "once", 2: "twice"}
     return [
-        f"{_name(item.frame)}: compiled {times.get(item.compiles, f'{item.compiles} times')} · "
-        f"{_at(item.frame)}"
-        for item in details
+        f"{_format_name(detail.frame)}: compiled "
+        f"{times.get(detail.compiles, f'{detail.compiles} times')} · "
+        f"{_format_location(detail.frame)}"
+        for detail in details
     ]
 
 
-def _finding(receipt: Receipt, finding_id: str | None) -> FindingRecord | None:
-    return next((item for item in receipt.findings if item.id == finding_id), None)
+def _find_finding(receipt: Receipt, finding_id: str | None) -> FindingRecord | None:
+    return next((finding for finding in receipt.findings if finding.id == finding_id), None)
 
 
-def _fix(finding: FindingRecord | None) -> list[str]:
+def _render_fix(finding: FindingRecord | None) -> list[str]:
     if finding is None:
         return []
-    note = [f"  note: {_text(finding.fix.caveat)}"] if finding.fix.caveat else []
-    return [f"  fix: {_text(finding.fix.summary)}", *note]
+    note = [f"  note: {_clean(finding.fix.caveat)}"] if finding.fix.caveat else []
+    return [f"  fix: {_clean(finding.fix.summary)}", *note]
 
 
-def _name(frame: FrameName) -> str:
+def _format_name(frame: FrameName) -> str:
     return clean(frame.function, limit=80) or "a frame"
 
 
-def _at(where: FrameName | Place) -> str:
-    return _place(where.file, where.line, where.function)
+def _format_location(where: FrameName | Place) -> str:
+    return _format_place(where.file, where.line, where.function)
 
 
-def _place(file: str, line: int, function: str = "") -> str:
+def _format_place(file: str, line: int, function: str = "") -> str:
     """`model.py:7 in forward`."""
     at = clean(file, limit=400) or "could not determine where"
     inside = f" in {clean(function, limit=80)}" if function else ""
     return f"{at}:{line}{inside}" if line else at + inside
 
 
-def _text(text: str) -> str:
+def _clean(text: str) -> str:
     return clean(text, limit=_TEXT_CHARS)

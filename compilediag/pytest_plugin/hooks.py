@@ -15,38 +15,42 @@ from typing import Any
 import pytest
 
 from compilediag.diagnosis.findings import Finding
+from compilediag.pytest_plugin.configurations import (
+    judge_configuration,
+    judge_limits,
+    open_baseline,
+)
 from compilediag.pytest_plugin.judge import (
     Block,
     CompileFailure,
     JudgedPart,
     Problem,
-    blind,
-    failure_text,
+    find_blindness,
+    format_failure,
     judge,
     judge_exact,
     judge_frames,
     judge_steady,
 )
-from compilediag.pytest_plugin.lanes import judge_lane, judge_limits, open_baseline
 from compilediag.pytest_plugin.marks import (
     COUNTED,
     COUNTS,
     BadMark,
     Requirements,
-    checked_counts,
-    requirements_of,
-    shared_lanes,
+    check_counts,
+    list_shared,
+    read_requirements,
 )
-from compilediag.pytest_plugin.report import write_receipt_of
+from compilediag.pytest_plugin.report import write_test_receipt
 from compilediag.pytest_plugin.settings import (
     SessionSettings,
     forget_compiled_code,
-    own_cache_folder,
-    settings_of,
+    read_settings,
+    set_cache_folder,
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.watch import WatchResult, watch
-from compilediag_harness.torch_internals.torch_calls import stance
+from compilediag_harness.torch_internals.torch_calls import get_stance
 
 
 class CompileFixture:
@@ -78,7 +82,7 @@ class CompileFixture:
         a compiled callable must be called inside."""
         block = self._begin("steady()")
         yield
-        _fail(judge_steady(self._run.snapshot(), self._closed(block)), block.title)
+        _fail(judge_steady(self._run.snapshot(), self._close(block)), block.title)
 
     @contextmanager
     def expect(self, **counts: int) -> Generator[None]:
@@ -92,12 +96,12 @@ class CompileFixture:
                 "expect() expects nothing: name a count, as in expect(frames=1)"
             )
         try:
-            expected = checked_counts(counts, "expect()")
+            expected = check_counts(counts, "expect()")
         except BadMark as error:
             raise pytest.UsageError(str(error)) from None
         block = self._begin(f"expect({', '.join(f'{k}={v}' for k, v in counts.items())})")
         yield
-        problems = judge_exact(self._run.snapshot(), self._closed(block), expected)
+        problems = judge_exact(self._run.snapshot(), self._close(block), expected)
         _fail(problems, block.title)
 
     def assert_frames(self, frames: Mapping[str, int], *, others: bool = False) -> None:
@@ -115,7 +119,7 @@ class CompileFixture:
             if isinstance(times, bool) or times < 0:
                 raise pytest.UsageError(f"assert_frames: {name!r} is compiled 0 times or more")
         problems = judge_frames(self._run.snapshot(), frames, others=others)
-        _fail(problems, f"assert_frames() at {_caller()}")
+        _fail(problems, f"assert_frames() at {_find_caller()}")
 
     @property
     def receipt(self) -> Receipt:
@@ -129,20 +133,20 @@ class CompileFixture:
 
     def _begin(self, name: str) -> Block:
         self.judged = True
-        return Block(name, _caller(), self._run.now(), self._run.calls, stance())
+        return Block(name, _find_caller(), self._run.now(), self._run.calls, get_stance())
 
-    def _closed(self, block: Block) -> Block:
-        return block.closed(self._run.now(), self._run.calls, stance())
+    def _close(self, block: Block) -> Block:
+        return block.close(self._run.now(), self._run.calls, get_stance())
 
 
 def _fail(problems: Sequence[Problem], block: str) -> None:
     """End the test if there are problems, under the name of the block."""
     __tracebackhide__ = True
     if problems:
-        raise CompileFailure(failure_text(problems, block))
+        raise CompileFailure(format_failure(problems, block))
 
 
-def _caller() -> str:
+def _find_caller() -> str:
     """Find the line of the test that is running, as `test_model.py:12`."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     # Frames of contextlib and of this file stand between a `with` line of the test and its block.
@@ -161,9 +165,9 @@ class WatchedTest:
     """One test that is watched: what it compiles, and what its markers require."""
 
     def __init__(
-        self, item: pytest.Item, required: Requirements, settings: SessionSettings
+        self, test: pytest.Item, required: Requirements, settings: SessionSettings
     ) -> None:
-        self._item = item
+        self._test = test
         self._required = required
         self._settings = settings
         self._watch: watch | None = None
@@ -177,10 +181,10 @@ class WatchedTest:
         self.close()
         if self._required.any or self._required.fixture or self._settings.limits:
             forget_compiled_code()
-        root = str(self._item.config.rootpath)
-        folders = (root, os.path.dirname(str(self._item.path)))
-        lane = self._required.lane or self._item.nodeid
-        self._watch = watch(root=root, user_roots=folders, lane=lane)
+        root = str(self._test.config.rootpath)
+        folders = (root, os.path.dirname(str(self._test.path)))
+        configuration = self._required.configuration or self._test.nodeid
+        self._watch = watch(root=root, user_roots=folders, lane=configuration)
         self._run = self._watch.__enter__()
         self.fixture = CompileFixture(self._run)
 
@@ -197,35 +201,35 @@ class WatchedTest:
         self._stop(failed)
         if failed is None:
             # `unittest` raises nothing out of its call: neither a failure nor that it was skipped.
-            inside: Any = getattr(self._item, "_excinfo", None)
+            inside: Any = getattr(self._test, "_excinfo", None)
             failed = inside[0].value if inside else None
         if isinstance(failed, pytest.skip.Exception | pytest.exit.Exception | KeyboardInterrupt):
             return
         try:
-            problems = self._problems(run, fixture, passed=failed is None)
-            text = failure_text(problems)
+            problems = self._find_problems(run, fixture, passed=failed is None)
+            text = format_failure(problems)
             # The counts, which pytest-xdist and junitxml carry on, and the receipt.
-            part, properties = JudgedPart(run), self._item.user_properties
+            part, properties = JudgedPart(run), self._test.user_properties
             properties.append((COUNTED, run.receipt.verdict))
-            counts = ((name, part.count(name)) for name in COUNTS)
+            counts = ((name, part.get_count(name)) for name in COUNTS)
             properties += [(f"compilediag.{name}", n) for name, n in counts if n is not None]
             if self._improvements:
                 properties.append(("compilediag.improvements", self._improvements))
             properties.append(("compilediag.judged", "failed" if problems else "passed"))
             if self._settings.report is not None:
-                write_receipt_of(run, self._item.nodeid, self._settings.report)
+                write_test_receipt(run, self._test.nodeid, self._settings.report)
         except Exception as error:
             if self._required.any or fixture.judged:
                 raise
             # A test that only shows its counts never fails for a fault of ours.
             fault = "".join(traceback.format_exception_only(error)).strip()
             text = f"compilediag: a fault of its own: {fault}"
-            self._item.add_report_section("call", SECTION, text)
+            self._test.add_report_section("call", SECTION, text)
             return
         if problems and failed is None:
             raise CompileFailure(text)
         if problems:
-            self._item.add_report_section("call", SECTION, text)
+            self._test.add_report_section("call", SECTION, text)
 
     def close(self) -> None:
         """Stop watching, whatever happened."""
@@ -238,7 +242,7 @@ class WatchedTest:
             trace = failed.__traceback__ if failed is not None else None
             watching.__exit__(type(failed) if failed is not None else None, failed, trace)
 
-    def _problems(
+    def _find_problems(
         self, run: WatchResult, fixture: CompileFixture, *, passed: bool
     ) -> list[Problem]:
         """Find all that is wrong; limits and baseline are for tests that `passed` themselves."""
@@ -247,13 +251,15 @@ class WatchedTest:
         if required.any:
             problems = judge(run, required, fixture.warmups)
         elif fixture.judged:
-            problems = blind(run.receipt, run.calls, may_be_quiet=True)
+            problems = find_blindness(run.receipt, run.calls, may_be_quiet=True)
         if not passed or any(problem.blind for problem in problems):
             return problems
         if settings.limits and run.receipt.compile.graphs:
             problems += judge_limits(run, settings)
-        if required.lane is not None and not (problems and settings.update):
-            worse, self._improvements = judge_lane(self._item.config, run, required, settings)
+        if required.configuration is not None and not (problems and settings.update):
+            worse, self._improvements = judge_configuration(
+                self._test.config, run, required, settings
+            )
             problems += worse
         return problems
 
@@ -261,33 +267,33 @@ class WatchedTest:
 _WATCHED = pytest.StashKey[WatchedTest]()
 
 
-def watch_tests(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+def watch_tests(config: pytest.Config, collected: Sequence[pytest.Item]) -> None:
     """Prepare these tests to be watched, and put the hooks in place.
 
     Raises:
         pytest.UsageError: with every marker and setting that cannot be used.
     """
-    settings = settings_of(config)
+    settings = read_settings(config)
     tests: dict[str, Requirements] = {}
     wrong: list[str] = []
-    for item in items:
+    for test in collected:
         try:
-            tests[item.nodeid] = required = requirements_of(item)
+            tests[test.nodeid] = required = read_requirements(test)
         except BadMark as error:
-            wrong.append(f"{item.nodeid}: {error}")
+            wrong.append(f"{test.nodeid}: {error}")
             continue
-        item.stash[_WATCHED] = WatchedTest(item, required, settings)
-    wrong += shared_lanes(tests)
+        test.stash[_WATCHED] = WatchedTest(test, required, settings)
+    wrong += list_shared(tests)
     if wrong:
         raise pytest.UsageError("compilediag: " + "\n  ".join(wrong))
-    if any(required.lane is not None for required in tests.values()):
+    if any(required.configuration is not None for required in tests.values()):
         open_baseline(config, settings)
-    own_cache_folder(config)
+    set_cache_folder(config)
     if not config.pluginmanager.has_plugin(_Hooks.NAME):
         config.pluginmanager.register(_Hooks(), _Hooks.NAME)
 
 
-def fixture_of(request: pytest.FixtureRequest) -> CompileFixture:
+def get_fixture(request: pytest.FixtureRequest) -> CompileFixture:
     """Get the fixture of the test that requests it.
 
     Raises:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from compilediag.compare.gate.limits import Limit, count_of
-from compilediag.compare.run_baseline import counts_recompile, run_baseline
+from compilediag.compare.gate.limits import Limit, get_count
+from compilediag.compare.run_baseline import build_run_baseline, is_recompile_counted
 from compilediag.diagnosis.codes import BLIND
 from compilediag.pytest_plugin import details
 from compilediag.pytest_plugin.marks import Requirements
@@ -24,10 +24,10 @@ from compilediag.receipt.schema.compiles import CompileEvent
 from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.watch import WatchResult
-from compilediag.views.format import count
+from compilediag.views.format import pluralize
 from compilediag.views.text import clean
 from compilediag_harness import wire
-from compilediag_harness.redaction.redactor import Redactor, secret_values
+from compilediag_harness.redaction.redactor import Redactor, list_secret_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,15 @@ class Problem:
     """The test cannot be judged, which is no pass."""
 
     @classmethod
-    def of_blindness(cls, headline: str, details: Iterable[str] = ()) -> Problem:
+    def make_blind(cls, headline: str, details: Iterable[str] = ()) -> Problem:
         """Make the problem of a test that cannot be judged."""
         return cls(f"blind: {headline}", tuple(details), blind=True)
 
     @classmethod
-    def of_unmeasured(cls, name: str) -> Problem:
+    def make_unmeasured(cls, name: str) -> Problem:
         """Make the problem of a count that has a limit and was not measured: that is not zero."""
-        what = f"{_noun(name)}s were not measured here"
-        return cls.of_blindness(f"{what}: skip the test where they cannot be")
+        what = f"{_get_noun(name)}s were not measured here"
+        return cls.make_blind(f"{what}: skip the test where they cannot be")
 
 
 class CompileFailure(pytest.fail.Exception):
@@ -60,22 +60,22 @@ class CompileFailure(pytest.fail.Exception):
         super().__init__(text, pytrace=False)
 
 
-def failure_text(problems: Sequence[Problem], block: str = "") -> str:
+def format_failure(problems: Sequence[Problem], block: str = "") -> str:
     """Format problems as text without secrets; `block` names the block that they are about."""
     about = f"{block}: " if block else ""
     lines: list[str] = []
     for problem in problems:
         lines.append(f"compilediag: {about}{problem.headline}")
         lines += [f"  {line}" for line in problem.details]
-    return Redactor(secret_values(sys.argv, os.environ)).text("\n".join(lines))
+    return Redactor(list_secret_values(sys.argv, os.environ)).redact_text("\n".join(lines))
 
 
-def counted(name: str, number: int) -> str:
+def describe_count(name: str, number: int) -> str:
     """Describe a count in words: "2 recompiles"."""
-    return count(number, _noun(name))
+    return pluralize(number, _get_noun(name))
 
 
-def _noun(name: str) -> str:
+def _get_noun(name: str) -> str:
     noun = name.removesuffix("s").replace("_", " ")
     return "CUDA-graph recording" if noun == "recording" else noun
 
@@ -85,7 +85,7 @@ _KNOWN_REASONS = frozenset({"ahead_of_time", "failed", "interrupted", "torch_mod
 """Reasons of CD901 with which there is nothing to guess."""
 
 
-def blind(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[Problem]:
+def find_blindness(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[Problem]:
     """Find why this test cannot be judged. `may_be_quiet`: that nothing compiled is no reason,
     because it is what the test is about."""
     problems: list[Problem] = []
@@ -96,14 +96,14 @@ def blind(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[P
         headline = "the evidence is not complete, so the counts say nothing"
         if finding.rule == NOTHING_COMPILED:
             headline = "nothing was compiled in this test, so its counts say nothing"
-            if AnyEvidence.of(finding.evidence).why not in _KNOWN_REASONS:
-                hints = why_nothing_compiled(receipt, calls)
+            if AnyEvidence.parse(finding.evidence).why not in _KNOWN_REASONS:
+                hints = list_likely_reasons(receipt, calls)
         title = f"{finding.rule} {clean(finding.title or finding.slug)}"
-        problems.append(Problem.of_blindness(headline, [title, *(f"  {hint}" for hint in hints)]))
+        problems.append(Problem.make_blind(headline, [title, *(f"  {hint}" for hint in hints)]))
     return problems
 
 
-def why_nothing_compiled(receipt: Receipt, calls: int) -> list[str]:
+def list_likely_reasons(receipt: Receipt, calls: int) -> list[str]:
     """List likely reasons, each with what to do. `calls`: of compiled callables."""
     if receipt.environment.hooks_available is None:
         return ["torch was not imported by the end of the test"]
@@ -122,7 +122,7 @@ def why_nothing_compiled(receipt: Receipt, calls: int) -> list[str]:
         reasons.append("torch tried, and was left without a graph: see the frames that ran eager")
     elif calls and not reasons:
         reasons.append(
-            f"{count(calls, 'compiled call')} ran without compiling: compiled before the test "
+            f"{pluralize(calls, 'compiled call')} ran without compiling: compiled before the test "
             "began (in a fixture of a wider scope, at import), or under an eager stance? Call "
             "torch.compile inside the test, or in a fixture of its own"
         )
@@ -143,40 +143,44 @@ class JudgedPart:
 
     def __init__(self, run: WatchResult, *, own_code_only: bool = False) -> None:
         self.receipt = run.receipt
-        self._run = run_baseline(run.receipt, own_code_only=own_code_only)
-        counted, failed = self._run.counts_file, details.failed_recompiles(run)
-        again = (item for item in run.receipt.compile.events if item.kind == "recompile")
-        self.recompiles = tuple(item for item in again if counts_recompile(item, counted))
-        self.failed_recompiles = tuple(item for item in failed if counts_recompile(item, counted))
+        self._run = build_run_baseline(run.receipt, own_code_only=own_code_only)
+        counted, failed = self._run.is_file_counted, details.list_failed_recompiles(run)
+        again = (event for event in run.receipt.compile.events if event.kind == "recompile")
+        self.recompiles = tuple(event for event in again if is_recompile_counted(event, counted))
+        self.failed_recompiles = tuple(
+            event for event in failed if is_recompile_counted(event, counted)
+        )
         """Attempts to compile again that left no code: in no count of recompiles, and worse."""
 
-    def count(self, name: str) -> int | None:
+    def get_count(self, name: str) -> int | None:
         """Get a count by its name; None where it was not measured."""
-        return count_of(self.receipt, self._run, name)
+        return get_count(self.receipt, self._run, name)
 
-    def behind(self, name: str) -> list[str]:
+    def list_details(self, name: str) -> list[str]:
         """List what a count counts, line by line."""
         part = self.receipt.compile
-        frames = [item for item in part.frames_detail if self._run.counts_file(item.frame.file)]
+        frames = [row for row in part.frames_detail if self._run.is_file_counted(row.frame.file)]
         if name == "recompiles":
-            return self.causes((*self.recompiles, *self.failed_recompiles))
+            return self.list_causes((*self.recompiles, *self.failed_recompiles))
         if name == "graph_breaks":
-            sites = [site for found in self._run.breaks.values() for site in found]
-            return details.breaks(self.receipt, sites)
+            sites = [site for group in self._run.breaks.values() for site in group]
+            return details.render_breaks(self.receipt, sites)
         if name == "frames":
-            return details.frames(frames)
+            return details.render_frames(frames)
         if name == "compiles":
-            compiled = [item for item in part.events if self._run.counts_file(item.frame.file)]
-            return [*details.compiles(compiled), *self.causes(self.recompiles)]
+            compiled = [
+                event for event in part.events if self._run.is_file_counted(event.frame.file)
+            ]
+            return [*details.render_compiles(compiled), *self.list_causes(self.recompiles)]
         if name == "eager_fallbacks":
-            return details.eager(self.receipt, [item for item in frames if item.ran_eager])
+            return details.render_fallbacks(self.receipt, [row for row in frames if row.ran_eager])
         return []
 
-    def causes(
+    def list_causes(
         self, events: Iterable[CompileEvent], only: tuple[str, str | None] | None = None
     ) -> list[str]:
         """List every cause of these recompiles; or that of a rule and a variable `only`."""
-        return details.causes(self.receipt, events, only)
+        return details.render_causes(self.receipt, events, only)
 
 
 # --- a test --------------------------------------------------------------------------------------
@@ -188,39 +192,39 @@ Intervals = Sequence[tuple[float, float]]
 def judge(run: WatchResult, required: Requirements, warmups: Intervals) -> list[Problem]:
     """Judge a test: all that its markers forbid, and first what makes the counts worth nothing."""
     part = JudgedPart(run, own_code_only=required.own_code_only)
-    problems = blind(run.receipt, run.calls)
-    if required.own_code_only and not problems and not part.count("graphs"):
+    problems = find_blindness(run.receipt, run.calls)
+    if required.own_code_only and not problems and not part.get_count("graphs"):
         only = "nothing of your own code was compiled, only code of libraries"
-        problems = [Problem.of_blindness(only)]
+        problems = [Problem.make_blind(only)]
     if (warmup := required.warmup) is not None:
         allowed = {
-            tuple(item.id)
-            for item in run.timeline.recompiles
-            if any(start <= item.t <= end for start, end in warmups)
+            tuple(compile_.id)
+            for compile_ in run.timeline.recompiles
+            if any(start <= compile_.t <= end for start, end in warmups)
         }
         made, failed = (
             [
-                item
-                for item in items
-                if (item.step or 0) >= warmup
-                and (item.process, item.epoch, item.compile_id) not in allowed
+                event
+                for event in events
+                if (event.step or 0) >= warmup
+                and (event.process, event.epoch, event.compile_id) not in allowed
             ]
-            for items in (part.recompiles, part.failed_recompiles)
+            for events in (part.recompiles, part.failed_recompiles)
         )
-        happened = [count(len(made), "recompile")] if made else []
+        happened = [pluralize(len(made), "recompile")] if made else []
         if failed:
-            happened.append(f"{count(len(failed), 'attempt')} to recompile that left no code")
+            happened.append(f"{pluralize(len(failed), 'attempt')} to recompile that left no code")
         if happened:
-            after = f" after a warm-up of {count(warmup, 'step')}" if warmup else ""
+            after = f" after a warm-up of {pluralize(warmup, 'step')}" if warmup else ""
             headline = f"{' and '.join(happened)}{after}; zero_recompiles allows none"
-            problems.append(Problem(headline, tuple(part.causes((*made, *failed)))))
+            problems.append(Problem(headline, tuple(part.list_causes((*made, *failed)))))
     for name, bound in required.limits.items():
-        number = part.count(name)
+        number = part.get_count(name)
         if number is None:
-            problems.append(Problem.of_unmeasured(name))
+            problems.append(Problem.make_unmeasured(name))
         elif Limit(name, ">", bound).is_broken_by(number):
-            headline = f"{counted(name, number)}, the budget is {bound}"
-            problems.append(Problem(headline, tuple(part.behind(name))))
+            headline = f"{describe_count(name, number)}, the budget is {bound}"
+            problems.append(Problem(headline, tuple(part.list_details(name))))
     covered = "eager_fallbacks" in required.limits or not {"recompiles", "compiles"} & set(
         required.limits
     )
@@ -229,7 +233,7 @@ def judge(run: WatchResult, required: Requirements, warmups: Intervals) -> list[
             "torch gave up compiling again: what runs eager from then on is in no count of "
             "recompiles"
         )
-        problems.append(Problem(headline, tuple(part.causes(part.failed_recompiles))))
+        problems.append(Problem(headline, tuple(part.list_causes(part.failed_recompiles))))
     return problems
 
 
@@ -261,7 +265,7 @@ class Block:
         """The name of the block in a failure."""
         return f"{self.name} at {self.where}"
 
-    def closed(self, end: float, calls: int, stance: str | None) -> Block:
+    def close(self, end: float, calls: int, stance: str | None) -> Block:
         """Close the block at its end; `calls` counts from the beginning of the test."""
         known = self.stance if self.stance in _SWITCHED_OFF else stance
         return replace(self, end=end, calls=calls - self.calls, stance=known)
@@ -269,96 +273,98 @@ class Block:
 
 def judge_steady(run: WatchResult, block: Block) -> list[Problem]:
     """Judge a block in which nothing may compile: each compile, and whether quiet is meaningful."""
-    inside = part_of(run, block.start, block.end)
-    problems = blind(run.receipt, run.calls, may_be_quiet=True)
-    lines = details.attempts(inside)
+    inside = extract_part(run, block.start, block.end)
+    problems = find_blindness(run.receipt, run.calls, may_be_quiet=True)
+    lines = details.render_attempts(inside)
     lines += [
         f"{clean(event.trigger, limit=60)} began · step {event.step}"
-        for event in unfinished(inside.events)
+        for event in list_unfinished(inside.events)
     ]
     if lines:
-        lines += JudgedPart(inside).behind("recompiles")
-        headline = f"{count(len(inside.timeline.compiles), 'compile')} where nothing may compile"
+        lines += JudgedPart(inside).list_details("recompiles")
+        headline = (
+            f"{pluralize(len(inside.timeline.compiles), 'compile')} where nothing may compile"
+        )
         return [*problems, Problem(headline, tuple(lines))]
-    return [*problems, *_hollow(run, block)]
+    return [*problems, *_find_hollow(run, block)]
 
 
-def _hollow(run: WatchResult, block: Block) -> list[Problem]:
+def _find_hollow(run: WatchResult, block: Block) -> list[Problem]:
     """Find the reasons for which a quiet block shows nothing."""
     receipt = run.receipt
     if not receipt.compile.graphs:
-        reasons = why_nothing_compiled(receipt, run.calls)
-        return [Problem.of_blindness("nothing has compiled in this test so far", reasons)]
+        reasons = list_likely_reasons(receipt, run.calls)
+        return [Problem.make_blind("nothing has compiled in this test so far", reasons)]
     problems: list[Problem] = []
     calls_are_seen = (receipt.environment.hooks_available or {}).get("compiled_calls", True)
     if not block.calls and calls_are_seen:
-        problems.append(Problem.of_blindness("no compiled callable was called in the block"))
+        problems.append(Problem.make_blind("no compiled callable was called in the block"))
     if receipt.compile.recompile_limit_hits:
         headline = "torch gave up compiling: what runs eager compiles nothing and is not steady"
         over = [
-            item
-            for item in receipt.compile.frames_detail
-            if item.ran_eager
-            and item.headroom.limit is not None
-            and item.headroom.variants >= item.headroom.limit
+            detail
+            for detail in receipt.compile.frames_detail
+            if detail.ran_eager
+            and detail.headroom.limit is not None
+            and detail.headroom.variants >= detail.headroom.limit
         ]
-        problems.append(Problem(headline, tuple(details.eager(receipt, over))))
+        problems.append(Problem(headline, tuple(details.render_fallbacks(receipt, over))))
     if block.stance in _SWITCHED_OFF:
         stance = f"torch.compiler.set_stance({block.stance!r}) is in force"
-        problems.append(Problem.of_blindness(stance))
+        problems.append(Problem.make_blind(stance))
     return problems
 
 
 def judge_exact(run: WatchResult, block: Block, expected: Mapping[str, int]) -> list[Problem]:
     """Judge a block by exact counts: each that is not the expected one."""
-    inside = JudgedPart(part_of(run, block.start, block.end))
-    problems = blind(run.receipt, run.calls, may_be_quiet=True)
+    inside = JudgedPart(extract_part(run, block.start, block.end))
+    problems = find_blindness(run.receipt, run.calls, may_be_quiet=True)
     for name, wanted in expected.items():
-        number = inside.count(name)
+        number = inside.get_count(name)
         if number is None:
-            problems.append(Problem.of_unmeasured(name))
+            problems.append(Problem.make_unmeasured(name))
         elif number != wanted:
-            headline = f"{counted(name, number)}, expected {wanted}"
-            problems.append(Problem(headline, tuple(inside.behind(name))))
+            headline = f"{describe_count(name, number)}, expected {wanted}"
+            problems.append(Problem(headline, tuple(inside.list_details(name))))
     if not problems and not any(expected.values()):
-        problems = _hollow(run, block)
+        problems = _find_hollow(run, block)
     return problems
 
 
 def judge_frames(run: WatchResult, expected: Mapping[str, int], *, others: bool) -> list[Problem]:
     """Judge each function that has not been compiled as often as expected."""
     part, frames = JudgedPart(run), run.receipt.compile.frames_detail
-    found = Counter[str]()
-    for item in frames:
-        found[item.frame.function] += item.compiles
-    unnamed = [name for name in found if name not in expected and not others and found[name]]
-    problems = blind(run.receipt, run.calls, may_be_quiet=bool(found))
+    counts = Counter[str]()
+    for detail in frames:
+        counts[detail.frame.function] += detail.compiles
+    unnamed = [name for name in counts if name not in expected and not others and counts[name]]
+    problems = find_blindness(run.receipt, run.calls, may_be_quiet=bool(counts))
     for name in (*expected, *unnamed):
-        if found[name] == expected.get(name, 0):
+        if counts[name] == expected.get(name, 0):
             continue
         again = (*part.recompiles, *part.failed_recompiles)
         wanted = f"expected {expected[name]}" if name in expected else "expected no other function"
-        headline = f"{clean(name, limit=80)} was compiled {count(found[name], 'time')}, {wanted}"
+        headline = (
+            f"{clean(name, limit=80)} was compiled {pluralize(counts[name], 'time')}, {wanted}"
+        )
         lines = (
-            *details.frames(item for item in frames if item.frame.function == name),
-            *part.causes(item for item in again if item.frame.function == name),
+            *details.render_frames(detail for detail in frames if detail.frame.function == name),
+            *part.list_causes(event for event in again if event.frame.function == name),
         )
         problems.append(Problem(headline, lines))
     return problems
 
 
-def part_of(run: WatchResult, start: float, end: float) -> WatchResult:
+def extract_part(run: WatchResult, start: float, end: float) -> WatchResult:
     """Extract the run from `start` to `end`, both in seconds on the clock of its events."""
     part = WatchResult(run.timeline.user_roots)
-    for event in events_between(run.events, start, end):
+    for event in select_events(run.events, start, end):
         part.keep(event)
     part.end(end - start, None)
     return part
 
 
-def events_between(
-    events: Sequence[wire.Event], start: float, end: float
-) -> tuple[wire.Event, ...]:
+def select_events(events: Sequence[wire.Event], start: float, end: float) -> tuple[wire.Event, ...]:
     """Select the events from `start` to `end`."""
     rows = [event for event in events if isinstance(event, wire.Compiled)]
     inside = {(row.epoch, row.compile_id) for row in rows if start <= row.t <= end}
@@ -377,7 +383,7 @@ def events_between(
     return tuple(event for event in events if belongs(event))
 
 
-def unfinished(events: Iterable[wire.Event]) -> tuple[wire.CompileStarted, ...]:
+def list_unfinished(events: Iterable[wire.Event]) -> tuple[wire.CompileStarted, ...]:
     """List compiles that began and have no row: still going on, or none of Dynamo's (a recording of
     a CUDA graph, a tuning run of Triton)."""
     started = [event for event in events if isinstance(event, wire.CompileStarted)]

@@ -25,7 +25,7 @@ MARKERS = {
 COUNTS = ("recompiles", "graph_breaks", "frames", "compiles", "eager_fallbacks", "recordings")
 """Counts that a budget can name, in the order in which they are shown."""
 
-_MAX_LANE_CHARS = 200
+_MAX_NAME_CHARS = 200
 
 Level = Sequence[pytest.Mark]
 """The marks of one place: a parameter, a function, a class, a module."""
@@ -44,17 +44,17 @@ class Requirements:
     own_code_only: bool = False
     warmup: int | None = None
     """`zero_recompiles`: steps in which a recompile is allowed; None where it does not apply."""
-    lane: str | None = None
+    configuration: str | None = None
     fixture: bool = False
     """It has the fixture `compilediag`."""
 
     @property
     def any(self) -> bool:
         """There is something to judge."""
-        return bool(self.limits) or self.warmup is not None or self.lane is not None
+        return bool(self.limits) or self.warmup is not None or self.configuration is not None
 
 
-def requirements_of(item: pytest.Item) -> Requirements:
+def read_requirements(test: pytest.Item) -> Requirements:
     """Read the requirements of a test: of each marker, the one nearest to it.
 
     `zero_recompiles` and a budget of recompiles contradict each other; from different places, the
@@ -63,14 +63,14 @@ def requirements_of(item: pytest.Item) -> Requirements:
     Raises:
         BadMark: a marker cannot be used as it is written.
     """
-    levels = list(_levels(item))
-    zero_at, zero = _nearest(levels, "zero_recompiles")
-    budget_at, budget = _nearest(levels, "compile_budget")
-    _, baseline = _nearest(levels, "compile_baseline")
-    limits, own_code_only = ({}, False) if budget is None else _budget(budget)
+    levels = list(_iterate_levels(test))
+    zero_at, zero = _find_nearest(levels, "zero_recompiles")
+    budget_at, budget = _find_nearest(levels, "compile_budget")
+    _, baseline = _find_nearest(levels, "compile_baseline")
+    limits, own_code_only = ({}, False) if budget is None else _read_budget(budget)
     warmup = None
     if zero is not None:
-        source = _source_of(zero)
+        source = _quote_mark(zero)
         unknown = [name for name in zero.kwargs if name != "warmup"]
         if unknown or len(zero.args) + len(zero.kwargs) > 1:
             raise BadMark(f"{source}: it takes only warmup, a number of steps (default 1)")
@@ -80,46 +80,48 @@ def requirements_of(item: pytest.Item) -> Requirements:
     if zero is not None and budget is not None and "recompiles" in limits:
         if zero_at == budget_at:
             raise BadMark(
-                f"{_source_of(zero)} allows no recompile and {_source_of(budget)} sets another "
+                f"{_quote_mark(zero)} allows no recompile and {_quote_mark(budget)} sets another "
                 "budget of them at the same place: keep one of the two"
             )
         if budget_at < zero_at:
             warmup = None
         else:
             del limits["recompiles"]
-    lane = None
+    name = None
     if baseline is not None:
-        lane = baseline.args[0] if len(baseline.args) == 1 and not baseline.kwargs else None
-        source = _source_of(baseline)
-        if not isinstance(lane, str) or not lane.strip() or not lane.isprintable():
+        name = baseline.args[0] if len(baseline.args) == 1 and not baseline.kwargs else None
+        source = _quote_mark(baseline)
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
             raise BadMark(f'{source}: give the lane a name, as in compile_baseline("train")')
         # A test with parameters has one configuration for each of them.
-        parameters = getattr(getattr(item, "callspec", None), "id", None)
-        lane = f"{lane}[{parameters}]" if parameters is not None else lane
-        if len(lane) > _MAX_LANE_CHARS:
-            raise BadMark(f"{source}: the name of the lane is longer than {_MAX_LANE_CHARS}")
-    return Requirements(limits, own_code_only, warmup, lane, has_fixture(item))
+        parameters = getattr(getattr(test, "callspec", None), "id", None)
+        name = f"{name}[{parameters}]" if parameters is not None else name
+        if len(name) > _MAX_NAME_CHARS:
+            raise BadMark(f"{source}: the name of the lane is longer than {_MAX_NAME_CHARS}")
+    return Requirements(limits, own_code_only, warmup, name, has_fixture(test))
 
 
-def has_fixture(item: pytest.Item) -> bool:
+def has_fixture(test: pytest.Item) -> bool:
     """Whether the test, or one of its fixtures, has the fixture `compilediag`."""
-    return FIXTURE in getattr(item, "fixturenames", ())
+    return FIXTURE in getattr(test, "fixturenames", ())
 
 
-def is_marked(item: pytest.Item) -> bool:
+def is_marked(test: pytest.Item) -> bool:
     """Whether the test has a marker, on itself or around it, or the fixture."""
-    return has_fixture(item) or any(mark.name in MARKERS for mark in item.iter_markers())
+    return has_fixture(test) or any(mark.name in MARKERS for mark in test.iter_markers())
 
 
-def _levels(item: pytest.Item) -> Iterator[Level]:
+def _iterate_levels(test: pytest.Item) -> Iterator[Level]:
     """Iterate the marks around a test, the nearest place first. pytest itself lists a parameter's
     marks after the function's, and a base class's before the class's."""
-    for node in reversed(item.listchain()):
+    for node in reversed(test.listchain()):
         marks = list(node.own_markers)
-        if node is item:
-            of_parameters = list(getattr(getattr(item, "callspec", None), "marks", ()))
+        if node is test:
+            of_parameters = list(getattr(getattr(test, "callspec", None), "marks", ()))
             yield of_parameters
-            yield [mark for mark in marks if not any(mark is each for each in of_parameters)]
+            yield [
+                mark for mark in marks if not any(mark is parameter for parameter in of_parameters)
+            ]
         elif isinstance(node, pytest.Class):
             by_class: list[Level] = []
             owners: tuple[type, ...] = node.obj.__mro__
@@ -134,32 +136,32 @@ def _levels(item: pytest.Item) -> Iterator[Level]:
             yield marks
 
 
-def _nearest(levels: Sequence[Level], name: str) -> tuple[int, pytest.Mark | None]:
+def _find_nearest(levels: Sequence[Level], name: str) -> tuple[int, pytest.Mark | None]:
     for index, level in enumerate(levels):
-        found = [mark for mark in level if mark.name == name]
-        if len(found) > 1:
-            both = " and ".join(_source_of(mark) for mark in found)
+        matching = [mark for mark in level if mark.name == name]
+        if len(matching) > 1:
+            both = " and ".join(_quote_mark(mark) for mark in matching)
             raise BadMark(f"{both} stand at the same place: write one marker with both")
-        if found:
-            return index, found[0]
+        if matching:
+            return index, matching[0]
     return len(levels), None
 
 
-def _budget(mark: pytest.Mark) -> tuple[dict[str, int], bool]:
+def _read_budget(mark: pytest.Mark) -> tuple[dict[str, int], bool]:
     if mark.args:
-        raise BadMark(f"{_source_of(mark)}: name the counts, as in compile_budget(recompiles=0)")
+        raise BadMark(f"{_quote_mark(mark)}: name the counts, as in compile_budget(recompiles=0)")
     values = dict(mark.kwargs)
     own_code_only = values.pop("own_code_only", False)
     if not isinstance(own_code_only, bool):
-        raise BadMark(f"{_source_of(mark)}: own_code_only is True or False")
+        raise BadMark(f"{_quote_mark(mark)}: own_code_only is True or False")
     if not values:
         raise BadMark(
-            f"{_source_of(mark)} limits nothing: name at least one of {', '.join(COUNTS)}"
+            f"{_quote_mark(mark)} limits nothing: name at least one of {', '.join(COUNTS)}"
         )
-    return checked_counts(values, _source_of(mark)), own_code_only
+    return check_counts(values, _quote_mark(mark)), own_code_only
 
 
-def checked_counts(values: Mapping[str, object], where: str) -> dict[str, int]:
+def check_counts(values: Mapping[str, object], where: str) -> dict[str, int]:
     """Check names and numbers of counts, and sort them as `COUNTS` has them.
 
     Raises:
@@ -175,19 +177,19 @@ def checked_counts(values: Mapping[str, object], where: str) -> dict[str, int]:
     return {name: int(str(values[name])) for name in COUNTS if name in values}
 
 
-def _source_of(mark: pytest.Mark) -> str:
+def _quote_mark(mark: pytest.Mark) -> str:
     """Quote the marker as it is written in the source."""
     arguments = [repr(value) for value in mark.args]
     arguments += [f"{name}={value!r}" for name, value in mark.kwargs.items()]
     return f"{mark.name}({', '.join(arguments)})"
 
 
-def shared_lanes(tests: Mapping[str, Requirements]) -> Iterator[str]:
+def list_shared(tests: Mapping[str, Requirements]) -> Iterator[str]:
     """List sentences about configurations that several tests have; `tests` by node id."""
     holders: dict[str, list[str]] = {}
     for node, required in tests.items():
-        if required.lane is not None:
-            holders.setdefault(required.lane, []).append(node)
-    for lane, nodes in holders.items():
+        if required.configuration is not None:
+            holders.setdefault(required.configuration, []).append(node)
+    for name, nodes in holders.items():
         if len(nodes) > 1:
-            yield f"two lanes are called {lane!r}: {nodes[0]} and {nodes[1]}; name each test's own"
+            yield f"two lanes are called {name!r}: {nodes[0]} and {nodes[1]}; name each test's own"

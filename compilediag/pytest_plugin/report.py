@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compilediag.errors import CompilediagError, OutputUnwritable
-from compilediag.pytest_plugin.judge import counted
-from compilediag.pytest_plugin.lanes import UPDATE, update_messages
+from compilediag.pytest_plugin.configurations import UPDATE, get_update_messages
+from compilediag.pytest_plugin.judge import describe_count
 from compilediag.pytest_plugin.marks import COUNTED, COUNTS
-from compilediag.pytest_plugin.settings import report_folder
-from compilediag.views.format import count
+from compilediag.pytest_plugin.settings import get_report_folder
+from compilediag.views.format import pluralize
 from compilediag.views.text import clean
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _MAX_CHARS = 100
 
 
-def file_name(nodeid: str) -> str:
+def make_file_name(nodeid: str) -> str:
     """Make the name of a test's receipt: readable, and different for each test. No part of it leads
     out of the folder, hides the file, or is too long."""
     readable = _UNSAFE.sub("-", nodeid).strip("-.")[-_MAX_CHARS:].lstrip("-.") or "test"
@@ -34,7 +34,7 @@ def file_name(nodeid: str) -> str:
     return f"{readable}-{digest}.json"
 
 
-def write_receipt_of(run: WatchResult, nodeid: str, folder: Path) -> Path:
+def write_test_receipt(run: WatchResult, nodeid: str, folder: Path) -> Path:
     """Write the receipt of a test into the folder, which is made where it is missing.
 
     Raises:
@@ -46,33 +46,33 @@ def write_receipt_of(run: WatchResult, nodeid: str, folder: Path) -> Path:
         raise OutputUnwritable(
             f"--compilediag-report: cannot write into {folder}: {error}"
         ) from error
-    return run.save(folder / file_name(nodeid))
+    return run.save(folder / make_file_name(nodeid))
 
 
 PAGE = "index.html"
 
 
-def write_page_of(nodeids: Sequence[str], folder: Path) -> Path:
+def write_session_page(nodeids: Sequence[str], folder: Path) -> Path:
     """Write a page of the receipts that tests of this session have left in the folder.
 
     Raises:
         CompilediagError: a receipt cannot be read, or the page cannot be written.
     """
     from compilediag.receipt.file import read_receipt
-    from compilediag.runs.offline.html_file import assets, write_page
+    from compilediag.runs.offline.html_file import load_assets, write_page
     from compilediag.views.html.page import render_overview
-    from compilediag.views.html.report import show_session
+    from compilediag.views.html.report import build_session_page
     from compilediag.views.style import RenderOptions
 
-    files = ((nodeid, folder / file_name(nodeid)) for nodeid in nodeids)
+    files = ((nodeid, folder / make_file_name(nodeid)) for nodeid in nodeids)
     there = {nodeid: file for nodeid, file in files if file.is_file()}
-    overview = show_session(
+    overview = build_session_page(
         {nodeid: read_receipt(file) for nodeid, file in there.items()},
         {nodeid: f" {shlex.quote(str(file))}" for nodeid, file in there.items()},
         RenderOptions(root=str(Path.cwd())),
     )
     page = folder / PAGE
-    write_page(str(page), render_overview(overview, assets()))
+    write_page(str(page), render_overview(overview, load_assets()))
     return page
 
 
@@ -80,41 +80,41 @@ _ALWAYS = ("frames", "compiles", "recompiles", "graph_breaks")
 """Counts that are shown when they are zero too."""
 
 
-def write(terminal: Any, reports: Sequence[Any]) -> None:
+def write_summary(terminal: Any, reports: Sequence[Any]) -> None:
     """Write the section. A test that was run again counts as it was the last time."""
     watched = {report.nodeid: dict(report.user_properties) for report in reports}
     compiled = {
-        nodeid: found
-        for nodeid, found in watched.items()
-        if found.get("compilediag.judged") == "failed" or found.get("compilediag.frames")
+        nodeid: properties
+        for nodeid, properties in watched.items()
+        if properties.get("compilediag.judged") == "failed" or properties.get("compilediag.frames")
     }
     terminal.section("compilediag")
-    for nodeid, found in compiled.items():
-        terminal.line(line(nodeid, found))
+    for nodeid, properties in compiled.items():
+        terminal.line(format_line(nodeid, properties))
     if len(watched) > len(compiled):
-        terminal.line(f"{count(len(watched) - len(compiled), 'watched test')} compiled nothing")
-    better = sum(1 for found in watched.values() if found.get("compilediag.improvements"))
+        terminal.line(f"{pluralize(len(watched) - len(compiled), 'watched test')} compiled nothing")
+    better = sum(1 for properties in watched.values() if properties.get("compilediag.improvements"))
     if better:
         word = "lane is" if better == 1 else "lanes are"
         terminal.line(f"{better} {word} better than the baseline: {UPDATE} keeps that")
-    for text in update_messages(terminal.config):
+    for text in get_update_messages(terminal.config):
         terminal.line(clean(text, limit=1000))
-    folder = report_folder(terminal.config)
+    folder = get_report_folder(terminal.config)
     if folder is not None and watched:
         try:
-            page = write_page_of(list(watched), folder)
+            page = write_session_page(list(watched), folder)
             text = f"wrote {page}: the receipts of all tests on one page"
         except CompilediagError as error:
             text = f"no page of the receipts: {error}"
         terminal.line(clean(text, limit=1000))
 
 
-def line(nodeid: str, properties: Mapping[str, object]) -> str:
+def format_line(nodeid: str, properties: Mapping[str, object]) -> str:
     """Format the counts of one test, those that are always shown first, behind its name."""
     counts: list[str] = []
     for name in sorted(COUNTS, key=lambda name: name not in _ALWAYS):
         number = properties.get(f"compilediag.{name}")
         if isinstance(number, int) and (number or name in _ALWAYS):
-            counts.append(counted(name, number))
+            counts.append(describe_count(name, number))
     verdict = " · blind" if properties.get(COUNTED) == "blind" else ""
     return f"{clean(nodeid, limit=200)}: {' · '.join(counts)}{verdict}"

@@ -29,7 +29,7 @@ class SessionSettings:
     strict: bool
 
 
-def settings_of(config: pytest.Config) -> SessionSettings:
+def read_settings(config: pytest.Config) -> SessionSettings:
     """Read the settings of a session.
 
     Raises:
@@ -41,21 +41,21 @@ def settings_of(config: pytest.Config) -> SessionSettings:
     except UsageError as error:
         raise pytest.UsageError(f"compilediag_fail_on: {error}") from None
     return SessionSettings(
-        report=report_folder(config),
-        baseline=baseline_of(config),
+        report=get_report_folder(config),
+        baseline=get_baseline_path(config),
         limits=limits,
         update=bool(config.getoption("compilediag_update")),
         strict=bool(config.getini("compilediag_strict_improvement")),
     )
 
 
-def report_folder(config: pytest.Config) -> Path | None:
+def get_report_folder(config: pytest.Config) -> Path | None:
     """Get the folder of receipts, relative to where pytest was started; None: none are written."""
     report = config.getoption("compilediag_report") or config.getini("compilediag_report")
     return config.invocation_params.dir / str(report) if report else None
 
 
-def baseline_of(config: pytest.Config) -> Path:
+def get_baseline_path(config: pytest.Config) -> Path:
     """Get the file of the baseline, relative to the folder of the configuration file."""
     folder = config.inipath.parent if config.inipath is not None else config.rootpath
     return folder / str(config.getini("compilediag_baseline"))
@@ -64,7 +64,7 @@ def baseline_of(config: pytest.Config) -> Path:
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def own_cache_folder(config: pytest.Config) -> None:
+def set_cache_folder(config: pytest.Config) -> None:
     """Let a worker of pytest-xdist compile into a folder of its own, which stays between runs,
     unless the user or torch itself has already chosen one."""
     worker = getattr(config, "workerinput", {}).get("workerid")

@@ -17,12 +17,12 @@ from typing import NamedTuple, Protocol
 from compilediag import extension_points
 from compilediag.readers.storage import (
     HEAD_BYTES,
-    files_below,
+    get_local_path,
+    get_parent,
     is_uri,
-    join,
-    local_path,
+    iterate_files,
+    join_path,
     open_stream,
-    parent,
 )
 from compilediag.readers.torch_logs import PREFIX, read_text_events, read_text_log
 from compilediag.timeline.recorded import TrainLog
@@ -74,7 +74,7 @@ class TrainLogReader(Protocol):
 
 
 @cache
-def built_in_reader() -> TrainLogReader | None:
+def load_built_in_reader() -> TrainLogReader | None:
     """Load the reader of trainers that need no pattern file; None where its extension is
     missing."""
     point = extension_points.TRAIN_LOG_READER
@@ -111,7 +111,7 @@ class _Candidate(NamedTuple):
     """What it is, where that needs no content."""
 
 
-def sources_of(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Input, ...]:
+def list_inputs(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Input, ...]:
     """List everything below the paths, each file once, in the order of the paths and of their
     names; `trainers` recognises a trainer's output, by default that of the package.
 
@@ -121,13 +121,13 @@ def sources_of(paths: Sequence[str], trainers: TrainLogReader | None = None) -> 
     candidates: dict[str, _Candidate] = {}
     beyond = 0
     for path in paths:
-        for candidate in _candidates(path):
+        for candidate in _iterate_candidates(path):
             if len(candidates) < FILES_LIMIT:
                 candidates.setdefault(candidate.path, candidate)
             else:
                 beyond += candidate.path not in candidates
-    examine = partial(_examined, trainers=trainers)
-    found: dict[str, Input] = {}
+    examine = partial(_recognize_file, trainers=trainers)
+    inputs: dict[str, Input] = {}
     if any(is_uri(path) for path in candidates):
         from concurrent.futures import ThreadPoolExecutor
 
@@ -136,24 +136,24 @@ def sources_of(paths: Sequence[str], trainers: TrainLogReader | None = None) -> 
     else:
         sources = map(examine, candidates.values())
     for source in sources:
-        found.setdefault(source.path, source)
+        inputs.setdefault(source.path, source)
     if beyond:
         why = f"only {FILES_LIMIT} files of one command are looked at"
-        found[""] = Input(paths[-1], BEYOND, why, count=beyond)
-    return tuple(found.values())
+        inputs[""] = Input(paths[-1], BEYOND, why, count=beyond)
+    return tuple(inputs.values())
 
 
-def _candidates(given: str) -> Iterator[_Candidate]:
+def _iterate_candidates(given: str) -> Iterator[_Candidate]:
     """Iterate over the files at and below a path or URI; a folder with journals is one
     candidate."""
-    location = local_path(given) or given
+    location = get_local_path(given) or given
     if not is_uri(location):
         # A link that the user names is followed; links inside folders are not.
         location = os.path.realpath(location)
         if not os.path.isdir(location):
             yield _Candidate(location, named=True)
             return
-    files = list(files_below(location))
+    files = list(iterate_files(location))
     runs = {
         os.path.dirname(file.name)
         for file in files
@@ -165,22 +165,22 @@ def _candidates(given: str) -> Iterator[_Candidate]:
         above = ("/".join(parts[:depth]) for depth in range(len(parts) + 1))
         run = next((path for path in above if file.name and path in runs), None)
         if run is not None:
-            folder = join(location, run)
+            folder = join_path(location, run)
             yield _Candidate(folder, known=Input(folder, RUN))
             continue
-        path = join(location, file.name)
-        known = _by_name(path) if file.openable else Input(path, UNREADABLE, _NOT_OPENED)
+        path = join_path(location, file.name)
+        known = _recognize_by_name(path) if file.openable else Input(path, UNREADABLE, _NOT_OPENED)
         if known is None and file.empty:
             known = Input(path, FOREIGN, "it is empty")
         yield _Candidate(path, named=not file.name, known=known)
 
 
-def _by_name(path: str) -> Input | None:
+def _recognize_by_name(path: str) -> Input | None:
     """Recognise a trace by the name that torch gives it, without reading it; None: any other."""
     return Input(path, TRACE) if _TRACE_NAME.search(os.path.basename(path)) else None
 
 
-def _examined(candidate: _Candidate, trainers: TrainLogReader | None) -> Input:
+def _recognize_file(candidate: _Candidate, trainers: TrainLogReader | None) -> Input:
     """Recognise a file in a folder by its beginning only. Of those that the user named, any text
     that is no trace is taken for a text log until all of it is read: a trainer's output may begin
     after any number of other lines."""
@@ -188,11 +188,11 @@ def _examined(candidate: _Candidate, trainers: TrainLogReader | None) -> Input:
     if known is not None:
         return known
     stream = open_stream(path, HEAD_BYTES)
-    head = stream.head()
+    head = stream.read_head()
     if named and _JOURNAL_LINE.match(head):
-        return Input(parent(path), RUN)
+        return Input(get_parent(path), RUN)
     kind = FOREIGN
-    if _TRACE_LINE.search(head) or _by_name(path) is not None:
+    if _TRACE_LINE.search(head) or _recognize_by_name(path) is not None:
         kind = TRACE
     elif any(
         PREFIX.search(line[:8192].decode("utf-8", "replace")) for line in head.split(b"\n")[:2000]
@@ -205,70 +205,70 @@ def _examined(candidate: _Candidate, trainers: TrainLogReader | None) -> Input:
     if named and kind == TEXT:
         return Input(path, TEXT, may_train=True)
     if named and head and b"\0" not in head:
-        return Input(path, TEXT, may_train=True, assumed=not _shows_steps(head, trainers))
+        return Input(path, TEXT, may_train=True, assumed=not _contains_steps(head, trainers))
     if named:
         return Input(path, FOREIGN, "it holds nothing of torch's" if head else "it is empty")
-    if not _shows_steps(head, trainers):
+    if not _contains_steps(head, trainers):
         return Input(path, kind)
     return Input(path, TRAIN if kind == FOREIGN else TEXT, may_train=True)
 
 
-def _shows_steps(head: bytes, trainers: TrainLogReader | None) -> bool:
+def _contains_steps(head: bytes, trainers: TrainLogReader | None) -> bool:
     # The readers of trainers' output are loaded only where there may be one.
-    trainers = trainers or built_in_reader()
+    trainers = trainers or load_built_in_reader()
     return trainers is not None and trainers.has_steps(head)
 
 
-def without_foreign_texts(
+def drop_foreign_texts(
     sources: Iterable[Input], trainers: TrainLogReader | None
 ) -> tuple[Input, ...]:
     """Make those foreign that were taken for a text log, where all of their text holds neither a
     line of torch's log nor a step of a trainer."""
 
-    def judged(source: Input) -> Input:
-        if not source.assumed or train_logs_in([source], trainers):
+    def mark_foreign(source: Input) -> Input:
+        if not source.assumed or read_train_logs([source], trainers):
             return source
-        if read_text_log(open_stream(source.path).chunks()).log_lines:
+        if read_text_log(open_stream(source.path).read_chunks()).log_lines:
             return source
         return replace(source, kind=FOREIGN, why="nothing of torch's or a trainer's stands in it")
 
-    return tuple(map(judged, sources))
+    return tuple(map(mark_foreign, sources))
 
 
-def train_logs_in(sources: Iterable[Input], trainers: TrainLogReader | None) -> Logs:
+def read_train_logs(sources: Iterable[Input], trainers: TrainLogReader | None) -> Logs:
     """Read what trainers printed in the sources that may hold their output."""
     paths = [source.path for source in sources if source.may_train]
-    trainers = (trainers or built_in_reader()) if paths else None
+    trainers = (trainers or load_built_in_reader()) if paths else None
     if trainers is None:
         return {}
     read = ((path, trainers.read(path)) for path in paths)
     return {path: log for path, log in read if log is not None}
 
 
-def with_train_logs(sources: Iterable[Input], logs: Logs) -> tuple[Input, ...]:
+def set_final_kinds(sources: Iterable[Input], logs: Logs) -> tuple[Input, ...]:
     """Set the final kind of each source: a text without a message of torch's is a trainer's output
     and no second opinion, for its silence would contradict a trace."""
 
-    def final(source: Input) -> Input:
+    def set_kind(source: Input) -> Input:
         is_trains = source.kind == TEXT and source.path in logs
         is_trains = is_trains and not _has_torch_messages(source.path)
         return replace(source, kind=TRAIN) if is_trains else source
 
-    return tuple(map(final, sources))
+    return tuple(map(set_kind, sources))
 
 
 def _has_torch_messages(path: str) -> bool:
     """True where a recompile or a break was logged there; each process opens with two events."""
     end = b""
-    for chunk in open_stream(path).chunks():
+    for chunk in open_stream(path).read_chunks():
         text = end + chunk  # so that no tag is cut in two
         if any(tag in text for tag in _TORCH_TAGS):
-            return any(len(item.events) > 2 for item in read_text_events(path))
+            return any(len(journal.events) > 2 for journal in read_text_events(path))
         end = text[-64:]
     return False
 
 
-def merge(logs: Logs) -> TrainLog | None:
+def merge_train_logs(logs: Logs) -> TrainLog | None:
     """Merge logs to the one with the most steps, with the counts of all of them; None of none."""
     ordered = sorted(logs.values(), key=lambda log: -(log.ended_steps or log.step_lines))
     if len(ordered) < 2:

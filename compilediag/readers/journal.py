@@ -18,7 +18,14 @@ from itertools import islice
 import msgspec
 
 from compilediag.readers.lines import parse_object, split_lines
-from compilediag.readers.storage import is_uri, join, names_in, open_regular, open_stream, size_of
+from compilediag.readers.storage import (
+    get_size,
+    is_uri,
+    join_path,
+    list_names,
+    open_regular,
+    open_stream,
+)
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
 LINE_LIMIT = 1 << 20
@@ -48,10 +55,10 @@ class ProcessJournal:
     @property
     def started(self) -> ProcessStarted | None:
         """The record of the process's start, which is the first when it is there."""
-        return next((item for item in self.events if isinstance(item, ProcessStarted)), None)
+        return next((event for event in self.events if isinstance(event, ProcessStarted)), None)
 
 
-def with_loss(journal: ProcessJournal, source: str, reason: str) -> ProcessJournal:
+def add_loss(journal: ProcessJournal, source: str, reason: str) -> ProcessJournal:
     """Add a last event about evidence that was lost to a journal."""
     lost = EvidenceLost(0.0, 0, source, f"{journal.name}: {reason}")
     return replace(journal, events=(*journal.events, lost))
@@ -60,15 +67,15 @@ def with_loss(journal: ProcessJournal, source: str, reason: str) -> ProcessJourn
 def read_processes(
     path: str,
     source: str,
-    processes_of: Callable[[Iterable[bytes], str], tuple[ProcessJournal, ...]],
+    parse_processes: Callable[[Iterable[bytes], str], tuple[ProcessJournal, ...]],
 ) -> tuple[ProcessJournal, ...]:
     """Read the processes of one file; the first reports why it could not be read to its end."""
     stream = open_stream(path)
-    journals = processes_of(stream.chunks(), os.path.basename(path))
+    journals = parse_processes(stream.read_chunks(), os.path.basename(path))
     if stream.problem is None:
         return journals
     first = replace(journals[0], torn_tail=True)
-    return (with_loss(first, source, stream.problem), *journals[1:])
+    return (add_loss(first, source, stream.problem), *journals[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,7 @@ def read_journal(path: str) -> ProcessJournal:
     sequences: set[int] = set()
     unnumbered, torn = 0, False
     lost = Counter[str]()
-    for line in islice(split_lines(stream.chunks(), LINE_LIMIT + 1), RECORD_LIMIT):
+    for line in islice(split_lines(stream.read_chunks(), LINE_LIMIT + 1), RECORD_LIMIT):
         if not line.raw:
             continue
         result = decode_line(line.raw)
@@ -107,28 +114,28 @@ def read_journal(path: str) -> ProcessJournal:
     gap = max(sequences, default=-1) + 1 - len(sequences) - unnumbered
     if gap > 0:
         lost["gap"] = gap
-    in_order = tuple(event for _, event in sorted(events, key=lambda item: item[0]))
-    found = ProcessJournal(os.path.basename(path), in_order, torn, dict(lost))
+    in_order = tuple(event for _, event in sorted(events, key=lambda pair: pair[0]))
+    journal = ProcessJournal(os.path.basename(path), in_order, torn, dict(lost))
     if stream.problem is None or (not is_uri(path) and not events):
-        return found
-    found = replace(found, torn_tail=True, lost={**lost, "unreadable": 1})
-    return with_loss(found, "journal", stream.problem)
+        return journal
+    journal = replace(journal, torn_tail=True, lost={**lost, "unreadable": 1})
+    return add_loss(journal, "journal", stream.problem)
 
 
 def read_run(run_dir: str) -> tuple[ProcessJournal, ...]:
     """Read every journal of a run directory, ordered by the start of its process."""
-    journals = [read_journal(join(run_dir, name)) for name in journal_names(run_dir)]
+    journals = [read_journal(join_path(run_dir, name)) for name in list_journal_names(run_dir)]
 
-    def start(journal: ProcessJournal) -> tuple[bool, str, str]:
+    def get_start_key(journal: ProcessJournal) -> tuple[bool, str, str]:
         started = journal.started
         return (started is None, started.started_utc if started else "", journal.name)
 
-    return tuple(sorted(journals, key=start))
+    return tuple(sorted(journals, key=get_start_key))
 
 
-def journal_names(run_dir: str) -> list[str]:
+def list_journal_names(run_dir: str) -> list[str]:
     """List the names of the journals in a run directory; empty when it cannot be listed."""
-    names = (name for name in names_in(run_dir) if name.startswith(JOURNAL_START))
+    names = (name for name in list_names(run_dir) if name.startswith(JOURNAL_START))
     return sorted(name for name in names if name.endswith(".jsonl"))
 
 
@@ -214,19 +221,19 @@ class JournalTail:
     def poll(self, max_bytes: int = READ_BYTES) -> dict[str, list[Event]]:
         """Read on, and return the events added to every journal that is followed, by file name, in
         order of names; a new journal comes after those already known."""
-        names = journal_names(self._run_dir)
+        names = list_journal_names(self._run_dir)
         for name in names:
             if name not in self._positions and len(self._positions) < self._max_files:
                 position = self._positions[name] = _Position()
                 with contextlib.suppress(OSError):
                     if self._from_end:
-                        position.offset = size_of(join(self._run_dir, name))
+                        position.offset = get_size(join_path(self._run_dir, name))
         self._from_end = False
         self.files_left_out = max(0, len(names) - self._max_files)
         added: dict[str, list[Event]] = {}
         for name, position in self._positions.items():
             added[name] = []
-            if (file := open_regular(join(self._run_dir, name))) is not None:
+            if (file := open_regular(join_path(self._run_dir, name))) is not None:
                 with file:
                     file.seek(position.offset)
                     added[name] = position.take(file.read(max_bytes))

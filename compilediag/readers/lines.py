@@ -25,7 +25,7 @@ def parse_json(payload: bytes) -> Any:
     try:
         text = payload.decode("utf-8", "replace")
         value = json.loads(text, parse_constant=lambda _: None)
-        return map_json(value, without_surrogates, without_surrogates)
+        return map_json(value, replace_surrogates, replace_surrogates)
     except (ValueError, RecursionError):
         return None
 
@@ -37,13 +37,15 @@ def map_json(
     names of members through `name`."""
     if isinstance(value, Mapping):
         members = cast(Mapping[str, Any], value).items()
-        return {name(key) if name else key: map_json(item, leaf, name) for key, item in members}
+        return {
+            name(key) if name else key: map_json(element, leaf, name) for key, element in members
+        }
     if isinstance(value, (list, tuple)):
-        return [map_json(item, leaf, name) for item in cast(Sequence[Any], value)]
+        return [map_json(element, leaf, name) for element in cast(Sequence[Any], value)]
     return leaf(value)
 
 
-def without_surrogates(value: Any) -> Any:
+def replace_surrogates(value: Any) -> Any:
     """Replace lone surrogates of a text, which UTF-8 cannot encode; all else stays as it is."""
     if isinstance(value, str) and not value.isascii():
         return value.encode("utf-8", "replace").decode()
@@ -98,7 +100,7 @@ def split_lines(
         yield Line(rest, cut, ended=False)
 
 
-def unix_s(utc: str) -> float | None:
+def parse_unix_s(utc: str) -> float | None:
     """Parse a time, in UTC unless it has another zone, to seconds since the epoch; None where the
     text is no time."""
     try:
@@ -109,7 +111,7 @@ def unix_s(utc: str) -> float | None:
         return None
 
 
-def plain_text(raw: bytes) -> str:
+def decode_plain_text(raw: bytes) -> str:
     """Decode a line to text, without terminal escapes; bytes that are not UTF-8 are replaced."""
     text = raw.decode("utf-8", "replace")
     return _ESCAPE.sub("", text) if "\x1b" in text else text

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future, ProcessPoolExecutor
 
-Item = TypeVar("Item")
+Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 AHEAD = 64
@@ -26,14 +26,14 @@ PRELOADED = ("compilediag.runs.offline.many_ranks",)
 """What workers import once, in the fork server, where there is one."""
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Count the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def pool_of(workers: int) -> ProcessPoolExecutor:
+def make_process_pool(workers: int) -> ProcessPoolExecutor:
     """Make a pool of worker processes of this machine, started when the first task comes.
 
     They are forked from this process, which saves them the imports, only where it has no other
@@ -44,14 +44,16 @@ def pool_of(workers: int) -> ProcessPoolExecutor:
     from concurrent.futures import ProcessPoolExecutor
 
     methods = multiprocessing.get_all_start_methods()
-    method = "fork" if _is_alone() else "forkserver" if "forkserver" in methods else "spawn"
+    method = (
+        "fork" if _is_single_threaded() else "forkserver" if "forkserver" in methods else "spawn"
+    )
     context = multiprocessing.get_context(method)
     if method == "forkserver":
         context.set_forkserver_preload(list(PRELOADED))
     return ProcessPoolExecutor(workers, mp_context=context)
 
 
-def _is_alone() -> bool:
+def _is_single_threaded() -> bool:
     """True where this process is known to have one thread (Linux only). Before Python 3.11 a pool
     forks again when its own thread is running."""
     if sys.platform != "linux" or sys.version_info < (3, 11):
@@ -63,7 +65,7 @@ def _is_alone() -> bool:
 
 
 def map_ordered(
-    task: Callable[[Item], Result], items: Iterable[Item], executor: Executor | None
+    task: Callable[[Argument], Result], arguments: Iterable[Argument], executor: Executor | None
 ) -> Iterator[Result]:
     """Iterate over the results of a task for every argument, in order; without an executor they are
     computed in this process.
@@ -72,23 +74,25 @@ def map_ordered(
     too. Tasks, arguments and results must be picklable.
     """
     if executor is None:
-        yield from map(task, items)
+        yield from map(task, arguments)
         return
-    waiting: deque[tuple[Item, Future[Result] | None]] = deque()
-    for item in items:
+    waiting: deque[tuple[Argument, Future[Result] | None]] = deque()
+    for argument in arguments:
         future = None
         with suppress(Exception):  # a pool that has lost a worker takes no more tasks
-            future = executor.submit(task, item)
+            future = executor.submit(task, argument)
         # Invariant: results are taken in the order of the arguments, the oldest future first.
-        waiting.append((item, future))
+        waiting.append((argument, future))
         if len(waiting) >= AHEAD:
-            yield _result(task, *waiting.popleft())
+            yield _get_result(task, *waiting.popleft())
     while waiting:
-        yield _result(task, *waiting.popleft())
+        yield _get_result(task, *waiting.popleft())
 
 
-def _result(task: Callable[[Item], Result], item: Item, future: Future[Result] | None) -> Result:
+def _get_result(
+    task: Callable[[Argument], Result], argument: Argument, future: Future[Result] | None
+) -> Result:
     if future is not None:
         with suppress(Exception):  # BrokenProcessPool, dask's KilledWorker, MemoryError of a worker
             return future.result()
-    return task(item)
+    return task(argument)

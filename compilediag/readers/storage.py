@@ -59,7 +59,7 @@ class PlainStream:
     problem: str | None = None
     """Why the file, or the rest of it, could not be read; set while `read_chunks` runs."""
 
-    def chunks(self) -> Iterator[bytes]:
+    def read_chunks(self) -> Iterator[bytes]:
         """Read the plain bytes in order; ends early where `problem` says why.
 
         Raises:
@@ -69,7 +69,7 @@ class PlainStream:
         remote = is_uri(self.path)
         try:
             if remote:
-                system, path = file_system(self.path)
+                system, path = get_file_system(self.path)
                 file = cast(BinaryIO, system.open(path, "rb", block_size=self.block_bytes))
             else:
                 file = open_regular(self.path)
@@ -77,48 +77,52 @@ class PlainStream:
                 self.problem = "it cannot be opened, or is no regular file"
                 return
             with file:
-                yield from self._plain(file)
+                yield from self._read_plain(file)
         except UsageError:
             raise
         except Exception as error:
             if not remote and not isinstance(error, OSError):
                 raise
-            self.problem = error_text(error)  # fsspec's implementations raise what they like
+            self.problem = format_error(error)  # fsspec's implementations raise what they like
 
-    def head(self) -> bytes:
+    def read_head(self) -> bytes:
         """Read the first plain bytes, at most `HEAD_BYTES`."""
-        found = b""
-        for chunk in self.chunks():
-            found += chunk
-            if len(found) >= HEAD_BYTES:
+        content = b""
+        for chunk in self.read_chunks():
+            content += chunk
+            if len(content) >= HEAD_BYTES:
                 break
-        return found[:HEAD_BYTES]
+        return content[:HEAD_BYTES]
 
-    def _plain(self, file: BinaryIO) -> Iterator[bytes]:
+    def _read_plain(self, file: BinaryIO) -> Iterator[bytes]:
         """Read the content of an open file, plain; the file need not be able to seek."""
         magic = file.read(len(_ZSTANDARD))
         if magic.startswith(_GZIP):
-            fed = _fed(magic, file, _GZIP_FEED)
-            yield from self._decompressed(fed, lambda: zlib.decompressobj(wbits=31))
+            pieces = _read_pieces(magic, file, _GZIP_FEED)
+            yield from self._decompress(pieces, lambda: zlib.decompressobj(wbits=31))
         elif magic.startswith(_ZSTANDARD):
-            made = _zstandard()
-            if made is None:
+            make_decompressor = _find_zstandard()
+            if make_decompressor is None:
                 self.problem = NO_ZSTANDARD
                 return
-            yield from self._decompressed(_fed(magic, file, _ZSTANDARD_FEED), made)
+            yield from self._decompress(
+                _read_pieces(magic, file, _ZSTANDARD_FEED), make_decompressor
+            )
         else:
-            yield from _fed(magic, file, CHUNK_BYTES)
+            yield from _read_pieces(magic, file, CHUNK_BYTES)
 
-    def _decompressed(self, fed: Iterator[bytes], made: Callable[[], Any]) -> Iterator[bytes]:
+    def _decompress(
+        self, pieces: Iterator[bytes], make_decompressor: Callable[[], Any]
+    ) -> Iterator[bytes]:
         """Decompress a file to chunks, up to any damage. Members may follow each other, as `cat`
         makes them."""
         decompressor: Any = None
         taken = total = 0
-        for fresh in fed:
+        for fresh in pieces:
             data = fresh
             taken += len(data)
             while data := data if decompressor is not None else data.lstrip(b"\0"):
-                decompressor = made() if decompressor is None else decompressor
+                decompressor = make_decompressor() if decompressor is None else decompressor
                 try:
                     chunk = decompressor.decompress(data)
                 except Exception as error:
@@ -140,7 +144,7 @@ open_stream = PlainStream
 """Nothing is opened before the bytes are read."""
 
 
-def _fed(head: bytes, file: BinaryIO, size: int) -> Iterator[bytes]:
+def _read_pieces(head: bytes, file: BinaryIO, size: int) -> Iterator[bytes]:
     """Yield what was read of a file and the rest of it, some bytes at a time."""
     if head:
         yield head + file.read(size)
@@ -148,7 +152,7 @@ def _fed(head: bytes, file: BinaryIO, size: int) -> Iterator[bytes]:
         yield data
 
 
-def _zstandard() -> Callable[[], Any] | None:
+def _find_zstandard() -> Callable[[], Any] | None:
     """Find what makes a decompressor: Python 3.14 has it, before that the package `zstandard`; None
     where neither is there."""
     try:
@@ -173,7 +177,7 @@ def is_uri(location: str) -> bool:
     return "://" in location
 
 
-def local_path(location: str) -> str | None:
+def get_local_path(location: str) -> str | None:
     """Return the path behind a "file://" URI, which needs no fsspec; None for other URIs."""
     prefix = next((prefix for prefix in _LOCAL if location.startswith(prefix)), None)
     if prefix is None or CHAIN in location:
@@ -181,7 +185,7 @@ def local_path(location: str) -> str | None:
     return os.path.abspath(location.removeprefix(prefix))
 
 
-def file_system(location: str) -> tuple[Any, str]:
+def get_file_system(location: str) -> tuple[Any, str]:
     """Return the fsspec file system of a path or URI, and the path in it.
 
     Raises:
@@ -189,23 +193,23 @@ def file_system(location: str) -> tuple[Any, str]:
     """
     from fsspec.core import url_to_fs  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
-    with storage_errors(location):
+    with convert_errors(location):
         system, path = cast(tuple[Any, str], url_to_fs(location))
         return system, path.rstrip("/")
 
 
 @contextlib.contextmanager
-def storage_errors(location: str) -> Generator[None, None, None]:
+def convert_errors(location: str) -> Generator[None, None, None]:
     """Convert whatever a file system raises to a `UsageError` of one sentence."""
     try:
         yield
     except CompilediagError:
         raise
     except Exception as error:
-        raise UsageError(f"{location} cannot be used: {error_text(error)}") from error
+        raise UsageError(f"{location} cannot be used: {format_error(error)}") from error
 
 
-def error_text(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     """Format the message of a file system's error, on one line and bounded."""
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return " ".join(text.split())[:300] or type(error).__name__
@@ -222,7 +226,7 @@ class FoundFile(NamedTuple):
     """False where fsspec would read the name as another URI."""
 
 
-def files_below(location: str) -> Iterator[FoundFile]:
+def iterate_files(location: str) -> Iterator[FoundFile]:
     """Iterate over the files below a folder or URI, a folder's own before those of its folders.
     Links inside a folder of this machine are left out.
 
@@ -237,75 +241,75 @@ def files_below(location: str) -> Iterator[FoundFile]:
                 if not os.path.islink(os.path.join(folder, name)):
                     yield FoundFile(name if start == "." else f"{start}/{name}")
         return
-    found = listing(location)
+    sizes = list_files(location)
 
-    def folder_first(name: str) -> list[tuple[bool, str]]:
+    def make_sort_key(name: str) -> list[tuple[bool, str]]:
         *folders, file = name.split("/")
         return [*((True, folder) for folder in folders), (False, file)]
 
-    for name in sorted(found, key=folder_first):
+    for name in sorted(sizes, key=make_sort_key):
         openable = CHAIN not in name and ".." not in name.split("/")
-        yield FoundFile(name, found[name] == 0, openable)
+        yield FoundFile(name, sizes[name] == 0, openable)
 
 
-def listing(location: str) -> dict[str, int | None]:
+def list_files(location: str) -> dict[str, int | None]:
     """List every file below a URI, with its size in bytes where the file system lists sizes.
 
     Raises:
         UsageError: the URI cannot be listed, or nothing is there.
     """
-    system, root = file_system(location)
-    with storage_errors(location):
-        found = cast(dict[str, dict[str, Any]], system.find(root, detail=True))
-        if not found and not system.exists(root):
+    system, root = get_file_system(location)
+    with convert_errors(location):
+        infos = cast(dict[str, dict[str, Any]], system.find(root, detail=True))
+        if not infos and not system.exists(root):
             raise FileNotFoundError(f"there is nothing at {root}")
     return {
         path[len(root) :].lstrip("/"): info.get("size")
-        for path, info in found.items()
+        for path, info in infos.items()
         if path.startswith(root) and info.get("type", "file") == "file"
     }
 
 
-def join(location: str, name: str) -> str:
+def join_path(location: str, name: str) -> str:
     """Join a path or URI and the name of a file below it."""
     if not name:
         return location
     if not is_uri(location):
         return os.path.join(location, name)
-    links, index = _links(location)
+    links, index = _split_links(location)
     links[index] = f"{links[index].rstrip('/')}/{name}"
     return CHAIN.join(links)
 
 
-def parent(location: str) -> str:
+def get_parent(location: str) -> str:
     """Return the folder of a path or URI."""
     if not is_uri(location):
         return os.path.dirname(location)
-    links, index = _links(location)
+    links, index = _split_links(location)
     protocol, _, path = links[index].partition("://")
     links[index] = f"{protocol}://{path.rpartition('/')[0]}"
     return CHAIN.join(links)
 
 
-def _links(location: str) -> tuple[list[str], int]:
+def _split_links(location: str) -> tuple[list[str], int]:
     """Split a chained URI; also the index of the link with the path, which others take from it."""
     links = location.split(CHAIN)
     return links, next(index for index, link in enumerate(links) if "://" in link)
 
 
-def names_in(folder: str) -> list[str]:
+def list_names(folder: str) -> list[str]:
     """List the names of the files in a folder; empty when it cannot be listed."""
     if not is_uri(folder):
         try:
             return os.listdir(folder)
         except OSError:
             return []
-    system, root = file_system(folder)
+    system, root = get_file_system(folder)
     try:
         listed = cast(list[dict[str, Any]], system.ls(root, detail=True))
     except Exception:  # fsspec's implementations raise what they like
         return []
-    names = [str(item["name"]).rpartition("/")[2] for item in listed if item["type"] == "file"]
+    names = [str(info["name"]).rpartition("/")[2] for info in listed if info["type"] == "file"]
     return [name for name in names if CHAIN not in name]
 
 
@@ -322,7 +326,7 @@ def open_regular(path: str) -> BinaryIO | None:
     return None
 
 
-def sha256_of(file: BinaryIO) -> str:
+def compute_sha256(file: BinaryIO) -> str:
     """Compute the SHA-256 of the rest of an open file, read in pieces, as hex digits."""
     digest = hashlib.sha256()
     while piece := file.read(1 << 20):
@@ -330,7 +334,7 @@ def sha256_of(file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def size_of(location: str) -> int:
+def get_size(location: str) -> int:
     """Return the size of a file in bytes.
 
     Raises:
@@ -338,8 +342,8 @@ def size_of(location: str) -> int:
     """
     if not is_uri(location):
         return os.path.getsize(location)
-    system, path = file_system(location)
+    system, path = get_file_system(location)
     try:
         return int(system.size(path) or 0)
     except Exception as error:
-        raise OSError(error_text(error)) from error
+        raise OSError(format_error(error)) from error

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from compilediag.readers.journal import ProcessJournal, read_processes, with_loss
-from compilediag.readers.lines import plain_text, split_lines
-from compilediag.timeline.compiles import unmeasured
+from compilediag.readers.journal import ProcessJournal, add_loss, read_processes
+from compilediag.readers.lines import decode_plain_text, split_lines
+from compilediag.timeline.compiles import make_unmeasured
 from compilediag.timeline.timeline import TextLog
 from compilediag_harness import wire
 
@@ -61,7 +61,7 @@ def read_text_log(chunks: Iterable[bytes]) -> TextLog:
     for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
         reader.log.torn = not line.ended
         if line.raw:
-            reader.take(plain_text(line.raw))
+            reader.take(decode_plain_text(line.raw))
     reader.close()
     return reader.log
 
@@ -104,7 +104,7 @@ class _Reader:
             elif _PROFILE.match(text) and len(self.log.profile_uses) < PROFILE_LIMIT:
                 self.log.profile_uses += (text[:512],)
         elif tag == "__graph_breaks":
-            self._break_line(pid, key, text, message)
+            self._parse_break_line(pid, key, text, message)
         elif tag.startswith("__recompiles"):
             if _RECOMPILING.match(text):
                 self._begin(pid, _Message(key, "recompile"))
@@ -114,7 +114,7 @@ class _Reader:
 
     def close(self) -> None:
         """End every open message: the site of a skip report is known only then."""
-        sites = {each.site for each in self._open.values() if each.site is not None}
+        sites = {message.site for message in self._open.values() if message.site is not None}
         self.log.break_sites |= sites
 
     def _begin(self, pid: str, message: _Message) -> None:
@@ -123,7 +123,7 @@ class _Reader:
             self.log.break_sites.add(before.site)
         self._open[pid] = message
 
-    def _break_line(self, pid: str, key: str, text: str, message: _Message | None) -> None:
+    def _parse_break_line(self, pid: str, key: str, text: str, message: _Message | None) -> None:
         if site := _BREAK_LINE.match(text):
             self._begin(pid, _Message(key, "break"))
             self.log.break_sites.add((site["file"], int(site["line"])))
@@ -143,7 +143,7 @@ class _Reader:
             message.site = (frame["file"], int(frame["line"]))
 
 
-MESSAGES_KEPT = 20_000
+MAX_MESSAGES = 20_000
 """Most recompiles and breaks stored of one log; later ones are counted as lost."""
 
 MESSAGE_LINES = 400
@@ -165,25 +165,27 @@ _REPEATED = "user stack suppressed due to duplicate graph break"
 
 def read_text_events(path: str) -> tuple[ProcessJournal, ...]:
     """Read the processes that wrote into the text log at `path`."""
-    return read_processes(path, "text_log", events_of_text)
+    return read_processes(path, "text_log", parse_text_events)
 
 
-def events_of_text(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
+def parse_text_events(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
     """Parse a log's bytes to its processes, which are distinguished by rank and process id."""
     processes: dict[tuple[str | None, str], _Process] = {}
     torn = False
     for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
         torn = not line.ended
-        text = plain_text(line.raw)
+        text = decode_plain_text(line.raw)
         prefix = PREFIX.search(text)
         if prefix is None:
             continue
         key = (prefix["rank"], prefix["pid"])
-        if key in processes or len(processes) < MESSAGES_KEPT:
+        if key in processes or len(processes) < MAX_MESSAGES:
             processes.setdefault(key, _Process(*key)).take(prefix, text[prefix.end() :])
     if not processes:
-        return (ProcessJournal(name, _Process(None, "0").opening(), torn, {"empty": 1}),)
-    first, *others = (process.finished(name) for process in processes.values())
+        return (
+            ProcessJournal(name, _Process(None, "0").make_opening_events(), torn, {"empty": 1}),
+        )
+    first, *others = (process.make_journal(name) for process in processes.values())
     return (replace(first, torn_tail=torn), *others)
 
 
@@ -207,7 +209,7 @@ class _Process:
         tag = prefix["tag"] or ""
         begins = _RECOMPILING.match(text) or (tag == "__graph_breaks" and _BREAK.match(text))
         if prefix["key"] != self._key or begins:
-            self._end()
+            self._end_message()
             self._key, self._id = prefix["key"], (prefix["id"] or "").partition("_")[0]
         if tag.startswith("__recompiles") or tag == "__graph_breaks":
             if len(self._lines) < MESSAGE_LINES:
@@ -227,7 +229,7 @@ class _Process:
         """A log has no clock that a run has: the place among the events stands for the time."""
         return float(len(self.events))
 
-    def opening(self) -> tuple[wire.Event, ...]:
+    def make_opening_events(self) -> tuple[wire.Event, ...]:
         """Make the events that say what is known of the process itself."""
         pid = int(self.pid) if len(self.pid) < 16 else 0
         rank = None if self.rank is None else int(self.rank)
@@ -236,45 +238,45 @@ class _Process:
             wire.TorchSeen(0.0, "", None, dict(HOOKS), dict(NOT_IN_A_LOG)),
         )
 
-    def finished(self, name: str) -> ProcessJournal:
+    def make_journal(self, name: str) -> ProcessJournal:
         """Make the journal of the process, of all its events."""
-        self._end()
-        journal = ProcessJournal(name, (*self.opening(), *self.events))
+        self._end_message()
+        journal = ProcessJournal(name, (*self.make_opening_events(), *self.events))
         if not self.lost:
             return journal
         journal = replace(journal, lost={"over_limit": self.lost})
-        return with_loss(journal, "text_log", f"{self.lost} messages over the limit")
+        return add_loss(journal, "text_log", f"{self.lost} messages over the limit")
 
-    def _end(self) -> None:
+    def _end_message(self) -> None:
         lines, self._lines = self._lines, []
         if not lines:
             return
-        if len(self.events) >= 2 * MESSAGES_KEPT:
+        if len(self.events) >= 2 * MAX_MESSAGES:
             self.lost += 1
-        elif found := _RECOMPILING.match(lines[0]):
-            self._recompile(wire.Location(found[2], int(found[3]), found[1]), lines[1:])
+        elif match := _RECOMPILING.match(lines[0]):
+            self._add_recompile(wire.Location(match[2], int(match[3]), match[1]), lines[1:])
         elif _BREAK.match(lines[0]):
             text, repeated = wire.clip("\n".join(lines)), _REPEATED in lines[0]
             self.events.append(wire.GraphBroke(self._t, 0, self._id, self.epoch, text, repeated))
 
-    def _recompile(self, frame: wire.Location, lines: Iterable[str]) -> None:
+    def _add_recompile(self, frame: wire.Location, lines: Iterable[str]) -> None:
         """Add a recompile that torch was about to make; that it did is assumed unless a limit is
         reported as hit."""
         if self._id in self._rows:
             self.epoch += 1
             self._rows.clear()
         # Each line with a compile id begins a reason, other lines are its stack.
-        found: list[str] = []
+        raw_reasons: list[str] = []
         for line in lines:
             cause = _CAUSE.match(line)
             if cause is not None:
-                found.append(line[cause.end() :])
-            elif found and line.lstrip().startswith("- "):
-                found[-1] += "\n" + line.lstrip().removeprefix("- ")
-        reasons = tuple(wire.clip(text, 4096) for text in found[:8])
+                raw_reasons.append(line[cause.end() :])
+            elif raw_reasons and line.lstrip().startswith("- "):
+                raw_reasons[-1] += "\n" + line.lstrip().removeprefix("- ")
+        reasons = tuple(wire.clip(text, 4096) for text in raw_reasons[:8])
         at = (self._t, 0, self._id, self.epoch, frame)
         self.events.append(wire.Recompiled(*at, reasons, (), 0.0))
         # Invariant: its row is the next event, at this index.
         self._rows[self._id] = len(self.events)
         reason = reasons[0] if reasons else None
-        self.events.append(replace(unmeasured(*at), guarded=True, recompile_reason=reason))
+        self.events.append(replace(make_unmeasured(*at), guarded=True, recompile_reason=reason))

@@ -15,43 +15,47 @@ import msgspec
 from msgspec.structs import replace
 
 from compilediag._version import __version__
-from compilediag.diagnosis.figures.caches import cache_section, precompiled_records
-from compilediag.diagnosis.figures.devices import cudagraph_section, memory_section, syncs_section
-from compilediag.diagnosis.figures.goodput import goodput_section
+from compilediag.diagnosis.figures.caches import build_cache_section, list_precompiled
+from compilediag.diagnosis.figures.devices import (
+    build_cudagraph_section,
+    build_memory_section,
+    build_syncs_section,
+)
+from compilediag.diagnosis.figures.goodput import build_goodput_section
 from compilediag.diagnosis.figures.invocations import (
-    invocations_section,
-    shapes_section,
-    throughput_section,
+    build_invocations_section,
+    build_shapes_section,
+    build_throughput_section,
 )
 from compilediag.diagnosis.figures.recorded import (
-    ablation_artifacts,
-    ablations_section,
-    logged_counts,
-    logged_losses_finite,
-    logged_steps,
-    loops_section,
-    profiles_section,
-    tracked_section,
-    unlisted_runs,
-    with_logged,
+    add_logged_throughput,
+    are_logged_losses_finite,
+    build_ablations_section,
+    build_loops_section,
+    build_profiles_section,
+    build_tracked_section,
+    describe_unlisted_runs,
+    get_logged_counts,
+    get_logged_steps,
+    list_ablation_artifacts,
 )
-from compilediag.diagnosis.figures.steps import steps_section, timings_of
+from compilediag.diagnosis.figures.steps import build_steps_section, list_timings
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.ranks.divergence import ranks_section
+from compilediag.diagnosis.ranks.divergence import build_ranks_section
 from compilediag.receipt.compiles import (
-    FRAMES_KEPT,
-    compile_section,
-    events_left_out,
-    finding_record,
-    witness_section,
+    MAX_FRAMES,
+    build_compile_section,
+    build_write_tracing,
+    count_events_left_out,
+    make_finding_record,
 )
 from compilediag.receipt.run_metadata import RunMetadata
-from compilediag.receipt.sanitize import sanitized, working_directories
+from compilediag.receipt.sanitize import list_working_directories, sanitize
 from compilediag.receipt.schema.identity import (
     Completeness,
+    Configuration,
     Environment,
     Header,
-    Lane,
     NumericsFlags,
     Producer,
     Redactions,
@@ -66,12 +70,18 @@ from compilediag.receipt.schema.receipt import (
     Failure,
     Receipt,
 )
-from compilediag.receipt.schema.record import Record, record_from
+from compilediag.receipt.schema.record import Record, make_record
 from compilediag.receipt.schema.running import Overhead
-from compilediag.timeline.recorded import losses_finite
-from compilediag.timeline.timeline import Process, Timeline, lead_process, ranks_present, world_size
-from compilediag_harness.redaction.redactor import Redactor, secret_values
-from compilediag_harness.wire import plain
+from compilediag.timeline.recorded import are_losses_finite
+from compilediag.timeline.timeline import (
+    Process,
+    Timeline,
+    find_lead_process,
+    find_world_size,
+    list_present_ranks,
+)
+from compilediag_harness.redaction.redactor import Redactor, list_secret_values
+from compilediag_harness.wire import make_jsonable
 
 if TYPE_CHECKING:
     from compilediag.rules.diagnose import Diagnosis
@@ -85,19 +95,19 @@ _OUT_OF_MEMORY = re.compile(
 TAIL_BYTES = 8 * 1024  #: Longest log tail and failure reason stored.
 
 
-def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt:
+def build_receipt(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt:
     """Build the receipt of one run. No string in it holds a secret that `redact` recognises.
 
     Raises:
         msgspec.ValidationError: a fact has another type than its field declares.
     """
-    started = [item.started for item in timeline.processes if item.started is not None]
-    of_processes = [secret for each in started for secret in secret_values(each.argv, {})]
-    of_parent = secret_values(run.argv, run.environment)
+    started = [process.started for process in timeline.processes if process.started is not None]
+    of_processes = [secret for start in started for secret in list_secret_values(start.argv, {})]
+    of_parent = list_secret_values(run.argv, run.environment)
     redactor = Redactor([*run.secret_values, *of_parent, *of_processes])
-    unsafe = _unredacted(timeline, diagnosis, run, redactor)
+    unsafe = _build_unredacted(timeline, diagnosis, run, redactor)
     redactor.counts.clear()  # each placeholder is counted once, where it stands in the receipt
-    receipt, finite = sanitized(unsafe, redactor, working_directories(timeline))
+    receipt, finite = sanitize(unsafe, redactor, list_working_directories(timeline))
     redactions = Redactions(
         count=sum(redactor.counts.values()), rules=tuple(sorted(redactor.counts))
     )
@@ -109,12 +119,12 @@ def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt
     )
 
 
-def _unredacted(
+def _build_unredacted(
     timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata, redactor: Redactor
 ) -> Receipt:
-    lead = lead_process(timeline)
+    lead = find_lead_process(timeline)
     ends = [process.ended for process in timeline.processes if process.ended is not None]
-    time = goodput_section(timeline, run.wall_s, complete=run.status == "complete")
+    time = build_goodput_section(timeline, run.wall_s, complete=run.status == "complete")
     return Receipt(
         schema=SCHEMA,
         schema_version=SCHEMA_VERSION,
@@ -122,59 +132,64 @@ def _unredacted(
         receipt_id=run.receipt_id,
         status=run.status,
         verdict=cast(Any, diagnosis.verdict),
-        completeness=completeness_of(timeline, diagnosis, run),
-        header=header_of(timeline, run, redactor),
-        environment=environment_of(timeline, run),
-        compile=compile_section(timeline, diagnosis),
+        completeness=build_completeness(timeline, diagnosis, run),
+        header=build_header(timeline, run, redactor),
+        environment=build_environment(timeline, run),
+        compile=build_compile_section(timeline, diagnosis),
         findings=tuple(
-            finding_record(item, repeatable=bool(run.argv)) for item in diagnosis.findings
+            make_finding_record(finding, repeatable=bool(run.argv))
+            for finding in diagnosis.findings
         ),
-        steps=steps_section(timeline, diagnosis.findings, run.warmup)
-        or logged_steps(timeline, run.warmup),
-        timings=timings_of(timeline),
-        syncs=syncs_section(timeline),
-        caches=cache_section(timeline),
-        precompiled=precompiled_records(timeline),
+        steps=build_steps_section(timeline, diagnosis.findings, run.warmup)
+        or get_logged_steps(timeline, run.warmup),
+        timings=list_timings(timeline),
+        syncs=build_syncs_section(timeline),
+        caches=build_cache_section(timeline),
+        precompiled=list_precompiled(timeline),
         goodput=time,
-        memory=memory_section(timeline),
-        cudagraph=cudagraph_section(timeline),
-        throughput=with_logged(throughput_section(timeline), timeline, run.warmup),
-        invocations=invocations_section(timeline),
-        shapes=shapes_section(timeline),
-        pipeline=loops_section(timeline),
-        profiles=profiles_section(timeline),
-        ranks=ranks_section(timeline, diagnosis.causes, ranks_expected(timeline, run), run.ranks),
-        tracked=tracked_section(timeline),
-        ablations=ablations_section(timeline),
-        cost=None if run.prices is None else run.prices.cost(timeline, run.wall_s, time),
-        witness=witness_section(timeline),
-        checks=checks_of(timeline, run),
-        failure=_failure(timeline, run, redactor),
-        overhead=record_from(
+        memory=build_memory_section(timeline),
+        cudagraph=build_cudagraph_section(timeline),
+        throughput=add_logged_throughput(build_throughput_section(timeline), timeline, run.warmup),
+        invocations=build_invocations_section(timeline),
+        shapes=build_shapes_section(timeline),
+        pipeline=build_loops_section(timeline),
+        profiles=build_profiles_section(timeline),
+        ranks=build_ranks_section(
+            timeline, diagnosis.causes, find_expected_ranks(timeline, run), run.ranks
+        ),
+        tracked=build_tracked_section(timeline),
+        ablations=build_ablations_section(timeline),
+        cost=None if run.prices is None else run.prices.compute_cost(timeline, run.wall_s, time),
+        write_tracing=build_write_tracing(timeline),
+        checks=build_checks(timeline, run),
+        failure=_build_failure(timeline, run, redactor),
+        overhead=make_record(
             Overhead,
             lead.ended if lead is not None else None,
             bytes_written=run.bytes_written,
             records_dropped=sum(end.records_dropped for end in ends) if ends else None,
         ),
-        artifacts=(*ablation_artifacts(timeline), *run.artifacts),
-        extensions=plain(dict(run.extensions)),
+        artifacts=(*list_ablation_artifacts(timeline), *run.artifacts),
+        extensions=make_jsonable(dict(run.extensions)),
     )
 
 
-def _failure(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Failure | None:
+def _build_failure(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Failure | None:
     """Build the failure, None for a run that is whole. Both texts are redacted before they are cut,
     so that no half of a secret is left."""
-    reported = (item.ended.failure for item in timeline.processes if item.ended is not None)
+    reported = (
+        process.ended.failure for process in timeline.processes if process.ended is not None
+    )
     reason = run.failure_reason or next(filter(None, reported), None)
     if run.status == "complete" and reason is None:
         return None
     return Failure(
-        reason=None if reason is None else _last(redactor.text(reason)),
-        log_tail=None if run.log_tail is None else _last(redactor.text(run.log_tail)),
+        reason=None if reason is None else _cut_tail(redactor.redact_text(reason)),
+        log_tail=None if run.log_tail is None else _cut_tail(redactor.redact_text(run.log_tail)),
     )
 
 
-def _last(text: str) -> str:
+def _cut_tail(text: str) -> str:
     """Cut a text to its end, at most `TAIL_BYTES` of UTF-8, from the beginning of a line."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= TAIL_BYTES:
@@ -184,25 +199,31 @@ def _last(text: str) -> str:
     return rest if newline and rest else tail
 
 
-def checks_of(timeline: Timeline, run: RunMetadata) -> Checks:
+def build_checks(timeline: Timeline, run: RunMetadata) -> Checks:
     """Build the checks: yes or no, or None where nothing was observed."""
-    expected, log, journal = ranks_expected(timeline, run), timeline.train_log, run.journal
+    expected, log, journal = find_expected_ranks(timeline, run), timeline.train_log, run.journal
     # Of the losses passed to a tracker, and of those that a trainer printed.
-    finite = {losses_finite(timeline.tracked), logged_losses_finite(timeline)} - {None}
-    failures = [item.ended.failure or "" for item in timeline.processes if item.ended is not None]
+    finite = {are_losses_finite(timeline.tracked), are_logged_losses_finite(timeline)} - {None}
+    failures = [
+        process.ended.failure or "" for process in timeline.processes if process.ended is not None
+    ]
     last_words = (run.failure_reason or "", run.log_tail or "", *failures)
     no_oom = None
     if run.status != "complete":
         # Of a run that was killed for an unknown reason it is not known.
         no_oom = False if any(map(_OUT_OF_MEMORY.search, last_words)) else None
-    elif timeline.observes("steps") and (timeline.processes or (log and log.finished)):
+    elif timeline.can_observe("steps") and (timeline.processes or (log and log.finished)):
         no_oom = True
     # Nothing was torn, dropped, silenced or cut short in any process that imported torch.
     whole = journal is None or (not journal.torn_tail and not any(journal.records_lost.values()))
     attached = [
-        (item.ended is not None and item.ended.records_dropped == 0 and not item.torch.lost)
-        for item in timeline.processes
-        if item.torch is not None
+        (
+            process.ended is not None
+            and process.ended.records_dropped == 0
+            and not process.torch.lost
+        )
+        for process in timeline.processes
+        if process.torch is not None
     ]
     return Checks(
         exit_code_zero=None if run.exit_code is None else run.exit_code == 0,
@@ -212,7 +233,7 @@ def checks_of(timeline: Timeline, run: RunMetadata) -> Checks:
         evidence_complete=whole and bool(attached) and all(attached) and not timeline.lost,
         all_ranks_reported=None
         if expected is None
-        else set(ranks_present(timeline)) >= set(range(expected)),
+        else set(list_present_ranks(timeline)) >= set(range(expected)),
     )
 
 
@@ -220,7 +241,7 @@ LOST_REASONS = ("bad_json", "bad_payload_hash", "too_long", "unknown_kind")
 """Always in the receipt, in this order; a reader may add others."""
 
 
-def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Completeness:
+def build_completeness(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Completeness:
     """Build the section of how much of the evidence arrived."""
     journal, agreement = run.journal, diagnosis.agreement
     lost: dict[str, int] = dict.fromkeys(LOST_REASONS, 0)
@@ -230,95 +251,99 @@ def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) 
         journal_records=journal.records if journal is not None else None,
         journal_torn_tail=journal.torn_tail if journal is not None else None,
         records_lost=lost,
-        ranks_expected=ranks_expected(timeline, run),
-        ranks_present=ranks_present(timeline),
+        ranks_expected=find_expected_ranks(timeline, run),
+        ranks_present=list_present_ranks(timeline),
         sources=msgspec.convert({**agreement.sources, "agree": agreement.agree}, Sources),
         differences=tuple(agreement.differences),
-        numbers={**agreement.numbers, **logged_counts(timeline)},
-        reasons=tuple(missing_evidence(timeline)),
+        numbers={**agreement.numbers, **get_logged_counts(timeline)},
+        reasons=tuple(list_missing_evidence(timeline)),
     )
 
 
-def ranks_expected(timeline: Timeline, run: RunMetadata) -> int | None:
+def find_expected_ranks(timeline: Timeline, run: RunMetadata) -> int | None:
     """Find the world size given to the launcher, else that of the processes; None where nothing
     attached."""
     if run.ranks_expected is not None:
         return run.ranks_expected
-    return world_size(timeline) or (1 if timeline.processes else None)
+    return find_world_size(timeline) or (1 if timeline.processes else None)
 
 
-def missing_evidence(timeline: Timeline) -> list[str]:
+def list_missing_evidence(timeline: Timeline) -> list[str]:
     """List what could not be observed and why, each once."""
-    found = [
+    missing = [
         f"{hook}: {loss}"
         for process in timeline.processes
         if process.torch is not None
         for hook, loss in process.torch.lost.items()
     ]
-    found += [f"{item.source}: {item.reason}" for item in timeline.lost]
+    missing += [f"{loss.source}: {loss.reason}" for loss in timeline.lost]
     for process in timeline.processes:
         if process.journal_limit_bytes is None:
             continue
         # Large enough to be left out, and no loss: counts are made of the rest.
         left_out = process.ended.records_left_out if process.ended is not None else {}
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
-        found.append(
+        missing.append(
             f"journal: over {process.journal_limit_bytes >> 20} MiB; it has every compile and "
             f"break, and not all steps, spans and reasons ({kinds or 'not counted'} left out)"
         )
     if timeline.text_log is not None and timeline.text_log.over_limit:
-        found.append(
+        missing.append(
             "torch_logs.txt: over its limit and not compared; the counts are of the events and of "
             "torch's metrics"
         )
     if timeline.train_log is not None:
-        found += [f"train_log: {note}" for note in timeline.train_log.notes]
-    if (unlisted := unlisted_runs(timeline)) is not None:
-        found.append(unlisted)
-    if events := events_left_out(timeline):
-        found.append(f"compile.events: {events} later compiles are counted and not listed")
-    if (frames := len(timeline.frames) - FRAMES_KEPT) > 0:
-        found.append(f"compile.frames_detail: {frames} more frames are counted and not listed")
+        missing += [f"train_log: {note}" for note in timeline.train_log.notes]
+    if (unlisted := describe_unlisted_runs(timeline)) is not None:
+        missing.append(unlisted)
+    if events := count_events_left_out(timeline):
+        missing.append(f"compile.events: {events} later compiles are counted and not listed")
+    if (frames := len(timeline.frames) - MAX_FRAMES) > 0:
+        missing.append(f"compile.frames_detail: {frames} more frames are counted and not listed")
     if counted := len(timeline.counted_ranks):
-        found.append(f"ranks: {counted} ranks are in the section of ranks, and in no other")
-    return list(dict.fromkeys(found))
+        missing.append(f"ranks: {counted} ranks are in the section of ranks, and in no other")
+    return list(dict.fromkeys(missing))
 
 
-def header_of(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Header:
+def build_header(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Header:
     """Build the header: who wrote the receipt, of which code, in which configuration and run."""
-    lead = lead_process(timeline)
+    lead = find_lead_process(timeline)
     started = lead.started if lead is not None else None
     argv = run.argv or (started.argv if started is not None else ())
     # What `environment.py` of the harness recorded about numerics and speed, if anything.
     precision = lead.facts.get("precision") if lead is not None else None
-    flags = {"precision": precision, **_mapping(lead, "numerics_flags"), **_requested(lead)}
+    flags = {
+        "precision": precision,
+        **_get_mapping(lead, "numerics_flags"),
+        **_merge_requests(lead),
+    }
     precision = flags["precision"]
-    variables = {str(name): str(value) for name, value in _mapping(lead, "env").items()}
+    variables = {str(name): str(value) for name, value in _get_mapping(lead, "env").items()}
     return Header(
         created_at_utc=run.created_at_utc,
         producer=Producer(name="compilediag", version=__version__),
         provenance=run.provenance,
-        lane=Lane(
-            name=run.lane_name or _name_from(argv),
+        configuration=Configuration(
+            name=run.configuration_name or _name_program(argv),
             precision=None if precision is None else str(precision),
-            numerics_flags=NumericsFlags(**_coerced(NumericsFlags, flags)),
+            numerics_flags=NumericsFlags(**_convert_values(NumericsFlags, flags)),
         ),
-        run=record_from(
+        run=make_record(
             Run,
             run,
             rank=(lead.rank or 0) if lead is not None else None,
-            world_size=world_size(timeline) or (1 if timeline.processes else None),
-            argv_redacted=redactor.argv(argv),
-            env_allowlisted=redactor.environment(run.environment or variables),
+            world_size=find_world_size(timeline) or (1 if timeline.processes else None),
+            argv_redacted=redactor.redact_argv(argv),
+            env_allowlisted=redactor.redact_environment(run.environment or variables),
         ),
     )
 
 
-def _requested(lead: Process | None) -> dict[str, Any]:
+def _merge_requests(lead: Process | None) -> dict[str, Any]:
     """Merge the arguments of all `torch.compile` calls of a process: those in common; where they
     differ, texts are listed and booleans left out."""
-    found = lead.facts.get("compile_requests") if lead is not None else None
-    requests = cast(list[Mapping[str, Any]], found) if isinstance(found, list) else []
+    recorded = lead.facts.get("compile_requests") if lead is not None else None
+    requests = cast(list[Mapping[str, Any]], recorded) if isinstance(recorded, list) else []
     common: dict[str, Any] = {}
     for name in ("backend", "mode", "dynamic", "fullgraph", "cudagraphs"):
         values = list(dict.fromkeys(request.get(name) for request in requests))
@@ -329,10 +354,10 @@ def _requested(lead: Process | None) -> dict[str, Any]:
     return {name: value for name, value in common.items() if value not in (None, "")}
 
 
-def _mapping(process: Process | None, name: str) -> Mapping[str, Any]:
+def _get_mapping(process: Process | None, name: str) -> Mapping[str, Any]:
     """Get a fact of a process that is a mapping; empty where it was not read."""
-    found = process.facts.get(name) if process is not None else None
-    return cast(Mapping[str, Any], found) if isinstance(found, Mapping) else {}
+    recorded = process.facts.get(name) if process is not None else None
+    return cast(Mapping[str, Any], recorded) if isinstance(recorded, Mapping) else {}
 
 
 _TYPES: Mapping[Any, Collection[type]] = {
@@ -342,20 +367,20 @@ _TYPES: Mapping[Any, Collection[type]] = {
 }
 
 
-def _coerced(kind: type[Record], values: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_values(kind: type[Record], values: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the values of a record's fields for text, booleans and numbers: None where a value is
     of another type, but the text of any value where text is declared."""
-    found: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         value = values.get(field.name)
         if field.type == str | None:
-            found[field.name] = None if value is None else str(value)
+            converted[field.name] = None if value is None else str(value)
         elif field.type in _TYPES:
-            found[field.name] = value if type(value) in _TYPES[field.type] else None
-    return found
+            converted[field.name] = value if type(value) in _TYPES[field.type] else None
+    return converted
 
 
-def _name_from(argv: Sequence[str]) -> str:
+def _name_program(argv: Sequence[str]) -> str:
     """Name the script or module that a command line runs: comparable runs mostly share it."""
     words = iter(argv)
     for word in words:
@@ -370,13 +395,13 @@ def _name_from(argv: Sequence[str]) -> str:
     return "unknown"
 
 
-def environment_of(timeline: Timeline, run: RunMetadata) -> Environment:
+def build_environment(timeline: Timeline, run: RunMetadata) -> Environment:
     """Build the environment: machine and versions, as the lead process recorded them."""
-    lead = lead_process(timeline)
+    lead = find_lead_process(timeline)
     facts = {
         **(lead.facts if lead is not None else {}),
         **run.tool_versions,
-        "num_threads": _mapping(lead, "numerics_flags").get("num_threads"),
+        "num_threads": _get_mapping(lead, "numerics_flags").get("num_threads"),
     }
     torch = lead.torch if lead is not None else None
     if torch is not None:
@@ -385,14 +410,16 @@ def environment_of(timeline: Timeline, run: RunMetadata) -> Environment:
         facts["python"] = lead.started.python
     gpus = facts.get("gpus")
     return Environment(
-        **_coerced(Environment, facts),
-        gpus=tuple(cast(Sequence[Any], plain(gpus))) if isinstance(gpus, (list, tuple)) else None,
+        **_convert_values(Environment, facts),
+        gpus=tuple(cast(Sequence[Any], make_jsonable(gpus)))
+        if isinstance(gpus, (list, tuple))
+        else None,
         hooks_available=dict(torch.hooks) if torch is not None else None,
-        compile_flags=plain(dict(_mapping(lead, "compile"))),
+        compile_flags=make_jsonable(dict(_get_mapping(lead, "compile"))),
     )
 
 
-def amended(
+def extend_receipt(
     receipt: Receipt,
     timeline: Timeline,
     findings: Iterable[Finding],
@@ -402,10 +429,12 @@ def amended(
     """Add these findings after the receipt's own, numbered from its last, and put these sections in
     place of its own; redacted and bounded like the rest. `timeline`: what it was made from."""
     numbered = enumerate(findings, start=len(receipt.findings) + 1)
-    records = [finding_record(replace(each, id=f"F{number}")) for number, each in numbered]
-    redactor, directories = Redactor(tuple(secret_values)), working_directories(timeline)
-    added, _ = sanitized(records, redactor, directories)
-    safe, finite = sanitized([*sections.values()], redactor, directories)
+    records = [
+        make_finding_record(replace(finding, id=f"F{number}")) for number, finding in numbered
+    ]
+    redactor, directories = Redactor(tuple(secret_values)), list_working_directories(timeline)
+    added, _ = sanitize(records, redactor, directories)
+    safe, finite = sanitize([*sections.values()], redactor, directories)
     checks = receipt.checks
     return replace(
         receipt,

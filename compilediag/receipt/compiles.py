@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from compilediag.diagnosis.causes.of_run import BlamedCause
+from compilediag.diagnosis.causes.run_causes import BlamedCause
 from compilediag.diagnosis.figures.compile_costs import (
-    compile_time,
-    guards_section,
-    seconds_section,
+    build_guards_section,
+    build_seconds_section,
+    compute_compile_time,
 )
-from compilediag.diagnosis.figures.devices import compile_memory
+from compilediag.diagnosis.figures.devices import build_compile_memory
 from compilediag.diagnosis.findings import (
     CauseId,
     Finding,
-    changed_at,
-    entered_record,
-    shown_writers,
+    make_call_record,
+    make_changed_at,
+    select_writers,
 )
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
@@ -27,149 +27,149 @@ from compilediag.receipt.schema.compiles import (
     FrameDetail,
     GraphBreak,
     Headroom,
-    WitnessSection,
     Writer,
+    WriteTracingSection,
 )
-from compilediag.receipt.schema.record import record_from
-from compilediag.rules.breaks.text import read_break
+from compilediag.receipt.schema.record import make_record
+from compilediag.rules.breaks.break_report import read_break
 from compilediag.rules.diagnose import Diagnosis
 from compilediag.timeline.frames import BreakLine, is_compile, is_recompile
-from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import BreakSite, Compile, Timeline
-from compilediag_harness.wire import plain
+from compilediag_harness.wire import make_jsonable
 
-EVENTS_KEPT = 5_000
+MAX_EVENTS = 5_000
 """More compile events than this belong into a trace, not into a receipt; counts stay whole."""
 
-FALSE_GUARDS_KEPT = 5_000
+MAX_FALSE_GUARDS = 5_000
 """Most false guards listed of all entries that did not fit, the first recompiles first."""
 
-FRAMES_KEPT = 50_000  #: Most frames listed, so that `show` can read the receipt; counts stay whole.
+MAX_FRAMES = 50_000  #: Most frames listed, so that `show` can read the receipt; counts stay whole.
 FindingIds = Mapping[CauseId | BreakLine, str]
 
 
-def compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSection:
+def build_compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSection:
     """Build the section of compiles: counts by the definitions of docs/reference/receipt.md, and
     what they count."""
-    ids, frames = diagnosis.finding_ids, timeline.frames[:FRAMES_KEPT]
+    ids, frames = diagnosis.finding_ids, timeline.frames[:MAX_FRAMES]
     # A recompile counts once: under its primary cause.
-    causes = map(diagnosis.causes.of, timeline.counted_recompiles)
-    families = Counter(found[0].family if found else "unclassified" for found in causes)
-    guarded = [item for item in timeline.compiles if is_compile(item)]
-    return record_from(
+    causes = map(diagnosis.causes.get_causes, timeline.counted_recompiles)
+    families = Counter(own[0].family if own else "unclassified" for own in causes)
+    guarded = [attempt for attempt in timeline.compiles if is_compile(attempt)]
+    return make_record(
         CompileSection,
         timeline.counts,
-        time_s=compile_time(timeline),
-        seconds=seconds_section(timeline),
-        guards=guards_section(timeline),
-        memory=compile_memory(timeline),
+        time_s=compute_compile_time(timeline),
+        seconds=build_seconds_section(timeline),
+        guards=build_guards_section(timeline),
+        memory=build_compile_memory(timeline),
         recompiles_by_family=families,
-        events=tuple(_events(guarded[:EVENTS_KEPT], timeline, diagnosis)),
-        breaks=tuple(_break(site, timeline, ids) for site in timeline.breaks),
+        events=tuple(_list_events(guarded[:MAX_EVENTS], timeline, diagnosis)),
+        breaks=tuple(_make_break(site, timeline, ids) for site in timeline.breaks),
         frames_detail=tuple(
-            record_from(
+            make_record(
                 FrameDetail,
-                item,
-                frame=item.where,
-                headroom=Headroom(variants=item.compiles, limit=item.limit),
-                epoch=item.key.epoch,
-                process=item.key.process,
-                entered_at=entered_record(item.entered_at),
-                entered_from=item.entered_from or None,
+                frame,
+                frame=frame.where,
+                headroom=Headroom(variants=frame.compiles, limit=frame.limit),
+                epoch=frame.key.epoch,
+                process=frame.key.process,
+                entered_at=make_call_record(frame.entered_at),
+                entered_from=frame.entered_from or None,
             )
-            for item in frames
+            for frame in frames
         ),
     )
 
 
-def events_left_out(timeline: Timeline) -> int:
+def count_events_left_out(timeline: Timeline) -> int:
     """Count compile events that `build_compile_section` counts and does not list."""
-    return max(0, timeline.counts.compiles - EVENTS_KEPT)
+    return max(0, timeline.counts.compiles - MAX_EVENTS)
 
 
-def _events(
+def _list_events(
     compiles: Iterable[Compile], timeline: Timeline, diagnosis: Diagnosis
 ) -> Iterator[CompileEvent]:
     """List the compiles. A trace has no steps, a text log no seconds either: null, not zero."""
     ids = diagnosis.finding_ids
-    stepped, timed = timeline.observes("steps"), timeline.observes("metrics_rows")
-    room = FALSE_GUARDS_KEPT
-    for item in compiles:
-        again = item.recompile if is_recompile(item) else None
-        causes = () if again is None else diagnosis.causes.of(again)
+    stepped, timed = timeline.can_observe("steps"), timeline.can_observe("metrics_rows")
+    room = MAX_FALSE_GUARDS
+    for attempt in compiles:
+        again = attempt.recompile if is_recompile(attempt) else None
+        causes = () if again is None else diagnosis.causes.get_causes(again)
         missed = () if again is None else diagnosis.causes.entries.get(again.id, ())
         room -= sum(len(entry.guards) for entry in missed)
         listed = missed if room >= 0 else ()
-        yield record_from(
+        yield make_record(
             CompileEvent,
-            item,
-            step=item.step if stepped else None,
+            attempt,
+            step=attempt.step if stepped else None,
             kind="first" if again is None else "recompile",
-            seconds=item.seconds if timed else None,
-            causes=tuple(cause_record(found, ids) for found in causes),
-            entered_at=entered_record(item.entered_at),
-            entered_from=item.entered_from or None,
+            seconds=attempt.seconds if timed else None,
+            causes=tuple(make_cause_record(cause, ids) for cause in causes),
+            entered_at=make_call_record(attempt.entered_at),
+            entered_from=attempt.entered_from or None,
             entries=listed,
             entries_left_out=len(missed) - len(listed) + (again.entries_left_out if again else 0),
         )
 
 
-def cause_record(cause: BlamedCause, ids: FindingIds) -> EventCause:
+def make_cause_record(cause: BlamedCause, ids: FindingIds) -> EventCause:
     """Make the record of a cause, with the id of the finding that reports it."""
-    where, witnessed = cause.location or cause.place, cause.witnessed
-    return record_from(
+    where, traced = cause.location or cause.place, cause.write_traced
+    return make_record(
         EventCause,
         cause,
         file=where.file,
         line=where.line,
         function=where.function,
         writers=tuple(
-            record_from(Writer, item, evidence="witnessed" if witnessed else "source")
-            for item in shown_writers(cause.writers, witnessed=witnessed)
+            make_record(Writer, writer, evidence="witnessed" if traced else "source")
+            for writer in select_writers(cause.writers, traced=traced)
         ),
         finding=ids.get(cause.id),
-        changed_at=changed_at(cause.changed),
+        changed_at=make_changed_at(cause.changed),
     )
 
 
-def witness_section(timeline: Timeline) -> WitnessSection | None:
+def build_write_tracing(timeline: Timeline) -> WriteTracingSection | None:
     """Build the section of write tracing, of all processes together; None where it was off."""
-    followed = timeline.witnessed
+    followed = timeline.write_traces
     if not followed:
         return None
-    stopped = next((item for item in followed if item.stopped is not None), None)
-    return WitnessSection(
-        line_events=sum(item.line_events for item in followed),
-        seconds=sum(item.seconds for item in followed),
-        values=sum(item.values for item in followed),
-        values_left_out=sum(item.values_left_out for item in followed),
+    stopped = next((trace for trace in followed if trace.stopped is not None), None)
+    return WriteTracingSection(
+        line_events=sum(trace.line_events for trace in followed),
+        seconds=sum(trace.seconds for trace in followed),
+        values=sum(trace.values for trace in followed),
+        values_left_out=sum(trace.values_left_out for trace in followed),
         stopped=stopped.stopped if stopped is not None else None,
         stopped_step=stopped.step if stopped is not None else None,
     )
 
 
-def _break(site: BreakSite, timeline: Timeline, ids: FindingIds) -> GraphBreak:
+def _make_break(site: BreakSite, timeline: Timeline, ids: FindingIds) -> GraphBreak:
     report = read_break(site.text)
-    return record_from(
+    return make_record(
         GraphBreak,
         site,
         gb_id=report.gb_id,
         category=report.category,
         reason=report.title,
-        ownership=ownership_of(site.file, timeline.user_roots),
+        ownership=classify_ownership(site.file, timeline.user_roots),
         finding=ids.get(site.at),
-        entered_at=entered_record(site.entered_at),
+        entered_at=make_call_record(site.entered_at),
         entered_from=site.entered_from or None,
     )
 
 
-def finding_record(item: Finding, *, repeatable: bool = False) -> FindingRecord:
+def make_finding_record(finding: Finding, *, repeatable: bool = False) -> FindingRecord:
     """Make one finding as the receipt stores it; `repeatable`: the program's command line is known,
     so that changes can be tried."""
-    tried = item.severity != "info"
-    return record_from(
+    tried = finding.severity != "info"
+    return make_record(
         FindingRecord,
-        item,
-        evidence=plain(item.evidence),
-        next=f"compilediag {'fix' if repeatable and tried else 'explain'} {item.id[1:]}",
+        finding,
+        evidence=make_jsonable(finding.evidence),
+        next=f"compilediag {'fix' if repeatable and tried else 'explain'} {finding.id[1:]}",
     )

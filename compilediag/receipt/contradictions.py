@@ -14,7 +14,7 @@ import msgspec
 from compilediag.diagnosis.codes import RECOMPILES
 from compilediag.errors import ReceiptContradictory
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import Record, iterate_fields
 
 LARGEST = 2**53  #: No count is larger, nor exact in every reader of JSON.
 _COUNTED = ("completeness", "compile", "findings", "steps", "cudagraph", "invocations", "syncs")
@@ -24,9 +24,9 @@ _FREE = frozenset({"evidence", "numbers", "grown_bytes"})
 _MAX_SENTENCES = 5
 
 
-def contradictions(receipt: Receipt) -> tuple[str, ...]:
+def find_contradictions(receipt: Receipt) -> tuple[str, ...]:
     """Find what cannot be true, one sentence each, at most five; empty for a receipt of ours."""
-    parts = (_impossible_numbers, _lists, _verdict)
+    parts = (_find_impossible_numbers, _check_lists, _check_verdict)
     return tuple(text for part in parts for text in part(receipt))[:_MAX_SENTENCES]
 
 
@@ -36,16 +36,16 @@ def refuse_contradictions(receipt: Receipt, name: str) -> None:
     Raises:
         ReceiptContradictory: it contradicts itself.
     """
-    if found := contradictions(receipt):
+    if sentences := find_contradictions(receipt):
         raise ReceiptContradictory(
-            f"{name} contradicts itself, so it is damaged or was changed: {'; '.join(found)}. Make "
-            "it again: `compilediag analyze` of the run's folder, or a new run."
+            f"{name} contradicts itself, so it is damaged or was changed: {'; '.join(sentences)}. "
+            "Make it again: `compilediag analyze` of the run's folder, or a new run."
         )
 
 
-def _impossible_numbers(receipt: Receipt) -> Iterable[str]:
+def _find_impossible_numbers(receipt: Receipt) -> Iterable[str]:
     for section in _COUNTED:
-        for path, number in _numbers(getattr(receipt, section), section):
+        for path, number in _iterate_numbers(getattr(receipt, section), section):
             if number < 0:
                 yield f"{path} is {number}, which is less than nothing"
             elif number > LARGEST:
@@ -56,22 +56,22 @@ def _impossible_numbers(receipt: Receipt) -> Iterable[str]:
             yield f"compile.time_s.{name} is {value:g}, which is less than nothing"
 
 
-def _numbers(value: Any, path: str) -> Iterable[tuple[str, int]]:
+def _iterate_numbers(value: Any, path: str) -> Iterable[tuple[str, int]]:
     if type(value) is int:
         yield path, value
     elif isinstance(value, Record):
-        for name in value.__struct_fields__:
+        for name, member in iterate_fields(value):
             if name not in _FREE:
-                yield from _numbers(getattr(value, name), f"{path}.{name}")
+                yield from _iterate_numbers(member, f"{path}.{name}")
     elif isinstance(value, Mapping):
-        for name, item in cast(Mapping[str, Any], value).items():
-            yield from _numbers(item, f"{path}.{name}")
+        for name, member in cast(Mapping[str, Any], value).items():
+            yield from _iterate_numbers(member, f"{path}.{name}")
     elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(cast(Sequence[Any], value)):
-            yield from _numbers(item, f"{path}[{index}]")
+        for index, member in enumerate(cast(Sequence[Any], value)):
+            yield from _iterate_numbers(member, f"{path}[{index}]")
 
 
-def _lists(receipt: Receipt) -> Iterable[str]:
+def _check_lists(receipt: Receipt) -> Iterable[str]:
     """Check counts against what they count. A list that was cut has as much as is stored."""
     part = receipt.compile
     events, frames = part.events, part.frames_detail
@@ -97,14 +97,14 @@ def _lists(receipt: Receipt) -> Iterable[str]:
         yield f"compile.recompile_limit_hits is {part.recompile_limit_hits} of {part.frames} frames"
 
 
-def _verdict(receipt: Receipt) -> Iterable[str]:
+def _check_verdict(receipt: Receipt) -> Iterable[str]:
     """Check verdict and findings; findings and the compiles that they are about name each other."""
-    serious = [item.rule for item in receipt.findings if item.severity != "info"]
+    serious = [finding.rule for finding in receipt.findings if finding.severity != "info"]
     if receipt.verdict == "clean" and serious:
         yield f"the verdict is clean, and there are findings: {', '.join(serious[:3])}"
     if receipt.verdict == "findings" and not serious:
         yield "the verdict is findings, and there is none"
-    ids = [item.id for item in receipt.findings]
+    ids = [finding.id for finding in receipt.findings]
     if len(set(ids)) != len(ids):
         yield "two findings have one id"
     events = receipt.compile.events
@@ -117,6 +117,6 @@ def _verdict(receipt: Receipt) -> Iterable[str]:
     seen = receipt.compile
     if seen.recompiles or seen.recompile_limit_hits or receipt.verdict == "blind":
         return  # where something was not seen, a recompile may be known without its compile
-    about = next((item for item in receipt.findings if item.rule in RECOMPILES), None)
+    about = next((finding for finding in receipt.findings if finding.rule in RECOMPILES), None)
     if about is not None:
         yield f"{about.id} ({about.rule}) is about a recompile, and there is none"

@@ -19,7 +19,7 @@ from typing import Any, cast
 import msgspec
 
 from compilediag.errors import OutputUnwritable, ReceiptTooNew, ReceiptUnreadable
-from compilediag.readers.lines import map_json, without_surrogates
+from compilediag.readers.lines import map_json, replace_surrogates
 from compilediag.receipt.locate import AnyPath, find_receipt
 from compilediag.receipt.schema.receipt import MIN_READER_VERSION, SCHEMA, SCHEMA_VERSION, Receipt
 from compilediag_harness.base import atomic_write
@@ -27,12 +27,12 @@ from compilediag_harness.base import atomic_write
 LARGEST_BYTES = 64 * 1024 * 1024  #: A larger file is not read: no receipt of ours comes near.
 STALE_S = 3600.0  #: A temporary file this old was left by a writer that was killed.
 MAX_DIGITS = 6  #: Of a part of a version.
-ADDED_TO_LANE: dict[str, tuple[int, int]] = {}
+ADDED_TO_CONFIGURATION: dict[str, tuple[int, int]] = {}
 """Fields of the configuration that came after 1.0, by path ("numerics_flags.mode"), with the
 version that brought each: receipts before it have no value of it."""
 
 
-def to_json(receipt: Receipt) -> bytes:
+def encode_receipt(receipt: Receipt) -> bytes:
     """Encode the bytes of the file: JSON indented by one space, with a newline at the end; written
     as one of this version, whichever it was read from: it holds the fields of no other."""
     receipt = msgspec.structs.replace(
@@ -54,12 +54,12 @@ def write_receipt(receipt: Receipt, path: AnyPath, *, flushed: bool = True) -> i
     file = Path(path)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        start = glob.escape(atomic_write.temporary_start(file.name))
+        start = glob.escape(atomic_write.make_temporary_prefix(file.name))
         for leftover in file.parent.glob(f"{start}*.tmp"):
             with contextlib.suppress(OSError):
                 if time.time() - leftover.stat().st_mtime > STALE_S:
                     leftover.unlink()
-        return atomic_write.write(file, [to_json(receipt)], flushed=flushed)
+        return atomic_write.write(file, [encode_receipt(receipt)], flushed=flushed)
     except OSError as error:
         raise OutputUnwritable(
             f"The receipt cannot be written to {path}: {error.strerror or error}."
@@ -75,7 +75,7 @@ def read_receipt(path: AnyPath | None = None) -> Receipt:
         ReceiptTooNew: a newer major version wrote it.
     """
     file = find_receipt(path)
-    return receipt_from(_content(file), file)
+    return decode_receipt(_read_content(file), file)
 
 
 def read_json(path: AnyPath | None = None) -> dict[str, Any]:
@@ -86,12 +86,12 @@ def read_json(path: AnyPath | None = None) -> dict[str, Any]:
         the same as `read_receipt`.
     """
     file = find_receipt(path)
-    content = _content(file)
-    receipt = receipt_from(content, file)
-    return _decoded(content if is_newer(receipt) else msgspec.json.encode(receipt), file)
+    content = _read_content(file)
+    receipt = decode_receipt(content, file)
+    return _decode_json(content if is_newer(receipt) else msgspec.json.encode(receipt), file)
 
 
-def _content(file: str) -> bytes:
+def _read_content(file: str) -> bytes:
     try:
         if os.stat(file).st_size > LARGEST_BYTES:
             raise ReceiptUnreadable(
@@ -102,7 +102,7 @@ def _content(file: str) -> bytes:
         raise ReceiptUnreadable(f"{file} cannot be read: {error.strerror or error}.") from error
 
 
-def receipt_from(content: bytes, name: str) -> Receipt:
+def decode_receipt(content: bytes, name: str) -> Receipt:
     """Decode the bytes of a file to a Receipt; `name` is what errors call it, a path where there is
     one.
 
@@ -115,10 +115,10 @@ def receipt_from(content: bytes, name: str) -> Receipt:
         versions = (receipt.schema, receipt.schema_version, receipt.min_reader_version)
         if versions == (SCHEMA, SCHEMA_VERSION, MIN_READER_VERSION):
             return receipt
-    return receipt_of(_decoded(content, name), name)
+    return convert_receipt(_decode_json(content, name), name)
 
 
-def _decoded(content: bytes, name: str) -> Any:
+def _decode_json(content: bytes, name: str) -> Any:
     """Decode JSON, also of other writers: NaN, infinities and numbers too large for a float
     become null, and then `checks.values_finite` false; bytes that are not UTF-8 and lone surrogates
     are replaced."""
@@ -130,12 +130,12 @@ def _decoded(content: bytes, name: str) -> Any:
         if isinstance(leaf, float) and not math.isfinite(leaf):
             lost.append(leaf)
             return None
-        return without_surrogates(leaf)
+        return replace_surrogates(leaf)
 
     try:
         value = map_json(json.loads(content.decode("utf-8-sig", "replace")), mend, mend)
     except json.JSONDecodeError as error:
-        raise ReceiptUnreadable(_why_unreadable(error, name)) from error
+        raise ReceiptUnreadable(_describe_unreadable(error, name)) from error
     except (ValueError, RecursionError) as error:
         raise ReceiptUnreadable(f"{name} is not readable as JSON: {error}.") from error
     document = cast(dict[str, Any], value if isinstance(value, dict) else {})
@@ -144,7 +144,7 @@ def _decoded(content: bytes, name: str) -> Any:
     return cast(Any, value)
 
 
-def _why_unreadable(error: json.JSONDecodeError, file: str) -> str:
+def _describe_unreadable(error: json.JSONDecodeError, file: str) -> str:
     if not error.doc.strip():
         reason = "it is empty"
     elif error.msg.startswith("Unterminated string") or not error.doc[error.pos :].strip():
@@ -157,7 +157,7 @@ def _why_unreadable(error: json.JSONDecodeError, file: str) -> str:
     return f"{file} is not readable as JSON: {reason}."
 
 
-def version_of(text: object) -> tuple[int, int] | None:
+def parse_version(text: object) -> tuple[int, int] | None:
     """Parse a version, (1, 0) of "1.0"; None for anything else."""
     major, _, minor = text.partition(".") if isinstance(text, str) else ("", "", "")
     readable = all(part.isdecimal() and len(part) <= MAX_DIGITS for part in (major, minor))
@@ -166,11 +166,11 @@ def version_of(text: object) -> tuple[int, int] | None:
 
 def is_newer(receipt: Receipt) -> bool:
     """Whether a newer minor version wrote it: the file may hold more than the receipt."""
-    written, ours = version_of(receipt.schema_version), version_of(SCHEMA_VERSION)
+    written, ours = parse_version(receipt.schema_version), parse_version(SCHEMA_VERSION)
     return written is not None and ours is not None and written > ours
 
 
-def receipt_of(raw: object, name: str) -> Receipt:
+def convert_receipt(raw: object, name: str) -> Receipt:
     """Convert decoded JSON to a Receipt; `name` is what errors call it.
 
     Raises:
@@ -180,10 +180,10 @@ def receipt_of(raw: object, name: str) -> Receipt:
     if not isinstance(raw, dict) or cast(dict[str, Any], raw).get("schema") != SCHEMA:
         raise ReceiptUnreadable(f"{name} is not a compilediag receipt.")
     document = cast(dict[str, Any], raw)
-    written, ours = version_of(document.get("schema_version")), version_of(SCHEMA_VERSION)
+    written, ours = parse_version(document.get("schema_version")), parse_version(SCHEMA_VERSION)
     if ours is None or written is None:
         raise ReceiptUnreadable(f"{name} has no schema version that can be read.")
-    needed = version_of(document.get("min_reader_version")) or (written[0], 0)
+    needed = parse_version(document.get("min_reader_version")) or (written[0], 0)
     if max(needed, (written[0], 0)) > ours:
         raise ReceiptTooNew(
             f"{name} has schema version {written[0]}.{written[1]} and this compilediag reads "

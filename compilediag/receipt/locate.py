@@ -27,10 +27,10 @@ def find_receipt(argument: AnyPath | None = None, cwd: AnyPath | None = None) ->
     """
     folder = Path.cwd() if cwd is None else Path(cwd)
     if argument is None:
-        return _latest_in(folder)
+        return _find_latest(folder)
     path = folder / argument  # without "." parts; ".." stays, for links
     if path.name == LATEST and path.parent.name == RUNS_FOLDER:
-        return _latest_in(path.parent.parent)
+        return _find_latest(path.parent.parent)
     if path.is_file():
         return str(path)
     if not path.is_dir():
@@ -38,13 +38,13 @@ def find_receipt(argument: AnyPath | None = None, cwd: AnyPath | None = None) ->
     if (path / RECEIPT_NAME).is_file():
         return str(path / RECEIPT_NAME)
     if (path / RUNS_FOLDER / LATEST).exists() or (path / LATEST).exists():
-        return _latest_in(path if (path / RUNS_FOLDER).is_dir() else path.parent)
+        return _find_latest(path if (path / RUNS_FOLDER).is_dir() else path.parent)
     raise ReceiptNotFound(
-        unfinished(path) or f"There is no {RECEIPT_NAME} in {os.fspath(argument)}."
+        describe_unfinished(path) or f"There is no {RECEIPT_NAME} in {os.fspath(argument)}."
     )
 
 
-def unfinished(run: Path) -> str | None:
+def describe_unfinished(run: Path) -> str | None:
     """Describe the folder of a run whose journals have no receipt beside them; None for others."""
     if (run / RECEIPT_NAME).exists() or next(run.glob("journal-*"), None) is None:
         return None
@@ -54,39 +54,39 @@ def unfinished(run: Path) -> str | None:
     )
 
 
-def newer_unfinished(receipt: AnyPath) -> str | None:
+def find_newer_unfinished(receipt: AnyPath) -> str | None:
     """Find the newest such run, beside the one with this receipt, that began after it, and describe
     it; None without one."""
     run = Path(receipt).resolve().parent
     # Names begin with the time at which the run started.
-    newer = sorted(each for each in run.parent.glob("[0-9]*Z-*") if each.name > run.name)
-    return next(filter(None, map(unfinished, reversed(newer))), None)
+    newer = sorted(folder for folder in run.parent.glob("[0-9]*Z-*") if folder.name > run.name)
+    return next(filter(None, map(describe_unfinished, reversed(newer))), None)
 
 
-def receipt_in(folder: str, rank: int | None = None) -> str:
+def get_receipt_path(folder: str, rank: int | None = None) -> str:
     """Get the path of a run's receipt in its directory, or of that of one rank; it need not
     exist."""
     return os.path.join(folder, *([] if rank is None else [f"rank-{rank}"]), RECEIPT_NAME)
 
 
-def _latest_in(folder: Path) -> str:
+def _find_latest(folder: Path) -> str:
     runs = folder / RUNS_FOLDER
-    run = latest_run(runs)
+    run = find_latest_run(runs)
     if run is None:
         newest = sorted(runs.glob("[0-9]*Z-*"))
-        if newest and (why := unfinished(newest[-1])):
+        if newest and (why := describe_unfinished(newest[-1])):
             raise ReceiptNotFound(why)
         raise ReceiptNotFound(
             f"There is no run below {runs}: start one with `compilediag run SCRIPT`, "
             "or name a receipt."
         )
-    found = os.path.join(run, RECEIPT_NAME)
-    if not os.path.isfile(found):
+    receipt = os.path.join(run, RECEIPT_NAME)
+    if not os.path.isfile(receipt):
         raise ReceiptNotFound(f"The last run, {run}, has no {RECEIPT_NAME}.")
-    return found
+    return receipt
 
 
-def latest_run(runs: AnyPath) -> str | None:
+def find_latest_run(runs: AnyPath) -> str | None:
     """Find the directory that `latest` names; None when nothing is there, or it names something
     outside."""
     latest = Path(runs, LATEST)
@@ -103,7 +103,7 @@ def latest_run(runs: AnyPath) -> str | None:
     return os.path.join(runs, name)
 
 
-def point_latest(run_directory: AnyPath) -> None:
+def link_latest(run_directory: AnyPath) -> None:
     """Make `latest`, beside `run_directory`, name it: a link, or a text file with its name.
 
     Raises:

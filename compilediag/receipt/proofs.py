@@ -11,13 +11,13 @@ from compilediag.receipt.schema.receipt import Receipt
 MIN_RUNS = 2  #: With the change: one run proves nothing.
 
 
-def sources_digest(files: Iterable[str], digests: Mapping[str, str]) -> str:
+def compute_sources_digest(files: Iterable[str], digests: Mapping[str, str]) -> str:
     """Compute one digest for files by their own (SHA-256); a file without one counts as another."""
     lines = [f"{file}\x00{digests.get(file, '')}\n" for file in sorted(files)]
     return hashlib.sha256("".join(lines).encode("utf-8", "replace")).hexdigest()
 
 
-def missing_proof(finding: FindingRecord, receipt: Receipt) -> str | None:
+def explain_missing_proof(finding: FindingRecord, receipt: Receipt) -> str | None:
     """Explain why no change is proved for a finding of this receipt; None where one is."""
     proof = finding.fix.proof
     if proof is None:
@@ -32,21 +32,21 @@ def missing_proof(finding: FindingRecord, receipt: Receipt) -> str | None:
     if proof.torch != ran:
         return f"its change was proved with torch {proof.torch}, and this run had {ran}"
     digests = receipt.header.provenance.source_sha256
-    if proof.sources != sources_digest(digests, digests):
+    if proof.sources != compute_sources_digest(digests, digests):
         return "its change was proved for other code"
     return None
 
 
-def effect_of(proof: ProofRecord) -> str:
+def describe_effect(proof: ProofRecord) -> str:
     """Describe what the change does to its finding: "recompiles 5 → 0"; empty where not known."""
     return next((point.sentence for point in proof.points if point.name == "finding"), "")
 
 
-def proved_line(finding: FindingRecord, receipt: Receipt) -> str | None:
+def describe_proved_change(finding: FindingRecord, receipt: Receipt) -> str | None:
     """Describe the change that is proved for a finding of this receipt, with what it does; None
     without a proof that holds."""
     proof = finding.fix.proof
-    if proof is None or missing_proof(finding, receipt) is not None:
+    if proof is None or explain_missing_proof(finding, receipt) is not None:
         return None
-    effect = effect_of(proof)
+    effect = describe_effect(proof)
     return f"{proof.change} ({effect})" if effect else proof.change

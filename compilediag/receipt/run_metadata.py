@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class CostEstimate(Protocol):
     """An estimator of the cost of a run, such as a price table."""
 
-    def cost(
+    def compute_cost(
         self, timeline: Timeline, wall_s: float | None, time: GoodputSection | None
     ) -> CostSection:
         """Estimate the cost of a run that took `wall_s`, which `time` takes apart."""
@@ -58,7 +58,7 @@ class RunMetadata:
     #: Values known to be secret (`redaction.known_values`): replaced wherever they appear.
     secret_values: tuple[str, ...] = field(default=(), repr=False)
     provenance: Provenance = field(default_factory=Provenance)
-    lane_name: str | None = None  #: None: the name of the script.
+    configuration_name: str | None = None  #: None: the name of the script.
     run_id: str | None = None
     ranks_expected: int | None = None  #: None: the world size that the processes report.
     ranks: RankComparison | None = None  #: Of all ranks, where the events are not of all.
@@ -106,46 +106,48 @@ _YES = frozenset({"1", "true", "yes"})
 _NO = frozenset({"0", "false", "no"})
 
 
-def provenance_from(variables: Mapping[str, str]) -> Provenance:
+def parse_provenance(variables: Mapping[str, str]) -> Provenance:
     """Parse the code that ran from the environment: our variables key by key before the blob; those
     of a CI service only where neither names anything, because a mix of two sources fits no
     commit."""
-    blob = _blob(variables.get(BLOB, ""))
+    blob = _parse_blob(variables.get(BLOB, ""))
     ours = {key: variables.get(name) or blob.get(key) for key, name in OURS.items()}
     services = ({k: variables.get(name) for k, name in names.items()} for names in SERVICES)
-    service = next((each for each in services if each["commit"]), dict[str, str | None]())
+    service = next(
+        (candidate for candidate in services if candidate["commit"]), dict[str, str | None]()
+    )
     branch = service.get("branch") or service.get("other_branch")
-    return _provenance(ours) or _provenance({**service, "branch": branch}) or Provenance()
+    return _make_provenance(ours) or _make_provenance({**service, "branch": branch}) or Provenance()
 
 
-def _provenance(values: Mapping[str, Any]) -> Provenance | None:
+def _make_provenance(values: Mapping[str, Any]) -> Provenance | None:
     """Make the provenance of these values; None where there is no usable one."""
-    found = Provenance(
-        git_commit=_line(values.get("commit")),
-        git_branch=_line(values.get("branch")),
-        git_dirty=_flag(values.get("dirty")),
-        git_message_short=_line(values.get("message")),
+    provenance = Provenance(
+        git_commit=_parse_line(values.get("commit")),
+        git_branch=_parse_line(values.get("branch")),
+        git_dirty=_parse_flag(values.get("dirty")),
+        git_message_short=_parse_line(values.get("message")),
         source="environment",
     )
-    return None if found == Provenance(source="environment") else found
+    return None if provenance == Provenance(source="environment") else provenance
 
 
-def _blob(text: str) -> dict[str, Any]:
+def _parse_blob(text: str) -> dict[str, Any]:
     """Parse the JSON object; empty where it is none: a receipt is not worth a failing run."""
     try:
-        found: Any = json.loads(text) if text else {}
+        decoded: Any = json.loads(text) if text else {}
     except (ValueError, RecursionError):
         return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {}
 
 
-def _line(value: Any) -> str | None:
+def _parse_line(value: Any) -> str | None:
     """Parse the first line, as git's own subject of a commit; None without text."""
     text = value.strip() if isinstance(value, str) else ""
     return text.splitlines()[0][:MAX_LENGTH] if text else None
 
 
-def _flag(value: Any) -> bool | None:
+def _parse_flag(value: Any) -> bool | None:
     if isinstance(value, bool):
         return value
     text = str(value).strip().lower()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import Record, iterate_fields
+from compilediag_harness.redaction.nested_redactor import NestedRedactor, is_about_secret
 from compilediag_harness.redaction.redactor import Redactor
-from compilediag_harness.redaction.walk import Walk, names_secret
 from compilediag_harness.wire import clip
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ are about this run, and their paths stay whole."""
 Value = TypeVar("Value")
 
 
-def working_directories(timeline: Timeline) -> set[str]:
+def list_working_directories(timeline: Timeline) -> set[str]:
     """List the folders in which the processes of a run started."""
-    return {item.started.cwd for item in timeline.processes if item.started is not None}
+    return {process.started.cwd for process in timeline.processes if process.started is not None}
 
 
-def sanitized(
+def sanitize(
     value: Value, redactor: Redactor, directories: Iterable[str] = ()
 ) -> tuple[Value, bool]:
     """Sanitize a record, or JSON values; returns the copy, and whether all numbers were finite.
@@ -51,55 +51,55 @@ def sanitized(
         msgspec.ValidationError: a field of a record has a value of another type than it declares.
     """
     walk = _Sanitizer(redactor, directories)
-    return walk.value(value), walk.finite
+    return walk.redact_value(value), walk.finite
 
 
-class _Sanitizer(Walk):
+class _Sanitizer(NestedRedactor):
     def __init__(self, redactor: Redactor, directories: Iterable[str]) -> None:
         super().__init__(redactor)
         self.finite = True
-        self._below = _below(directories)
+        self._below = _make_prefix_pattern(directories)
         self._about_code = True
 
-    def number(self, item: Any) -> Any:
-        if isinstance(item, float) and not math.isfinite(item):
+    def convert_number(self, value: Any) -> Any:
+        if isinstance(value, float) and not math.isfinite(value):
             self.finite = False
             return None
-        return item
+        return value
 
-    def key(self, name: str) -> str:
-        return _bounded(super().key(name))
+    def redact_key(self, name: str) -> str:
+        return _clip_text(super().redact_key(name))
 
-    def text(self, text: str, key: str, *, secret: bool, all_of_it: bool) -> str:
+    def redact_text(self, text: str, key: str, *, secret: bool, all_of_it: bool) -> str:
         if self._below is not None and self._about_code:
             text = self._below.sub("", text)
-        return _bounded(super().text(text, key, secret=secret, all_of_it=all_of_it))
+        return _clip_text(super().redact_text(text, key, secret=secret, all_of_it=all_of_it))
 
-    def other(self, item: Any, key: str, *, secret: bool, all_of_it: bool) -> Any:
-        if not isinstance(item, Record):
-            return item
-        fields = msgspec.structs.asdict(item)
-        secret = secret or names_secret(fields)
+    def convert_other(self, value: Any, key: str, *, secret: bool, all_of_it: bool) -> Any:
+        if not isinstance(value, Record):
+            return value
+        fields = dict(iterate_fields(value))
+        secret = secret or is_about_secret(fields)
         members: dict[str, Any] = {}
         for name, member in fields.items():
-            if isinstance(item, Receipt):
+            if isinstance(value, Receipt):
                 # Invariant: set at each section, it holds for everything inside of it.
                 self._about_code = name in ABOUT_CODE
-            members[name] = self.value(member, name, secret=secret, all_of_it=all_of_it)
-        return msgspec.convert(members, type(item))
+            members[name] = self.redact_value(member, name, secret=secret, all_of_it=all_of_it)
+        return msgspec.convert(members, type(value))
 
 
-def _below(directories: Iterable[str]) -> re.Pattern[str] | None:
+def _make_prefix_pattern(directories: Iterable[str]) -> re.Pattern[str] | None:
     """Make the pattern of the beginning of a path below one of these, the longest first; never the
     middle of another path."""
-    prefixes = {f"{folder}/" for each in directories if (folder := each.rstrip("/\\"))}
+    prefixes = {f"{folder}/" for directory in directories if (folder := directory.rstrip("/\\"))}
     longest_first = sorted(prefixes, key=lambda prefix: (-len(prefix), prefix))
     if not prefixes:
         return None
     return re.compile(rf"(?<![\w./\\-])(?:{'|'.join(map(re.escape, longest_first))})")
 
 
-def _bounded(text: str) -> str:
+def _clip_text(text: str) -> str:
     if len(text) <= MAX_TEXT and text.isascii():
         return text
     return clip(text.encode("utf-8", "replace").decode("utf-8"), MAX_TEXT)

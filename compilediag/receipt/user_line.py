@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord, FrameDetail, GraphBreak
-from compilediag.timeline.ownership import ownership_of
+from compilediag.receipt.schema.compiles import (
+    FindingRecord,
+    FrameDetail,
+    GraphBreak,
+    UserCallRecord,
+)
+from compilediag.timeline.ownership import classify_ownership
 
 NOT_RECORDED = "your line that led there was not recorded"
 
@@ -12,10 +17,10 @@ def is_foreign(owner: str | None, file: str | None) -> bool:
     """Whether a place is no line of the program's own. `owner`: as the receipt has it."""
     if not file:
         return False
-    return (owner or ownership_of(file)) != "user"
+    return (owner or classify_ownership(file)) != "user"
 
 
-def leading_call(record: FindingRecord | GraphBreak | FrameDetail) -> EnteredAt | None:
+def find_leading_call(record: FindingRecord | GraphBreak | FrameDetail) -> UserCallRecord | None:
     """Find the call of the program's own that comes before the place of the record: that is in a
     library or in torch, or there is none. None where the place comes first, or no call is known."""
     nowhere = isinstance(record, FindingRecord) and record.location is None
@@ -31,13 +36,15 @@ def is_foreign_record(record: FindingRecord | GraphBreak | FrameDetail) -> bool:
     return is_foreign(None, record.frame.file)
 
 
-def passed(variable: str | None, call: EnteredAt | None) -> tuple[str, str] | None:
+def find_passed_argument(
+    variable: str | None, call: UserCallRecord | None
+) -> tuple[str, str] | None:
     """Find the parameter that a variable belongs to, and the expression that the call passes for
     it; None where that is not known, or says no more than the variable's name."""
     if not variable or call is None:
         return None
-    for item in call.arguments:
-        parameter, expression = item.parameter, item.expression
+    for argument in call.arguments:
+        parameter, expression = argument.parameter, argument.expression
         belongs = variable == parameter or variable.startswith((f"{parameter}.", f"{parameter}["))
         if belongs and expression != parameter:
             return parameter, expression

@@ -16,14 +16,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from compilediag.json_document import Document
-from compilediag.receipt.schema.record import Record, record_from
-from compilediag.rules.changes import expression_of
-from compilediag.timeline.invocations import varying_sizes
-from compilediag_harness.shapes.buckets import evaluate, multiples_of, plan, powers_of_two
+from compilediag.receipt.schema.record import Record, make_record
+from compilediag.rules.changes import parse_expression
+from compilediag.timeline.invocations import find_varying_sizes
+from compilediag_harness.shapes.buckets import (
+    evaluate_buckets,
+    list_multiples,
+    list_powers_of_two,
+    plan,
+)
 from compilediag_harness.shapes.grids import plan_grid
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import EnteredAt
+    from compilediag.receipt.schema.compiles import UserCallRecord
     from compilediag.receipt.schema.invocations import VaryingSizesRecord
     from compilediag.receipt.schema.receipt import Receipt
 
@@ -108,7 +113,7 @@ class PlanDocument(Document, frozen=True, kw_only=True):
     plans: tuple[PlanRecord, ...]
 
 
-def bucket_plans(receipt: Receipt, limits: PlanLimits) -> tuple[PlanRecord, ...]:
+def make_bucket_plans(receipt: Receipt, limits: PlanLimits) -> tuple[PlanRecord, ...]:
     """Make a plan for each callable whose sizes change, those called most first. What a
     `FixedShape` wraps is planned by the sizes of the batches that came, not by those it padded them
     to.
@@ -116,70 +121,84 @@ def bucket_plans(receipt: Receipt, limits: PlanLimits) -> tuple[PlanRecord, ...]
     Raises:
         BucketsImpossible: the limits leave no bucket.
     """
-    found = [*_from_fixed(receipt, limits), *_from_calls(receipt, limits)]
-    if not found and receipt.shapes is None:
-        found = [*_from_recompiles(receipt, limits)]
+    records = [*_plan_fixed_shapes(receipt, limits), *_plan_calls(receipt, limits)]
+    if not records and receipt.shapes is None:
+        records = [*_plan_recompiles(receipt, limits)]
     # The call of the program's own by which each frame was first compiled, where it calls that
     # frame and not something that does: its arguments are those of the frame then.
-    calls: dict[tuple[str | None, int | None], EnteredAt] = {}
+    calls: dict[tuple[str | None, int | None], UserCallRecord] = {}
     for event in receipt.compile.events:
         if event.entered_at is not None and event.entered_at.arguments:
             calls.setdefault((event.frame.file, event.frame.line), event.entered_at)
-    for at, item in enumerate(found):
-        call = calls.get((item.file, item.line))
-        tree = None if call is None else expression_of(call.text)
+    for at, record in enumerate(records):
+        call = calls.get((record.file, record.line))
+        tree = None if call is None else parse_expression(call.text)
         # `self.model` of "self.model(x)"; nothing where it cannot be assigned to.
         held_by = tree.func if isinstance(tree, ast.Call) else None
         if call is not None and isinstance(held_by, (ast.Name, ast.Attribute)):
             place = f"{call.file}:{call.line}"
-            found[at] = replace(item, held_by=ast.unparse(held_by), called_at=place)
-    return tuple(sorted(found, key=lambda item: -sum(item.calls.values())))
+            records[at] = replace(record, held_by=ast.unparse(held_by), called_at=place)
+    return tuple(sorted(records, key=lambda record: -sum(record.calls.values())))
 
 
-def _from_fixed(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
-    for item in () if receipt.shapes is None else receipt.shapes.fixed:
-        asked = item.asked
-        if asked is None or len(asked.dims) != len(item.axes) or not any(map(all, asked.sizes)):
+def _plan_fixed_shapes(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
+    for fixed_shape in () if receipt.shapes is None else receipt.shapes.fixed:
+        requested = fixed_shape.requested
+        if (
+            requested is None
+            or len(requested.dims) != len(fixed_shape.axes)
+            or not any(map(all, requested.sizes))
+        ):
             continue
-        found = _planned(item.name, item.file, item.line, asked, limits)
-        rows = found.alternatives
-        if rows and item.padding_waste_fraction is not None:
-            now = Alternative("as it ran", len(item.sizes), item.padding_waste_fraction)
+        record = _make_plan(fixed_shape.name, fixed_shape.file, fixed_shape.line, requested, limits)
+        rows = record.alternatives
+        if rows and fixed_shape.padding_waste_fraction is not None:
+            now = Alternative(
+                "as it ran", len(fixed_shape.sizes), fixed_shape.padding_waste_fraction
+            )
             rows = (rows[0], now, *rows[1:])
-        yield replace(found, fixed=FixedSizes(item.axes, item.buckets), alternatives=rows)
+        yield replace(
+            record, fixed=FixedSizes(fixed_shape.axes, fixed_shape.buckets), alternatives=rows
+        )
 
 
-def _from_calls(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
-    for item in receipt.invocations:
-        if item.padded_calls >= item.calls > 0:
+def _plan_calls(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
+    for invocation in receipt.invocations:
+        if invocation.padded_calls >= invocation.calls > 0:
             continue  # at the sizes of a FixedShape, which is planned by the batches passed to it
-        if item.varying is not None:
-            found = _planned(item.name, item.file, item.line, item.varying, limits)
-            yield replace(found, complete=item.complete, padded_calls=item.padded_calls)
+        if invocation.varying is not None:
+            record = _make_plan(
+                invocation.name, invocation.file, invocation.line, invocation.varying, limits
+            )
+            yield replace(
+                record, complete=invocation.complete, padded_calls=invocation.padded_calls
+            )
 
 
-def _from_recompiles(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
+def _plan_recompiles(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
     """Plan by the sizes that recompiles met, and those they were compared with."""
     shapes: dict[tuple[str, str, int], dict[str, None]] = {}
     for event in receipt.compile.events:
         frame = event.frame
         texts = shapes.setdefault((frame.function, frame.file, frame.line), {})
-        sizes = [each for each in event.causes if each.kind == "size"]
+        sizes = [cause for cause in event.causes if cause.kind == "size"]
         # The shapes of the arguments that made it compile: "obs=[8, 16], mask=[8]".
-        before = ", ".join(f"{each.variable}={each.expected}" for each in sizes if each.expected)
-        after = ", ".join(f"{each.variable}={each.actual}" for each in sizes if each.actual)
+        before = ", ".join(
+            f"{cause.variable}={cause.expected}" for cause in sizes if cause.expected
+        )
+        after = ", ".join(f"{cause.variable}={cause.actual}" for cause in sizes if cause.actual)
         texts |= dict.fromkeys(filter(None, (before, after)))
     for (function, file, line), texts in shapes.items():
-        varying = varying_sizes((text, 1) for text in texts)
+        varying = find_varying_sizes((text, 1) for text in texts)
         if varying is not None:
-            yield replace(_planned(function, file, line, varying, limits), counts=None)
+            yield replace(_make_plan(function, file, line, varying, limits), counts=None)
 
 
-def _planned(
+def _make_plan(
     name: str, file: str | None, line: int | None, varying: VaryingSizesRecord, limits: PlanLimits
 ) -> PlanRecord:
     # Invariant: `dims`, `sizes`, `counts` and `other_calls` have the same names in both records.
-    found = record_from(
+    record = make_record(
         PlanRecord,
         varying,
         name=name,
@@ -195,14 +214,14 @@ def _planned(
         alternatives=(),
     )
     if len(varying.dims) == 2:
-        pairs = {(one, other): count for (one, other), count in found.calls.items()}
+        pairs = {(one, other): count for (one, other), count in record.calls.items()}
         multiples = (limits.multiple, limits.multiple)
         grid = plan_grid(pairs, limits.graphs, multiples=multiples)
         rows = (Alternative("planned", grid.graphs, grid.waste),)
-        return replace(found, grid=(grid.first, grid.second), alternatives=rows)
+        return replace(record, grid=(grid.first, grid.second), alternatives=rows)
     if len(varying.dims) != 1:
-        return found
-    counts = {size[0]: count for size, count in found.calls.items()}
+        return record
+    counts = {size[0]: count for size, count in record.calls.items()}
     made = plan(
         counts,
         limits.graphs,
@@ -211,17 +230,19 @@ def _planned(
         per_graph_cost=limits.per_graph,
     )
     largest = max(counts) if limits.cap is None else min(max(counts), limits.cap)
-    compared = {"planned": made, "one size": evaluate(counts, made.buckets[-1:])}
+    compared = {"planned": made, "one size": evaluate_buckets(counts, made.buckets[-1:])}
     usual = {
-        "powers of two": powers_of_two(largest),
-        f"multiples of {STEP}": multiples_of(STEP, largest),
+        "powers of two": list_powers_of_two(largest),
+        f"multiples of {STEP}": list_multiples(STEP, largest),
     }
     for rule, every in usual.items():
         sizes = tuple(size for size in every if limits.cap is None or size <= limits.cap)
         if sizes:
-            compared[rule] = evaluate(counts, sizes)
-    rows = (Alternative(rule, len(each.buckets), each.waste) for rule, each in compared.items())
-    return replace(found, buckets=made.buckets, alternatives=tuple(rows))
+            compared[rule] = evaluate_buckets(counts, sizes)
+    rows = (
+        Alternative(rule, len(result.buckets), result.waste) for rule, result in compared.items()
+    )
+    return replace(record, buckets=made.buckets, alternatives=tuple(rows))
 
 
 # --- the histogram of the sizes ---------------------------------------------------------------
@@ -246,7 +267,7 @@ class SizesOfBucket(NamedTuple):
     """Padding as a share of the rows."""
 
 
-def histogram(
+def build_histogram(
     counts: Mapping[int, int], buckets: Sequence[int], max_ranges: int
 ) -> tuple[list[SizesOfBucket], Range | None]:
     """Build a histogram of the sizes by bucket, each bucket in equally many ranges, about
@@ -263,13 +284,13 @@ def histogram(
         if sizes:
             calls = sum(sizes.values())
             rows = sum(size * count for size, count in sizes.items())
-            ranges = _ranges(sizes, max(1, max_ranges // len(buckets)))
+            ranges = _group_ranges(sizes, max(1, max_ranges // len(buckets)))
             sections.append(SizesOfBucket(bucket, ranges, calls, bucket * calls / rows - 1.0))
     split = Range(min(above), max(above), sum(above.values())) if above else None
     return sections, split
 
 
-def _ranges(sizes: Mapping[int, int], max_ranges: int) -> tuple[Range, ...]:
+def _group_ranges(sizes: Mapping[int, int], max_ranges: int) -> tuple[Range, ...]:
     low, high = min(sizes), max(sizes)
     width = -(-(high - low + 1) // max_ranges)
     calls = [0] * (-(-(high - low + 1) // width))
@@ -287,11 +308,11 @@ _AXES = ("rows", "length")
 """Names that the code gives to two sizes that change independently."""
 
 
-def name_of(item: PlanRecord) -> str:
+def choose_name(record: PlanRecord) -> str:
     """Choose the name that the program calls it by, or would: `policy` for "Policy.forward"."""
-    if item.held_by is not None:
-        return item.held_by
-    name = item.name
+    if record.held_by is not None:
+        return record.held_by
+    name = record.name
     parts = [part for part in name.split(".") if part.isidentifier() and part != "forward"]
     # What torch wraps around a module is called `inner`.
     if not parts or ("<locals>" in name and name.endswith(".inner")):
@@ -300,42 +321,42 @@ def name_of(item: PlanRecord) -> str:
     return "compiled" if keyword.iskeyword(base) else base
 
 
-def has_size_twice(item: PlanRecord) -> bool:
+def has_size_twice(record: PlanRecord) -> bool:
     """True where one tensor has a size in two of its dimensions: `FixedShape` takes one."""
     return any(
         len(tensors) < len(places)
-        for tensors, places in zip(dimensions_of(item), item.dims, strict=True)
+        for tensors, places in zip(list_dimensions(record), record.dims, strict=True)
     )
 
 
-def dimensions_of(item: PlanRecord) -> tuple[dict[str, int], ...]:
+def list_dimensions(record: PlanRecord) -> tuple[dict[str, int], ...]:
     """List for each axis the dimension of each argument that has it."""
-    axes = ([place.rpartition(":") for place in places] for places in item.dims)
+    axes = ([place.rpartition(":") for place in places] for places in record.dims)
     return tuple({name: int(dim) for name, _, dim in places} for places in axes)
 
 
-def settings_of(item: PlanRecord) -> str:
+def format_settings(record: PlanRecord) -> str:
     """Format the arguments of `FixedShape`: `dims={"x": 0}, buckets=[8, 16]`."""
-    axes = dimensions_of(item)
-    if item.grid is None:
+    axes = list_dimensions(record)
+    if record.grid is None:
         dims = {tensor: str(dim) for tensor, dim in axes[0].items()}
     else:
         by_tensor: dict[str, dict[str, str]] = {}
         for axis, tensors in zip(_AXES, axes, strict=True):
             for tensor, dim in tensors.items():
                 by_tensor.setdefault(tensor, {})[axis] = str(dim)
-        dims = {tensor: _literal(of_tensor) for tensor, of_tensor in by_tensor.items()}
-    return f"dims={_literal(dims)}, buckets={listed_buckets(_AXES, item.planned)}"
+        dims = {tensor: _format_dict(of_tensor) for tensor, of_tensor in by_tensor.items()}
+    return f"dims={_format_dict(dims)}, buckets={format_buckets(_AXES, record.planned)}"
 
 
-def listed_buckets(axes: Sequence[str], sizes: Sequence[Sequence[int]]) -> str:
+def format_buckets(axes: Sequence[str], sizes: Sequence[Sequence[int]]) -> str:
     """Format sizes as `FixedShape` takes them."""
     if len(sizes) == 1:
         return str([*sizes[0]])
-    return _literal({axis: str([*one]) for axis, one in zip(axes, sizes, strict=False)})
+    return _format_dict({axis: str([*one]) for axis, one in zip(axes, sizes, strict=False)})
 
 
-def _literal(items: Mapping[str, str]) -> str:
+def _format_dict(mapping: Mapping[str, str]) -> str:
     """Format a dict as Python writes it, its values as they are."""
-    keys = (f'"{key}"' if key.isprintable() and '"' not in key else repr(key) for key in items)
-    return "{" + ", ".join(f"{k}: {v}" for k, v in zip(keys, items.values(), strict=True)) + "}"
+    keys = (f'"{key}"' if key.isprintable() and '"' not in key else repr(key) for key in mapping)
+    return "{" + ", ".join(f"{k}: {v}" for k, v in zip(keys, mapping.values(), strict=True)) + "}"

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from compilediag.diagnosis.codes import Severity
-from compilediag.diagnosis.figures.compile_costs import phase_of
+from compilediag.diagnosis.figures.compile_costs import classify_phase
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.rules.make_finding import and_more, make_finding, pick
+from compilediag.rules.make_finding import format_more, make_finding, pick
 from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import Compile, CompileId, Timeline
 from compilediag_harness.wire import (
@@ -129,12 +129,12 @@ _UNKNOWN = Reason(
 )
 
 
-def reason_of(text: str) -> Reason:
+def find_reason(text: str) -> Reason:
     """Find the known reason that torch's words are; one without advice where none is."""
-    return next((item for item in REASONS if re.search(item.pattern, text)), _UNKNOWN)
+    return next((reason for reason in REASONS if re.search(reason.pattern, text)), _UNKNOWN)
 
 
-Found = Sequence[tuple[ProcessCaches, CacheLookedUp]]
+Lookups = Sequence[tuple[ProcessCaches, CacheLookedUp]]
 """Lookups, each with the caches of its process."""
 
 
@@ -142,38 +142,40 @@ def find_bypasses(timeline: Timeline) -> Iterable[Finding]:
     """CD611: one finding for each known reason, and each of torch's words that is none."""
     groups: dict[tuple[Reason, str], list[tuple[ProcessCaches, CacheLookedUp]]] = {}
     for part in timeline.caches:
-        passed = [each for each in part.lookups if each.outcome == BYPASS]
-        inductors = {(each.epoch, each.compile_id): each.reason for each in passed if each.reason}
+        passed = [lookup for lookup in part.lookups if lookup.outcome == BYPASS]
+        inductors = {
+            (lookup.epoch, lookup.compile_id): lookup.reason for lookup in passed if lookup.reason
+        }
         for lookup in passed:
             # torch 2.7 gives AOTAutograd's no words where inductor's cache is what refuses.
             said = lookup.reason or inductors.get((lookup.epoch, lookup.compile_id), "")
-            reason = reason_of(said)
+            reason = find_reason(said)
             groups.setdefault((reason, said if reason is _UNKNOWN else ""), []).append(
                 (part, lookup)
             )
-    for (reason, _), found in groups.items():
-        lookups = [lookup for _, lookup in found]
-        everything = any(item.cache == FX_GRAPH for item in lookups)  # the compiled graph too
-        compiles = _compiles(timeline, found)
-        operations = sum(item.graph_ops or 0 for item in compiles if item.forward)
-        reasons = dict.fromkeys(item.reason for item in lookups if item.reason)
+    for (reason, _), pairs in groups.items():
+        lookups = [lookup for _, lookup in pairs]
+        everything = any(lookup.cache == FX_GRAPH for lookup in lookups)  # the compiled graph too
+        compiles = _list_compiles(timeline, pairs)
+        operations = sum(event.graph_ops or 0 for event in compiles if event.forward)
+        reasons = dict.fromkeys(lookup.reason for lookup in lookups if lookup.reason)
         yield make_finding(
             timeline,
             "CD611",
             f"{reason.title}: every start {'compiles' if everything else 'traces'} "
-            f"{_named(compiles)} again",
+            f"{_format_functions(compiles)} again",
             reason.fix,
             caveat=reason.caveat,
-            location=_location(compiles),
+            location=_find_location(compiles),
             severity="warning" if operations >= LARGE_OPS and not reason.chosen else "info",
-            count=len({(item.epoch, item.compile_id) for item in lookups}),
-            steps=[item.step for item in compiles],
-            cost_s=_paid_s(compiles, _COMPILED_AGAIN if everything else _TRACED_AGAIN),
+            count=len({(lookup.epoch, lookup.compile_id) for lookup in lookups}),
+            steps=[event.step for event in compiles],
+            cost_s=_sum_phase_seconds(compiles, _COMPILED_AGAIN if everything else _TRACED_AGAIN),
             evidence={
                 "kind": reason.kind,
-                "caches": list(dict.fromkeys(item.cache for item in lookups)),
+                "caches": list(dict.fromkeys(lookup.cache for lookup in lookups)),
                 "reasons": list(reasons)[:_SHOWN],
-                "compile_ids": _ids(found),
+                "compile_ids": _list_compile_ids(pairs),
                 "operations": operations,
             },
         )
@@ -182,8 +184,8 @@ def find_bypasses(timeline: Timeline) -> Iterable[Finding]:
 def find_unwritten(timeline: Timeline) -> Iterable[Finding]:
     """CD613: entries that could not be written; a folder that does not last."""
     folder = next((part.folder for part in timeline.caches if part.folder is not None), None)
-    failed = [item for part in timeline.caches for item in part.writes or () if item.problem]
-    refused = [item for item in failed if _FOLDER_REFUSES.search(item.problem)]
+    failed = [write for part in timeline.caches for write in part.writes or () if write.problem]
+    refused = [write for write in failed if _FOLDER_REFUSES.search(write.problem)]
     where = f" {folder.folder}" if folder is not None else ""
     writable = (
         f"make the cache folder{where} writable, or set TORCHINDUCTOR_CACHE_DIR to a folder that is"
@@ -192,29 +194,29 @@ def find_unwritten(timeline: Timeline) -> Iterable[Finding]:
         ("not_written", refused, writable),
         (
             "not_serialized",
-            [item for item in failed if item not in refused],
+            [write for write in failed if write not in refused],
             "no change is known: torch could not serialize what it compiled",
         ),
     )
-    for kind, items, fix in kinds:
-        if items:
-            count = "an entry" if len(items) == 1 else f"{len(items)} entries"
+    for kind, writes, fix in kinds:
+        if writes:
+            count = "an entry" if len(writes) == 1 else f"{len(writes)} entries"
             yield make_finding(
                 timeline,
                 "CD613",
                 f"torch could not write {count} into its compile caches: the next start compiles "
                 "again",
                 fix,
-                count=len(items),
+                count=len(writes),
                 evidence={
                     "kind": kind,
-                    "problems": list(dict.fromkeys(item.problem for item in items))[:_SHOWN],
-                    "compile_ids": list(dict.fromkeys(item.compile_id for item in items))[
+                    "problems": list(dict.fromkeys(write.problem for write in writes))[:_SHOWN],
+                    "compile_ids": list(dict.fromkeys(write.compile_id for write in writes))[
                         :_SHOWN_IDS
                     ],
                 },
             )
-    seconds = sum(item.seconds for item in timeline.compiles)
+    seconds = sum(event.seconds for event in timeline.compiles)
     if folder is None or failed or seconds < LOST_CACHE_S:
         return
     if folder.filesystem in VOLATILE:
@@ -266,81 +268,87 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
     for part in timeline.caches:
         # torch 2.7 does not record that AOTAutograd had an entry, but the look for its graph.
         gone = {
-            (each.epoch, each.compile_id)
-            for each in part.lookups
-            if each.within == AOT_AUTOGRAD and each.outcome == MISS
+            (lookup.epoch, lookup.compile_id)
+            for lookup in part.lookups
+            if lookup.within == AOT_AUTOGRAD and lookup.outcome == MISS
         }
-        written = {(item.cache, item.epoch, item.compile_id) for item in part.writes or ()}
+        written = {(write.cache, write.epoch, write.compile_id) for write in part.writes or ()}
         ended = timeline.processes[part.process].ended is not None
-        for lookup, graphs in _with_graphs(part):
+        for lookup, graphs in _pair_misses(part):
             if lookup.status == HIT or (lookup.epoch, lookup.compile_id) in gone:
                 halves["dangling"].append((part, lookup))
-            elif graphs and all(item.outcome == HIT for item in graphs) and part.writes is not None:
+            elif (
+                graphs and all(graph.outcome == HIT for graph in graphs) and part.writes is not None
+            ):
                 if (AOT_AUTOGRAD, lookup.epoch, lookup.compile_id) in written:
                     halves["traced_again"].append((part, lookup))
                 # torch saves the entry of a graph that needs gradients when its backward compiles.
-                elif ended and all(i.forward for i in _compiles(timeline, [(part, lookup)])):
+                elif ended and all(i.forward for i in _list_compiles(timeline, [(part, lookup)])):
                     halves["not_saved"].append((part, lookup))
-    for kind, found in halves.items():
-        if found:
+    for kind, pairs in halves.items():
+        if pairs:
             title, fix, severity = _HALVES[kind]
-            compiles = _compiles(timeline, found)
+            compiles = _list_compiles(timeline, pairs)
             yield make_finding(
                 timeline,
                 "CD614",
-                title.format(whom=_named(compiles)),
+                title.format(whom=_format_functions(compiles)),
                 fix,
-                location=_location(compiles),
+                location=_find_location(compiles),
                 severity=severity,
-                count=len(found),
-                steps=[item.step for item in compiles],
-                cost_s=_paid_s(compiles, _COMPILED_AGAIN if kind == "dangling" else _TRACED_AGAIN),
-                evidence={"kind": kind, "compile_ids": _ids(found)},
+                count=len(pairs),
+                steps=[event.step for event in compiles],
+                cost_s=_sum_phase_seconds(
+                    compiles, _COMPILED_AGAIN if kind == "dangling" else _TRACED_AGAIN
+                ),
+                evidence={"kind": kind, "compile_ids": _list_compile_ids(pairs)},
             )
 
 
-def _with_graphs(part: ProcessCaches) -> Iterator[tuple[CacheLookedUp, list[CacheLookedUp]]]:
+def _pair_misses(part: ProcessCaches) -> Iterator[tuple[CacheLookedUp, list[CacheLookedUp]]]:
     """Pair each miss of AOTAutograd's cache with the lookups of its graphs; none where this process
     made one of them itself, which says nothing about an earlier start."""
-    made = {item.key for item in part.lookups if item.outcome == MISS and item.cache == FX_GRAPH}
+    made = {
+        lookup.key for lookup in part.lookups if lookup.outcome == MISS and lookup.cache == FX_GRAPH
+    }
     graphs: dict[tuple[int, str], list[CacheLookedUp]] = {}
     misses: dict[tuple[int, str], CacheLookedUp] = {}
-    for item in part.lookups:
-        compiled = (item.epoch, item.compile_id)
-        if item.cache == AOT_AUTOGRAD and item.outcome == MISS:
-            misses.setdefault(compiled, item)
-        elif item.cache == FX_GRAPH and not item.within:
-            graphs.setdefault(compiled, []).append(item)
+    for lookup in part.lookups:
+        compiled = (lookup.epoch, lookup.compile_id)
+        if lookup.cache == AOT_AUTOGRAD and lookup.outcome == MISS:
+            misses.setdefault(compiled, lookup)
+        elif lookup.cache == FX_GRAPH and not lookup.within:
+            graphs.setdefault(compiled, []).append(lookup)
     for compiled, miss in misses.items():
         own = graphs.get(compiled, [])
-        yield miss, ([] if any(item.key in made for item in own) else own)
+        yield miss, ([] if any(lookup.key in made for lookup in own) else own)
 
 
-def _compiles(timeline: Timeline, found: Found) -> list[Compile]:
-    ids = {CompileId(part.process, item.epoch, item.compile_id) for part, item in found}
-    return [item for item in timeline.compiles if item.id in ids and item.has_row]
+def _list_compiles(timeline: Timeline, lookups: Lookups) -> list[Compile]:
+    ids = {CompileId(part.process, lookup.epoch, lookup.compile_id) for part, lookup in lookups}
+    return [event for event in timeline.compiles if event.id in ids and event.has_row]
 
 
-def _named(compiles: Iterable[Compile]) -> str:
-    functions = list(dict.fromkeys(item.frame.function for item in compiles if item.forward))
-    return f"`{functions[0]}`{and_more(len(functions))}" if functions else "a graph"
+def _format_functions(compiles: Iterable[Compile]) -> str:
+    functions = list(dict.fromkeys(event.frame.function for event in compiles if event.forward))
+    return f"`{functions[0]}`{format_more(len(functions))}" if functions else "a graph"
 
 
-def _location(compiles: Iterable[Compile]) -> Location | None:
-    frames = (item.frame for item in compiles if item.forward and item.frame.file)
+def _find_location(compiles: Iterable[Compile]) -> Location | None:
+    frames = (event.frame for event in compiles if event.forward and event.frame.file)
     return next(frames, None)
 
 
-def _paid_s(compiles: Sequence[Compile], phases: frozenset[str]) -> float | None:
+def _sum_phase_seconds(compiles: Sequence[Compile], phases: frozenset[str]) -> float | None:
     """Sum the seconds of these phases; None where torch's timing was not seen."""
-    if not compiles or any(item.phases is None for item in compiles):
+    if not compiles or any(event.phases is None for event in compiles):
         return None
-    timed = [pair for item in compiles for pair in item.phases or ()]
-    return sum(seconds for name, seconds in timed if phase_of(name) in phases)
+    timed = [pair for event in compiles for pair in event.phases or ()]
+    return sum(seconds for name, seconds in timed if classify_phase(name) in phases)
 
 
-def _ids(found: Found) -> list[str]:
-    return list(dict.fromkeys(item.compile_id for _, item in found))[:_SHOWN_IDS]
+def _list_compile_ids(lookups: Lookups) -> list[str]:
+    return list(dict.fromkeys(lookup.compile_id for _, lookup in lookups))[:_SHOWN_IDS]
 
 
 RULES: tuple[Rule, ...] = (find_bypasses, find_unwritten, find_half_hits)

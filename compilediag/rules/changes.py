@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from compilediag.errors import CompilediagError
-from compilediag.rules.variables import export_line
+from compilediag.rules.environment_variables import format_export
 from compilediag_harness.wire import (
     ArgumentChange,
     CompileOption,
@@ -47,7 +47,7 @@ class Edit:
     `torch`."""
 
 
-def expression_of(text: str) -> ast.expr | None:
+def parse_expression(text: str) -> ast.expr | None:
     """Parse an expression; None where the text is none."""
     try:
         return ast.parse(text.strip(), mode="eval").body
@@ -55,18 +55,18 @@ def expression_of(text: str) -> ast.expr | None:
         return None
 
 
-def normalized(text: str) -> str:
+def normalize_expression(text: str) -> str:
     """Normalize an expression to what `ast.unparse` writes; the text itself where it is none."""
-    tree = expression_of(text)
+    tree = parse_expression(text)
     return text if tree is None else ast.unparse(tree)
 
 
-def by_file(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
+def group_by_file(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
     """Group edits by their file, each once."""
-    found: dict[str, list[Edit]] = {}
+    edits_by_file: dict[str, list[Edit]] = {}
     for edit in dict.fromkeys(edits):
-        found.setdefault(edit.file, []).append(edit)
-    return found
+        edits_by_file.setdefault(edit.file, []).append(edit)
+    return edits_by_file
 
 
 IGNORED_LOGGERS = "ignore_logging_functions"
@@ -85,7 +85,7 @@ class NumberAsTensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredEffects:
     """Effects that a change declares, or several do: all else must stay as it is."""
 
     left: int = 0
@@ -105,11 +105,11 @@ class Declared:
     """Attributes whose type is another one, and not their value."""
 
 
-NOTHING_DECLARED = Declared()
+NOTHING_DECLARED = DeclaredEffects()
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Declared):
+class ProgramChange(DeclaredEffects):
     """A change that may remove a finding, and the effects that it declares."""
 
     kind: ChangeKind
@@ -140,53 +140,59 @@ class Change(Declared):
     @property
     def labels(self) -> tuple[str, ...]:
         """Its parts as a trial reports them when they were applied; none of variables."""
-        return plan_of([self]).labels
+        return build_trial_plan([self]).labels
 
 
-def plan_of(
-    changes: Iterable[Change], *, seed: int | None = None, stance: str | None = None
+def build_trial_plan(
+    changes: Iterable[ProgramChange], *, seed: int | None = None, stance: str | None = None
 ) -> TrialPlan:
     """Build the plan of a trial of the changes, without variables of the environment."""
     chosen = tuple(changes)
     return TrialPlan(
-        settings=_each(item for change in chosen for item in change.settings),
-        compile_options=_each(item for change in chosen for item in change.options),
-        arguments=_each(item for change in chosen for item in change.arguments),
-        padded=_each(item for change in chosen for item in change.padded),
+        settings=_deduplicate(setting for change in chosen for setting in change.settings),
+        compile_options=_deduplicate(option for change in chosen for option in change.options),
+        arguments=_deduplicate(argument for change in chosen for argument in change.arguments),
+        padded=_deduplicate(function for change in chosen for function in change.padded),
         check_padding=any(change.pads for change in chosen),
-        objects=_each(item for change in chosen for item in change.objects),
+        objects=_deduplicate(
+            object_change for change in chosen for object_change in change.objects
+        ),
         stance=stance,
         seed=seed,
     )
 
 
-def declared_by(changes: Sequence[Change], others: Sequence[Change] = ()) -> Declared:
+def merge_effects(
+    changes: Sequence[ProgramChange], others: Sequence[ProgramChange] = ()
+) -> DeclaredEffects:
     """Merge the effects that changes for a finding declare, in runs that have others too."""
     every = (*changes, *others)
-    return Declared(
+    return DeclaredEffects(
         left=max((change.left for change in changes), default=0),
         silences=any(change.silences for change in every),
         unlimits=any(change.unlimits for change in every),
         corrects=any(change.corrects for change in changes),
         disables=frozenset(name for change in every for name in change.disables),
-        pads=_each(place for change in changes for place in change.pads),
-        numbers=frozenset(item for change in every for item in change.numbers),
+        pads=_deduplicate(place for change in changes for place in change.pads),
+        numbers=frozenset(number for change in every for number in change.numbers),
     )
 
 
-def located(change: Change, functions: Iterable[Location]) -> Change:
+def locate_functions(change: ProgramChange, functions: Iterable[Location]) -> ProgramChange:
     """Locate the functions of a change in a run: a receipt names files as its reader finds them."""
     called = tuple(functions)
     arguments = tuple(
-        replace(item, function=_same_function(item.function, called)) for item in change.arguments
+        replace(argument, function=_match_function(argument.function, called))
+        for argument in change.arguments
     )
     padded = tuple(
-        replace(item, function=_same_function(item.function, called)) for item in change.padded
+        replace(padding, function=_match_function(padding.function, called))
+        for padding in change.padded
     )
     return replace(change, arguments=arguments, padded=padded)
 
 
-def _same_function(wanted: Location, called: Iterable[Location]) -> Location:
+def _match_function(wanted: Location, called: Iterable[Location]) -> Location:
     for place in called:
         same = (place.line, place.function) == (wanted.line, wanted.function)
         if same and f"/{place.file}".endswith(f"/{wanted.file.lstrip('/')}"):
@@ -197,8 +203,8 @@ def _same_function(wanted: Location, called: Iterable[Location]) -> Location:
 _Part = TypeVar("_Part")
 
 
-def _each(items: Iterable[_Part]) -> tuple[_Part, ...]:
-    return tuple(dict.fromkeys(items))
+def _deduplicate(values: Iterable[_Part]) -> tuple[_Part, ...]:
+    return tuple(dict.fromkeys(values))
 
 
 DYNAMO = "torch._dynamo.config"
@@ -209,23 +215,25 @@ LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
 """A source in the list of dynamic ones: torch removes blanks from it, and splits it at commas."""
 
 
-def dynamo(name: str, value: bool | str, risk: str, left: int = 0, module: str = DYNAMO) -> Change:
+def make_option_change(
+    name: str, value: bool | str, risk: str, left: int = 0, module: str = DYNAMO
+) -> ProgramChange:
     """Make a change of an option of Dynamo's configuration, or of another module's."""
     line, setting = f"{module}.{name} = {value!r}", SettingChange(module, name, value)
-    return Change("configuration", line, risk, settings=(setting,), left=left)
+    return ProgramChange("configuration", line, risk, settings=(setting,), left=left)
 
 
-def override(name: str, value: bool | str, risk: str, left: int = 0) -> Change:
+def make_override_change(name: str, value: bool | str, risk: str, left: int = 0) -> ProgramChange:
     """Make a change of an option of Dynamo's for every frame, by a variable of the environment."""
-    return variable(OVERRIDES, f">=0:{name}={value}", risk, left)
+    return make_variable_change(OVERRIDES, f">=0:{name}={value}", risk, left)
 
 
-def dynamic_sources(value: str, risk: str, left: int = 0) -> Change:
+def make_sources_change(value: str, risk: str, left: int = 0) -> ProgramChange:
     """Make a change that lists sources as dynamic from the first compile on."""
-    return variable(SOURCES, value, risk, left)
+    return make_variable_change(SOURCES, value, risk, left)
 
 
-def variable(name: str, value: str, risk: str, left: int = 0) -> Change:
+def make_variable_change(name: str, value: str, risk: str, left: int = 0) -> ProgramChange:
     """Make a change of a variable of the environment."""
-    line = export_line(name, value)
-    return Change("environment", line, risk, variables=((name, value),), left=left)
+    line = format_export(name, value)
+    return ProgramChange("environment", line, risk, variables=((name, value),), left=left)

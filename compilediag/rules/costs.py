@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 from compilediag.diagnosis.figures.compile_costs import (
     CompileSeconds,
-    by_frame,
-    compile_seconds,
-    compiles_by_frame,
-    guard_cost,
+    compute_guard_cost,
+    group_compiles_by_frame,
+    sum_compile_seconds,
+    sum_seconds_by_frame,
 )
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.rules.make_finding import make_finding, pick, plural, shorten
+from compilediag.rules.make_finding import format_count, make_finding, pick, shorten
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location
 
@@ -41,17 +41,17 @@ _ONCE = ("kernel_builds", "autotuning")
 
 def find_repeated_blocks(timeline: Timeline) -> Iterable[Finding]:
     """CD601: a frame with equal blocks takes most compile seconds."""
-    own = _own(timeline)
-    whole = compile_seconds(own)
+    own = _list_lead_compiles(timeline)
+    whole = sum_compile_seconds(own)
     if whole is None:
         return
-    compiles_of = compiles_by_frame(own)
-    for frame, found in by_frame(own):
-        groups = [item.blocks for item in compiles_of[frame] if item.blocks is not None]
-        if found.total <= MOST * whole.total or not groups:
+    compiles_of = group_compiles_by_frame(own)
+    for frame, seconds in sum_seconds_by_frame(own):
+        groups = [event.blocks for event in compiles_of[frame] if event.blocks is not None]
+        if seconds.total <= MOST * whole.total or not groups:
             continue
-        blocks = max(groups, key=lambda each: each.modules)
-        growing = found.total - sum(found.by_phase.get(name, 0.0) for name in _ONCE)
+        blocks = max(groups, key=lambda group: group.modules)
+        growing = seconds.total - sum(seconds.by_phase.get(name, 0.0) for name in _ONCE)
         # Of each compile of a block there may be a second one: the first block gets an input that
         # needs no gradient.
         saved = growing * (1 - 2 / blocks.count)
@@ -60,7 +60,7 @@ def find_repeated_blocks(timeline: Timeline) -> Iterable[Finding]:
             yield make_finding(
                 timeline,
                 "CD601",
-                f"{what} are compiled as one graph: {found.total:.1f} s",
+                f"{what} are compiled as one graph: {seconds.total:.1f} s",
                 f"compile each block instead of what holds them (`for block in {blocks.where}: "
                 f"block.compile()`): equal blocks share one compile, up to {saved:.1f} s less",
                 caveat="nothing is fused across blocks, each is a call with guards of its own, and "
@@ -68,49 +68,49 @@ def find_repeated_blocks(timeline: Timeline) -> Iterable[Finding]:
                 location=frame,
                 variable=blocks.where,
                 count=len(compiles_of[frame]),
-                steps=(item.step for item in compiles_of[frame]),
+                steps=(event.step for event in compiles_of[frame]),
                 cost_s=saved,
                 evidence={
                     "class": blocks.class_name,
                     "blocks": blocks.count,
                     "modules": blocks.modules,
-                    **_seconds(found, whole),
+                    **_round_seconds(seconds, whole),
                 },
             )
 
 
 def find_restarts(timeline: Timeline) -> Iterable[Finding]:
     """CD602: Dynamo traced a frame again and again."""
-    own = _own(timeline)
-    whole = compile_seconds(own)
-    compiles_of = compiles_by_frame(own)
-    for frame, found in by_frame(own):
-        if whole is None or found.restarted < max(RESTARTS_WORTH_S, RESTARTS * found.total):
+    own = _list_lead_compiles(timeline)
+    whole = sum_compile_seconds(own)
+    compiles_of = group_compiles_by_frame(own)
+    for frame, seconds in sum_seconds_by_frame(own):
+        if whole is None or seconds.restarted < max(RESTARTS_WORTH_S, RESTARTS * seconds.total):
             continue
-        reasons = Counter(text for item in compiles_of[frame] for text in item.restart_reasons)
-        times = plural(sum(reasons.values()), "reason")
+        reasons = Counter(text for event in compiles_of[frame] for text in event.restart_reasons)
+        times = format_count(sum(reasons.values()), "reason")
         yield make_finding(
             timeline,
             "CD602",
-            f"{frame.function} was traced again from its beginning: {found.restarted:.1f} s of "
-            f"{found.total:.1f} s, {times}",
+            f"{frame.function} was traced again from its beginning: {seconds.restarted:.1f} s of "
+            f"{seconds.total:.1f} s, {times}",
             "remove what torch names as the reasons, or move what is above it into a function of "
             "its own that is compiled alone: each time torch traces all above it once more",
             location=frame,
             count=len(compiles_of[frame]),
-            steps=(item.step for item in compiles_of[frame]),
-            cost_s=found.restarted,
+            steps=(event.step for event in compiles_of[frame]),
+            cost_s=seconds.restarted,
             evidence={
-                "restarted_s": round(found.restarted, 3),
+                "restarted_s": round(seconds.restarted, 3),
                 "reasons": [shorten(text, 300) for text, _ in reasons.most_common(MAX_REASONS)],
-                **_seconds(found, whole),
+                **_round_seconds(seconds, whole),
             },
         )
 
 
 def find_autotuning(timeline: Timeline) -> Iterable[Finding]:
     """CD603: trying kernels takes most compile seconds."""
-    yield from _most(
+    yield from _find_long_phase(
         timeline,
         "CD603",
         "autotuning",
@@ -123,11 +123,14 @@ def find_autotuning(timeline: Timeline) -> Iterable[Finding]:
 
 def find_builds_without_cache(timeline: Timeline) -> Iterable[Finding]:
     """CD604: kernels are built, and no cache is looked into."""
-    counted = sum((item.cache_hits or 0) + (item.cache_misses or 0) for item in _own(timeline))
-    caches = (each for each in timeline.caches if each.process == timeline.lead)
-    answers = (lookup.outcome for each in caches for lookup in each.lookups)
-    if counted == 0 and not {*answers} & {"hit", "miss", "bypass"}:
-        yield from _most(
+    counted = sum(
+        (event.cache_hits or 0) + (event.cache_misses or 0)
+        for event in _list_lead_compiles(timeline)
+    )
+    caches = (cache for cache in timeline.caches if cache.process == timeline.lead)
+    outcomes = (lookup.outcome for cache in caches for lookup in cache.lookups)
+    if counted == 0 and not {*outcomes} & {"hit", "miss", "bypass"}:
+        yield from _find_long_phase(
             timeline,
             "CD604",
             "kernel_builds",
@@ -139,11 +142,11 @@ def find_builds_without_cache(timeline: Timeline) -> Iterable[Finding]:
         )
 
 
-def _most(
+def _find_long_phase(
     timeline: Timeline, code: str, phase: str, what: str, fix: str, caveat: str | None
 ) -> Iterable[Finding]:
-    own = _own(timeline)
-    whole = compile_seconds(own)
+    own = _list_lead_compiles(timeline)
+    whole = sum_compile_seconds(own)
     spent = whole.by_phase.get(phase, 0.0) if whole is not None else 0.0
     if whole is not None and spent >= max(WORTH_S, MOST * whole.total):
         yield make_finding(
@@ -158,13 +161,13 @@ def _most(
         )
 
 
-def _own(timeline: Timeline) -> Sequence[Compile]:
+def _list_lead_compiles(timeline: Timeline) -> Sequence[Compile]:
     """List the compiles of the lead process: others of the run do the same at the same time."""
-    return [item for item in timeline.compiles if item.process == timeline.lead]
+    return [event for event in timeline.compiles if event.process == timeline.lead]
 
 
-def _seconds(found: CompileSeconds, whole: CompileSeconds) -> dict[str, object]:
-    return {"frame_s": round(found.total, 3), "total_s": round(whole.total, 3)}
+def _round_seconds(seconds: CompileSeconds, whole: CompileSeconds) -> dict[str, object]:
+    return {"frame_s": round(seconds.total, 3), "total_s": round(whole.total, 3)}
 
 
 # --- guards -------------------------------------------------------------------------------------
@@ -200,15 +203,15 @@ _UNSAFE = (
 
 def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
     """CD621, once a run, at the frame whose guards cost most."""
-    found = guard_cost(timeline)
-    if found is None:
+    measured = compute_guard_cost(timeline)
+    if measured is None:
         return
-    cost, dearest = found
+    cost, dearest = measured
     if cost.share is None or cost.share < SHARE or cost.step_s is None:
         return
     steps = [s.number for s in timeline.steps if s.process == timeline.lead and not s.compile_s]
-    known = [item for item in cost.frames if item.us_per_step is not None]
-    evaluated = sum((item.evaluated or 0) * (item.runs_per_step or 0.0) for item in known)
+    known = [frame for frame in cost.frames if frame.us_per_step is not None]
+    evaluated = sum((frame.evaluated or 0) * (frame.runs_per_step or 0.0) for frame in known)
     if evaluated < MIN_GUARDS or len(steps) < MIN_STEPS:
         return
     first = known[0]
@@ -222,8 +225,9 @@ def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
     yield make_finding(
         timeline,
         "CD621",
-        f"guards take {_us(cost.us_per_step or 0.0)} of each {_us(cost.step_s * 1e6)} step "
-        f"({cost.share:.0%}): {first.evaluated:,} of {first.frame.function}",
+        f"guards take {_format_us(cost.us_per_step or 0.0)} of each "
+        f"{_format_us(cost.step_s * 1e6)} step ({cost.share:.0%}): "
+        f"{first.evaluated:,} of {first.frame.function}",
         # What keeps every check first, then what drops some.
         (_DICT_TAGS if line is None else _COMPUTE_ONCE) + _UNSAFE,
         caveat="what torch calls unsafe computes with stale values, in silence, where something "
@@ -237,25 +241,25 @@ def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
             "guards_per_step": evaluated,
             "frames": [
                 {
-                    **pick(item.frame, "file", "line", "function"),
-                    **pick(item, "eval_us", "evaluated", "runs_per_step"),
+                    **pick(frame.frame, "file", "line", "function"),
+                    **pick(frame, "eval_us", "evaluated", "runs_per_step"),
                 }
-                for item in known[:5]
+                for frame in known[:5]
             ],
             "kinds": kinds,
             "lines": [{**pick(at, "file", "line"), "guards": count} for at, count in lines],
             "in_python": dearest.in_python,
             "python_guards": list(dearest.python_texts),
             "before_graph_us": {
-                item.function.function: item.before_graph_us
-                for item in timeline.warm_calls
-                if item.process == timeline.lead and item.before_graph_us is not None
+                call.function.function: call.before_graph_us
+                for call in timeline.warm_calls
+                if call.process == timeline.lead and call.before_graph_us is not None
             },
         },
     )
 
 
-def _us(value: float) -> str:
+def _format_us(value: float) -> str:
     return f"{value / 1000:.1f} ms" if value >= 1000 else f"{value:.0f} us"
 
 
@@ -308,39 +312,39 @@ class Wait:
 
 def find_waits_for_compiles(timeline: Timeline) -> Iterable[Finding]:
     """CD641, once a run, at the frame that the slow ranks spent most on."""
-    if not timeline.observes("metrics_rows"):
+    if not timeline.can_observe("metrics_rows"):
         return
     # Of every rank that has torch loaded: one that compiles nothing is there, and waits.
-    loaded = [item for item in timeline.processes if item.torch is not None]
-    ranks = {item.index: item.rank for item in loaded if item.rank is not None}
+    loaded = [process for process in timeline.processes if process.torch is not None]
+    ranks = {process.index: process.rank for process in loaded if process.rank is not None}
     by_rank: dict[int, list[Compile]] = {rank: [] for rank in ranks.values()}
-    for item in timeline.compiles:
-        if item.process in ranks:
-            by_rank[ranks[item.process]].append(item)
-    waits = _waits(timeline, by_rank)
+    for event in timeline.compiles:
+        if event.process in ranks:
+            by_rank[ranks[event.process]].append(event)
+    waits = _find_waits(timeline, by_rank)
     if not waits:
         return
     worst = max(waits, key=lambda wait: wait.seconds)
     slow, other = (
         [
-            item
-            for item in next((by_rank[rank] for rank in found if rank in by_rank), ())
-            if worst.step is None or item.step == worst.step
+            event
+            for event in next((by_rank[rank] for rank in group if rank in by_rank), ())
+            if worst.step is None or event.step == worst.step
         ]
-        for found in (worst.slow, worst.waiting)
+        for group in (worst.slow, worst.waiting)
     )
     # The frame on which a slow rank spent most beyond what a waiting one did, and its compiles.
     more: dict[Location, float] = {}
     for own, sign in ((slow, 1), (other, -1)):
-        for item in own:
-            if item.frame.file:
-                more[item.frame] = more.get(item.frame, 0.0) + sign * item.seconds
+        for event in own:
+            if event.frame.file:
+                more[event.frame] = more.get(event.frame, 0.0) + sign * event.seconds
     frame = max(more, key=lambda where: more[where], default=None)
-    compiles = [item for item in slow if item.frame == frame]
+    compiles = [event for event in slow if event.frame == frame]
     advice, caveat = _TOGETHER, None
-    if any(item.recompile is not None for item in compiles):
+    if any(event.recompile is not None for event in compiles):
         advice, caveat = _RECOMPILE, _COLLECTIVES
-    elif compiles and frame in {item.frame for item in other}:
+    elif compiles and frame in {event.frame for event in other}:
         advice, caveat = _CACHES, _KEYS
     fatal = worst.seconds >= TIMEOUT_S
     if fatal:
@@ -348,7 +352,7 @@ def find_waits_for_compiles(timeline: Timeline) -> Iterable[Finding]:
     yield make_finding(
         timeline,
         "CD641",
-        _title(worst, fatal=fatal),
+        _format_title(worst, fatal=fatal),
         advice,
         caveat=caveat,
         location=frame,
@@ -361,13 +365,13 @@ def find_waits_for_compiles(timeline: Timeline) -> Iterable[Finding]:
                 pick(wait, "step", "slow", "waiting", "seconds")
                 for wait in sorted(waits, key=lambda wait: -wait.seconds)[:NAMED]
             ],
-            "compile_ids": [item.compile_id for item in compiles][:NAMED],
+            "compile_ids": [event.compile_id for event in compiles][:NAMED],
             "timeout_s": TIMEOUT_S,
         },
     )
 
 
-def _waits(timeline: Timeline, by_rank: Mapping[int, Sequence[Compile]]) -> list[Wait]:
+def _find_waits(timeline: Timeline, by_rank: Mapping[int, Sequence[Compile]]) -> list[Wait]:
     """Find waits by step, where every rank made steps; else one of the whole run."""
     ranks = {process.index: process.rank for process in timeline.processes}
     walls: dict[tuple[int, int], float] = {}
@@ -376,18 +380,20 @@ def _waits(timeline: Timeline, by_rank: Mapping[int, Sequence[Compile]]) -> list
         if rank is not None:
             walls[rank, step.number] = max(step.wall_s, walls.get((rank, step.number), 0.0))
     if timeline.counted_ranks or not {rank for rank, _ in walls}.issuperset(by_rank):
-        seconds = {rank: sum(item.seconds for item in own) for rank, own in by_rank.items()}
-        found = _wait(None, {**seconds, **dict(timeline.counted_compile_s)})
-        return [] if found is None else [found]
+        seconds = {rank: sum(event.seconds for event in own) for rank, own in by_rank.items()}
+        wait = _measure_wait(None, {**seconds, **dict(timeline.counted_compile_s)})
+        return [] if wait is None else [wait]
     by_step: dict[int, dict[int, float]] = {}
     for rank, own in by_rank.items():
-        for item in own:
-            at = by_step.setdefault(item.step, {})
-            at[rank] = at.get(rank, 0.0) + item.seconds
+        for event in own:
+            at = by_step.setdefault(event.step, {})
+            at[rank] = at.get(rank, 0.0) + event.seconds
     waits: list[Wait] = []
     for step, at in sorted(by_step.items()):
         # A rank that was killed or ended before waits for nobody.
-        wait = _wait(step, {rank: at.get(rank, 0.0) for rank in by_rank if (rank, step) in walls})
+        wait = _measure_wait(
+            step, {rank: at.get(rank, 0.0) for rank in by_rank if (rank, step) in walls}
+        )
         if wait is None:
             continue
         # Only ranks whose own step became as long, else they meet in no collective. What a rank
@@ -403,7 +409,7 @@ def _waits(timeline: Timeline, by_rank: Mapping[int, Sequence[Compile]]) -> list
     return waits
 
 
-def _wait(step: int | None, seconds: Mapping[int, float]) -> Wait | None:
+def _measure_wait(step: int | None, seconds: Mapping[int, float]) -> Wait | None:
     """Measure the wait for ranks that compile longest; None where nobody waits long, or is alone.
 
     Returns:
@@ -420,24 +426,24 @@ def _wait(step: int | None, seconds: Mapping[int, float]) -> Wait | None:
     return Wait(step, slow, waiting, most - least)
 
 
-def _title(wait: Wait, *, fatal: bool) -> str:
+def _format_title(wait: Wait, *, fatal: bool) -> str:
     where = "" if wait.step is None else f" in step {wait.step}"
     verb = "compiles" if len(wait.slow) == 1 else "compile"
     consequence = (
-        f"{_named(wait.waiting)} waited"
+        f"{_format_ranks(wait.waiting)} waited"
         if wait.step is not None
         else "the others wait where they meet in a collective"
     )
     if fatal:
         consequence += f", longer than NCCL's default timeout of {TIMEOUT_S:.0f} s"
-    return f"{_named(wait.slow)} {verb} {wait.seconds:.1f} s longer{where}: {consequence}"
+    return f"{_format_ranks(wait.slow)} {verb} {wait.seconds:.1f} s longer{where}: {consequence}"
 
 
-def _named(ranks: Sequence[int]) -> str:
+def _format_ranks(ranks: Sequence[int]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) > 4:
-        return f"{plural(len(ranks), 'rank')} ({ranks[0]}, {ranks[1]}, …)"
+        return f"{format_count(len(ranks), 'rank')} ({ranks[0]}, {ranks[1]}, …)"
     return "ranks " + ", ".join(map(str, ranks))
 
 

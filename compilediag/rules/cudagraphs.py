@@ -13,10 +13,10 @@ from typing import cast
 from compilediag.diagnosis.codes import Severity
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import make_finding
-from compilediag.rules.sizes.advice import called_sizes, padded_to
-from compilediag.timeline.compiles import frame_id_of
-from compilediag.timeline.devices import CudagraphRun, frame_of, skip_reason
-from compilediag.timeline.ownership import ownership_of
+from compilediag.rules.sizes.advice import choose_buckets, find_called_sizes
+from compilediag.timeline.compiles import parse_frame_id
+from compilediag.timeline.devices import CudagraphRun, get_frame, parse_skip_reason
+from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import CudagraphRecorded, Location, WarningSeen
 
@@ -47,40 +47,47 @@ _STATIC_FIX = (
 )
 
 
-def cudagraph_rerecorded(timeline: Timeline) -> Iterable[Finding]:
+def find_rerecordings(timeline: Timeline) -> Iterable[Finding]:
     """CD402: repeated recordings by frame and reason; CD405 for new addresses of static inputs that
     go on: torch 2.13 records again at each change, without a limit and without a word."""
     for run in timeline.cudagraphs:
-        for reason, items in _grouped(run, lambda item: item.reason):
+        for reason, recordings in _group_recordings(run, lambda recording: recording.reason):
             if reason in _AGAIN:
                 title = f"a CUDA graph was recorded again: {_AGAIN[reason]}"
-                yield _finding(timeline, run, "CD402", items, title, _KEEP)
-            elif reason == "static_address" and len(items) < CHURN:
-                moved = f"{_inputs(items)} moved to another address"
+                yield _make_cudagraph_finding(timeline, run, "CD402", recordings, title, _KEEP)
+            elif reason == "static_address" and len(recordings) < CHURN:
+                moved = f"{_format_inputs(recordings)} moved to another address"
                 title = f"a CUDA graph was recorded again: {moved}"
-                yield _finding(timeline, run, "CD402", items, title, _STATIC_FIX)
+                yield _make_cudagraph_finding(
+                    timeline, run, "CD402", recordings, title, _STATIC_FIX
+                )
             elif reason == "static_address":
-                title = f"{_inputs(items)} keeps moving: {len(items)} recordings for new addresses"
-                yield _finding(timeline, run, "CD405", items, title, _STATIC_FIX, severity="error")
+                inputs = _format_inputs(recordings)
+                title = f"{inputs} keeps moving: {len(recordings)} recordings for new addresses"
+                yield _make_cudagraph_finding(
+                    timeline, run, "CD405", recordings, title, _STATIC_FIX, severity="error"
+                )
 
 
-def too_many_sizes(timeline: Timeline) -> Iterable[Finding]:
+def find_many_sizes(timeline: Timeline) -> Iterable[Finding]:
     """CD403: every size of a frame is a graph of its own, whether it was compiled anew or not."""
     for run in timeline.cudagraphs:
-        for _, items in _grouped(run, lambda item: item.mode):
-            count = _count_sizes(items)
+        for _, recordings in _group_recordings(run, lambda recording: recording.mode):
+            count = _count_sizes(recordings)
             if count <= MAX_SIZES:
                 continue
-            sizes = dict.fromkeys(item.sizes for item in items if item.reason in ("first", "size"))
+            sizes = dict.fromkeys(
+                recording.sizes for recording in recordings if recording.reason in ("first", "size")
+            )
             # Buckets for what the function was called with, where its calls were recorded.
-            at = _frame(timeline, run, items[0])
-            called = at and called_sizes(timeline, {(run.process, at.file, at.line)})
-            padded = padded_to(called) if called is not None else None
-            yield _finding(
+            at = _find_frame(timeline, run, recordings[0])
+            called = at and find_called_sizes(timeline, {(run.process, at.file, at.line)})
+            padded = choose_buckets(called) if called is not None else None
+            yield _make_cudagraph_finding(
                 timeline,
                 run,
                 "CD403",
-                items,
+                recordings,
                 f"{count} sizes, and CUDA graphs for each",
                 f"pad to {'a few sizes' if padded is None else padded.named} with "
                 "compilediag.FixedShape: compilediag plan",
@@ -92,44 +99,46 @@ def too_many_sizes(timeline: Timeline) -> Iterable[Finding]:
             )
 
 
-def _count_sizes(items: Sequence[CudagraphRecorded]) -> int:
+def _count_sizes(recordings: Sequence[CudagraphRecorded]) -> int:
     """Count the sizes that the graphs of one frame are of. Several graphs that are the first of one
     compile are its partitions: they take tensors of different sizes, at one size of the call."""
     firsts: dict[str, list[tuple[str, ...]]] = {}
     more: dict[str, set[tuple[str, ...]]] = {}
-    for item in items:
-        first = firsts.setdefault(item.compile_id, [])
-        if item.reason == "first":
-            first.append(item.sizes)
-        elif item.reason == "size":
-            more.setdefault(item.compile_id, set()).add(item.sizes)
+    for recording in recordings:
+        first = firsts.setdefault(recording.compile_id, [])
+        if recording.reason == "first":
+            first.append(recording.sizes)
+        elif recording.reason == "size":
+            more.setdefault(recording.compile_id, set()).add(recording.sizes)
     compiled = {frozenset(sizes) for sizes in firsts.values()}
     # Rounded up: a partition need not take a tensor that changes.
-    again = (-(-len(sizes) // max(len(firsts[each]), 1)) for each, sizes in more.items())
+    again = (
+        -(-len(sizes) // max(len(firsts[compile_id]), 1)) for compile_id, sizes in more.items()
+    )
     return len(compiled) + sum(again)
 
 
-def _grouped(
+def _group_recordings(
     run: CudagraphRun, key: Callable[[CudagraphRecorded], str]
 ) -> Iterable[tuple[str, list[CudagraphRecorded]]]:
     """Group the recordings of each frame by key."""
-    found: dict[tuple[tuple[int, str], str], list[CudagraphRecorded]] = {}
-    for item in run.recorded:
-        found.setdefault((frame_of(item), key(item)), []).append(item)
-    return ((by, items) for (_, by), items in found.items())
+    groups: dict[tuple[tuple[int, str], str], list[CudagraphRecorded]] = {}
+    for recording in run.recorded:
+        groups.setdefault((get_frame(recording), key(recording)), []).append(recording)
+    return ((by, recordings) for (_, by), recordings in groups.items())
 
 
-def _inputs(items: Sequence[CudagraphRecorded]) -> str:
-    names = dict.fromkeys(name for item in items for name in item.moved)
+def _format_inputs(recordings: Sequence[CudagraphRecorded]) -> str:
+    names = dict.fromkeys(name for recording in recordings for name in recording.moved)
     named = ", ".join(list(names)[:3]) or "a static input"
     return f"{named} and {len(names) - 3} more" if len(names) > 3 else named
 
 
-def _finding(
+def _make_cudagraph_finding(
     timeline: Timeline,
     run: CudagraphRun,
     code: str,
-    items: Sequence[CudagraphRecorded],
+    recordings: Sequence[CudagraphRecorded],
     title: str,
     fix: str,
     *,
@@ -137,41 +146,45 @@ def _finding(
     severity: Severity | None = None,
     more: dict[str, object] | None = None,
 ) -> Finding:
-    moved_at = next((line for item in items for line in item.moved_at if line), None)
-    ids = list(dict.fromkeys(item.compile_id for item in items))
+    moved_at = next((line for recording in recordings for line in recording.moved_at if line), None)
+    ids = list(dict.fromkeys(recording.compile_id for recording in recordings))
     return make_finding(
         timeline,
         code,
         title,
         fix,
         caveat=caveat,
-        location=moved_at or _frame(timeline, run, items[0]),
-        variable=items[0].moved[0] if items[0].moved else None,
+        location=moved_at or _find_frame(timeline, run, recordings[0]),
+        variable=recordings[0].moved[0] if recordings[0].moved else None,
         severity=severity,
-        count=len(items),
-        steps=(item.step for item in items),
-        cost_s=sum(item.seconds for item in items),
+        count=len(recordings),
+        steps=(recording.step for recording in recordings),
+        cost_s=sum(recording.seconds for recording in recordings),
         evidence={
             "compile_ids": ids[:_SHOWN],
-            "mode": items[0].mode,
-            "recordings": len(items),
-            "replays": sum(run.counts[item].replays for item in ids if item in run.counts),
-            "threads": len({item.thread for item in items}),
+            "mode": recordings[0].mode,
+            "recordings": len(recordings),
+            "replays": sum(
+                run.counts[compile_id].replays for compile_id in ids if compile_id in run.counts
+            ),
+            "threads": len({recording.thread for recording in recordings}),
             **(more or {}),
         },
-        entered=items[0],
+        called_from=recordings[0],
     )
 
 
-def _frame(timeline: Timeline, run: CudagraphRun, item: CudagraphRecorded) -> Location | None:
+def _find_frame(
+    timeline: Timeline, run: CudagraphRun, recording: CudagraphRecorded
+) -> Location | None:
     """Find the compiled function; None where its compile was not seen."""
-    epoch, frame = frame_of(item)
+    epoch, frame = get_frame(recording)
     return next(
         (
             made.frame
             for made in timeline.compiles
             if (made.process, made.epoch) == (run.process, epoch)
-            and frame_id_of(made.compile_id) == frame
+            and parse_frame_id(made.compile_id) == frame
         ),
         None,
     )
@@ -183,16 +196,16 @@ _OVERWRITTEN = "accessing tensor output of CUDAGraphs that has been overwritten"
 _SKIP_FIX = "remove torch's reason from the compiled function: the page has the usual ones"
 
 
-def cudagraph_skipped(timeline: Timeline) -> Iterable[Finding]:
+def find_skipped_cudagraphs(timeline: Timeline) -> Iterable[Finding]:
     """CD401: each reason that torch gave; and a run that requested graphs and has none."""
     devices = any(process.facts.get("gpus") for process in timeline.processes)
     if not devices and not any(run.recordings for run in timeline.cudagraphs):
         return
     by_reason: dict[tuple[str, Location | None], list[WarningSeen]] = {}
     for warning in timeline.warnings:
-        reason = skip_reason(warning.text)
+        reason = parse_skip_reason(warning.text)
         if reason is not None:
-            by_reason.setdefault((reason, _named_line(warning.text)), []).append(warning)
+            by_reason.setdefault((reason, _find_named_line(warning.text)), []).append(warning)
     for (reason, location), warnings in by_reason.items():
         yield make_finding(
             timeline,
@@ -202,29 +215,31 @@ def cudagraph_skipped(timeline: Timeline) -> Iterable[Finding]:
             location=location,
             confidence="text",
             count=len(warnings),
-            steps=(item.step for item in warnings),
+            steps=(warning.step for warning in warnings),
             evidence={
                 "reason": reason,
                 "text": warnings[0].text[:2048],
-                "compile_ids": sorted({item.compile_id for item in warnings if item.compile_id}),
+                "compile_ids": sorted(
+                    {warning.compile_id for warning in warnings if warning.compile_id}
+                ),
             },
         )
     # Zero skips prove nothing: a run can have no graph, no counted skip and no message.
-    ran = [item for item in timeline.cudagraphs if item.lost is None]
-    if by_reason or not ran or any(item.recordings or item.warmups for item in ran):
+    ran = [run for run in timeline.cudagraphs if run.lost is None]
+    if by_reason or not ran or any(run.recordings or run.warmups for run in ran):
         return
-    if any(word in mode for mode in _modes(timeline) for word in _REQUESTS):
+    if any(word in mode for mode in _iterate_modes(timeline) for word in _REQUESTS):
         yield make_finding(
             timeline,
             "CD401",
             "CUDA graphs were requested, but none was recorded, and torch gave no reason",
             "check cudagraph_policy, cudagraph_capture_sizes and whether anything of the graph is "
             "on the device",
-            evidence={"skips": sum(item.skips or 0 for item in ran)},
+            evidence={"skips": sum(run.skips or 0 for run in ran)},
         )
 
 
-def _modes(timeline: Timeline) -> Iterator[str]:
+def _iterate_modes(timeline: Timeline) -> Iterator[str]:
     """Iterate the modes and options that `torch.compile` was called with, as one text each."""
     for process in timeline.processes:
         requests = process.facts.get("compile_requests")
@@ -234,7 +249,7 @@ def _modes(timeline: Timeline) -> Iterator[str]:
                 yield f"{options.get('mode')} {options.get('options')}"
 
 
-def output_overwritten(timeline: Timeline) -> Iterable[Finding]:
+def find_overwritten_outputs(timeline: Timeline) -> Iterable[Finding]:
     """CD404: the run ended because an output was read after the next replay had written over it."""
     for process in timeline.processes:
         failure = "" if process.ended is None else process.ended.failure or ""
@@ -245,25 +260,25 @@ def output_overwritten(timeline: Timeline) -> Iterable[Finding]:
                 "an output in a CUDA graph's memory was read after a later run had overwritten it",
                 "clone the output where it is kept, or call "
                 "torch.compiler.cudagraph_mark_step_begin() before each iteration",
-                location=_named_line(failure),
+                location=_find_named_line(failure),
                 severity="error",
                 evidence={"text": failure[:2048]},
             )
 
 
-def _named_line(text: str) -> Location | None:
+def _find_named_line(text: str) -> Location | None:
     """Find the innermost line of the program that torch names; else the innermost line."""
     lines = [
-        Location(found["file"], int(found["line"]), found["function"].strip())
-        for found in _LINE.finditer(text)
+        Location(match["file"], int(match["line"]), match["function"].strip())
+        for match in _LINE.finditer(text)
     ]
-    own = [line for line in lines if ownership_of(line.file, ()) != "torch"]
+    own = [line for line in lines if classify_ownership(line.file, ()) != "torch"]
     return (own or lines or [None])[-1]
 
 
 RULES: tuple[Rule, ...] = (
-    cudagraph_skipped,
-    output_overwritten,
-    cudagraph_rerecorded,
-    too_many_sizes,
+    find_skipped_cudagraphs,
+    find_overwritten_outputs,
+    find_rerecordings,
+    find_many_sizes,
 )

@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from compilediag import extension_points
-from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.codes import BLIND, RECOMPILES, SEVERITIES
-from compilediag.diagnosis.findings import CauseId, Entered, Finding, Rule, entered_by, place_of
+from compilediag.diagnosis.findings import CauseId, Finding, HasCaller, Rule, add_caller, make_place
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.schema.compiles import Place
 from compilediag.rules import (
@@ -29,8 +29,14 @@ from compilediag.rules import (
     values,
 )
 from compilediag.rules.breaks import rule as breaks
-from compilediag.rules.offers import with_levers
-from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, absorb, analysis_of
+from compilediag.rules.candidates import add_candidates
+from compilediag.rules.rule import (
+    Absorption,
+    Analysis,
+    AnalysisRule,
+    analyze_timeline,
+    merge_symptoms,
+)
 from compilediag.rules.sizes import advice as sizes
 from compilediag.rules.sizes import lines as size_lines
 from compilediag.timeline.frames import BreakLine
@@ -40,7 +46,7 @@ from compilediag_harness.wire import UserCall
 Verdict = Literal["clean", "findings", "blind"]
 
 
-def _rules_of(point: str) -> tuple[Rule, ...]:
+def _load_rules(point: str) -> tuple[Rule, ...]:
     """Load the rules of an extension; none where it is missing."""
     if not extension_points.is_installed(point):
         return ()
@@ -55,7 +61,7 @@ RECOMPILE_RULES = sorted(
 ALL_RULES: tuple[Rule, ...] = (
     *RECOMPILE_RULES,
     limits.find_combinations,
-    objects.unguarded_change,
+    objects.find_unguarded_changes,
     *limits.RULES,
     modes.find_autograd_recaptures,
     size_lines.find_violated_constraints,
@@ -66,13 +72,13 @@ ALL_RULES: tuple[Rule, ...] = (
     costs.find_expensive_guards,
     costs.find_waits_for_compiles,
     *fixed_shapes.RULES,
-    *_rules_of(extension_points.KNEE_RULES),
+    *_load_rules(extension_points.KNEE_RULES),
     steps.find_reads_in_model_time,
     steps.find_launch_times,
-    *_rules_of(extension_points.PACKING_RULES),
-    *_rules_of(extension_points.CADENCE_RULES),
+    *_load_rules(extension_points.PACKING_RULES),
+    *_load_rules(extension_points.CADENCE_RULES),
     steps.find_data_bound_steps,
-    *_rules_of(extension_points.PIPELINE_RULES),
+    *_load_rules(extension_points.PIPELINE_RULES),
     *cudagraphs.RULES,
     *costs.RULES,
     *caches.RULES,
@@ -103,7 +109,7 @@ class Diagnosis:
     @property
     def finding_ids(self) -> Mapping[CauseId | BreakLine, str]:
         """The id of the finding that explains each cause of a recompile and each graph break."""
-        return {what: each.id for each in reversed(self.findings) for what in each.about}
+        return {what: finding.id for finding in reversed(self.findings) for what in finding.about}
 
 
 def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis:
@@ -112,30 +118,34 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     Returns:
         Findings with ids F1, F2…; the verdict "blind" where part of what happened was not seen.
     """
-    analysis = analysis_of(timeline)
-    found = [
+    analysis = analyze_timeline(timeline)
+    unmerged = [
         finding
         for rule in rules
         for finding in (rule.find(analysis) if isinstance(rule, AnalysisRule) else rule(timeline))
     ]
     for absorption in _ABSORPTIONS:
-        found = absorb(found, absorption)
+        unmerged = merge_symptoms(unmerged, absorption)
     # Of steps and seconds that the record of the run does not have, zero would be a claim.
-    stepped, measured = timeline.observes("steps"), timeline.observes("metrics_rows")
+    stepped, measured = timeline.can_observe("steps"), timeline.can_observe("metrics_rows")
     known = [
-        replace(each, steps=each.steps if stepped else (), cost_s=each.cost_s if measured else None)
-        for each in with_levers(found, timeline, analysis.causes)
+        replace(
+            finding,
+            steps=finding.steps if stepped else (),
+            cost_s=finding.cost_s if measured else None,
+        )
+        for finding in add_candidates(unmerged, timeline, analysis.causes)
     ]
     # Doubt about the evidence first, then seconds, then severity; else the rules' own order.
     ordered = sorted(
-        _with_callers(known, analysis),
-        key=lambda each: (
-            each.rule not in BLIND,
-            -(each.cost_s or 0.0),
-            SEVERITIES.index(each.severity),
+        _add_callers(known, analysis),
+        key=lambda finding: (
+            finding.rule not in BLIND,
+            -(finding.cost_s or 0.0),
+            SEVERITIES.index(finding.severity),
         ),
     )
-    findings = tuple(replace(each, id=f"F{n}") for n, each in enumerate(ordered, start=1))
+    findings = tuple(replace(finding, id=f"F{n}") for n, finding in enumerate(ordered, start=1))
     # Blind overrules findings: part of what happened was not seen. Information alone is clean.
     verdict: Verdict = "clean"
     if any(finding.rule in BLIND for finding in findings):
@@ -152,23 +162,23 @@ class _Inside(NamedTuple):
     entered_from: str = ""
 
 
-def _with_callers(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Finding]:
+def _add_callers(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Finding]:
     """Add to each finding the call of the program that led to it first. Those of which a rule has
     determined it, or nothing is recorded, stay as they are."""
     timeline = analysis.timeline
-    known: dict[CauseId | BreakLine | Place | None, Entered] = {}
+    known: dict[CauseId | BreakLine | Place | None, HasCaller] = {}
     # Invariant: the first call counts, so nothing below replaces an entry.
     for recompile in timeline.recompiles:
-        for cause in analysis.causes.of(recompile):
+        for cause in analysis.causes.get_causes(recompile):
             known.setdefault(cause.id, recompile if cause.own is None else _Inside(cause.own))
     for site in timeline.breaks:
         known.setdefault(site.at, site)
     for frame in timeline.frames:
-        known.setdefault(place_of(frame.where), frame)
+        known.setdefault(make_place(frame.where), frame)
     for skipped in timeline.skipped:
-        known.setdefault(place_of(skipped.frame), skipped)
+        known.setdefault(make_place(skipped.frame), skipped)
     for finding in findings:
-        ways = [known.get(each) for each in (*finding.about, finding.location)]
+        ways = [known.get(key) for key in (*finding.about, finding.location)]
         recorded = [way for way in ways if way and (way.entered_at or way.entered_from)]
-        is_told = finding.entered_at is not None or finding.entered_from or not recorded
-        yield finding if is_told else entered_by(finding, recorded[0])
+        is_known = finding.entered_at is not None or finding.entered_from or not recorded
+        yield finding if is_known else add_caller(finding, recorded[0])

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.reconcile import TEXT_SOURCES
 from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence
-from compilediag.rules.make_finding import and_more, make_finding, plural, shorten
+from compilediag.rules.make_finding import format_count, format_more, make_finding, shorten
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule
 from compilediag.timeline.compiles import Compile, FrameId
 from compilediag.timeline.invocations import StanceCalls
-from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Process, Timeline
 from compilediag_harness.wire import ATTACH, OLD_TORCH, FrameSkipped, Location
 
@@ -34,7 +34,7 @@ _WRAPPERS = re.compile(r"/torch/(?:nn/parallel|distributed)/")
 _MODULES = re.compile(r"/torch/nn/modules/")
 
 
-class Why(NamedTuple):
+class BlindReason(NamedTuple):
     """A reason, and what to do about it."""
 
     kind: str
@@ -43,29 +43,29 @@ class Why(NamedTuple):
     fix: str
 
 
-_TRAIN_LOG = Why(
+_TRAIN_LOG = BlindReason(
     "train_log",
     "the output of a trainer does not show what torch.compile did",
     "analyze a TORCH_TRACE of the same run beside it, or run it under `compilediag run`",
 )
-_NOT_OBSERVED = Why(
+_NOT_OBSERVED = BlindReason(
     "not_observed",
     "the record does not show what was compiled",
     "analyze a TORCH_TRACE of the run: a text log shows recompiles and breaks only",
 )
-_AHEAD_OF_TIME = Why(
+_AHEAD_OF_TIME = BlindReason(
     "ahead_of_time",
     "the program compiles ahead of time only (torch.export, AOTInductor): no frame that could "
     "recompile, break or fall back",
     "nothing, if that is intended: compilediag judges torch.compile, which this program does not "
     "run",
 )
-_NEVER_CALLED = Why(
+_NEVER_CALLED = BlindReason(
     "never_ran",
     "nothing was compiled, though torch.compile was called",
     "call what torch.compile returns, not the function or module that it was given",
 )
-_UNKNOWN = Why(
+_UNKNOWN = BlindReason(
     "unknown",
     "nothing was compiled",
     "call torch.compile on what should be compiled, and run it at least once",
@@ -77,8 +77,8 @@ def find_nothing_compiled(timeline: Timeline) -> Iterable[Finding]:
     code that another process compiled was seen to run, and none to run eager."""
     if any(frame.graphs for frame in timeline.frames):
         return
-    why = next(_reasons(timeline))
-    if why.kind in _NO_REASON and any(item.called for item in timeline.precompiled):
+    why = next(_iterate_reasons(timeline))
+    if why.kind in _NO_REASON and any(function.called for function in timeline.precompiled):
         return
     yield make_finding(
         timeline,
@@ -96,49 +96,51 @@ def find_nothing_compiled(timeline: Timeline) -> Iterable[Finding]:
     )
 
 
-def _reasons(timeline: Timeline) -> Iterator[Why]:
+def _iterate_reasons(timeline: Timeline) -> Iterator[BlindReason]:
     """Iterate every reason that the record holds, the first one first."""
-    lost = {item.source: item.reason for item in reversed(timeline.lost)}
+    lost = {loss.source: loss.reason for loss in reversed(timeline.lost)}
     if OLD_TORCH in lost:
-        yield Why("old_torch", lost[OLD_TORCH], "record the run with torch 2.7 or newer")
+        yield BlindReason("old_torch", lost[OLD_TORCH], "record the run with torch 2.7 or newer")
     if timeline.train_log is not None and not timeline.processes:
         yield _TRAIN_LOG
-    yield from _failed(timeline)
+    yield from _find_failure(timeline)
     if not any(process.torch is not None for process in timeline.processes):
-        yield _no_torch(timeline, lost.get(ATTACH))
-    if not timeline.observes("metrics_rows"):
+        yield _explain_missing_torch(timeline, lost.get(ATTACH))
+    if not timeline.can_observe("metrics_rows"):
         yield _NOT_OBSERVED
-    refused = sum(costs_compiles(item, timeline) for item in timeline.skipped)
+    refused = sum(would_compile(skipped, timeline) for skipped in timeline.skipped)
     if eager := refused + sum(frame.ran_eager for frame in timeline.frames):
-        yield Why(
+        yield BlindReason(
             "eager",
-            f"nothing was compiled: no graph is left of {plural(eager, 'frame')}",
+            f"nothing was compiled: no graph is left of {format_count(eager, 'frame')}",
             "see why torch.compile gave those frames up: no call of them is compiled",
         )
-    yield from _modules_of_torch(timeline)
-    if timeline.ahead_of_time or any(item.facts.get("exported") for item in timeline.processes):
+    yield from _find_torch_modules(timeline)
+    if timeline.ahead_of_time or any(
+        process.facts.get("exported") for process in timeline.processes
+    ):
         yield _AHEAD_OF_TIME
-    yield from _switched_off(timeline)
+    yield from _find_disabled_compile(timeline)
     compiled = sum(frame.compiles > 0 for frame in timeline.frames)
     if compiled and timeline.breaks:  # none of them holds an operation: those are where it breaks
-        yield Why(
+        yield BlindReason(
             "behind_breaks",
-            f"nothing was compiled: every operation of {plural(compiled, 'frame')} lies behind a "
-            "graph break",
+            f"nothing was compiled: every operation of {format_count(compiled, 'frame')} lies "
+            "behind a graph break",
             "remove the graph breaks: all that they leave runs eager",
         )
     if timeline.precompiled:
-        yield Why(
+        yield BlindReason(
             "never_ran",
-            f"nothing was compiled, and of {plural(len(timeline.precompiled), 'function')} that "
-            "was loaded with compiled code none ran it",
+            f"nothing was compiled, and of {format_count(len(timeline.precompiled), 'function')} "
+            "that was loaded with compiled code none ran it",
             "call what was loaded: the function itself runs eager",
         )
     requested = any(process.facts.get("compile_requests") for process in timeline.processes)
     yield _NEVER_CALLED if requested else _UNKNOWN
 
 
-def _failed(timeline: Timeline) -> Iterator[Why]:
+def _find_failure(timeline: Timeline) -> Iterator[BlindReason]:
     """Find the exception that ended the program before anything was compiled: that comes first."""
     failed: list[tuple[Process, str]] = []
     for process in timeline.processes:
@@ -151,10 +153,12 @@ def _failed(timeline: Timeline) -> Iterator[Why]:
     if not failed:
         return
     # What a launcher raises is no cause: the failure of its child is.
-    process, line = min(failed, key=lambda item: "ChildFailedError" in item[1])
+    process, line = min(failed, key=lambda pair: "ChildFailedError" in pair[1])
     when = "anything was compiled" if process.torch is not None else "it imported torch"
     if line.startswith("KeyboardInterrupt"):
-        yield Why("interrupted", f"the program was interrupted before {when}", "let it run longer")
+        yield BlindReason(
+            "interrupted", f"the program was interrupted before {when}", "let it run longer"
+        )
         return
     missing = _NO_MODULE.search(line)
     fix = "fix that first: nothing was compiled that could be judged"
@@ -166,10 +170,10 @@ def _failed(timeline: Timeline) -> Iterator[Why]:
         fix += "target with the Python that has it, or fix the import"
     elif "ImportError" in line.partition(":")[0]:
         fix = "fix the import: it fails without compilediag too"
-    yield Why("failed", f"the program failed before {when}: {shorten(line, 200)}", fix)
+    yield BlindReason("failed", f"the program failed before {when}: {shorten(line, 200)}", fix)
 
 
-def _no_torch(timeline: Timeline, unattached: str | None) -> Why:
+def _explain_missing_torch(timeline: Timeline, unattached: str | None) -> BlindReason:
     if unattached is not None:
         fix = (
             "start Python without -E, -I and -S and with the environment it is given, or call "
@@ -177,7 +181,7 @@ def _no_torch(timeline: Timeline, unattached: str | None) -> Why:
         )
         if _TOO_OLD in unattached:
             fix = "run the target with Python 3.10 or newer"
-        return Why("not_attached", unattached, fix)
+        return BlindReason("not_attached", unattached, fix)
     title = "torch was never seen in the run"
     fix = "check that the target imports torch and is not started with python -I, -E or -S"
     if any(process.started is not None for process in timeline.processes):
@@ -186,25 +190,25 @@ def _no_torch(timeline: Timeline, unattached: str | None) -> Why:
             "see what the target printed: it did not get as far as `import torch`; what it starts "
             "with python -I, -E or -S is not observed"
         )
-    return Why("no_torch", title, fix)
+    return BlindReason("no_torch", title, fix)
 
 
-def _modules_of_torch(timeline: Timeline) -> Iterator[Why]:
+def _find_torch_modules(timeline: Timeline) -> Iterator[BlindReason]:
     """Dynamo runs the code of torch.nn as it is where that is the frame it is given."""
     roots = timeline.user_roots
-    if any(ownership_of(frame.where.file, roots) == "user" for frame in timeline.frames):
+    if any(classify_ownership(frame.where.file, roots) == "user" for frame in timeline.frames):
         return
     files = [skipped.frame.file for skipped in timeline.skipped]
     files += [site.file for site in timeline.breaks]
     if any(_WRAPPERS.search(file) for file in files):
-        yield Why(
+        yield BlindReason(
             "torch_modules",
             "nothing was compiled: torch runs its own wrapper, such as DistributedDataParallel, as "
             "it is, and what it wraps has no code but torch.nn's",
             "compile the module inside the wrapper: DistributedDataParallel(torch.compile(module))",
         )
     elif any(_MODULES.search(file) for file in files):
-        yield Why(
+        yield BlindReason(
             "torch_modules",
             "nothing was compiled: `.compile()` of a module of torch.nn, such as nn.Sequential, "
             "leaves only code of torch.nn to compile, which torch runs as it is",
@@ -213,7 +217,7 @@ def _modules_of_torch(timeline: Timeline) -> Iterator[Why]:
         )
 
 
-def _switched_off(timeline: Timeline) -> Iterator[Why]:
+def _find_disabled_compile(timeline: Timeline) -> Iterator[BlindReason]:
     for process in timeline.processes:
         flags = process.facts.get("compile")
         known = cast("dict[str, object]", flags) if isinstance(flags, dict) else {}
@@ -228,7 +232,7 @@ def _switched_off(timeline: Timeline) -> Iterator[Why]:
             fix = "leave the stance at 'default' where compiled code should run"
         else:
             continue
-        yield Why("switched_off", f"nothing was compiled: {what}", fix)
+        yield BlindReason("switched_off", f"nothing was compiled: {what}", fix)
 
 
 # --- CD902 to CD905 -----------------------------------------------------------------------------
@@ -256,7 +260,7 @@ _EAGER_FIX = "remove what torch names as the reason, or compile a smaller functi
 _FALLS_BACK = (None, "Unsupported", "UserError", "SkipFrame")
 """Failures after which torch runs the frame eager; others it raises, unless set to suppress."""
 
-_TOLD_BY_CD901 = frozenset({ATTACH, OLD_TORCH})
+_EXPLAINED_BY_CD901 = frozenset({ATTACH, OLD_TORCH})
 """Losses where nothing was observed, with which CD901 explains that."""
 
 _PROFILE_SETTINGS = ("TORCH_COMPILE_JOB_ID", "job_id")
@@ -272,12 +276,14 @@ def find_torn_evidence(analysis: Analysis) -> Iterable[Finding]:
     up for is not missed; the receipt's reasons name it all the same."""
     timeline = analysis.timeline
     spare = TEXT_SOURCES if analysis.agreement.text_is_spare else frozenset[str]()
-    told = spare if any(frame.graphs for frame in timeline.frames) else spare | _TOLD_BY_CD901
-    missed = [item for item in timeline.lost if item.source not in told]
-    lost = [f"{item.source}: {item.reason}" for item in missed]
+    explained = (
+        spare if any(frame.graphs for frame in timeline.frames) else spare | _EXPLAINED_BY_CD901
+    )
+    missed = [loss for loss in timeline.lost if loss.source not in explained]
+    lost = [f"{loss.source}: {loss.reason}" for loss in missed]
     # What a collector of ours failed to record is as lost as what torch's loggers did not.
     lost += [f"compilediag: an internal error in {fault.where}" for fault in timeline.faults]
-    dropped = _dropped_records(timeline)
+    dropped = _count_dropped_records(timeline)
     if dropped:
         lost.append(f"journal: {dropped} records could not be written")
     if not lost:
@@ -285,15 +291,15 @@ def find_torn_evidence(analysis: Analysis) -> Iterable[Finding]:
     yield make_finding(
         timeline,
         "CD902",
-        f"part of the record was lost: {lost[0]}{and_more(len(lost))}",
+        f"part of the record was lost: {lost[0]}{format_more(len(lost))}",
         "keep the output directory writable and large enough, and torch's own functions in place",
         count=len(lost),
-        steps=(item.step for item in missed),
+        steps=(loss.step for loss in missed),
         evidence={"lost": lost[:_SHOWN], "losses": len(lost), "records_dropped": dropped},
     )
 
 
-def _dropped_records(timeline: Timeline) -> int:
+def _count_dropped_records(timeline: Timeline) -> int:
     return sum(p.ended.records_dropped for p in timeline.processes if p.ended is not None)
 
 
@@ -302,7 +308,7 @@ def find_disagreement(analysis: Analysis) -> Iterable[Finding]:
     """CD903: the numbers of events, metrics and text log differ, and no record was dropped, which
     would be why."""
     agreement = analysis.agreement
-    if not agreement.differences or _dropped_records(analysis.timeline):
+    if not agreement.differences or _count_dropped_records(analysis.timeline):
         return
     yield make_finding(
         analysis.timeline,
@@ -324,25 +330,25 @@ def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
     Frames over the recompile limit are CD152; torch's own frames are skipped by design.
     """
     compiles: dict[FrameId, list[Compile]] = {}
-    for item in timeline.compiles:
-        if item.forward:
-            compiles.setdefault(item.key, []).append(item)
+    for event in timeline.compiles:
+        if event.forward:
+            compiles.setdefault(event.key, []).append(event)
     for frame in timeline.frames:
-        of_torch = ownership_of(frame.where.file, timeline.user_roots) == "torch"
+        of_torch = classify_ownership(frame.where.file, timeline.user_roots) == "torch"
         if frame.ran_eager and frame.limit_hit_step is None and not of_torch:
             tried = compiles.get(frame.key, [])
-            refused = [item for item in tried if not item.guarded] or tried
+            refused = [event for event in tried if not event.guarded] or tried
             reason = frame.eager_reason or "torch gave no reason"
-            yield _ran_eager(timeline, frame.where, reason, refused)
+            yield _make_eager_finding(timeline, frame.where, reason, refused)
     for skipped in timeline.skipped:
-        if costs_compiles(skipped, timeline):
-            found = _ran_eager(timeline, skipped.frame, skipped.reason, ())
-            yield replace(found, steps=(skipped.step,))
+        if would_compile(skipped, timeline):
+            finding = _make_eager_finding(timeline, skipped.frame, skipped.reason, ())
+            yield replace(finding, steps=(skipped.step,))
 
 
-def costs_compiles(skipped: FrameSkipped, timeline: Timeline) -> bool:
+def would_compile(skipped: FrameSkipped, timeline: Timeline) -> bool:
     """True where a frame that Dynamo refused would have been compiled but for the reason given."""
-    owner = ownership_of(skipped.frame.file, timeline.user_roots)
+    owner = classify_ownership(skipped.frame.file, timeline.user_roots)
     if owner == "torch" or any(known in skipped.reason for known in _NOTHING_TO_COMPILE):
         return False
     # Nobody compiles the inside `(x for x in y)`: Dynamo meets it when its consumer runs eager.
@@ -351,15 +357,15 @@ def costs_compiles(skipped: FrameSkipped, timeline: Timeline) -> bool:
     return skipped.frame.function != "<genexpr>" and not by_design
 
 
-def _ran_eager(
+def _make_eager_finding(
     timeline: Timeline, location: Location, reason: str, compiles: Sequence[Compile]
 ) -> Finding:
     """Make the finding of a frame that ran eager for torch's reason, after these compiles that left
     nothing to run."""
-    fail_type = next((item.fail_type for item in compiles if item.fail_type), None)
+    fail_type = next((event.fail_type for event in compiles if event.fail_type), None)
     outcome = "ran eager" if fail_type in _FALLS_BACK else "could not be compiled"
     code = "CD210" if fail_type in _OPERATOR_FAILURES else "CD904"
-    owner = ownership_of(location.file, timeline.user_roots)
+    owner = classify_ownership(location.file, timeline.user_roots)
     return make_finding(
         timeline,
         code,
@@ -368,38 +374,40 @@ def _ran_eager(
         location=location,
         severity="error" if owner == "user" else "warning",
         count=len(compiles) or 1,
-        steps=(item.step for item in compiles),
-        cost_s=sum(item.seconds for item in compiles) or None,
+        steps=(event.step for event in compiles),
+        cost_s=sum(event.seconds for event in compiles) or None,
         evidence={
             "reason": reason[:4096],
             "fail_type": fail_type,
-            "compile_ids": [item.compile_id for item in compiles],
+            "compile_ids": [event.compile_id for event in compiles],
             "function": location.function,
         },
     )
 
 
-def that_ran_eager(cause: str) -> Absorption:
+def make_eager_absorption(cause: str) -> Absorption:
     """Make the absorption by which findings of `cause` explain that a frame ran eager: they know
     what became of it, and whether the user requested it. Where torch names only the consequence (a
     break in a loop), they name no cause of their own."""
 
-    def explains(broken: Finding, _: Finding) -> bool:
-        known = BreakEvidence.of(broken.evidence)
+    def is_explained(broken: Finding, _: Finding) -> bool:
+        known = BreakEvidence.parse(broken.evidence)
         return known.eager_frames is not None and not known.consequence_only
 
-    return Absorption("CD904", cause, explains, keeps_severity=True, common=_eager_places)
+    return Absorption("CD904", cause, is_explained, keeps_severity=True, common=_list_eager_places)
 
 
-def that_nothing_compiled(cause: str, explains: Callable[[Finding, Finding], bool]) -> Absorption:
+def make_no_compile_absorption(
+    cause: str, explains: Callable[[Finding, Finding], bool]
+) -> Absorption:
     """Make the absorption by which findings of `cause` explain that nothing was compiled, where
     `explains` says so of both."""
     return Absorption("CD901", cause, explains)
 
 
-def _eager_places(finding: Finding) -> Sequence[Hashable]:
+def _list_eager_places(finding: Finding) -> Sequence[Hashable]:
     """List the frames that a break sends to eager; of a finding about such a frame, its place."""
-    frames, at = BreakEvidence.of(finding.evidence).eager_frames, finding.location
+    frames, at = BreakEvidence.parse(finding.evidence).eager_frames, finding.location
     if frames is not None or at is None:
         return frames or ()
     return [(at.file, at.line)]
@@ -409,13 +417,13 @@ def find_eager_stances(timeline: Timeline) -> Iterable[Finding]:
     """CD904: calls under a stance that compiles nothing. Dynamo offers no frame and reports nothing
     then, so no other source shows that they ran eager."""
     sums: dict[tuple[str, Location | None], list[StanceCalls]] = {}
-    for item in timeline.stance_calls:
-        if item.stance in _STANCES:  # a journal may be damaged
-            sums.setdefault((item.stance, item.set_at), []).append(item)
-    every = sum(item.calls for item in timeline.invocations)
+    for row in timeline.stance_calls:
+        if row.stance in _STANCES:  # a journal may be damaged
+            sums.setdefault((row.stance, row.set_at), []).append(row)
+    every = sum(invocation.calls for invocation in timeline.invocations)
     last = {process.facts.get("stance") for process in timeline.processes}
-    for (stance, set_at), items in sums.items():
-        calls = sum(item.calls for item in items)
+    for (stance, set_at), rows in sums.items():
+        calls = sum(row.calls for row in rows)
         outcome, fix = _STANCES[stance]
         yield make_finding(
             timeline,
@@ -425,12 +433,12 @@ def find_eager_stances(timeline: Timeline) -> Iterable[Finding]:
             caveat=outcome,
             # A block that runs eager on purpose, such as a comparison, has an end.
             severity="info" if stance == "force_eager" and stance not in last else None,
-            location=set_at or items[0].function,
+            location=set_at or rows[0].function,
             count=calls,
             evidence={
                 "stance": stance,
                 "calls": calls,
-                "functions": [item.function.function for item in items][:_SHOWN],
+                "functions": [row.function.function for row in rows][:_SHOWN],
             },
         )
 
@@ -457,9 +465,9 @@ def find_stored_profiles(timeline: Timeline) -> Iterable[Finding]:
     uses += [w.text for w in timeline.warnings if "get_code_state" in w.text and " hit " in w.text]
     settings: set[str] = set()
     for process in timeline.processes:
-        off = any(str(_setting(process.facts, name)) == "0" for name in _PROFILE_SWITCHES)
+        off = any(str(_find_setting(process.facts, name)) == "0" for name in _PROFILE_SWITCHES)
         settings |= {
-            name for name in _PROFILE_SETTINGS if _setting(process.facts, name) and not off
+            name for name in _PROFILE_SETTINGS if _find_setting(process.facts, name) and not off
         }
     if not uses and not settings:
         return
@@ -475,7 +483,7 @@ def find_stored_profiles(timeline: Timeline) -> Iterable[Finding]:
     )
 
 
-def _setting(facts: dict[str, object], name: str) -> object:
+def _find_setting(facts: dict[str, object], name: str) -> object:
     """Find a setting among the environment facts: at the top, or one level below."""
     groups = [cast(dict[str, object], group) for group in facts.values() if isinstance(group, dict)]
     return next((group[name] for group in (facts, *groups) if group.get(name)), None)
@@ -497,15 +505,15 @@ ABSORBS = (
         "CD2",
         "CD904",
         lambda _eager, _broken: True,
-        is_symptom=lambda broken: BreakEvidence.of(broken.evidence).consequence_only,
+        is_symptom=lambda broken: BreakEvidence.parse(broken.evidence).consequence_only,
         silent=True,
-        common=_eager_places,
+        common=_list_eager_places,
     ),
     # A break that is for information alone, such as one that was requested, leaves it blind.
-    that_nothing_compiled(
+    make_no_compile_absorption(
         "CD2",
         lambda broken, nothing: (
-            AnyEvidence.of(nothing.evidence).why == "behind_breaks" and broken.severity != "info"
+            AnyEvidence.parse(nothing.evidence).why == "behind_breaks" and broken.severity != "info"
         ),
     ),
 )

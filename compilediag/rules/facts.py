@@ -8,13 +8,13 @@ import math
 import re
 from collections import Counter
 
-from compilediag.diagnosis.causes.conditions import condition_of
+from compilediag.diagnosis.causes.conditions import make_condition
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.guards.families import STRUCTURE
-from compilediag.rules.make_finding import short_place
-from compilediag.timeline.compiles import FrameId, frame_id_of
-from compilediag.timeline.ownership import ownership_of
-from compilediag_harness.blame.writes_in_source import conditions_in, truth_of
+from compilediag.rules.make_finding import format_place
+from compilediag.timeline.compiles import FrameId, parse_frame_id
+from compilediag.timeline.ownership import classify_ownership
+from compilediag_harness.blame.writes_in_source import iterate_conditions, iterate_truth_parts
 from compilediag_harness.wire import Location
 
 PLAIN = re.compile(r"""[^\W\d]\w*(?:\.[^\W\d]\w*|\[(?:\w+|'[^']*'|"[^"]*")\])*""")
@@ -32,32 +32,32 @@ _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b|.*(?:absent|present)$")
 
 
-def break_before(group: Group) -> tuple[str, str] | None:
+def find_break_before(group: Group) -> tuple[str, str] | None:
     """Find the function and place of the graph break that made the value an argument: the frame
     goes on behind one, and the value is no attribute or global, which the whole function would
     guard just as well."""
     frame = group.recompiles[0].frame
-    found = _RESUMED.fullmatch(frame.function)
-    if found is None or group.owner != "argument":
+    match = _RESUMED.fullmatch(frame.function)
+    if match is None or group.owner != "argument":
         return None
-    return found["function"], short_place(frame.file, found["line"])
+    return match["function"], format_place(frame.file, match["line"])
 
 
 def is_held_by_package(group: Group) -> bool:
     """True where compiled code of a package gets the value from a call that is not the program's:
     the last line of the program's own passes nothing for it."""
     first = group.recompiles[0]
-    if first.entered_at is None or ownership_of(first.frame.file) == "user":
+    if first.entered_at is None or classify_ownership(first.frame.file) == "user":
         return False
     for variable in group.variables:
-        path, arguments = passed_for(group, variable)
+        path, arguments = get_passed_arguments(group, variable)
         root = ROOT.match(path)
         if root and any(f"{name}[".startswith(f"{root[0]}[") for name in arguments):
             return False
     return True
 
 
-def passed_for(group: Group, variable: str) -> tuple[str, dict[str, str]]:
+def get_passed_arguments(group: Group, variable: str) -> tuple[str, dict[str, str]]:
     """Get the variable as guards name it, and what the first recompile's call passes.
 
     Returns:
@@ -109,7 +109,7 @@ def is_container(group: Group) -> bool:
 def is_read_below(group: Group) -> bool:
     """True for an attribute that no line of the user's reads: what the line calls does, and takes
     it as it is."""
-    if ownership_of(group.location.file) == "torch":
+    if classify_ownership(group.location.file) == "torch":
         return True
     # A module keeps its children, parameters and buffers in dicts, which no line names. An item may
     # be written in other quotes, or by a variable: its container is named.
@@ -122,28 +122,29 @@ def is_read_below(group: Group) -> bool:
 def is_filled_inside(group: Group) -> bool:
     """True where the function that reads the value gives it one where it has none."""
 
-    def named(place: Location) -> tuple[str, str]:
+    def get_place_name(place: Location) -> tuple[str, str]:
         return place.file, place.function.rpartition(".")[2]  # without what it is nested in
 
-    here = named(group.location)
+    here = get_place_name(group.location)
     return all(
-        cause.expected == "None" and here in map(named, cause.writers) for cause in group.causes
+        cause.expected == "None" and here in map(get_place_name, cause.writers)
+        for cause in group.causes
     )
 
 
-def memory_format(strides: str) -> str | None:
+def infer_memory_format(strides: str) -> str | None:
     """Infer the memory format of a tensor of 4 or 5 dimensions whose channels are innermost.
 
     Returns:
         The name in torch, "channels_last"; None for any other layout.
     """
-    found = [int(stride) for stride in _STRIDES.findall(strides)]
+    numbers = [int(stride) for stride in _STRIDES.findall(strides)]
     names = {4: "channels_last", 5: "channels_last_3d"}
-    outside_in = [*found[:1], *found[2:], *found[1:2]]
-    innermost = outside_in == sorted(outside_in, reverse=True) and found != sorted(
-        found, reverse=True
+    outside_in = [*numbers[:1], *numbers[2:], *numbers[1:2]]
+    innermost = outside_in == sorted(outside_in, reverse=True) and numbers != sorted(
+        numbers, reverse=True
     )
-    return names.get(len(found)) if innermost else None
+    return names.get(len(numbers)) if innermost else None
 
 
 def is_number(text: str | None) -> bool:
@@ -169,7 +170,7 @@ def is_branched_on(group: Group) -> bool:
     """True where the function that reads the value branches on it: in its source as the process had
     it, or in the line that is recorded."""
     return any(
-        cause.branched_on or decides_by(cause.line_text or "", cause.variable)
+        cause.branched_on or has_branch_on(cause.line_text or "", cause.variable)
         for cause in group.causes
     )
 
@@ -182,16 +183,16 @@ def is_constant(group: Group) -> bool:
     An entry that was compiled at one of these recompiles and does not read the value (on another
     side of a branch) leaves it to the next: it shows nothing.
     """
-    if all(only_computes(cause.line_text or "", cause.variable) for cause in group.causes):
+    if all(is_only_computed(cause.line_text or "", cause.variable) for cause in group.causes):
         return False
     compiled: dict[FrameId, set[str]] = {}
     again: Counter[FrameId] = Counter()
-    for cause, item in zip(group.causes, group.recompiles, strict=True):
-        frame = FrameId(item.process, item.epoch, frame_id_of(item.compile_id))
+    for cause, recompile in zip(group.causes, group.recompiles, strict=True):
+        frame = FrameId(recompile.process, recompile.epoch, parse_frame_id(recompile.compile_id))
         values = compiled.setdefault(frame, set())
         demanded = {
-            condition_of(guard).expected or ""
-            for entry in item.entries
+            make_condition(guard).expected or ""
+            for entry in recompile.entries
             for guard in entry.guards
             if guard.source == cause.source
         }
@@ -202,14 +203,18 @@ def is_constant(group: Group) -> bool:
     return False
 
 
-def decides_by(line: str, variable: str) -> bool:
+def has_branch_on(line: str, variable: str) -> bool:
     """True where a condition in the line reads the variable, such as "level" or "self.level": a
     tensor in its place would break the graph. False where the line is no whole statement: nothing
     is known then."""
-    tree = _parsed(line)
+    tree = _parse_line(line)
     if tree is None or not variable:
         return False
-    return any(_is(node, variable) for test in conditions_in(tree) for node in truth_of(test))
+    return any(
+        _is_variable(node, variable)
+        for test in iterate_conditions(tree)
+        for node in iterate_truth_parts(test)
+    )
 
 
 _COMPUTES = (
@@ -218,24 +223,24 @@ _COMPUTES = (
 )
 
 
-def only_computes(line: str, variable: str) -> bool:
+def is_only_computed(line: str, variable: str) -> bool:
     """True where the line reads the variable, and only as an operand of arithmetic: not as an
     index, a bound or an argument of a call."""
-    tree = _parsed(line)
+    tree = _parse_line(line)
     if tree is None or not variable:
         return False
     parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    found = [node for node in ast.walk(tree) if _is(node, variable)]
-    for node in found:
+    nodes = [node for node in ast.walk(tree) if _is_variable(node, variable)]
+    for node in nodes:
         around = parents.get(id(node))
         while around is not None:
             if not isinstance(around, _COMPUTES):
                 return False
             around = parents.get(id(around))
-    return bool(found)
+    return bool(nodes)
 
 
-def _parsed(line: str) -> ast.AST | None:
+def _parse_line(line: str) -> ast.AST | None:
     # A line is a whole statement, or the head of one: `if x:` parses only with a body.
     line = line.strip()
     header = line.removeprefix("el") if line.startswith("elif ") else line
@@ -247,7 +252,7 @@ def _parsed(line: str) -> ast.AST | None:
     return None
 
 
-def _is(node: ast.AST, variable: str) -> bool:
+def _is_variable(node: ast.AST, variable: str) -> bool:
     """True where an expression is the variable; displayed names may lack the `self` in front."""
     if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
         return False

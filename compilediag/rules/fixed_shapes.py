@@ -13,27 +13,27 @@ from dataclasses import replace as replaced
 from msgspec.structs import replace
 
 from compilediag.diagnosis.codes import LIMIT, SIZES
-from compilediag.diagnosis.figures.invocations import planned_padding
+from compilediag.diagnosis.figures.invocations import plan_padding
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.receipt.schema.evidence import PaddingEvidence
 from compilediag.rules.bucket_plan import (
     Alternative,
     PlanLimits,
     PlanRecord,
-    bucket_plans,
-    dimensions_of,
+    choose_name,
+    format_buckets,
+    format_settings,
     has_size_twice,
-    listed_buckets,
-    name_of,
-    settings_of,
+    list_dimensions,
+    make_bucket_plans,
 )
-from compilediag.rules.case import Case
-from compilediag.rules.changes import Change, Edit
-from compilediag.rules.make_finding import and_more, make_finding, pick, plural
+from compilediag.rules.changes import Edit, ProgramChange
+from compilediag.rules.fix_context import FixContext
+from compilediag.rules.make_finding import format_count, format_more, make_finding, pick
 from compilediag.rules.sizes.advice import MAX_BUCKETS, MAX_WASTE
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.shapes.buckets import BucketsImpossible, fewest
+from compilediag_harness.shapes.buckets import BucketsImpossible, find_fewest_buckets
 from compilediag_harness.shapes.grids import plan_grid
 from compilediag_harness.wire import Location, PaddedAxis, PaddedDimension, PaddedFunction
 
@@ -65,8 +65,8 @@ _FIXES = {
 
 def find_contamination(timeline: Timeline) -> Iterable[Finding]:
     """CD406: a check found results that depend on padding; one finding a callable."""
-    for item in _of_lead(timeline):
-        checked = item.checked
+    for shape in _list_lead_shapes(timeline):
+        checked = shape.checked
         if checked is None:
             continue
         rows = zip(checked.outputs, checked.kinds, checked.notes, strict=False)
@@ -76,14 +76,14 @@ def find_contamination(timeline: Timeline) -> Iterable[Finding]:
             yield make_finding(
                 timeline,
                 "CD406",
-                f"{path or 'the result'} depends on padding: {note}{and_more(len(harmful))}",
+                f"{path or 'the result'} depends on padding: {note}{format_more(len(harmful))}",
                 _FIXES[kind],
                 variable=path or None,
-                location=_about(item),
+                location=_get_function(shape),
                 count=len(harmful),
                 steps=(checked.step,),
                 evidence={
-                    "callable": item.function.function,
+                    "callable": shape.function.function,
                     "outputs": [
                         dict(zip(("path", "kind", "note"), row, strict=True)) for row in harmful
                     ],
@@ -94,43 +94,43 @@ def find_contamination(timeline: Timeline) -> Iterable[Finding]:
 
 def find_padding_waste(timeline: Timeline) -> Iterable[Finding]:
     """CD407: sizes of which as many others would have padded far less, for the calls that came."""
-    for item in _of_lead(timeline):
-        planned, calls = planned_padding(item), sum(item.real.values())
+    for shape in _list_lead_shapes(timeline):
+        planned, calls = plan_padding(shape), sum(shape.real.values())
         if planned is None or calls < MIN_CALLS:
             continue
-        if item.run_elements - planned.run_elements <= PADDED * item.run_elements:
+        if shape.run_elements - planned.run_elements <= PADDED * shape.run_elements:
             continue
-        padding = item.run_elements - item.elements
-        left = planned.run_elements - item.elements
-        what = "rows" if len(item.buckets) == 1 else "elements"
+        padding = shape.run_elements - shape.elements
+        left = planned.run_elements - shape.elements
+        what = "rows" if len(shape.buckets) == 1 else "elements"
         named = "planned_buckets of the receipt"
         if sum(len(sizes) for sizes in planned.buckets) <= MAX_NAMED:
-            named = listed_buckets(item.axes, planned.buckets)
+            named = format_buckets(shape.axes, planned.buckets)
         yield make_finding(
             timeline,
             "CD407",
-            f"{padding} of {item.run_elements} {what} were padding, and as many other sizes would "
+            f"{padding} of {shape.run_elements} {what} were padding, and as many other sizes would "
             f"have made it {left}",
             f"choose sizes from those that occur: buckets={named}",
-            location=_about(item),
+            location=_get_function(shape),
             count=calls,
             evidence={
-                "callable": item.function.function,
-                "buckets": [list(sizes) for sizes in item.buckets],
+                "callable": shape.function.function,
+                "buckets": [list(sizes) for sizes in shape.buckets],
                 "planned_buckets": [list(sizes) for sizes in planned.buckets],
-                **pick(item, "elements", "run_elements"),
+                **pick(shape, "elements", "run_elements"),
                 "planned_run_elements": planned.run_elements,
-                "calls": [pick(size, "run", "calls", "elements") for size in item.sizes[:_SHOWN]],
+                "calls": [pick(size, "run", "calls", "elements") for size in shape.sizes[:_SHOWN]],
             },
         )
 
 
 def find_early_exit_waste(timeline: Timeline) -> Iterable[Finding]:
     """CD408: loops over rows in which most of what was computed had been done before."""
-    for item in _of_lead(timeline):
+    for shape in _list_lead_shapes(timeline):
         loops = [
             loop
-            for loop in item.loops
+            for loop in shape.loops
             if loop.steps >= MIN_STEPS
             and loop.row_steps
             and 1.0 - loop.active_row_steps / loop.row_steps > WASTED
@@ -147,53 +147,54 @@ def find_early_exit_waste(timeline: Timeline) -> Iterable[Finding]:
             "add smaller sizes to the buckets, for rows that are left to move to"
             if compaction
             else "let rows that are left move to a smaller size: until_done(..., compaction=True)",
-            location=_about(item),
+            location=_get_function(shape),
             count=len(loops),
             steps=(loop.step for loop in loops),
             evidence={
-                "callable": item.function.function,
+                "callable": shape.function.function,
                 "computed_rows": computed,
                 "active_rows": active,
                 "loops": len(loops),
                 "steps": sum(loop.steps for loop in loops),
                 "compaction": compaction,
-                "buckets": [list(sizes) for sizes in item.buckets],
+                "buckets": [list(sizes) for sizes in shape.buckets],
             },
         )
 
 
 def find_late_compiles(timeline: Timeline) -> Iterable[Finding]:
     """CD302: calls that compiled or recorded after the warm-up that was to do all of that."""
-    for item in _of_lead(timeline):
-        if not item.late:
+    for shape in _list_lead_shapes(timeline):
+        if not shape.late:
             continue
-        begun = [text for event in item.late for text in event.begun]
+        begun = [text for event in shape.late for text in event.begun]
+        times = format_count(len(begun), "time")
         yield make_finding(
             timeline,
             "CD302",
-            f"torch compiled {plural(len(begun), 'time')} after the warm-up of its fixed sizes",
+            f"torch compiled {times} after the warm-up of its fixed sizes",
             "warm it up as it is used: grad mode, training or not, dtype, autocast",
-            location=_about(item),
+            location=_get_function(shape),
             count=len(begun),
-            steps=(event.step for event in item.late),
+            steps=(event.step for event in shape.late),
             evidence={
-                "callable": item.function.function,
+                "callable": shape.function.function,
                 "begun": begun[:_SHOWN],
-                "sizes": [list(event.size) for event in item.late[:_SHOWN]],
-                "run": [list(event.run) for event in item.late[:_SHOWN]],
+                "sizes": [list(event.size) for event in shape.late[:_SHOWN]],
+                "run": [list(event.run) for event in shape.late[:_SHOWN]],
             },
         )
 
 
-def _of_lead(timeline: Timeline) -> list[FixedShapeRun]:
+def _list_lead_shapes(timeline: Timeline) -> list[FixedShapeRun]:
     """List the `FixedShape`s of the lead process."""
     lead = timeline.lead
-    return [item for item in timeline.fixed_shapes if item.process == lead]
+    return [shape for shape in timeline.fixed_shapes if shape.process == lead]
 
 
-def _about(item: FixedShapeRun) -> Location | None:
+def _get_function(shape: FixedShapeRun) -> Location | None:
     """Get the function that it wraps; None where its file is not known."""
-    return item.function if item.function.file else None
+    return shape.function if shape.function.file else None
 
 
 RULES: tuple[Rule, ...] = (
@@ -217,38 +218,44 @@ _RISK = (
 _OTHER_SIZES = "chosen from the batches of this run: others may need more padding"
 
 
-def bucket_changes(case: Case) -> Iterator[Change]:
+def propose_bucket_changes(context: FixContext) -> Iterator[ProgramChange]:
     """Propose `FixedShape` with planned sizes, or other sizes for one that is there."""
-    if case.finding.rule == "CD407":
-        yield from _other_buckets(case)
-    elif case.finding.rule in _RULES and case.kind not in ("marking", "padded"):
-        plan = _plan_of(case)
+    if context.finding.rule == "CD407":
+        yield from _propose_other_buckets(context)
+    elif context.finding.rule in _RULES and context.kind not in ("marking", "padded"):
+        plan = _find_plan(context)
         if plan is not None and not has_size_twice(plan):
-            yield from _padded(case, plan)
+            yield from _propose_padding(context, plan)
 
 
-def _plan_of(case: Case) -> PlanRecord | None:
+def _find_plan(context: FixContext) -> PlanRecord | None:
     """Find the plan of the one function of the finding, with the fewest sizes that pad little, and
     fewer than came."""
     try:
-        plans = bucket_plans(case.receipt, PlanLimits(MAX_BUCKETS))
+        plans = make_bucket_plans(context.receipt, PlanLimits(MAX_BUCKETS))
     except BucketsImpossible:
         return None
-    frames = {(event.frame.file, event.frame.line) for event in case.compiles}
-    if place := case.finding.location:
-        called = case.receipt.invocations
+    frames = {(event.frame.file, event.frame.line) for event in context.compiles}
+    if place := context.finding.location:
+        called = context.receipt.invocations
         here = (place.file, place.function)
-        frames |= {(each.file, each.line) for each in called if (each.file, each.name) == here}
-    found = [item for item in plans if (item.file, item.line) in frames]
-    if len(found) != 1 or found[0].counts is None or found[0].fixed is not None:
+        frames |= {
+            (invocation.file, invocation.line)
+            for invocation in called
+            if (invocation.file, invocation.name) == here
+        }
+    own_plans = [record for record in plans if (record.file, record.line) in frames]
+    if len(own_plans) != 1 or own_plans[0].counts is None or own_plans[0].fixed is not None:
         return None
-    plan = found[0]
+    plan = own_plans[0]
     counts = {sizes: count for sizes, count in plan.calls.items() if all(sizes)}
     most = min(MAX_BUCKETS, len(counts) - 1)
     if most < 1:
         return None
     if plan.buckets is not None:
-        made = fewest({size[0]: count for size, count in counts.items()}, most, MAX_WASTE)
+        made = find_fewest_buckets(
+            {size[0]: count for size, count in counts.items()}, most, MAX_WASTE
+        )
         row = Alternative("planned", len(made.buckets), made.waste)
         return replace(plan, buckets=made.buckets, alternatives=(row,))
     if plan.grid is not None:
@@ -258,23 +265,23 @@ def _plan_of(case: Case) -> PlanRecord | None:
     return None
 
 
-def _padded(case: Case, plan: PlanRecord) -> Iterator[Change]:
-    name, settings = name_of(plan), settings_of(plan)
+def _propose_padding(context: FixContext, plan: PlanRecord) -> Iterator[ProgramChange]:
+    name, settings = choose_name(plan), format_settings(plan)
     axes = tuple(
-        PaddedAxis(tuple(PaddedDimension(*item) for item in dims.items()), sizes)
-        for dims, sizes in zip(dimensions_of(plan), plan.planned, strict=True)
+        PaddedAxis(tuple(PaddedDimension(*dimension) for dimension in dims.items()), sizes)
+        for dims, sizes in zip(list_dimensions(plan), plan.planned, strict=True)
     )
-    several = len({item.argument for axis in axes for item in axis.dims}) > 1
+    several = len({dimension.argument for axis in axes for dimension in axis.dims}) > 1
     function = Location(plan.file or "", plan.line or 0, plan.name)
     # Where the program calls it by a plain name, in a file of its own, it can be edited.
     file, _, at = (plan.called_at or "").rpartition(":")
     held_by = plan.held_by or ""
-    editable = held_by.isidentifier() and at.isdecimal() and case.is_own(file)
+    editable = held_by.isidentifier() and at.isdecimal() and context.is_own(file)
     left = plan.alternatives[0].graphs - 1
     for pad in _PADS if several else _PADS[:1]:
         arguments = settings if pad is None else f"{settings}, pad={pad}"
         line = f"{name} = compilediag.FixedShape({name}, {arguments})"
-        made = Change("program", "", _RISK, left=left, pads=(function,), same_as=line)
+        made = ProgramChange("program", "", _RISK, left=left, pads=(function,), same_as=line)
         if editable:
             edit = Edit(file, int(at), "fixed_shape", (held_by, arguments))
             shown = f"{file}: {line}  # where {name} is compiled"
@@ -283,19 +290,19 @@ def _padded(case: Case, plan: PlanRecord) -> Iterator[Change]:
         yield replaced(made, line=shown, padded=(PaddedFunction(function, axes, pad),))
 
 
-def _other_buckets(case: Case) -> Iterator[Change]:
+def _propose_other_buckets(context: FixContext) -> Iterator[ProgramChange]:
     """Propose the planned sizes where the program writes its own."""
-    evidence = PaddingEvidence.of(case.finding.evidence)
-    shapes = case.receipt.shapes
-    for item in () if shapes is None else shapes.fixed:
-        now = item.buckets, item.planned_buckets
-        if not item.planned_buckets or now != (evidence.buckets, evidence.planned_buckets):
+    evidence = PaddingEvidence.parse(context.finding.evidence)
+    shapes = context.receipt.shapes
+    for shape in () if shapes is None else shapes.fixed:
+        now = shape.buckets, shape.planned_buckets
+        if not shape.planned_buckets or now != (evidence.buckets, evidence.planned_buckets):
             continue
-        before = listed_buckets(item.axes, item.buckets)
-        after = listed_buckets(item.axes, item.planned_buckets)
-        function = Location(item.file or "", item.line or 0, item.name)
-        for file in case.receipt.header.provenance.source_sha256:
-            yield Change(
+        before = format_buckets(shape.axes, shape.buckets)
+        after = format_buckets(shape.axes, shape.planned_buckets)
+        function = Location(shape.file or "", shape.line or 0, shape.name)
+        for file in context.receipt.header.provenance.source_sha256:
+            yield ProgramChange(
                 "program",
                 f"{file}: FixedShape(..., buckets={after})  # not {before}",
                 _OTHER_SIZES,

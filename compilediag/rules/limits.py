@@ -15,13 +15,13 @@ from dataclasses import replace as replaced
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.of_run import COMBINATION, RunCauses, causes_of
-from compilediag.diagnosis.codes import LIMIT, SHARED_CODE, SIZES, info
+from compilediag.diagnosis.causes.run_causes import COMBINATION, RunCauses, list_causes
+from compilediag.diagnosis.codes import LIMIT, SHARED_CODE, SIZES, get_code_info
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.case import FIRST_WITH_UNBACKED, Case
-from compilediag.rules.changes import DYNAMO, Change
+from compilediag.rules.changes import DYNAMO, ProgramChange
 from compilediag.rules.facts import is_number
+from compilediag.rules.fix_context import FIRST_WITH_UNBACKED, FixContext
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.rules.recompiles import RecompileRule
 from compilediag.rules.rule import Analysis, AnalysisRule
@@ -54,36 +54,40 @@ def find_combinations(analysis: Analysis) -> Iterable[Finding]:
         parts = group.first.parts
         often = Counter(part.variable for part in parts)
         frame = group.recompiles[0].frame
-        again = [item for item in analysis.timeline.counted_recompiles if item.frame == frame]
-        values = values_seen(again, analysis.causes)
+        again = [
+            recompile
+            for recompile in analysis.timeline.counted_recompiles
+            if recompile.frame == frame
+        ]
+        values = collect_seen_values(again, analysis.causes)
         # Values of a tensor's size and of its dtype are not told apart.
         seen = {name: sorted(values[name]) for name in often if often[name] == 1 and name in values}
-        found = {
+        facts = {
             **finding.evidence,
             "met": list(dict.fromkeys(cause.actual for cause in group.causes)),
             "parts": [f"{part.rule} {part.variable}" for part in parts],
             "values_seen": seen,
         }
         if len(seen) == len(parts):
-            found["combinations"] = math.prod(map(len, seen.values()))
-        yield replace(finding, evidence=found)
+            facts["combinations"] = math.prod(map(len, seen.values()))
+        yield replace(finding, evidence=facts)
 
 
 def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
     """CD150: guards that were false at the last look. A recompile after the look has used them up,
     and a frame over its limit recompiles no more."""
-    last = {(look.process, look.frame): look for look in timeline.hazards}
+    last = {(look.process, look.frame): look for look in timeline.risk_checks}
     for look in last.values():
         # Stale: the frame compiled in a later step, or it will never compile again.
         if (
             look.skipped is not None
             or not look.guards
             or any(
-                item.process == look.process
+                event.process == look.process
                 # The row of the compile at the limit names no code; the question before it does.
-                and (item if item.recompile is None else item.recompile).frame == look.frame
-                and (item.kind == "limit" or item.step > look.step)
-                for item in timeline.compiles
+                and (event if event.recompile is None else event.recompile).frame == look.frame
+                and (event.kind == "limit" or event.step > look.step)
+                for event in timeline.compiles
             )
         ):
             continue
@@ -97,9 +101,9 @@ def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
             produced=False,
         )
         frame = look.frame
-        for cause in causes_of(coming):
-            register = info(cause.rule)
-            found = make_finding(
+        for cause in list_causes(coming):
+            register = get_code_info(cause.rule)
+            finding = make_finding(
                 timeline,
                 "CD150",
                 f"armed: the next call of {frame.function} recompiles",
@@ -116,20 +120,23 @@ def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
                     "frame": f"{frame.function} ({frame.file}:{frame.line})",
                     **pick(look, "checked", "unevaluated"),
                 },
-                entered=next((item for item in timeline.frames if item.where == frame), None),
+                called_from=next(
+                    (known_frame for known_frame in timeline.frames if known_frame.where == frame),
+                    None,
+                ),
             )
             # It belongs to the family of its cause, and is fixed as that is.
-            fix = replace(found.fix, how=register.how)
-            yield replace(found, family=cause.family, fix=fix)
+            fix = replace(finding.fix, how=register.how)
+            yield replace(finding, family=cause.family, fix=fix)
 
 
 @AnalysisRule
 def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
     """CD151: frames near `recompile_limit`, or whose flags combine to more variants than it."""
     timeline = analysis.timeline
-    by_frame = _recompiles_by_frame(timeline)
+    by_frame = _group_by_frame(timeline)
     for frame in timeline.frames:
-        recompiles = [item for item in by_frame.get(frame.key, ()) if item.produced]
+        recompiles = [recompile for recompile in by_frame.get(frame.key, ()) if recompile.produced]
         if frame.limit_hit_step is not None or not recompiles:
             continue
         limit = frame.limit or DEFAULT_LIMIT
@@ -137,7 +144,7 @@ def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
         # compiles that a failed guard caused fill one cache.
         used = min(frame.compiles, 1 + len(recompiles))
         near = used >= math.ceil(NEAR_LIMIT * limit)
-        values = values_seen(recompiles, analysis.causes)
+        values = collect_seen_values(recompiles, analysis.causes)
         combinations = math.prod(len(seen) for seen in values.values())
         if not near and combinations <= limit:
             continue
@@ -162,26 +169,26 @@ def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
                 "variants": used,
                 "limit": limit,
                 "combinations": combinations if values else None,
-                "values_seen": {name: sorted(found) for name, found in sorted(values.items())},
+                "values_seen": {name: sorted(seen) for name, seen in sorted(values.items())},
             },
         )
 
 
-def _recompiles_by_frame(timeline: Timeline) -> Mapping[FrameId, list[Recompile]]:
-    found: dict[FrameId, list[Recompile]] = {}
-    for item in timeline.compiles:
-        if item.recompile is not None:
-            found.setdefault(item.key, []).append(item.recompile)
-    return found
+def _group_by_frame(timeline: Timeline) -> Mapping[FrameId, list[Recompile]]:
+    recompiles: dict[FrameId, list[Recompile]] = {}
+    for event in timeline.compiles:
+        if event.recompile is not None:
+            recompiles.setdefault(event.key, []).append(event.recompile)
+    return recompiles
 
 
-def values_seen(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str, set[str]]:
+def collect_seen_values(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str, set[str]]:
     """Collect the distinct values of each variable that torch never makes dynamic: sizes and
     numbers as arguments become dynamic, so their values do not multiply."""
     seen: dict[str, set[str]] = {}
-    for cause in (cause for item in recompiles for cause in causes.of(item)):
+    for cause in (cause for recompile in recompiles for cause in causes.get_causes(recompile)):
         known = {value for value in (cause.expected, cause.actual) if value is not None}
-        numbers = info(cause.rule).changed == "scalar" and all(map(is_number, known))
+        numbers = get_code_info(cause.rule).changed == "scalar" and all(map(is_number, known))
         if cause.variable and not cause.parts and not numbers and cause.rule not in SIZES:
             seen.setdefault(cause.variable, set()).update(known)
     return {variable: values for variable, values in seen.items() if len(values) > 1}
@@ -191,21 +198,23 @@ def values_seen(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str,
 def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
     """CD152: frames that run eager since the step in which they needed one variant too many."""
     timeline, causes = analysis.timeline, analysis.causes
-    by_frame = _recompiles_by_frame(timeline)
+    by_frame = _group_by_frame(timeline)
     for frame in timeline.frames:
         if frame.limit_hit_step is None:
             continue
         recompiles = by_frame.get(frame.key, [])
         location = recompiles[-1].frame if recompiles else frame.where
-        codes = tuple(dict.fromkeys(c.rule for r in recompiles for c in causes.of(r) if c.primary))
-        named = ", ".join(f"{code} {info(code).slug}" for code in codes)
+        codes = tuple(
+            dict.fromkeys(c.rule for r in recompiles for c in causes.get_causes(r) if c.primary)
+        )
+        named = ", ".join(f"{code} {get_code_info(code).slug}" for code in codes)
         limit = frame.limit or DEFAULT_LIMIT
         after = "raises (fullgraph=True)" if frame.raised_at_limit else "eager"
         yield make_finding(
             timeline,
             "CD152",
             f"{location.function} hit the recompile limit ({limit}): {after} since "
-            + (f"step {frame.limit_hit_step}" if timeline.observes("steps") else "then"),
+            + (f"step {frame.limit_hit_step}" if timeline.can_observe("steps") else "then"),
             f"remove what makes it recompile: {named}" if named else "remove its recompiles",
             caveat="raise torch._dynamo.config.recompile_limit only for a known, bounded set",
             location=location,
@@ -215,7 +224,7 @@ def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
                 "compiles": frame.compiles,
                 "reasons": list(recompiles[-1].reasons) if recompiles else [],
                 "causes": list(codes),
-                "compile_ids": [item.compile_id for item in recompiles],
+                "compile_ids": [recompile.compile_id for recompile in recompiles],
             },
             also=codes,
         )
@@ -229,39 +238,39 @@ RULES: tuple[Rule, ...] = (find_armed_guards, find_variant_forecasts, find_limit
 _OPTION = "recompile_limit"
 
 
-def limit_changes(case: Case) -> Iterator[Change]:
+def propose_limit_changes(context: FixContext) -> Iterator[ProgramChange]:
     """Propose what keeps a frame from running eager at the limit."""
-    if case.finding.rule not in LIMIT:
+    if context.finding.rule not in LIMIT:
         return
-    causes = case.evidence.causes or [other.rule for other in case.receipt.findings]
+    causes = context.evidence.causes or [other.rule for other in context.receipt.findings]
     # In one object nothing is shared; `torch.compile` takes keywords about recompiles from 2.13 on.
-    if case.version >= FIRST_WITH_UNBACKED and SHARED_CODE.intersection(causes):
-        yield Change(
+    if context.version >= FIRST_WITH_UNBACKED and SHARED_CODE.intersection(causes):
+        yield ProgramChange(
             "call",
             "torch.compile(..., isolate_recompiles=True)",
             "each compiled object has its own graphs: none is shared, and each is compiled",
             options=(CompileOption("isolate_recompiles", True),),
             unlimits=True,
         )
-    if case.finding.rule == "CD152":
-        yield _raised(case, MANY, searches=True)
+    if context.finding.rule == "CD152":
+        yield _make_limit_change(context, MANY, searches=True)
         return
     used, limit, combinations = (
-        case.evidence.variants,
-        case.evidence.limit,
-        case.evidence.combinations or 0,
+        context.evidence.variants,
+        context.evidence.limit,
+        context.evidence.combinations or 0,
     )
     if used is not None and limit is not None and limit < combinations:
         # Every combination of the values seen, and room before the next warning.
         needed = max(combinations, used * 4 // 3 + 1)
         if needed <= MANY:
-            yield _raised(case, needed, searches=False)
+            yield _make_limit_change(context, needed, searches=False)
 
 
-def _raised(case: Case, number: int, *, searches: bool) -> Change:
+def _make_limit_change(context: FixContext, number: int, *, searches: bool) -> ProgramChange:
     """Make the change of the limit: in the configuration; where the program sets that itself, at
     `torch.compile`."""
-    made = Change(
+    made = ProgramChange(
         "configuration",
         "",
         "each variant is a compile; each new value is one more, up to the limit",
@@ -269,26 +278,26 @@ def _raised(case: Case, number: int, *, searches: bool) -> Change:
         unlimits=True,
         searches=searches,
     )
-    is_set = case.evidence.limit not in (None, DEFAULT_LIMIT)
-    if is_set and case.version >= FIRST_WITH_UNBACKED:
+    is_set = context.evidence.limit not in (None, DEFAULT_LIMIT)
+    if is_set and context.version >= FIRST_WITH_UNBACKED:
         option = CompileOption(_OPTION, number)
         made = replaced(made, kind="call", settings=(), options=(option,))
-    return _worded(made, number)
+    return _add_line(made, number)
 
 
-def _worded(change: Change, number: int) -> Change:
+def _add_line(change: ProgramChange, number: int) -> ProgramChange:
     where = f"{DYNAMO}.{_OPTION} = {number}"
     line = where if change.settings else f"torch.compile(..., {_OPTION}={number})"
     return replaced(change, line=f"{line}  # as many as are needed" if change.searches else line)
 
 
-def sufficient(change: Change, receipt: Receipt) -> Change:
+def set_needed_limit(change: ProgramChange, receipt: Receipt) -> ProgramChange:
     """Set the limit of a change to the number of variants that a run with it needed."""
-    number = max((item.headroom.variants for item in receipt.compile.frames_detail), default=1)
+    number = max((detail.headroom.variants for detail in receipt.compile.frames_detail), default=1)
     enough = replaced(
         change,
         searches=False,
-        settings=tuple(replaced(item, value=number) for item in change.settings),
-        options=tuple(replaced(item, value=number) for item in change.options),
+        settings=tuple(replaced(setting, value=number) for setting in change.settings),
+        options=tuple(replaced(option, value=number) for option in change.options),
     )
-    return _worded(enough, number)
+    return _add_line(enough, number)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from compilediag.diagnosis.codes import Severity, info
+from compilediag.diagnosis.codes import Severity, get_code_info
 from compilediag.diagnosis.findings import (
     CauseId,
     Confidence,
-    Entered,
     Finding,
-    changed_at,
-    entered_by,
-    place_of,
+    HasCaller,
+    add_caller,
+    make_changed_at,
+    make_place,
 )
 from compilediag.receipt.schema.compiles import FixRecord, Place
 from compilediag.timeline.frames import BreakLine
-from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, ValueChange
 
@@ -28,7 +28,7 @@ class Advice(NamedTuple):
     fix: str
     caveat: str | None = None
 
-    def filled(self, **names: str) -> Advice:
+    def fill(self, **names: str) -> Advice:
         """Fill in some of its names."""
         fix, caveat = self
         for name, value in names.items():
@@ -53,7 +53,7 @@ def make_finding(
     evidence: dict[str, object],
     also: tuple[str, ...] = (),
     about: tuple[CauseId | BreakLine, ...] = (),
-    entered: Entered | None = None,
+    called_from: HasCaller | None = None,
     changed: ValueChange | None = None,
 ) -> Finding:
     """Make a finding of `code` with what the register holds for it: its severity unless another is
@@ -64,8 +64,8 @@ def make_finding(
     Returns:
         A finding without an id: `diagnose` numbers them. `cost_s` is in seconds.
     """
-    register = info(code)
-    found = Finding(
+    register = get_code_info(code)
+    finding = Finding(
         rule=code,
         slug=register.slug,
         severity=severity or register.severity,
@@ -73,8 +73,10 @@ def make_finding(
         family=register.family,
         variable=variable,
         title=title,
-        location=place_of(location),
-        ownership="user" if location is None else ownership_of(location.file, timeline.user_roots),
+        location=make_place(location),
+        ownership="user"
+        if location is None
+        else classify_ownership(location.file, timeline.user_roots),
         count=count,
         steps=tuple(sorted(set(steps))),
         cost_s=cost_s,
@@ -82,29 +84,29 @@ def make_finding(
         evidence=evidence,
         also=also,
         about=about,
-        changed_at=changed_at(changed),
+        changed_at=make_changed_at(changed),
     )
-    return found if entered is None else entered_by(found, entered)
+    return finding if called_from is None else add_caller(finding, called_from)
 
 
-def pick(item: object, *names: str) -> dict[str, object]:
+def pick(record: object, *names: str) -> dict[str, object]:
     """Pick attributes of a record by name, for the evidence: tuples as lists."""
-    found = {name: getattr(item, name) for name in names}
-    return {n: [*value] if isinstance(value, tuple) else value for n, value in found.items()}
+    attributes = {name: getattr(record, name) for name in names}
+    return {n: [*value] if isinstance(value, tuple) else value for n, value in attributes.items()}
 
 
-def short_place(file: str, line: int | str) -> str:
+def format_place(file: str, line: int | str) -> str:
     """Format a line for a sentence: "train.py:3"."""
     name = file.replace("\\", "/").rpartition("/")[2]
     return f"{name}:{line}"
 
 
-def plural(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """Format a count and its noun: "1 call", "3 calls"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def and_more(count: int) -> str:
+def format_more(count: int) -> str:
     """Format what follows the first of `count` things in a title: ", and 2 more"; empty for one."""
     return f", and {count - 1} more" if count > 1 else ""
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.findings import Finding
-from compilediag.rules.case import Case
-from compilediag.rules.changes import Change
+from compilediag.rules.changes import ProgramChange
+from compilediag.rules.fix_context import FixContext
 from compilediag.rules.make_finding import Advice, make_finding
-from compilediag.rules.recompiles import RecompileRule, Told
+from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import ObjectChange
 
@@ -43,7 +43,7 @@ _SET_ONCE = (
 )  # fmt: skip
 
 
-def _mode(group: Group) -> Told:
+def _describe_mode(group: Group) -> TitleAndAdvice:
     kind = group.kind or ""
     mode = next((name for name in _MODES if name in kind), None)
     if mode is not None:
@@ -53,10 +53,10 @@ def _mode(group: Group) -> Told:
         title = "default device or function mode changed"
     elif any(name in kind for name in _SET_ONCE):
         title = "global setting changed after the first compile"
-    return title, ONE_STATE.filled(setting=kind.replace("_", " ") or "the state")
+    return title, ONE_STATE.fill(setting=kind.replace("_", " ") or "the state")
 
 
-def _optimizer(group: Group) -> Told:
+def _describe_optimizer(group: Group) -> TitleAndAdvice:
     kind, variable = group.kind, group.variable
     if kind == "lr":
         return "lr of the optimizer changed", LR_TENSOR
@@ -68,7 +68,7 @@ def _optimizer(group: Group) -> Told:
     return title, SAME_OPTIMIZER
 
 
-def _unknown(group: Group) -> Told:
+def _describe_unknown(group: Group) -> TitleAndAdvice:
     if group.first.guard:
         return "recompile of unknown cause: {guard}", UNKNOWN
     return "recompile without a reason", NO_REASON
@@ -78,11 +78,11 @@ def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
     """CD153: compiled autograd compiled a backward graph again. Once, in the second step, is
     normal: gradients exist then."""
     captures = [
-        item
-        for item in timeline.compiles
-        if item.compile_id.startswith("!") and item.forward and item.guarded
+        event
+        for event in timeline.compiles
+        if event.compile_id.startswith("!") and event.forward and event.guarded
     ]
-    misses = [item for item in timeline.warnings if "Cache miss due to" in item.text]
+    misses = [warning for warning in timeline.warnings if "Cache miss due to" in warning.text]
     again = captures[1:]
     if not again and len(misses) < 2:
         return
@@ -95,30 +95,34 @@ def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
         severity="info" if len(again) < 2 and len(misses) < 3 else "warning",
         confidence="exact" if again else "text",
         # The captured graph is generated code: a line of it leads nowhere.
-        location=next((item.frame for item in again if item.frame.file[:1] not in ("", "<")), None),
+        location=next(
+            (event.frame for event in again if event.frame.file[:1] not in ("", "<")), None
+        ),
         count=len(again) or len(misses),
-        steps=(item.step for item in (again or misses)),
-        cost_s=sum(item.seconds for item in again) if again else None,
+        steps=(event.step for event in (again or misses)),
+        cost_s=sum(event.seconds for event in again) if again else None,
         evidence={
-            "compile_ids": [item.compile_id for item in captures],
-            "misses": [item.text[:400] for item in misses[:8]],
+            "compile_ids": [event.compile_id for event in captures],
+            "misses": [warning.text[:400] for warning in misses[:8]],
         },
         # the program's call of backward
-        entered=next((item for item in again if item.entered_at or item.entered_from), None),
+        called_from=next(
+            (event for event in again if event.entered_at or event.entered_from), None
+        ),
     )
 
 
 _HYPERPARAMETER = re.compile(r".+\.param_groups\[\d+\]\['(\w+)'\]")
 
 
-def hyperparameter_changes(case: Case) -> Iterator[Change]:
+def propose_hyperparameters(context: FixContext) -> Iterator[ProgramChange]:
     """Propose a hyperparameter as a tensor, in whose place torch's schedulers write: its value is
     no constant of the graph."""
-    found = _HYPERPARAMETER.fullmatch(case.source)
-    if case.finding.rule != "CD116" or found is None or not case.are_numbers:
+    match = _HYPERPARAMETER.fullmatch(context.source)
+    if context.finding.rule != "CD116" or match is None or not context.are_numbers:
         return
-    name = found[1]
-    yield Change(
+    name = match[1]
+    yield ProgramChange(
         "object",
         f'for group in optimizer.param_groups: group["{name}"] = torch.tensor(group["{name}"])'
         "  # after the optimizer is made",
@@ -128,7 +132,7 @@ def hyperparameter_changes(case: Case) -> Iterator[Change]:
 
 
 RULES = (
-    RecompileRule("CD111", _mode),
-    RecompileRule("CD116", _optimizer),
-    RecompileRule("CD190", _unknown),
+    RecompileRule("CD111", _describe_mode),
+    RecompileRule("CD116", _describe_optimizer),
+    RecompileRule("CD190", _describe_unknown),
 )

@@ -14,20 +14,27 @@ from dataclasses import replace as replaced
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.rules.case import PARAMETER, Case, Key, SourceCall, calls_of, edit_calls
-from compilediag.rules.changes import Change, Edit, dynamo
+from compilediag.rules.changes import Edit, ProgramChange, make_option_change
 from compilediag.rules.facts import PLAIN, is_held_by_package, is_of_hook
+from compilediag.rules.fix_context import (
+    PARAMETER,
+    ArgumentKey,
+    FixContext,
+    SourceCall,
+    edit_calls,
+    list_calls,
+)
 from compilediag.rules.make_finding import Advice, make_finding, pick
-from compilediag.rules.recompiles import RecompileRule, Told
-from compilediag.rules.rule import compile_ids
+from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
+from compilediag.rules.rule import list_compile_ids
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, ObjectChange, UnguardedChanged, UserCall
 
-KEPT_OUTSIDE = Advice(
+MOVED_OUTSIDE = Advice(
     "keep {name} outside the compiled function: pass as tensors what {function} reads of it, and "
     "return what it puts into it; or fill it before the first compiled call",
     "filling it helps only where it then stays as it is",
@@ -66,7 +73,7 @@ DISTINCT = Advice(
 HOOKS_BEFORE = Advice("register all hooks before the first compiled call, and keep them")
 
 
-def _argument(group: Group) -> Told:
+def _describe_argument(group: Group) -> TitleAndAdvice:
     keyed = group.kind in ("members", "missing", "keys") or (
         group.kind == "length" and "key" in f"{group.first.expected}{group.first.actual}"
     )
@@ -78,7 +85,7 @@ def _argument(group: Group) -> Told:
     return title, SAME_STRUCTURE
 
 
-def _object(group: Group) -> Told:
+def _describe_object(group: Group) -> TitleAndAdvice:
     titles = {"dead_object": "a guarded object died", "type": "argument of another type"}
     return titles.get(group.kind or "", "another function or class was passed"), ONE_OBJECT
 
@@ -87,42 +94,44 @@ _MEMBER = re.compile(r"'(?P<key>\w+)' (?:absent|present)")
 _COUNT = re.compile(r"(?P<count>\d{1,6}) keys?")
 
 
-def with_keywords(finding: Finding, _: Group, timeline: Timeline) -> Finding:
+def describe_keywords(finding: Finding, _: Group, timeline: Timeline) -> Finding:
     """Describe CD108 by its keywords, where the calls show that the container is `**kwargs` and
     which keywords differ."""
     if finding.parts or finding.variable is None:
         return finding
     calls = [
-        (_keywords(earlier, finding.variable), _keywords(later, finding.variable))
-        for earlier, later in _calls(finding, timeline)
+        (_list_keywords(earlier, finding.variable), _list_keywords(later, finding.variable))
+        for earlier, later in _iterate_call_pairs(finding, timeline)
     ]
-    found: set[str] = set()
-    for before, after in GuardEvidence.of(finding.evidence).values:
+    keywords: set[str] = set()
+    for before, after in GuardEvidence.parse(finding.evidence).values:
         named: set[str] = set()
         member = _MEMBER.fullmatch(before or "") or _MEMBER.fullmatch(after or "")
         if member is not None:  # the text of the change itself names one
-            named = {member["key"]} if any(each for pair in calls for each in pair) else set()
+            named = {member["key"]} if any(names for pair in calls for names in pair) else set()
         else:  # the calls of the two compiles differ by as many as were counted
             counted = [_COUNT.fullmatch(text or "") for text in (before, after)]
-            counts = tuple(int(each["count"]) if each else None for each in counted)
+            counts = tuple(int(match["count"]) if match else None for match in counted)
             fitting = (pair for pair in calls if (len(pair[0]), len(pair[1])) == counts)
             one, other = next(fitting, (set[str](), set[str]()))
             named = one ^ other
         if not named:
             return finding
-        found |= named
-    if not found:
+        keywords |= named
+    if not keywords:
         return finding
-    shown = ", ".join(f"`{keyword}`" for keyword in sorted(found))
+    shown = ", ".join(f"`{keyword}`" for keyword in sorted(keywords))
     summary = KEYWORDS.fix.format(keywords=shown)
     fix = replace(finding.fix, summary=summary, caveat=KEYWORDS.caveat)
     return replace(finding, title=f"keyword argument passed in some calls: {shown}", fix=fix)
 
 
-def _calls(finding: Finding, timeline: Timeline) -> Iterator[tuple[UserCall, UserCall]]:
+def _iterate_call_pairs(
+    finding: Finding, timeline: Timeline
+) -> Iterator[tuple[UserCall, UserCall]]:
     """Iterate pairs of calls: one compiled an entry that did not fit, the other compiled again."""
-    ids = compile_ids(finding)
-    compiles = {item.id: item for item in timeline.compiles}
+    ids = list_compile_ids(finding)
+    compiles = {event.id: event for event in timeline.compiles}
     for again in timeline.recompiles:
         if again.compile_id in ids and again.entered_at is not None:
             for entry in again.entries:
@@ -131,7 +140,7 @@ def _calls(finding: Finding, timeline: Timeline) -> Iterator[tuple[UserCall, Use
                     yield missed.entered_at, again.entered_at
 
 
-def _keywords(call: UserCall, variable: str) -> set[str]:
+def _list_keywords(call: UserCall, variable: str) -> set[str]:
     """List what a call passes by name into `**variable`."""
     opening = f"{variable}['"
     return {
@@ -149,12 +158,12 @@ _NOUNS = {
 }
 
 
-def unguarded_change(timeline: Timeline) -> Iterable[Finding]:
+def find_unguarded_changes(timeline: Timeline) -> Iterable[Finding]:
     """CD119: a hook or method that changed after the compile is ignored, and nothing recompiles."""
-    found: dict[tuple[str, str], list[UnguardedChanged]] = {}
+    by_target: dict[tuple[str, str], list[UnguardedChanged]] = {}
     for change in timeline.unguarded:
-        found.setdefault((change.what, change.target), []).append(change)
-    for (what, target), changes in found.items():
+        by_target.setdefault((change.what, change.target), []).append(change)
+    for (what, target), changes in by_target.items():
         action = "register it" if "hook" in what else "replace it"
         yield make_finding(
             timeline,
@@ -180,10 +189,10 @@ def unguarded_change(timeline: Timeline) -> Iterable[Finding]:
 RULES = (
     RecompileRule(
         "CD102",
-        lambda group: ("closure container", DISABLED_HOOK if is_of_hook(group) else KEPT_OUTSIDE),
+        lambda group: ("closure container", DISABLED_HOOK if is_of_hook(group) else MOVED_OUTSIDE),
     ),
-    RecompileRule("CD108", _argument, (with_keywords,)),
-    RecompileRule("CD110", _object),
+    RecompileRule("CD108", _describe_argument, (describe_keywords,)),
+    RecompileRule("CD110", _describe_object),
     RecompileRule("CD112", lambda _: ("same code, another backend object", ONE_BACKEND)),
     RecompileRule("CD113", lambda _: ("inputs alias differently", DISTINCT)),
     RecompileRule("CD114", lambda _: ("argument is None in some calls", OPTIONAL)),
@@ -194,7 +203,7 @@ RULES = (
 # --- changes ------------------------------------------------------------------------------------
 
 Shape = tuple[int, ...]
-Size = tuple[Key, int] | int
+Size = tuple[ArgumentKey, int] | int
 """A dimension of another argument, or a number."""
 
 _VALUES = {"torch.bool": ("ones", "zeros"), "torch.int64": ("ones", "zeros")}
@@ -203,62 +212,66 @@ _VALUES = {"torch.bool": ("ones", "zeros"), "torch.int64": ("ones", "zeros")}
 _NEUTRAL_RISK = "adds a tensor to every call; attention with a mask may use a slower kernel"
 
 
-def neutral_changes(case: Case) -> Iterator[Change]:
+def propose_neutral_arguments(context: FixContext) -> Iterator[ProgramChange]:
     """Propose a neutral value for an argument that some calls lack, as edits of those calls."""
-    calls = calls_of(case)
+    calls = list_calls(context)
     # Of the tensor that comes at times; a length of keywords does not show it.
-    seen = (dtype for value in case.seen for dtype in re.findall(r"torch\.\w+$", value))
+    seen = (dtype for value in context.seen for dtype in re.findall(r"torch\.\w+$", value))
     dtypes = [*dict.fromkeys(seen)]
-    name = _optional(case, calls, dtypes)
-    passing = [call for call in calls if name is not None and call.key_of(name) is not None]
+    name = _find_optional_parameter(context, calls, dtypes)
+    passing = [call for call in calls if name is not None and call.find_key(name) is not None]
     if name is None or not passing:
         return
-    sizes = _sizes(_rows(case), passing[0], passing[0].key_of(name))
+    sizes = _find_size_sources(_list_call_shapes(context), passing[0], passing[0].find_key(name))
     if sizes is None:
         return
     lacking = [call for call in calls if call not in passing]
-    for dtype in ["torch.int64", "torch.bool"] if case.finding.rule == "CD108" else dtypes:
+    for dtype in ["torch.int64", "torch.bool"] if context.finding.rule == "CD108" else dtypes:
         for value in _VALUES.get(dtype, ("zeros", "ones")):
-            edits = [_edit(call, name, sizes, value, dtype) for call in lacking or passing]
+            edits = [
+                _make_neutral_edit(call, name, sizes, value, dtype) for call in lacking or passing
+            ]
             made = [edit for edit in edits if edit is not None]
             if len(made) == len(edits):
                 yield edit_calls(made, f"pass {name}={made[0].code[2]}", _NEUTRAL_RISK)
 
 
-def _optional(case: Case, calls: Sequence[SourceCall], dtypes: Sequence[str]) -> str | None:
+def _find_optional_parameter(
+    context: FixContext, calls: Sequence[SourceCall], dtypes: Sequence[str]
+) -> str | None:
     """Find the parameter that only some calls pass, if a value may change nothing there."""
-    found = PARAMETER.fullmatch(case.source)
-    if found is None or found[2] or not calls:
+    match = PARAMETER.fullmatch(context.source)
+    if match is None or match[2] or not calls:
         return None
-    if case.finding.rule == "CD108":
+    if context.finding.rule == "CD108":
         keywords = [{key for key in call.arguments if isinstance(key, str)} for call in calls]
         some = set[str]().union(*keywords) - {*keywords[0]}.intersection(*keywords[1:])
         return min(some) if len(some) == 1 and "mask" in min(some) else None
-    known = [*dtypes] == ["torch.bool"] or re.search("mask|bias|weight|scale|factor", found[1])
-    return found[1] if case.finding.rule == "CD114" and known else None
+    known = [*dtypes] == ["torch.bool"] or re.search("mask|bias|weight|scale|factor", match[1])
+    return match[1] if context.finding.rule == "CD114" and known else None
 
 
 _TENSOR = re.compile(r"(?:([\w.\[\]']+)=)?\[([\d, ]*)\]")
 
 
-def _rows(case: Case) -> list[dict[Key, Shape]]:
+def _list_call_shapes(context: FixContext) -> list[dict[ArgumentKey, Shape]]:
     """List the shapes of the tensors of calls, by position or keyword."""
-    function = case.function
-    found: list[dict[Key, Shape]] = []
-    for called in case.receipt.invocations:
+    function = context.function
+    rows: list[dict[ArgumentKey, Shape]] = []
+    for called in context.receipt.invocations:
         if function is None or (called.file, called.line) != (function.file, function.line):
             continue
-        for item in called.shapes:
-            row: dict[Key, Shape] = {}
-            for name, sizes in _TENSOR.findall(item.shapes):
+        for recorded in called.shapes:
+            row: dict[ArgumentKey, Shape] = {}
+            for name, sizes in _TENSOR.findall(recorded.shapes):
                 shape = tuple(int(size) for size in sizes.split(",") if size.strip())
                 row[name or sum(isinstance(key, int) for key in row)] = shape
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
-def _sizes(
-    rows: Sequence[Mapping[Key, Shape]], call: SourceCall, key: Key | None
+def _find_size_sources(
+    rows: Sequence[Mapping[ArgumentKey, Shape]], call: SourceCall, key: ArgumentKey | None
 ) -> list[Size] | None:
     """Find the source of each size of an argument in all calls that pass it: the dimension of
     another argument that may be read twice, or a number."""
@@ -266,66 +279,70 @@ def _sizes(
     own = [row for row in rows if key in row and sum(isinstance(k, int) for k in row) == places]
     if key is None or len({len(row[key]) for row in own}) != 1:
         return None
-    others = [each for each in own[0] if PLAIN.fullmatch(call.arguments.get(each, ""))]
-    found: list[Size] = []
+    others = [
+        key_of_other
+        for key_of_other in own[0]
+        if PLAIN.fullmatch(call.arguments.get(key_of_other, ""))
+    ]
+    sizes: list[Size] = []
     for at, number in enumerate(own[0][key]):
         same = (
             (other, dimension)
             for other in others
-            for dimension in sorted(range(len(own[0][other])), key=lambda each: each != at)
+            for dimension in sorted(range(len(own[0][other])), key=lambda dim: dim != at)
             if other != key
             and all(row.get(other, ())[dimension : dimension + 1] == (row[key][at],) for row in own)
         )
-        found.append(next(same, number))
-    return found
+        sizes.append(next(same, number))
+    return sizes
 
 
-def _edit(
+def _make_neutral_edit(
     call: SourceCall, name: str, sizes: Sequence[Size], value: str, dtype: str
 ) -> Edit | None:
     """Make the edit that fills the argument in; None where an argument may not be read twice."""
-    others = {each[0]: call.arguments.get(each[0], "") for each in sizes if isinstance(each, tuple)}
+    others = {size[0]: call.arguments.get(size[0], "") for size in sizes if isinstance(size, tuple)}
     if not all(map(PLAIN.fullmatch, others.values())):
         return None
     shape = [
-        str(each) if isinstance(each, int) else f"{others[each[0]]}.shape[{each[1]}]"
-        for each in sizes
+        str(size) if isinstance(size, int) else f"{others[size[0]]}.shape[{size[1]}]"
+        for size in sizes
     ]
     device = f", device={next(iter(others.values()))}.device" if others else ""
     whole = ", ".join(shape) + "," * (len(shape) == 1)
     fill = f"torch.{value}(({whole}), dtype={dtype}{device})"
-    key = call.key_of(name)
+    key = call.find_key(name)
     if key is None:
-        return call.passing_too(name, fill)
+        return call.make_keyword_edit(name, fill)
     given = call.arguments[key]
     if PLAIN.fullmatch(given):
-        return call.passing(key, f"{fill} if _ is None else _")
+        return call.make_argument_edit(key, f"{fill} if _ is None else _")
     tree = ast.parse(given, mode="eval").body
     if not isinstance(tree, ast.IfExp):
         return None
     body, other = ast.unparse(tree.body), ast.unparse(tree.orelse)
     if (body == "None") == (other == "None"):
         return None
-    body, other = (fill if each == "None" else each for each in (body, other))
-    return call.passing(key, f"{body} if {ast.unparse(tree.test)} else {other}")
+    body, other = (fill if text == "None" else text for text in (body, other))
+    return call.make_argument_edit(key, f"{body} if {ast.unparse(tree.test)} else {other}")
 
 
 _HOOK = re.compile(r"\._(?:forward|backward)(?:_pre)?_hooks(?:_\w+)?\[")
 
 
-def hook_changes(case: Case) -> Iterator[Change]:
+def propose_disabled_hooks(context: FixContext) -> Iterator[ProgramChange]:
     """Propose to leave a hook to Python: a guard on what it reads is one on the whole function."""
-    place, owner = case.finding.location, info(case.finding.rule).owner
+    place, owner = context.finding.location, get_code_info(context.finding.rule).owner
     if owner not in ("closure", "global", "object") or place is None:
         return
     name = (place.function or "").rpartition(".")[2]
-    of_hook = _HOOK.search(case.source) is not None
+    of_hook = _HOOK.search(context.source) is not None
     if not of_hook and owner != "global":  # that a hook reads it shows its registration
         return
-    if not name.isidentifier() or not case.is_own(place.file):
+    if not name.isidentifier() or not context.is_own(place.file):
         return
     at = f"{place.file}:{place.line}"
-    made = Change(
+    made = ProgramChange(
         "source",
         f"{at}: torch.compiler.disable({name}) where it is registered",
         "the graph is split where the hook is called, and the hook runs eager",
@@ -345,9 +362,9 @@ def hook_changes(case: Case) -> Iterator[Change]:
         )
 
 
-def late_hook_changes(case: Case) -> Iterator[Change]:
+def propose_late_hooks(context: FixContext) -> Iterator[ProgramChange]:
     """Propose guards on the hooks of modules, so that one that is registered late is called."""
-    if case.finding.rule == "CD119":
+    if context.finding.rule == "CD119":
         risk = "the hook is called, and its module is compiled again; guards take longer"
-        change = dynamo("skip_nnmodule_hook_guards", False, risk)
+        change = make_option_change("skip_nnmodule_hook_guards", False, risk)
         yield replaced(change, corrects=True)

@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.findings import Act, CauseId, Finding
+from compilediag.diagnosis.findings import CauseId, CommonCause, Finding
 from compilediag.receipt.schema.compiles import PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.receipt.schema.record import record_from
-from compilediag.rules.facts import PLAIN, ROOT, break_before, passed_for
+from compilediag.receipt.schema.record import make_record
+from compilediag.rules.facts import PLAIN, ROOT, find_break_before, get_passed_arguments
 from compilediag.rules.make_finding import Advice, make_finding, pick
-from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, compile_ids
-from compilediag.timeline.ownership import ownership_of
+from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, list_compile_ids
+from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire.event import resumed_function
+from compilediag_harness.wire.event import find_resumed_function
 
-Told = tuple[str, Advice]
+TitleAndAdvice = tuple[str, Advice]
 """A title, without the variable and its change, which views print beside it, and the advice. The
 names of `_build_words` stand in braces."""
 
@@ -53,40 +53,40 @@ class RecompileRule(AnalysisRule):
     """The rule of one code: describes its groups in the words of its family."""
 
     code: str
-    tell: Callable[[Group], Told]
+    describe: Callable[[Group], TitleAndAdvice]
     enrich: tuple[Callable[[Finding, Group, Timeline], Finding], ...] = ()
     """Each adds to a finding what else is recorded about it in the run."""
-    tells_of_breaks: bool = False
+    describes_breaks: bool = False
     """Its words are also for what is carried over a graph break."""
 
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
-            found = _finding(timeline, group, *self._told(group))
+            finding = _make_recompile_finding(timeline, group, *self._describe_group(group))
             for enrich in self.enrich:
-                found = enrich(found, group, timeline)
-            yield found
+                finding = enrich(finding, group, timeline)
+            yield finding
 
-    def _told(self, group: Group) -> Told:
-        if group.act is not None:
-            return _told_of_act(group, group.act)
-        title, (fix, caveat) = self.tell(group)
-        broken = None if self.tells_of_breaks else break_before(group)
+    def _describe_group(self, group: Group) -> TitleAndAdvice:
+        if group.common_cause is not None:
+            return _describe_common_cause(group, group.common_cause)
+        title, (fix, caveat) = self.describe(group)
+        broken = None if self.describes_breaks else find_break_before(group)
         if broken is not None:
             carried = group.variable.startswith(TEMPORARY)
             function, place = broken
-            fix, caveat = (_BEHIND_BREAK if carried else _BEFORE_BREAK).filled(
+            fix, caveat = (_BEHIND_BREAK if carried else _BEFORE_BREAK).fill(
                 place=place, function=function, first=WAYS.split(fix)[0]
             )
-        words = _words(group)
+        words = _build_words(group)
         advice = Advice(fix.format(**words), None if caveat is None else caveat.format(**words))
         return title.format(**words), advice
 
 
-def passed_as(group: Group, variable: str) -> str:
+def get_passed_expression(group: Group, variable: str) -> str:
     """Get the expression that the program passes for the argument, "batch" or "data.x"; the
     argument itself where that is not known, or is made in the call."""
-    path, arguments = passed_for(group, variable)
+    path, arguments = get_passed_arguments(group, variable)
     root = ROOT.match(path)
     if root is None or group.owner != "argument":
         return variable
@@ -96,19 +96,19 @@ def passed_as(group: Group, variable: str) -> str:
     return passed if path in arguments else passed + path[root.end() :]
 
 
-def _words(group: Group) -> dict[str, str]:
+def _build_words(group: Group) -> dict[str, str]:
     """Build the words that stand in a text for the names in braces."""
     name, variable, blamed = group.name, group.variable, group.location.function
     function = f"`{blamed}`" if blamed else "the function"
-    resumed = resumed_function(blamed)
-    if ownership_of(group.location.file) == "torch":
+    resumed = find_resumed_function(blamed)
+    if classify_ownership(group.location.file) == "torch":
         # What torch wraps around a module, and `args[0]` of that, have no name in the program.
         function = "the compiled code"
-        for each in group.variables:
-            if each.startswith(("args[", "kwargs[")):
-                passed = passed_as(group, each)
-                shown = f"`{passed}`" if passed != each else "the input"
-                name = name.replace(f"`{each}`", shown)
+        for argument in group.variables:
+            if argument.startswith(("args[", "kwargs[")):
+                passed = get_passed_expression(group, argument)
+                shown = f"`{passed}`" if passed != argument else "the input"
+                name = name.replace(f"`{argument}`", shown)
     elif resumed is not None:
         function = f"`{resumed}`"
     return {
@@ -120,20 +120,22 @@ def _words(group: Group) -> dict[str, str]:
     }
 
 
-def _told_of_act(group: Group, act: Act) -> Told:
+def _describe_common_cause(group: Group, common_cause: CommonCause) -> TitleAndAdvice:
     """Describe what to do about values that one line changed together."""
-    likely = "probably " if act.evidence == "probable" else ""
+    likely = "probably " if common_cause.evidence == "probable" else ""
     values = len({(part.code, part.variable) for part in group.parts})
-    at = f"{act.file}:{act.line}"
-    what = f"{act.text} ({at})" if act.text else f"the line {at}"
-    what = "what sets them" if act.lines > 1 else what
+    at = f"{common_cause.file}:{common_cause.line}"
+    what = f"{common_cause.text} ({at})" if common_cause.text else f"the line {at}"
+    what = "what sets them" if common_cause.lines > 1 else what
     return f"one line {likely}changed {values} guarded values", Advice(
         f"run {what} before the first compiled call, or warm up each state that it leaves",
         "one graph per state",
     )
 
 
-def _finding(timeline: Timeline, group: Group, title: str, advice: Advice) -> Finding:
+def _make_recompile_finding(
+    timeline: Timeline, group: Group, title: str, advice: Advice
+) -> Finding:
     first, recompiles = group.first, group.all_recompiles
     primary = {
         recompile.id
@@ -142,7 +144,7 @@ def _finding(timeline: Timeline, group: Group, title: str, advice: Advice) -> Fi
         if cause.primary
     }
     causes = [cause for part in group.parts for cause in part.causes]
-    found = make_finding(
+    finding = make_finding(
         timeline,
         group.code,
         title,
@@ -151,13 +153,13 @@ def _finding(timeline: Timeline, group: Group, title: str, advice: Advice) -> Fi
         location=group.location,
         variable=None if first.variable.startswith(TEMPORARY) else first.variable or None,
         severity="info" if group.planned else None,
-        confidence="exact" if any(item.confidence == "exact" for item in causes) else "text",
+        confidence="exact" if any(cause.confidence == "exact" for cause in causes) else "text",
         count=len(recompiles),
         steps=(recompile.step for recompile in recompiles),
         cost_s=group.cost_s,
         evidence={
             "compile_ids": [recompile.compile_id for recompile in recompiles],
-            "roles": ["primary" if item.id in primary else "also" for item in recompiles],
+            "roles": ["primary" if recompile.id in primary else "also" for recompile in recompiles],
             "processes": sorted({recompile.process for recompile in recompiles}),
             **pick(first, "kind", "expected", "actual"),
             "values": group.values,
@@ -171,9 +173,13 @@ def _finding(timeline: Timeline, group: Group, title: str, advice: Advice) -> Fi
         changed=first.changed,  # of the recompile whose values are shown
         about=tuple(part.id for part in group.parts),
     )
-    known = group.act if group.act is not None and group.act.lines == 1 else None
+    known = (
+        group.common_cause
+        if group.common_cause is not None and group.common_cause.lines == 1
+        else None
+    )
     parts = tuple(
-        record_from(
+        make_record(
             PartRecord,
             part.first,
             rule=part.code,
@@ -182,12 +188,12 @@ def _finding(timeline: Timeline, group: Group, title: str, advice: Advice) -> Fi
         )
         for part in group.parts[1:]
     )
-    return replace(found, parts=parts, act=known)
+    return replace(finding, parts=parts, common_cause=known)
 
 
 def _is_same_cause(cause: Finding, symptom: Finding) -> bool:
     where = symptom.location
-    armed = GuardEvidence.of(symptom.evidence).cause
+    armed = GuardEvidence.parse(symptom.evidence).cause
     if cause.rule == armed and cause.variable == symptom.variable:
         return cause.location == where
     return where is not None and any(
@@ -205,16 +211,17 @@ ABSORBS = (
         "CD153",
         "CD1",
         lambda cause, symptom: (
-            len(compile_ids(symptom)) > 1 and {*compile_ids(symptom)[1:]} <= {*compile_ids(cause)}
+            len(list_compile_ids(symptom)) > 1
+            and {*list_compile_ids(symptom)[1:]} <= {*list_compile_ids(cause)}
         ),
     ),
     # A recompile in a steady step.
     Absorption(
         "CD302",
         "CD1",
-        lambda cause, symptom: {*compile_ids(symptom)} <= {*compile_ids(cause)},
+        lambda cause, symptom: {*list_compile_ids(symptom)} <= {*list_compile_ids(cause)},
         is_symptom=lambda finding: finding.severity == "info",
-        common=compile_ids,
+        common=list_compile_ids,
     ),
     # A guard that is armed again, of a cause that has recompiled already. A look that foresaw a
     # recompile is no step of it.

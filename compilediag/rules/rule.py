@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.of_run import RunCauses, causes_in
+from compilediag.diagnosis.causes.run_causes import RunCauses, find_run_causes
 from compilediag.diagnosis.codes import SEVERITIES
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.reconcile import Agreement, reconcile
@@ -31,9 +31,9 @@ class Analysis:
     agreement: Agreement
 
 
-def analysis_of(timeline: Timeline) -> Analysis:
+def analyze_timeline(timeline: Timeline) -> Analysis:
     """Run the stages that all rules share: the causes of recompiles, and the sources' agreement."""
-    return Analysis(timeline, causes_in(timeline), reconcile(timeline))
+    return Analysis(timeline, find_run_causes(timeline), reconcile(timeline))
 
 
 class AnalysisRule:
@@ -48,7 +48,7 @@ class AnalysisRule:
         return self._find(analysis)
 
     def __call__(self, timeline: Timeline) -> Iterable[Finding]:
-        return self.find(analysis_of(timeline))
+        return self.find(analyze_timeline(timeline))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,40 +76,42 @@ class Absorption:
     has thousands of both, no others are compared."""
 
 
-def absorb(found: list[Finding], absorption: Absorption) -> list[Finding]:
+def merge_symptoms(findings: list[Finding], absorption: Absorption) -> list[Finding]:
     """Merge each symptom into the finding that explains it; those name them in `also`. Symptoms
     that nothing explains come last, unless they are silent."""
     # Invariant: a symptom explains no other one, and a cause stays at its index: which rule found
     # what first makes no difference, and the rules' own order stays.
     symptoms = [
         n
-        for n, each in enumerate(found)
-        if each.rule.startswith(absorption.symptom) and absorption.is_symptom(each)
+        for n, finding in enumerate(findings)
+        if finding.rule.startswith(absorption.symptom) and absorption.is_symptom(finding)
     ]
     apart = {*symptoms}
     causes: dict[Hashable, list[int]] = {}
-    for n, each in enumerate(found):
-        if n not in apart and each.rule.startswith(absorption.cause):
-            for part in absorption.common(each):
+    for n, finding in enumerate(findings):
+        if n not in apart and finding.rule.startswith(absorption.cause):
+            for part in absorption.common(finding):
                 causes.setdefault(part, []).append(n)
-    kept = dict(enumerate(found))
+    remaining = dict(enumerate(findings))
     for n in symptoms:
-        sharing = {at for part in absorption.common(found[n]) for at in causes.get(part, ())}
-        explaining = (at for at in sorted(sharing) if absorption.explains(kept[at], found[n]))
+        sharing = {at for part in absorption.common(findings[n]) for at in causes.get(part, ())}
+        explaining = (
+            at for at in sorted(sharing) if absorption.explains(remaining[at], findings[n])
+        )
         if (cause := next(explaining, None)) is not None:
-            kept[cause] = _with_symptom(kept[cause], kept.pop(n), absorption)
-    unexplained = set[int]() if absorption.silent else apart & kept.keys()
-    return [kept[n] for n in sorted(kept, key=lambda n: (n in unexplained, n))]
+            remaining[cause] = _add_symptom(remaining[cause], remaining.pop(n), absorption)
+    unexplained = set[int]() if absorption.silent else apart & remaining.keys()
+    return [remaining[n] for n in sorted(remaining, key=lambda n: (n in unexplained, n))]
 
 
-def _with_symptom(cause: Finding, symptom: Finding, absorption: Absorption) -> Finding:
+def _add_symptom(cause: Finding, symptom: Finding, absorption: Absorption) -> Finding:
     """Add a symptom to its cause, which takes over what is worse: severity, and cost where its own
     is not known."""
     about = (*cause.about, *symptom.about)
     if absorption.silent:
         return replace(cause, about=about)
     worse = min(cause.severity, symptom.severity, key=SEVERITIES.index)
-    seconds = [each.cost_s for each in (cause, symptom) if each.cost_s is not None]
+    seconds = [finding.cost_s for finding in (cause, symptom) if finding.cost_s is not None]
     steps = tuple(sorted({*cause.steps, *symptom.steps}))
     return replace(
         cause,
@@ -121,6 +123,6 @@ def _with_symptom(cause: Finding, symptom: Finding, absorption: Absorption) -> F
     )
 
 
-def compile_ids(finding: Finding) -> Sequence[str]:
+def list_compile_ids(finding: Finding) -> Sequence[str]:
     """List the ids of the compiles that a finding names as its evidence."""
-    return AnyEvidence.of(finding.evidence).compile_ids
+    return AnyEvidence.parse(finding.evidence).compile_ids

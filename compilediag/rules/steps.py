@@ -14,9 +14,9 @@ from statistics import median
 
 from compilediag.diagnosis.figures.goodput import CATEGORY_OF, MAIN_THREAD
 from compilediag.diagnosis.findings import Finding
-from compilediag.rules.make_finding import make_finding, pick, plural
-from compilediag.timeline.devices import SyncLine, lines_of
-from compilediag.timeline.timeline import Compile, SampledStep, Timeline, spans_of
+from compilediag.rules.make_finding import format_count, make_finding, pick
+from compilediag.timeline.devices import SyncLine, group_reads_by_line
+from compilediag.timeline.timeline import Compile, SampledStep, Timeline, select_spans
 from compilediag_harness.wire import Location, SpanEnded
 
 # --- CD301 --------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ AS_WRITTEN = {
 """Kinds of reads as the user writes them."""
 
 
-def _samples(timeline: Timeline) -> tuple[list[SampledStep], bool, int]:
+def _select_samples(timeline: Timeline) -> tuple[list[SampledStep], bool, int]:
     """Select the sampled steps, whether tensors are on a device in any, and the reads in one of
     them from which on they are a finding."""
     samples = [sample for sample in timeline.syncs if sample.process == timeline.lead]
@@ -53,13 +53,17 @@ def _samples(timeline: Timeline) -> tuple[list[SampledStep], bool, int]:
 
 def find_sync_loops(timeline: Timeline) -> Iterable[Finding]:
     """CD301: loops in which each of many reads of a tensor makes the host wait for the device."""
-    samples, on_device, least = _samples(timeline)
+    samples, on_device, least = _select_samples(timeline)
     loops: dict[Location, list[SyncLine]] = {}
-    for line in lines_of(samples):
-        loops.setdefault(_head(line.place, line.loop), []).append(line)
+    for line in group_reads_by_line(samples):
+        loops.setdefault(_find_loop_head(line.place, line.loop), []).append(line)
     for head, lines in loops.items():
         reads = max(
-            sum(site.count for site in sample.sites if _head(site.place, site.loop) == head)
+            sum(
+                site.count
+                for site in sample.sites
+                if _find_loop_head(site.place, site.loop) == head
+            )
             for sample in samples
         )
         if reads < least:
@@ -94,7 +98,7 @@ def find_sync_loops(timeline: Timeline) -> Iterable[Finding]:
             yield finding
 
 
-def _head(line: Location, loop: int | None) -> Location:
+def _find_loop_head(line: Location, loop: int | None) -> Location:
     """Find the head of the loop that a line is in; the line itself, where no loop is known."""
     return Location(line.file, loop or line.line, line.function)
 
@@ -114,53 +118,55 @@ _NO_STEADY_WORK = frozenset({"eval", "checkpoint", "startup", "warmup", "compile
 def find_compiles_in_steady_state(timeline: Timeline) -> Iterable[Finding]:
     """CD302: each frame that was first compiled in a steady step, and each recompile there, which
     is a symptom of the finding that names its cause."""
-    own = [item for item in timeline.compiles if item.process == timeline.lead]
-    busy = sorted({item.step for item in own})
+    own = [event for event in timeline.compiles if event.process == timeline.lead]
+    busy = sorted({event.step for event in own})
     if len(busy) < 2:
         return  # no compile has a quiet step before it
     apart = [
         span
-        for span in _main_spans(timeline)
+        for span in _list_main_spans(timeline)
         if span.name in TIMED or CATEGORY_OF.get(span.name, span.name) in _NO_STEADY_WORK
     ]
-    for item in own:
-        index = bisect_left(busy, item.step)
-        quiet = item.step - busy[index - 1] - 1 if index else 0
-        if not item.guarded or quiet < STEADY or _inside(item, apart):
+    for event in own:
+        index = bisect_left(busy, event.step)
+        quiet = event.step - busy[index - 1] - 1 if index else 0
+        if not event.guarded or quiet < STEADY or _is_inside(event, apart):
             continue
-        if item.recompile is not None:
+        if event.recompile is not None:
             title = f"recompile after {quiet} quiet steps"
-            yield _late(timeline, [item], title, is_symptom=True)
-        elif item.kind == "first":
-            title = f"{item.frame.function} was first compiled after {quiet} quiet steps"
-            yield _late(timeline, [item], title)
+            yield _make_late_finding(timeline, [event], title, is_symptom=True)
+        elif event.kind == "first":
+            title = f"{event.frame.function} was first compiled after {quiet} quiet steps"
+            yield _make_late_finding(timeline, [event], title)
 
 
 def find_compiles_in_timed_spans(timeline: Timeline) -> Iterable[Finding]:
     """CD302: the compiles inside spans whose name claims that they measure."""
-    own = [item for item in timeline.compiles if item.process == timeline.lead]
-    found: dict[str, list[Compile]] = {}
-    for span in _main_spans(timeline):
+    own = [event for event in timeline.compiles if event.process == timeline.lead]
+    by_span: dict[str, list[Compile]] = {}
+    for span in _list_main_spans(timeline):
         if span.name in TIMED:
-            found.setdefault(span.name, []).extend(item for item in own if _inside(item, [span]))
-    for name, compiles in found.items():
+            by_span.setdefault(span.name, []).extend(
+                event for event in own if _is_inside(event, [span])
+            )
+    for name, compiles in by_span.items():
         if compiles:
-            times = plural(len(compiles), "time")
-            yield _late(
+            times = format_count(len(compiles), "time")
+            yield _make_late_finding(
                 timeline, compiles, f"torch compiled {times} inside the timed span `{name}`", name
             )
 
 
-def _main_spans(timeline: Timeline) -> list[SpanEnded]:
-    return [span for span in spans_of(timeline, timeline.lead) if span.thread == MAIN_THREAD]
+def _list_main_spans(timeline: Timeline) -> list[SpanEnded]:
+    return [span for span in select_spans(timeline, timeline.lead) if span.thread == MAIN_THREAD]
 
 
-def _inside(item: Compile, spans: Sequence[SpanEnded]) -> bool:
-    middle = item.t - item.seconds / 2
+def _is_inside(event: Compile, spans: Sequence[SpanEnded]) -> bool:
+    middle = event.t - event.seconds / 2
     return any(span.start <= middle <= span.start + span.wall_s for span in spans)
 
 
-def _late(
+def _make_late_finding(
     timeline: Timeline,
     compiles: Sequence[Compile],
     title: str,
@@ -177,12 +183,12 @@ def _late(
         location=compiles[0].frame,
         severity="info" if is_symptom else None,
         count=len(compiles),
-        steps=(item.step for item in compiles),
+        steps=(event.step for event in compiles),
         # The cost of a recompile stands at the finding that names its cause.
-        cost_s=None if is_symptom else sum(item.seconds for item in compiles),
+        cost_s=None if is_symptom else sum(event.seconds for event in compiles),
         evidence={
-            "compile_ids": [item.compile_id for item in compiles],
-            "kinds": sorted({item.kind for item in compiles}),
+            "compile_ids": [event.compile_id for event in compiles],
+            "kinds": sorted({event.kind for event in compiles}),
             "span": span,
         },
     )
@@ -201,22 +207,22 @@ _MODEL_NAME = re.compile(
 )
 
 
-def claims_the_model(name: str) -> bool:
+def is_model_time(name: str) -> bool:
     """True where a span is named as the model's time: "forward", "lens_forward"."""
     return _MODEL_NAME.fullmatch(name) is not None
 
 
 def find_reads_in_model_time(timeline: Timeline) -> Iterable[Finding]:
     """CD303: spans of the model's time with many reads of tensors in one sampled step."""
-    samples, _, least = _samples(timeline)
+    samples, _, least = _select_samples(timeline)
     names = {name for sample in samples for site in sample.sites for name in site.spans}
-    for name in sorted(filter(claims_the_model, names)):
+    for name in sorted(filter(is_model_time, names)):
         reads = max(
             sum(site.count for site in sample.sites if name in site.spans) for sample in samples
         )
         if reads < least:
             continue
-        lines = lines_of(samples, lambda site, name=name: name in site.spans)
+        lines = group_reads_by_line(samples, lambda site, name=name: name in site.spans)
         yield make_finding(
             timeline,
             "CD303",
@@ -242,16 +248,18 @@ def find_launch_times(timeline: Timeline) -> Iterable[Finding]:
     """CD303: the program's span "forward" ends long before the device has done the forward."""
     if not timeline.device_steps:
         return
-    named = {span.step for span in _main_spans(timeline) if span.name == "forward"}
+    named = {span.step for span in _list_main_spans(timeline) if span.name == "forward"}
     host_s = {
         step.number: step.forward_s
         for step in timeline.steps
         if step.process == timeline.lead and step.number in named and step.compile_s == 0.0
     }
     ratios = {
-        item.number: item.forward_s / host
-        for item in timeline.device_steps
-        if item.process == timeline.lead and item.forward_s and (host := host_s.get(item.number))
+        device_step.number: device_step.forward_s / host
+        for device_step in timeline.device_steps
+        if device_step.process == timeline.lead
+        and device_step.forward_s
+        and (host := host_s.get(device_step.number))
     }
     if len(ratios) >= MIN_LAUNCHES and (ratio := median(ratios.values())) >= LAUNCH_RATIO:
         yield make_finding(

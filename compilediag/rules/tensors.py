@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.guards.checks import keys_of
-from compilediag.rules.case import Case, argument_of, changes_at_calls
-from compilediag.rules.changes import Change
-from compilediag.rules.facts import is_field_of_argument, memory_format
+from compilediag.diagnosis.guards.checks import parse_dispatch_keys
+from compilediag.rules.changes import ProgramChange
+from compilediag.rules.facts import infer_memory_format, is_field_of_argument
+from compilediag.rules.fix_context import FixContext, parse_argument, propose_call_changes
 from compilediag.rules.make_finding import Advice
-from compilediag.rules.recompiles import RecompileRule, Told
-from compilediag.rules.sizes.changes import marked, named_before
+from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
+from compilediag.rules.sizes.changes import name_tensors, parse_marked
 from compilediag_harness.wire import ArgumentChange
 
 FILLED_BEFORE = Advice(
@@ -55,7 +55,7 @@ _TITLES: Mapping[str | None, str] = {
 _ASPECTS = {"stride": "layout", "parameter": "kind of parameter", "grad": "state of its gradient"}
 
 
-def _held(group: Group) -> Told:
+def _describe_held(group: Group) -> TitleAndAdvice:
     # Created, and then grown, is grown.
     grown = any(cause.kind == "shape" for cause in group.causes)
     if is_field_of_argument(group):
@@ -67,20 +67,20 @@ def _held(group: Group) -> Told:
     return title, FILLED_BEFORE
 
 
-def _metadata(group: Group) -> Told:
+def _describe_metadata(group: Group) -> TitleAndAdvice:
     kind, first = group.kind, group.first
     title = _TITLES.get(kind, "tensor metadata changed")
     if kind == "parameter" and (first.expected or "").startswith("requires_grad"):
         title = "parameter frozen or released"
     if kind == "requires_grad":
         return title, GRADIENT_OF_INPUT
-    if kind == "inference" and "ADInplaceOrView" not in keys_of(first.expected or ""):
+    if kind == "inference" and "ADInplaceOrView" not in parse_dispatch_keys(first.expected or ""):
         return "inference tensor expected", INFERENCE_TENSOR
-    layout = memory_format(first.expected or "") if kind == "stride" else None
+    layout = infer_memory_format(first.expected or "") if kind == "stride" else None
     if layout is not None:
-        return title, CHANNELS_LAST.filled(format=layout)
+        return title, CHANNELS_LAST.fill(format=layout)
     aspect = _ASPECTS.get(kind or "", kind if kind in ("dtype", "device", "rank") else "type")
-    return title, ONE_KIND.filled(aspect=aspect)
+    return title, ONE_KIND.fill(aspect=aspect)
 
 
 _INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
@@ -88,34 +88,34 @@ _FLOATS = ("float64", "float32", "bfloat16", "float16")
 _COPY = "a copy of the tensor per call, unless it already has this form"
 
 
-def tensor_changes(case: Case) -> Iterator[Change]:
+def propose_tensor_copies(context: FixContext) -> Iterator[ProgramChange]:
     """Propose one layout or dtype at every call; a gradient for an input."""
-    if case.finding.rule != "CD106":
+    if context.finding.rule != "CD106":
         return
-    argument = argument_of(case.source) if case.values else None
-    tensor = marked(case.source, ()) if case.kind == "requires_grad" else None
-    if tensor is not None and case.function is not None:
-        before, (name,), passing = named_before(case, [tensor])
+    argument = parse_argument(context.source) if context.values else None
+    tensor = parse_marked(context.source, ()) if context.kind == "requires_grad" else None
+    if tensor is not None and context.function is not None:
+        before, (name,), passing = name_tensors(context, [tensor])
         code = "; ".join([*before, f"{name}.requires_grad_()"])
-        yield Change(
+        yield ProgramChange(
             "call",
-            f"{code}  # before the call{case.call_place}{passing}",
+            f"{code}  # before the call{context.call_place}{passing}",
             "a gradient is computed for the input, which costs memory",
-            arguments=(ArgumentChange(case.function, tensor.argument, "requires_grad"),),
+            arguments=(ArgumentChange(context.function, tensor.argument, "requires_grad"),),
         )
-    elif argument is not None and case.kind == "stride":
-        layout = memory_format(case.values[0][0])
+    elif argument is not None and context.kind == "stride":
+        layout = infer_memory_format(context.values[0][0])
         if layout is not None:
             code = f"_.contiguous(memory_format=torch.{layout})"
-            yield from changes_at_calls(case, argument, layout, code, _COPY)
-        yield from changes_at_calls(case, argument, "contiguous", "_.contiguous()", _COPY)
-    elif argument is not None and case.kind == "dtype":
-        seen = {name.removeprefix("torch.") for name in case.seen}
+            yield from propose_call_changes(context, argument, layout, code, _COPY)
+        yield from propose_call_changes(context, argument, "contiguous", "_.contiguous()", _COPY)
+    elif argument is not None and context.kind == "dtype":
+        seen = {name.removeprefix("torch.") for name in context.seen}
         for names in (_INTEGERS, _FLOATS):
             if seen <= {*names} and not seen >= {"bfloat16", "float16"}:
                 widest = "int64" if names is _INTEGERS else min(seen, key=names.index)
                 action = f"to(torch.{widest})"
-                yield from changes_at_calls(case, argument, action, f"_.{action}", _COPY)
+                yield from propose_call_changes(context, argument, action, f"_.{action}", _COPY)
 
 
-RULES = (RecompileRule("CD103", _held), RecompileRule("CD106", _metadata))
+RULES = (RecompileRule("CD103", _describe_held), RecompileRule("CD106", _describe_metadata))

@@ -12,20 +12,20 @@ from packaging.version import Version
 
 from compilediag.diagnosis.causes.group import Group
 from compilediag.rules import changes, facts
-from compilediag.rules.case import (
+from compilediag.rules.changes import LISTABLE, Edit, NumberAsTensor, ProgramChange
+from compilediag.rules.fix_context import (
     FIRST_WITH_UNBACKED,
     PARAMETER,
-    Case,
-    argument_of,
-    calls_of,
-    changes_at_calls,
+    FixContext,
     edit_calls,
+    list_calls,
+    parse_argument,
+    propose_call_changes,
 )
-from compilediag.rules.changes import LISTABLE, Change, Edit, NumberAsTensor
 from compilediag.rules.make_finding import Advice
-from compilediag.rules.objects import DISABLED_HOOK, KEPT_OUTSIDE
-from compilediag.rules.recompiles import RecompileRule, Told
-from compilediag.timeline.ownership import ownership_of
+from compilediag.rules.objects import DISABLED_HOOK, MOVED_OUTSIDE
+from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
+from compilediag.timeline.ownership import classify_ownership
 
 EACH_VALUE = Advice(
     "warm up each value of {name} before the timed steps; or write one function per value of "
@@ -60,7 +60,7 @@ INSTANCES = Advice(
 )
 
 
-def _captured(group: Group) -> Told:
+def _describe_captured(group: Group) -> TitleAndAdvice:
     title = "closure flag" if facts.is_of_hook(group) else "captured value"
     if group.kind == "tensor":
         title = "captured tensor"
@@ -70,11 +70,11 @@ def _captured(group: Group) -> Told:
         title = "environment value changed"
     elif facts.is_number(group.first.expected) and not facts.is_branched_on(group):
         title = "captured number"
-    return title, _held(group)
+    return title, _choose_advice(group)
 
 
-def _attribute(group: Group) -> Told:
-    advice = _held(group)
+def _describe_attribute(group: Group) -> TitleAndAdvice:
+    advice = _choose_advice(group)
     title = "attribute of an object" if facts.is_of_object(group) else "module attribute"
     if facts.is_container(group) and group.variable.endswith("._modules"):
         title = "submodules added or removed"
@@ -89,29 +89,29 @@ def _attribute(group: Group) -> Told:
     return title, advice
 
 
-def _global(group: Group) -> Told:
-    advice = _held(group)
+def _describe_global(group: Group) -> TitleAndAdvice:
+    advice = _choose_advice(group)
     if group.kind == "environment":
         return "environment value changed", advice
     return ("global variable of a package" if advice is EACH_STATE else "global variable"), advice
 
 
-def _held(group: Group) -> Advice:
+def _choose_advice(group: Group) -> Advice:
     """Choose the advice about a value that no call passes."""
     if facts.is_of_hook(group):
         return DISABLED_HOOK
     if group.code == "CD104" and facts.is_filled_inside(group):
         return SET_BEFORE
     if group.code in ("CD104", "CD109"):
-        in_package = ownership_of(group.location.file) == "third_party"
+        in_package = classify_ownership(group.location.file) == "third_party"
         if in_package or (group.code == "CD104" and facts.is_read_below(group)):
             return EACH_STATE
         if facts.is_container(group):
-            return KEPT_OUTSIDE
+            return MOVED_OUTSIDE
     return HELD_AS_TENSOR if _may_be_tensor(group) else EACH_VALUE
 
 
-def _argument(group: Group) -> Told:
+def _describe_argument(group: Group) -> TitleAndAdvice:
     before, after = group.first.expected or "", group.first.actual or ""
     types, number = ("torch.Tensor", "Tensor"), facts.is_number(before)
     if (number and (after in types or after.startswith("Tensor "))) or (
@@ -129,20 +129,20 @@ def _argument(group: Group) -> Told:
 
 def _may_be_tensor(group: Group) -> bool:
     """True for a number that no branch reads, and of which no graph is known to need the value."""
-    known = [text for text in _shown(group) if text is not None]
+    known = [text for text in _list_shown_values(group) if text is not None]
     numbers = bool(known) and all(map(facts.is_number, known))
     return numbers and not facts.is_branched_on(group) and not facts.is_constant(group)
 
 
-def _shown(group: Group) -> list[str | None]:
+def _list_shown_values(group: Group) -> list[str | None]:
     return [text for cause in group.causes for text in (cause.expected, cause.actual)]
 
 
 RULES = (
-    RecompileRule("CD101", _captured),
-    RecompileRule("CD104", _attribute),
-    RecompileRule("CD107", _argument),
-    RecompileRule("CD109", _global),
+    RecompileRule("CD101", _describe_captured),
+    RecompileRule("CD104", _describe_attribute),
+    RecompileRule("CD107", _describe_argument),
+    RecompileRule("CD109", _describe_global),
     RecompileRule("CD117", lambda _: ("instances share code and differ", INSTANCES)),
 )
 
@@ -153,7 +153,7 @@ _NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD117")
 _OF_MODULES = ("CD104", "CD117")
 
 
-def dynamic_int(group: Group, version: Version) -> str | None:
+def find_dynamic_int(group: Group, version: Version) -> str | None:
     """Find the source of an int to list: torch then takes it for dynamic from the first compile on.
     A branch on its value keeps a guard on it, which recompiles all the same."""
     source = group.first.source
@@ -164,24 +164,28 @@ def dynamic_int(group: Group, version: Version) -> str | None:
     if "cell_contents" in source:  # a captured int is reached as a local of the compiled function
         return None
     constant = group.code == "CD107" and facts.is_constant(group)
-    works = all(map(facts.is_integer, _shown(group))) and not facts.is_branched_on(group)
+    works = all(map(facts.is_integer, _list_shown_values(group))) and not facts.is_branched_on(
+        group
+    )
     return source if works and not constant else None
 
 
-def dynamic_float(group: Group, version: Version) -> str | None:
+def find_dynamic_float(group: Group, version: Version) -> str | None:
     """Find the option that makes a float dynamic from the first compile on, not from the second."""
     if group.code not in (*_NUMBERS, "CD116") or version < FIRST_WITH_UNBACKED:
         return None
     constant = group.code == "CD107" and facts.is_constant(group)
-    works = all(map(facts.is_float, _shown(group))) and not facts.is_branched_on(group)
+    works = all(map(facts.is_float, _list_shown_values(group))) and not facts.is_branched_on(group)
     return "assume_static_by_default=False" if works and not constant else None
 
 
-def unspecialised_int(group: Group, version: Version) -> str | None:
+def find_unspecialised_int(group: Group, version: Version) -> str | None:
     """Find the option by which an int of a module becomes dynamic at its second value."""
     if group.code not in _OF_MODULES or version < FIRST_WITH_UNBACKED or len(group.values) < 2:
         return None
-    works = all(map(facts.is_integer, _shown(group))) and not facts.is_branched_on(group)
+    works = all(map(facts.is_integer, _list_shown_values(group))) and not facts.is_branched_on(
+        group
+    )
     return "allow_unspec_int_on_nn_module=True" if works else None
 
 
@@ -191,67 +195,71 @@ _EVERY_NAMESAKE = "holds for every compiled function with a variable of this nam
 _EVERY_FUNCTION = "holds for every compiled function, which may run slower"
 
 
-def setting_changes(case: Case) -> Iterator[Change]:
+def propose_settings(context: FixContext) -> Iterator[ProgramChange]:
     """Propose an option of torch's configuration, where it has no variable of the environment."""
-    if case.finding.rule not in _NUMBERS or case.version >= FIRST_WITH_UNBACKED:
+    if context.finding.rule not in _NUMBERS or context.version >= FIRST_WITH_UNBACKED:
         return
-    if case.are_integers and case.finding.rule in _OF_MODULES:
-        yield changes.dynamo("allow_unspec_int_on_nn_module", True, _EVERY_FUNCTION, left=1)
-    elif case.seen and all(map(facts.is_float, case.seen)):
-        yield changes.dynamo("assume_static_by_default", False, _EVERY_FUNCTION)
+    if context.are_integers and context.finding.rule in _OF_MODULES:
+        yield changes.make_option_change(
+            "allow_unspec_int_on_nn_module", True, _EVERY_FUNCTION, left=1
+        )
+    elif context.seen and all(map(facts.is_float, context.seen)):
+        yield changes.make_option_change("assume_static_by_default", False, _EVERY_FUNCTION)
 
 
-def branched_changes(case: Case) -> Iterator[Change]:
+def propose_branched_settings(context: FixContext) -> Iterator[ProgramChange]:
     """Propose a setting for a number that the code branches on: each outcome of the branch has a
     graph then, not each number. An edit that leaves no recompile comes first."""
-    new = case.version >= FIRST_WITH_UNBACKED
-    if case.finding.rule not in _NUMBERS or not new or case.finding.fix.candidates:
+    new = context.version >= FIRST_WITH_UNBACKED
+    if context.finding.rule not in _NUMBERS or not new or context.finding.fix.candidates:
         return
-    if case.are_integers and LISTABLE.fullmatch(case.source):
-        yield changes.dynamic_sources(case.source, _EVERY_NAMESAKE, left=1)
-    elif case.are_numbers:
-        yield changes.override("assume_static_by_default", False, _EVERY_FUNCTION, left=1)
+    if context.are_integers and LISTABLE.fullmatch(context.source):
+        yield changes.make_sources_change(context.source, _EVERY_NAMESAKE, left=1)
+    elif context.are_numbers:
+        yield changes.make_override_change(
+            "assume_static_by_default", False, _EVERY_FUNCTION, left=1
+        )
 
 
 AS_TENSOR = "the function gets a tensor: a Python branch on it is no longer possible"
 
 
-def passed_changes(case: Case) -> Iterator[Change]:
+def propose_tensor_arguments(context: FixContext) -> Iterator[ProgramChange]:
     """Propose a number that is an argument itself as a tensor: where it is a size, torch needs it
     as a number, and the trial fails."""
-    argument = argument_of(case.source) if case.finding.rule == "CD107" else None
-    numbers = [value for value in case.seen if facts.is_number(value)]
-    if argument is None or not numbers or case.seen[0] not in numbers:
+    argument = parse_argument(context.source) if context.finding.rule == "CD107" else None
+    numbers = [value for value in context.seen if facts.is_number(value)]
+    if argument is None or not numbers or context.seen[0] not in numbers:
         return
     if all(map(facts.is_integer, numbers)):
-        yield from changes_at_calls(case, argument, "tensor", "torch.tensor(_)", AS_TENSOR)
+        yield from propose_call_changes(context, argument, "tensor", "torch.tensor(_)", AS_TENSOR)
     else:
         code = "torch.tensor(_, dtype=torch.float64)"
-        yield from changes_at_calls(case, argument, "tensor(torch.float64)", code, AS_TENSOR)
+        yield from propose_call_changes(context, argument, "tensor(torch.float64)", code, AS_TENSOR)
 
 
 _GLOBAL = re.compile(r"G\['([A-Za-z_]\w*)'\]")
 _ATTRIBUTE = re.compile(r".*(?:\.|\._buffers\[')([A-Za-z_]\w*)(?:'\])?")
 
 
-def tensor_changes(case: Case) -> Iterator[Change]:
+def propose_number_tensors(context: FixContext) -> Iterator[ProgramChange]:
     """Propose a number that the program holds (an attribute, a global, or a variable of a function
     around) as a tensor: an edit of the file that reads it."""
-    rule, place = case.finding.rule, case.finding.location
-    if rule not in _NUMBERS or rule == "CD107" or not case.are_numbers:
+    rule, place = context.finding.rule, context.finding.location
+    if rule not in _NUMBERS or rule == "CD107" or not context.are_numbers:
         return
-    shown = case.finding.variable or ""
+    shown = context.finding.variable or ""
     name = shown if rule == "CD101" and shown.isidentifier() else None
-    found = _GLOBAL.fullmatch(case.source)
-    if found is None and not case.source.endswith(".cell_contents"):
-        found = _ATTRIBUTE.fullmatch(case.source)
-    if found is not None:
-        name = found[1]
-    if name is None or place is None or not place.line or not case.is_own(place.file):
+    match = _GLOBAL.fullmatch(context.source)
+    if match is None and not context.source.endswith(".cell_contents"):
+        match = _ATTRIBUTE.fullmatch(context.source)
+    if match is not None:
+        name = match[1]
+    if name is None or place is None or not place.line or not context.is_own(place.file):
         return
-    dtype = "int64" if case.are_integers else "float64"
-    is_attribute = case.source.endswith(f".{name}")
-    yield Change(
+    dtype = "int64" if context.are_integers else "float64"
+    is_attribute = context.source.endswith(f".{name}")
+    yield ProgramChange(
         "source",
         f"{place.file}:{place.line}: {shown or name} as a 0-dim tensor (torch.{dtype}), changed in "
         "place",
@@ -268,19 +276,19 @@ _FROM_THE_START = (
 )
 
 
-def filled_changes(case: Case) -> Iterator[Change]:
+def propose_assignments(context: FixContext) -> Iterator[ProgramChange]:
     """Propose an assignment before each call that compiled."""
-    found, values = _OF_SELF.fullmatch(case.source), set(case.values)
-    if case.finding.rule != "CD104" or found is None or len(values) != 1:
+    match, values = _OF_SELF.fullmatch(context.source), set(context.values)
+    if context.finding.rule != "CD104" or match is None or len(values) != 1:
         return
     ((_, value),) = values
-    if not case.evidence.writers or not _is_literal(value):
+    if not context.evidence.writers or not _is_literal(value):
         return
     # An item of nn.ModuleList and nn.Sequential has a number for its name.
-    path = _REGISTERED.sub(lambda m: f"[{m[1]}]" if m[1].isdecimal() else f".{m[1]}", found[1])
-    name = case.function.function.rpartition(".")[2] if case.function is not None else ""
+    path = _REGISTERED.sub(lambda m: f"[{m[1]}]" if m[1].isdecimal() else f".{m[1]}", match[1])
+    name = context.function.function.rpartition(".")[2] if context.function is not None else ""
     edits: list[Edit] = []
-    for call in calls_of(case):
+    for call in list_calls(context):
         # What the guard calls `self`: what is called, or what has the method.
         owner = call.tree.func
         if isinstance(owner, ast.Attribute) and owner.attr == name:
@@ -304,25 +312,25 @@ def _is_literal(text: str) -> bool:
 _KEYWORD = re.compile(r"\['([A-Za-z_]\w*)'\]")
 
 
-def flag_changes(case: Case) -> Iterator[Change]:
+def propose_fixed_flags(context: FixContext) -> Iterator[ProgramChange]:
     """Propose one flag for all calls, which pass it themselves or among keywords that the function
     collects."""
-    found = PARAMETER.fullmatch(case.source)
-    if case.finding.rule != "CD107" or found is None or {*case.seen} != {"True", "False"}:
+    match = PARAMETER.fullmatch(context.source)
+    if context.finding.rule != "CD107" or match is None or {*context.seen} != {"True", "False"}:
         return
-    keyword = _KEYWORD.fullmatch(found[2])
-    if found[2] and keyword is None:
+    keyword = _KEYWORD.fullmatch(match[2])
+    if match[2] and keyword is None:
         return
-    name = found[1] if keyword is None else keyword[1]
-    calls = calls_of(case)
+    name = match[1] if keyword is None else keyword[1]
+    calls = list_calls(context)
     for value in ("True", "False"):
         edits: list[Edit] = []
         for call in calls:
-            key = call.key_of(name)
+            key = call.find_key(name)
             if key is None:
-                edits.append(call.passing_too(name, value))
+                edits.append(call.make_keyword_edit(name, value))
             elif call.arguments[key] != value:
-                edits.append(call.passing(key, value))
+                edits.append(call.make_argument_edit(key, value))
         if edits:
             risk = "every call takes the same side of what the flag decides"
             yield edit_calls(edits, f"pass {name}={value}", risk)

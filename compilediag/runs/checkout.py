@@ -15,35 +15,35 @@ from msgspec.structs import replace
 
 from compilediag.compare.gate.inconclusive import CHANGED, NO_FILE, WorkingTree, is_code
 from compilediag.errors import UsageError
-from compilediag.readers.storage import DIGEST_LIMIT_BYTES, sha256_of
+from compilediag.readers.storage import DIGEST_LIMIT_BYTES, compute_sha256
 from compilediag.receipt.locate import RUNS_FOLDER
-from compilediag.receipt.run_metadata import provenance_from
+from compilediag.receipt.run_metadata import parse_provenance
 from compilediag.receipt.schema.identity import Provenance
 
 if TYPE_CHECKING:
     from compilediag.timeline.timeline import Timeline
 
 
-def provenance_probe(folder: str, digests: dict[str, str]) -> Callable[[], Provenance]:
+def start_provenance_read(folder: str, digests: dict[str, str]) -> Callable[[], Provenance]:
     """Start git in a thread while the target runs: a large repository must not delay its start.
 
     Returns:
         A function that waits for git at most `TIMEOUT_S` seconds and gives what was read: only the
         digests when git took longer.
     """
-    found: list[Provenance] = []
+    results: list[Provenance] = []
 
     def read() -> None:
-        found.append(read_provenance(folder, digests, os.environ))
+        results.append(read_provenance(folder, digests, os.environ))
 
     thread = threading.Thread(target=read, name="compilediag-git", daemon=True)
     thread.start()
 
-    def result() -> Provenance:
+    def wait_for_result() -> Provenance:
         thread.join(TIMEOUT_S)
-        return found[0] if found else Provenance(source_sha256=digests)
+        return results[0] if results else Provenance(source_sha256=digests)
 
-    return result
+    return wait_for_result
 
 
 MAX_SOURCES = 2_000
@@ -55,63 +55,65 @@ LOOK_UP_S = 30.0
 """Longest comparison of a working tree with a commit."""
 
 
-def with_sources(
+def add_source_digests(
     provenance: Provenance, timeline: Timeline, folder: str, started_unix: float
 ) -> Provenance:
     """Add the digests of its source files to the provenance of a run that has ended in `folder`.
 
     The digests that it has already were made before the run and stay.
     """
-    root = root_of(folder) if provenance.source == "git" else None
-    sources = _sources_of(timeline)
-    kept, changed = _below(sources, root or folder), list[str]()
+    root = find_repository_root(folder) if provenance.source == "git" else None
+    sources = _list_source_files(timeline)
+    files, changed = _select_program_files(sources, root or folder), list[str]()
     if root is not None:
         # git ends with 1 where it ignores none of them; no output counts as that.
-        listed = "\0".join(kept)
-        found = git(root, "check-ignore", "-z", "--stdin", stdin=listed, passing=(0, 1))
-        ignored = set(names(found or ""))
-        kept = [file for file in kept if file not in ignored]
+        listed = "\0".join(files)
+        output = run_git(root, "check-ignore", "-z", "--stdin", stdin=listed, passing=(0, 1))
+        ignored = set(split_paths(output or ""))
+        files = [file for file in files if file not in ignored]
         # The tracked files at and below the folder; of the whole repository where it is not in it.
-        here = folder if root_of(folder) == root else root
-        found = git(here, *_CHANGED_FILES, "HEAD", "--", ".")
-        changed = [os.path.join(here, name) for name in names(found or "")]
+        here = folder if find_repository_root(folder) == root else root
+        output = run_git(here, *_CHANGED_FILES, "HEAD", "--", ".")
+        changed = [os.path.join(here, name) for name in split_paths(output or "")]
     digests = {
-        _relative(path, folder): _digest(path, started_unix if path.endswith(".py") else None)
-        for path in kept[:MAX_SOURCES]
+        _make_relative(path, folder): _compute_digest(
+            path, started_unix if path.endswith(".py") else None
+        )
+        for path in files[:MAX_SOURCES]
     }
     # Every process with torch has recorded what it imported.
     ended = [process.ended for process in timeline.processes if process.torch is not None]
-    all_recorded = all(item is not None and item.sources is not None for item in ended)
-    complete = bool(ended) and all_recorded and len(kept) <= MAX_SOURCES
+    all_recorded = all(end is not None and end.sources is not None for end in ended)
+    complete = bool(ended) and all_recorded and len(files) <= MAX_SOURCES
     for path in changed:
         unused = complete and path.endswith(".py")
         if is_code(path) and not unused and len(digests) < 2 * MAX_SOURCES:
-            digests.setdefault(_relative(path, folder), _digest(path))
+            digests.setdefault(_make_relative(path, folder), _compute_digest(path))
     known = {name: digest for name, digest in digests.items() if digest is not None}
     return replace(
         provenance,
         source_sha256={**known, **provenance.source_sha256},
         imports_complete=complete,
-        folder=_relative(folder, root) if root is not None else None,
+        folder=_make_relative(folder, root) if root is not None else None,
     )
 
 
-def _sources_of(timeline: Timeline) -> list[str]:
+def _list_source_files(timeline: Timeline) -> list[str]:
     """List the real paths of what the processes imported and compiled, and of the files among their
     arguments: a file with settings is code too."""
-    found = {frame.where.file for frame in timeline.frames}
+    files = {frame.where.file for frame in timeline.frames}
     for process in timeline.processes:
         started, ended = process.started, process.ended
         if started is not None:
             words = (part for word in started.argv for part in (word, word.rpartition("=")[2]))
-            found.update(os.path.join(started.cwd, word) for word in words if word)
+            files.update(os.path.join(started.cwd, word) for word in words if word)
         if ended is not None and ended.sources is not None:
             here = started.cwd if started is not None else ""
-            found.update(os.path.join(here, file) for file in ended.sources)
-    return sorted({os.path.realpath(file) for file in found if file and os.path.isfile(file)})
+            files.update(os.path.join(here, file) for file in ended.sources)
+    return sorted({os.path.realpath(file) for file in files if file and os.path.isfile(file)})
 
 
-def _below(files: Iterable[str], folder: str) -> list[str]:
+def _select_program_files(files: Iterable[str], folder: str) -> list[str]:
     """Select the files below a folder that are neither installed packages nor ours."""
     start = os.path.join(os.path.realpath(folder), "")
     apart = {"site-packages", "dist-packages", RUNS_FOLDER, ".git"}
@@ -122,12 +124,12 @@ def _below(files: Iterable[str], folder: str) -> list[str]:
     ]
 
 
-def _relative(path: str, folder: str | None) -> str:
-    found = os.path.relpath(os.path.realpath(path), os.path.realpath(folder or "."))
-    return Path(found).as_posix()
+def _make_relative(path: str, folder: str | None) -> str:
+    relative = os.path.relpath(os.path.realpath(path), os.path.realpath(folder or "."))
+    return Path(relative).as_posix()
 
 
-def _digest(path: str, newest_unix: float | None = None) -> str | None:
+def _compute_digest(path: str, newest_unix: float | None = None) -> str | None:
     """Compute the digest of a file; `CHANGED` where it changed after `newest_unix`, `NO_FILE` where
     it is gone, None where it cannot be read or is too large."""
     try:
@@ -139,73 +141,75 @@ def _digest(path: str, newest_unix: float | None = None) -> str | None:
         if status.st_size > DIGEST_LIMIT_BYTES:
             return None
         with open(path, "rb") as file:
-            return sha256_of(file)
+            return compute_sha256(file)
     except FileNotFoundError:
         return NO_FILE
     except OSError:
         return None
 
 
-def working_tree(
+def read_working_tree(
     ran: Provenance, folder: str, variables: Mapping[str, str], baseline: str | None = None
 ) -> WorkingTree:
     """Read the code at `folder`, as far as it concerns a receipt of the code that `ran`. `baseline`
     is the path of a baseline."""
-    root = root_of(folder)
+    root = find_repository_root(folder)
     base = folder
     if root is not None and ran.folder is not None:
         base = os.path.normpath(os.path.join(root, ran.folder))
-    digests = {path: _digest(os.path.join(base, path)) for path in ran.source_sha256}
+    digests = {path: _compute_digest(os.path.join(base, path)) for path in ran.source_sha256}
     changed: list[str] | None = None
     if root is not None and ran.git_commit is not None and is_commit(ran.git_commit):
         here = base if os.path.isdir(base) else root
-        found = git(here, *_CHANGED_FILES, ran.git_commit, "--", ".", timeout_s=LOOK_UP_S)
-        if found is not None:
-            changed = names(found)
-    lock = None if baseline is None else _relative(baseline, base)
+        output = run_git(here, *_CHANGED_FILES, ran.git_commit, "--", ".", timeout_s=LOOK_UP_S)
+        if output is not None:
+            changed = split_paths(output)
+    lock = None if baseline is None else _make_relative(baseline, base)
     # The commit that is here, from the source that named the receipt's.
-    named, here = provenance_from(variables).git_commit, None
+    named, here = parse_provenance(variables).git_commit, None
     if root is not None and ran.git_commit is not None:
-        head = git(root, "rev-parse", "HEAD")
+        head = run_git(root, "rev-parse", "HEAD")
         here = head.strip() if head is not None else None
     commit = (named or here) if ran.source == "environment" else (here or named)
     return WorkingTree(commit, digests, changed, lock)
 
 
-def file_at(ref: str, path: str) -> str | None:
+def read_file_at(ref: str, path: str) -> str | None:
     """Read a file of the repository as a branch, tag or commit has it; None where it has none.
 
     Raises:
         UsageError: there is no repository, or it does not have the commit.
     """
-    root = root_of(os.path.dirname(os.path.abspath(path)))
+    root = find_repository_root(os.path.dirname(os.path.abspath(path)))
     if root is None:
         raise UsageError(f"{path} is in no git repository: {ref} cannot be looked up")
     named = not ref.startswith("-")  # or it would be an option of git
-    commit = git(root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}") if named else None
+    commit = (
+        run_git(root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}") if named else None
+    )
     if commit is None or not is_commit(commit.strip()):
         raise UsageError(
             f"git has no {ref!r} here (a shallow clone has only its own commit): fetch it first, "
             "such as `git fetch --depth=1 origin main`, and name it FETCH_HEAD or origin/main"
         )
-    name = _relative(path, root)
-    if not git(root, "ls-tree", "--name-only", commit.strip(), "--", name):
+    name = _make_relative(path, root)
+    if not run_git(root, "ls-tree", "--name-only", commit.strip(), "--", name):
         return None
-    return git(root, "show", f"{commit.strip()}:{name}")
+    return run_git(root, "show", f"{commit.strip()}:{name}")
 
 
 def read_provenance(
     folder: str, digests: Mapping[str, str], variables: Mapping[str, str]
 ) -> Provenance:
     """Read the commit at `folder`; where there is no repository, what the environment contains."""
-    head = _line(folder, "log", "-1", "--format=%H%n%s")
+    head = _read_git_line(folder, "log", "-1", "--format=%H%n%s")
     if head is None:
-        return replace(provenance_from(variables), source_sha256=dict(digests))
+        return replace(parse_provenance(variables), source_sha256=dict(digests))
     commit, _, message = head.partition("\n")
-    status = _line(folder, "status", "--porcelain", "--untracked-files=no")
+    status = _read_git_line(folder, "status", "--porcelain", "--untracked-files=no")
     return Provenance(
         git_commit=commit,
-        git_branch=_line(folder, "rev-parse", "--abbrev-ref", "HEAD"),
+        git_branch=_read_git_line(folder, "rev-parse", "--abbrev-ref", "HEAD"),
         git_dirty=None if status is None else bool(status),
         git_message_short=message[:200],
         source="git",
@@ -213,14 +217,14 @@ def read_provenance(
     )
 
 
-def _line(folder: str, *arguments: str) -> str | None:
-    found = git(folder, *arguments)
-    return None if found is None else found.encode("utf-8", "replace").decode("utf-8").strip()
+def _read_git_line(folder: str, *arguments: str) -> str | None:
+    output = run_git(folder, *arguments)
+    return None if output is None else output.encode("utf-8", "replace").decode("utf-8").strip()
 
 
 def digest_script(path: str | None) -> dict[str, str]:
     """Map the script's path from here to the SHA-256 of its bytes; empty when there is none."""
-    digest = _digest(path) if path is not None and os.path.isfile(path) else None
+    digest = _compute_digest(path) if path is not None and os.path.isfile(path) else None
     return {} if path is None or digest is None else {os.path.relpath(path): digest}
 
 
@@ -228,7 +232,7 @@ TIMEOUT_S = 20.0
 """Longest call: one that is cut short on a busy machine leaves a receipt without its commit."""
 
 
-def git(
+def run_git(
     folder: str,
     *arguments: str,
     stdin: str = "",
@@ -256,10 +260,10 @@ def git(
     return os.fsdecode(done.stdout) if done.returncode in passing else None
 
 
-def root_of(folder: str) -> str | None:
+def find_repository_root(folder: str) -> str | None:
     """Find the root of the repository that holds a folder, without a call of git."""
     here = Path(os.path.abspath(folder))
-    return next((str(each) for each in (here, *here.parents) if (each / ".git").exists()), None)
+    return next((str(path) for path in (here, *here.parents) if (path / ".git").exists()), None)
 
 
 def is_commit(text: str | None) -> bool:
@@ -268,6 +272,6 @@ def is_commit(text: str | None) -> bool:
     return text is not None and re.fullmatch("[0-9a-f]{7,64}", text) is not None
 
 
-def names(output: str) -> list[str]:
+def split_paths(output: str) -> list[str]:
     """Split the output of `git ... -z` into its paths."""
     return [name for name in output.split("\0") if name]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from compilediag.readers.journal import ProcessJournal
-from compilediag.receipt.assemble import build
+from compilediag.receipt.assemble import build_receipt
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.diagnose import Diagnosis, diagnose
@@ -23,7 +23,7 @@ from compilediag.timeline.timeline import Timeline
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-class Reported(NamedTuple):
+class DiagnosedRun(NamedTuple):
     """A folded run, its diagnosis, and the receipt of both."""
 
     timeline: Timeline
@@ -35,23 +35,25 @@ Stage = Callable[[str], None]
 """Takes what is done next, for whoever waits."""
 
 
-def receipt_of(timeline: Timeline, run: RunMetadata, stage: Stage = lambda text: None) -> Reported:
+def diagnose_run(
+    timeline: Timeline, metadata: RunMetadata, stage: Stage = lambda text: None
+) -> DiagnosedRun:
     """Diagnose a folded run and build its receipt. `metadata` is what the events do not say;
     `stage` is called with the name of each stage before it begins."""
     stage(f"explaining {timeline.counts.recompiles} recompiles")
     diagnosis = diagnose(timeline)
     stage("writing the receipt")
-    return Reported(timeline, diagnosis, build(timeline, diagnosis, run))
+    return DiagnosedRun(timeline, diagnosis, build_receipt(timeline, diagnosis, metadata))
 
 
-def receipt_identity(at_unix: float) -> tuple[str, str]:
+def make_receipt_identity(at_unix: float) -> tuple[str, str]:
     """Make a new receipt id and the time of the run in UTC, the first two fields of
     `RunMetadata`."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_unix))
-    return ulid(int(at_unix * 1000), os.urandom(10)), stamp
+    return make_ulid(int(at_unix * 1000), os.urandom(10)), stamp
 
 
-def journal_facts(journals: Sequence[ProcessJournal]) -> JournalFacts:
+def summarize_journals(journals: Sequence[ProcessJournal]) -> JournalFacts:
     """Count what reading the journals of all processes met: records, losses, torn ends."""
     return JournalFacts(
         records=sum(len(journal.events) for journal in journals),
@@ -68,7 +70,7 @@ def sum_losses(losses: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(total)
 
 
-def ulid(unix_ms: int, random_bytes: bytes) -> str:
+def make_ulid(unix_ms: int, random_bytes: bytes) -> str:
     """Make a ULID (github.com/ulid/spec), which sorts by time: 26 characters of Crockford's base
     32, of 48 bits of milliseconds and 80 random bits."""
     number = unix_ms << 80 | int.from_bytes(random_bytes, "big")

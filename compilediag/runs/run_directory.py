@@ -22,20 +22,20 @@ from typing import BinaryIO
 
 from compilediag.errors import CompilediagError, OutputUnwritable, UsageError
 from compilediag.readers.inputs import TEXT, TRACE, TRAIN, Input
-from compilediag.readers.journal import journal_names
+from compilediag.readers.journal import list_journal_names
 from compilediag.readers.storage import (
     CHUNK_BYTES,
     DIGEST_LIMIT_BYTES,
+    compute_sha256,
+    get_size,
     is_uri,
-    join,
-    names_in,
+    join_path,
+    list_names,
     open_regular,
     open_stream,
-    sha256_of,
-    size_of,
 )
 from compilediag.receipt.file import write_receipt
-from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER, point_latest
+from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER, link_latest
 from compilediag.receipt.schema.receipt import Artifact, Receipt
 
 ARTIFACTS = "artifacts"
@@ -45,7 +45,7 @@ TEXT_LOG_PREFIX = "torch_logs"
 
 _RUN_FOLDER = re.compile(r"\d{8}T\d{6}Z-(.{1,200}?)-\d{1,10}(?:-\d{1,4})?")
 
-PAGE = '<meta name="generator" content="compilediag">'
+PAGE_MARK = '<meta name="generator" content="compilediag">'
 """What the head of a page of ours holds."""
 _HEAD_BYTES = 4096
 
@@ -64,7 +64,7 @@ def make_run_dir(output: str | None, name: str, *, now: float, pid: int) -> str:
     """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     try:
-        path = _named_dir(output) if output else _fresh_dir(f"{stamp}-{name}-{pid}")
+        path = _make_named_dir(output) if output else _make_fresh_dir(f"{stamp}-{name}-{pid}")
         probe = os.path.join(path, ".write-test")
         with open(probe, "xb") as file:
             file.write(b"x")
@@ -78,7 +78,7 @@ def make_run_dir(output: str | None, name: str, *, now: float, pid: int) -> str:
     return path
 
 
-def _named_dir(output: str) -> str:
+def _make_named_dir(output: str) -> str:
     path = os.path.abspath(output)
     os.makedirs(path, exist_ok=True)
     names = os.listdir(path)
@@ -91,7 +91,7 @@ def _named_dir(output: str) -> str:
     return path
 
 
-def _fresh_dir(name: str) -> str:
+def _make_fresh_dir(name: str) -> str:
     """Make a folder below `.compilediag`; numbered when one process starts two runs in a second."""
     home = os.path.abspath(RUNS_FOLDER)
     os.makedirs(home, exist_ok=True)
@@ -105,10 +105,10 @@ def _fresh_dir(name: str) -> str:
     raise AssertionError("count() does not end")
 
 
-def named_run(folder_name: str) -> str | None:
+def parse_run_name(folder_name: str) -> str | None:
     """Parse the name of the run in a folder's name that `make_run_dir` made; None for any other."""
-    found = _RUN_FOLDER.fullmatch(folder_name)
-    return found[1] if found is not None else None
+    match = _RUN_FOLDER.fullmatch(folder_name)
+    return match[1] if match is not None else None
 
 
 def save_receipt(receipt: Receipt, run_dir: str, *, latest: bool) -> str:
@@ -122,7 +122,7 @@ def save_receipt(receipt: Receipt, run_dir: str, *, latest: bool) -> str:
     write_receipt(receipt, path)
     if latest:
         with contextlib.suppress(OutputUnwritable):  # the receipt is there; only its short name not
-            point_latest(run_dir)
+            link_latest(run_dir)
     return path
 
 
@@ -153,22 +153,22 @@ def check_file(file: str, mark: str) -> None:
         )
 
 
-def text_logs(run_dir: str) -> list[str]:
+def list_text_logs(run_dir: str) -> list[str]:
     """List the text logs in a run directory, which may be a URI, by path."""
     return sorted(
-        join(run_dir, name) for name in names_in(run_dir) if name.startswith(TEXT_LOG_PREFIX)
+        join_path(run_dir, name) for name in list_names(run_dir) if name.startswith(TEXT_LOG_PREFIX)
     )
 
 
-def joined_logs(paths: Sequence[str], limit_bytes: int | None = None) -> Iterator[bytes]:
+def read_joined_logs(paths: Sequence[str], limit_bytes: int | None = None) -> Iterator[bytes]:
     """Read the bytes of all logs one after the other, of each at most the limit."""
     chunks = None if limit_bytes is None else limit_bytes // CHUNK_BYTES
     for path in paths:
-        yield from islice(open_stream(path).chunks(), chunks)
+        yield from islice(open_stream(path).read_chunks(), chunks)
         yield b"\n"  # a torn end must not run into the next file
 
 
-def tail(path: str, limit_bytes: int) -> str | None:
+def read_tail(path: str, limit_bytes: int) -> str | None:
     """Read the last bytes of a file as text; None if it is not there or empty."""
     file = open_regular(path)
     if file is None:
@@ -178,14 +178,14 @@ def tail(path: str, limit_bytes: int) -> str | None:
         return file.read(limit_bytes).decode("utf-8", "replace") or None
 
 
-def attach_faults(run_dir: str) -> list[str]:
+def read_attach_faults(run_dir: str) -> list[str]:
     """Read the messages of processes that compilediag could not attach to."""
-    names = sorted(name for name in names_in(run_dir) if name.startswith("attach-fault-"))
-    texts = (tail(os.path.join(run_dir, name), 500) for name in names[:MAX_FAULTS])
+    names = sorted(name for name in list_names(run_dir) if name.startswith("attach-fault-"))
+    texts = (read_tail(os.path.join(run_dir, name), 500) for name in names[:MAX_FAULTS])
     return [" ".join(text.split()) for text in texts if text]
 
 
-def bytes_written(run_dir: str) -> int:
+def count_bytes_written(run_dir: str) -> int:
     """Count the bytes of all journals and the text log."""
     total = 0
     with contextlib.suppress(OSError), os.scandir(run_dir) as entries:
@@ -198,10 +198,10 @@ def bytes_written(run_dir: str) -> int:
 # --- held open while the target runs -----------------------------------------------------------
 
 LOOK_EVERY_S = 0.5
-MAX_KEPT = 256
+MAX_OPEN_FILES = 256
 
 
-class KeptFiles:
+class OpenRunFiles:
     """The files of one run directory, held open from the moment they were seen there.
 
     Invariant: a file that is open here stays readable when the target unlinks it.
@@ -211,11 +211,11 @@ class KeptFiles:
         self._run_dir = run_dir
         self._files: dict[str, BinaryIO] = {}
 
-    def look(self) -> None:
+    def open_new(self) -> None:
         """Open the files that are new."""
-        for path in (*journal_names(self._run_dir), *text_logs(self._run_dir)):
+        for path in (*list_journal_names(self._run_dir), *list_text_logs(self._run_dir)):
             name = os.path.basename(path)
-            if name not in self._files and len(self._files) < MAX_KEPT:
+            if name not in self._files and len(self._files) < MAX_OPEN_FILES:
                 file = open_regular(os.path.join(self._run_dir, name))
                 if file is not None:
                     self._files[name] = file
@@ -240,21 +240,21 @@ class KeptFiles:
                 return False
         return True
 
-    def rescue(self, name: str, now: float) -> str:
+    def save_copies(self, name: str, now: float) -> str:
         """Copy the files to a directory, in the place of the lost one where nothing is now, and
         return its path.
 
         Raises:
             OSError: there is no place for it.
         """
-        folder = self._new_folder(name, now)
+        folder = self._make_folder(name, now)
         for file_name, file in self._files.items():
             file.seek(0)
             with open(os.path.join(folder, file_name), "wb") as copy:
                 shutil.copyfileobj(file, copy)
         return folder
 
-    def _new_folder(self, name: str, now: float) -> str:
+    def _make_folder(self, name: str, now: float) -> str:
         home = os.path.dirname(self._run_dir)
         ours = os.path.basename(home) == RUNS_FOLDER  # made again; no folder of the program is
         with contextlib.suppress(OSError):
@@ -289,7 +289,7 @@ _ROLES_BY_PREFIX = (
 )
 
 
-def run_artifacts(run_dir: str) -> tuple[Artifact, ...]:
+def list_artifacts(run_dir: str) -> tuple[Artifact, ...]:
     """List the files of a run directory, at most `ARTIFACT_LIMIT`: journals and logs first."""
     with os.scandir(run_dir) as entries:
         paths = sorted(
@@ -297,17 +297,17 @@ def run_artifacts(run_dir: str) -> tuple[Artifact, ...]:
             for entry in entries
             if entry.is_file(follow_symlinks=False) and entry.name.endswith((".jsonl", ".txt"))
         )
-    paths += report_files(run_dir)
+    paths += list_report_files(run_dir)
     artifacts = os.path.join(run_dir, ARTIFACTS)
     for folder, below, names in os.walk(artifacts):
         if folder == artifacts and REPORTS in below:
             below.remove(REPORTS)
         paths += [os.path.join(folder, name) for name in sorted(names)]
     plain = [path for path in paths if not os.path.islink(path)]
-    return tuple(artifact_of(path, run_dir) for path in plain[:ARTIFACT_LIMIT])
+    return tuple(make_artifact(path, run_dir) for path in plain[:ARTIFACT_LIMIT])
 
 
-def report_files(run_dir: str) -> list[str]:
+def list_report_files(run_dir: str) -> list[str]:
     """List the files of tlparse's reports in a run directory that a receipt links."""
     folder = os.path.join(run_dir, ARTIFACTS, REPORTS)
     try:
@@ -318,7 +318,7 @@ def report_files(run_dir: str) -> list[str]:
     return [path for path in paths if os.path.isfile(path)]
 
 
-def artifact_of(path: str, run_dir: str) -> Artifact:
+def make_artifact(path: str, run_dir: str) -> Artifact:
     """Make the record of a file of a run directory, with its size in bytes and its digest."""
     uri = os.path.relpath(path, run_dir)
     try:
@@ -327,15 +327,15 @@ def artifact_of(path: str, run_dir: str) -> Artifact:
         size = None
     kind = "application/x-ndjson" if path.endswith(".jsonl") else mimetypes.guess_type(path)[0]
     return Artifact(
-        role=role_of(uri),
+        role=infer_role(uri),
         uri=uri,
         media_type=kind or "text/plain",
         bytes=size,
-        sha256=_digest(path, size),
+        sha256=_compute_digest(path, size),
     )
 
 
-def role_of(uri: str) -> str:
+def infer_role(uri: str) -> str:
     """Infer the role of a file from its path in the run directory."""
     path = PurePath(uri)
     if path.parts[:2] == (ARTIFACTS, REPORTS):
@@ -344,7 +344,7 @@ def role_of(uri: str) -> str:
     return next(roles, "other")
 
 
-def source_artifacts(sources: Sequence[Input], folder: str) -> Iterator[Artifact]:
+def iterate_source_artifacts(sources: Sequence[Input], folder: str) -> Iterator[Artifact]:
     """Iterate over the traces and logs that a receipt in `folder` was made of, at most
     `ARTIFACT_LIMIT`.
 
@@ -353,7 +353,7 @@ def source_artifacts(sources: Sequence[Input], folder: str) -> Iterator[Artifact
     linked = [source for source in sources if source.kind in _SOURCE_ROLES]
     for source in linked[:ARTIFACT_LIMIT]:
         try:
-            size = size_of(source.path)
+            size = get_size(source.path)
         except OSError:
             continue
         remote = is_uri(source.path)
@@ -362,13 +362,13 @@ def source_artifacts(sources: Sequence[Input], folder: str) -> Iterator[Artifact
             uri=source.path if remote else os.path.relpath(source.path, folder),
             media_type="text/plain",
             bytes=size,
-            sha256=None if remote else _digest(source.path, size),
+            sha256=None if remote else _compute_digest(source.path, size),
         )
 
 
-def _digest(path: str, size: int | None) -> str | None:
+def _compute_digest(path: str, size: int | None) -> str | None:
     small = size is not None and size <= DIGEST_LIMIT_BYTES
     if not small or (file := open_regular(path)) is None:
         return None
     with file:
-        return sha256_of(file)
+        return compute_sha256(file)

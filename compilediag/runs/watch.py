@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from compilediag.receipt.run_metadata import provenance_from
+from compilediag.receipt.run_metadata import parse_provenance
 from compilediag_harness.base.session import Session
 from compilediag_harness.wire import Event, ProcessEnded, ProcessStarted, clip
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema.invocations import Invocation
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.rules.diagnose import Diagnosis
-    from compilediag.runs.pipeline import Reported
+    from compilediag.runs.pipeline import DiagnosedRun
     from compilediag.timeline.timeline import Timeline
 
 
@@ -46,10 +46,10 @@ class _Full(Exception):
 class WatchResult:
     """The record of a `watch()` block, to be read after the block; `snapshot()` inside it."""
 
-    def __init__(self, user_roots: tuple[str, ...], lane: str | None = None) -> None:
+    def __init__(self, user_roots: tuple[str, ...], configuration: str | None = None) -> None:
         self._events: list[Event] = []
         self._user_roots = user_roots
-        self._lane = lane
+        self._configuration = configuration
         self._now: Callable[[], float] = time.monotonic
         self._progress: Callable[[], ProcessEnded | None] = lambda: None
         self._started_unix = time.time()
@@ -69,7 +69,7 @@ class WatchResult:
             raise _Full
         self._events.append(event)
 
-    def called(self, _key: int = 0) -> None:
+    def count_call(self, _key: int = 0) -> None:
         """Count a call of a compiled callable from outside compiled code."""
         self.calls += 1
 
@@ -80,7 +80,7 @@ class WatchResult:
     def snapshot(self) -> WatchResult:
         """The record until now, to be read while the block goes on, without the steps that are not
         decided yet."""
-        part = WatchResult(self._user_roots, self._lane)
+        part = WatchResult(self._user_roots, self._configuration)
         part._started_unix, part.calls = self._started_unix, self.calls
         if self._wall_s is not None:
             part._events, part._partial = list(self._events), self._partial
@@ -109,12 +109,12 @@ class WatchResult:
     @property
     def timeline(self) -> Timeline:
         """Frames, compiles, recompiles, breaks, steps and spans of the block."""
-        return self._reported.timeline
+        return self._diagnosed_run.timeline
 
     @property
     def diagnosis(self) -> Diagnosis:
         """Verdict and findings."""
-        return self._reported.diagnosis
+        return self._diagnosed_run.diagnosis
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -124,27 +124,27 @@ class WatchResult:
     @property
     def receipt(self) -> Receipt:
         """The receipt of the block, as `compilediag run` would write it."""
-        return self._reported.receipt
+        return self._diagnosed_run.receipt
 
     @cached_property
-    def _reported(self) -> Reported:
+    def _diagnosed_run(self) -> DiagnosedRun:
         """Made when it is first read, and not before: the block may still go on."""
         from compilediag.receipt.run_metadata import RunMetadata
-        from compilediag.runs.pipeline import receipt_identity, receipt_of
+        from compilediag.runs.pipeline import diagnose_run, make_receipt_identity
         from compilediag.timeline.timeline import fold
-        from compilediag_harness.redaction.redactor import secret_values
+        from compilediag_harness.redaction.redactor import list_secret_values
 
         status = "complete" if self._failure is None else "failed"
-        return receipt_of(
+        return diagnose_run(
             fold([self.events], user_roots=self._user_roots),
             RunMetadata(
-                *receipt_identity(self._started_unix),
+                *make_receipt_identity(self._started_unix),
                 status="partial" if self._partial else status,
                 wall_s=self._wall_s,
-                provenance=provenance_from(os.environ),
-                lane_name=self._lane,
+                provenance=parse_provenance(os.environ),
+                configuration_name=self._configuration,
                 argv=tuple(sys.argv),
-                secret_values=secret_values(sys.argv, os.environ),
+                secret_values=list_secret_values(sys.argv, os.environ),
                 failure_reason=self._failure,
             ),
         )
@@ -159,12 +159,14 @@ class WatchResult:
             LookupError: no callable of that name was called from eager code, or several were.
         """
         called = self.receipt.invocations
-        found = [item for item in called if f".{item.name}".endswith(f".{name}")]
-        if len(found) != 1:
-            many = "several callables" if found else "no callable"
-            names = ", ".join(dict.fromkeys(item.name for item in called)) or "none"
+        matching = [
+            invocation for invocation in called if f".{invocation.name}".endswith(f".{name}")
+        ]
+        if len(matching) != 1:
+            many = "several callables" if matching else "no callable"
+            names = ", ".join(dict.fromkeys(invocation.name for invocation in called)) or "none"
             raise LookupError(f"{many} named {name!r}; compiled callables called: {names}")
-        return found[0]
+        return matching[0]
 
     def save(self, path: str | Path) -> Path:
         """Writes the receipt to `path`, atomically, and returns it.
@@ -189,7 +191,7 @@ class WatchResult:
         from compilediag.views.summary import render_notebook
 
         root = os.getcwd()
-        return render_notebook(self.receipt, root=root, cell_of=cell_of, calls=self.calls)
+        return render_notebook(self.receipt, root=root, find_cell=find_cell_name, calls=self.calls)
 
 
 Seen = WatchResult
@@ -215,14 +217,14 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         under which the receipt is compared with others."""
         self._root = root
         self._user_roots = tuple(user_roots)
-        self._lane = lane
+        self._configuration = lane
         self._seen: WatchResult | None = None
         self._session: Session | None = None
         self._forget_calls: Callable[[], None] | None = None
 
     def __enter__(self) -> WatchResult:
         from compilediag_harness import attach
-        from compilediag_harness.process import identity
+        from compilediag_harness.process import read_identity
         from compilediag_harness.torch_internals import torch_calls
 
         if self._session is not None:
@@ -234,16 +236,16 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         roots = [os.getcwd(), *self._user_roots]
         if not self._user_roots and os.path.isfile(file):
             roots.append(os.path.dirname(os.path.abspath(file)))
-        seen = WatchResult(tuple(dict.fromkeys(roots)), self._lane)
+        seen = WatchResult(tuple(dict.fromkeys(roots)), self._configuration)
         session = Session(seen.keep)
         # The run around it may trace writes; a second session that does would cost them twice.
-        session.options = replace(session.options, witness=None)
-        seen.begin(session.now, lambda: attach.progress(session))
+        session.options = replace(session.options, write_tracing=None)
+        seen.begin(session.now, lambda: attach.read_progress(session))
         self._seen, self._session = seen, session
-        started = {"t": 0.0, **identity(), "cwd": self._root or os.getcwd()}
+        started = {"t": 0.0, **read_identity(), "cwd": self._root or os.getcwd()}
         session.emit(msgspec.convert(started, ProcessStarted))
         attach.install(session)
-        self._forget_calls = torch_calls.on_outermost_call(seen.called)
+        self._forget_calls = torch_calls.watch_outermost_calls(seen.count_call)
         return seen
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
@@ -265,7 +267,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
             seen.end(session.now(), failure)
 
 
-def cell_of(file: str) -> str | None:
+def find_cell_name(file: str) -> str | None:
     """Find the name of a file's cell, `In[3]`; None for any other file, and outside a notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()

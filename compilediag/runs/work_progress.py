@@ -46,7 +46,7 @@ class WorkProgress:
                 target=self._run, name="compilediag-progress", daemon=True
             )
 
-    def stage(self, text: str) -> None:
+    def set_stage(self, text: str) -> None:
         """Set what is done from now on, in words."""
         self._stage = text
 
@@ -73,9 +73,9 @@ class WorkProgress:
                     if self._over.wait(self._line_every_s):
                         return
             elif os.tcgetpgrp(self._stream.fileno()) == os.getpgrp():
-                self._draw()  # a job in the background must not touch the terminal
+                self._draw_spinner()  # a job in the background must not touch the terminal
 
-    def _draw(self) -> None:
+    def _draw_spinner(self) -> None:
         from rich.console import Console
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

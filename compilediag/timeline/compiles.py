@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from compilediag.receipt.schema.compiles import CompileGrowth
-from compilediag.timeline.process import ProcessEvents, extended
+from compilediag.timeline.process import ProcessEvents, extend_record
 from compilediag_harness import wire
 
 NO_ROW = "no metrics row: the compile did not end"
@@ -79,7 +79,7 @@ class Compile(wire.Compiled):
 
     @property
     def key(self) -> FrameId:
-        return FrameId(self.process, self.epoch, frame_id_of(self.compile_id))
+        return FrameId(self.process, self.epoch, parse_frame_id(self.compile_id))
 
     @property
     def has_row(self) -> bool:
@@ -87,17 +87,20 @@ class Compile(wire.Compiled):
         return self.fail_reason != NO_ROW
 
 
-def frame_id_of(compile_id: str) -> str:
+def parse_frame_id(compile_id: str) -> str:
     """Parse the frame's part of a compile id: "0" of "0/1", "!1/1" of "!1/1/0", "0" of "0/0_1"."""
     head, _, _ = compile_id.rpartition("/")
     return head or compile_id
 
 
-def compiles_of(part: ProcessEvents) -> list[Compile]:
+def collect_compiles(part: ProcessEvents) -> list[Compile]:
     """Collect the attempts of one process, each with the question of torch's before it (its event
     `Recompiled`), in time order."""
-    questions = {(item.epoch, item.compile_id): item for item in part.of(wire.Recompiled)}
-    rows, torch = rows_of(part, ahead=False), part.last(wire.TorchSeen)
+    questions = {
+        (question.epoch, question.compile_id): question
+        for question in part.get_all(wire.Recompiled)
+    }
+    rows, torch = select_rows(part, ahead=False), part.get_last(wire.TorchSeen)
     # Lazily compiled backwards bear the compile id of their forward.
     backward_s = defaultdict[tuple[int, str], float](float)
     for row in rows:
@@ -105,7 +108,11 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
             backward_s[row.epoch, row.compile_id] += row.seconds
     has_rows = torch is None or torch.hooks.get("metrics_rows", True)
     # Rows made of a text log have no graph either: there a break means nothing for its frame.
-    broken_ids = {(item.epoch, item.compile_id) for item in part.of(wire.GraphBroke) if has_rows}
+    broken_ids = {
+        (graph_break.epoch, graph_break.compile_id)
+        for graph_break in part.get_all(wire.GraphBroke)
+        if has_rows
+    }
     made: list[Compile] = []
     for reported in rows:
         row, key = reported, (reported.epoch, reported.compile_id)
@@ -115,20 +122,23 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
             reason = row.fail_reason or "a graph break in a loop: the whole frame runs eager"
             row = replace(row, guarded=False, fail_reason=reason)
         question = questions.pop(key, None) if row.forward else None
-        made.append(_compile(row, question, backward_s[key]))
+        made.append(_make_compile(row, question, backward_s[key]))
     # A question without a row: the process died, or the compile raised before its row was made.
-    starts = {(item.epoch, item.compile_id): item for item in part.of(wire.CompileStarted)}
-    for key, item in questions.items():
-        at = (item.t, item.step, item.compile_id, item.epoch, item.frame)
-        row = replace(unmeasured(*at), fail_reason=NO_ROW, process=item.process)
+    starts = {
+        (started.epoch, started.compile_id): started
+        for started in part.get_all(wire.CompileStarted)
+    }
+    for key, pending in questions.items():
+        at = (pending.t, pending.step, pending.compile_id, pending.epoch, pending.frame)
+        row = replace(make_unmeasured(*at), fail_reason=NO_ROW, process=pending.process)
         if (start := starts.get(key)) is not None:
             row = replace(row, entered_at=start.entered_at, entered_from=start.entered_from)
-        made.append(_compile(row, item, 0.0))
-    made.sort(key=lambda item: item.t)
+        made.append(_make_compile(row, pending, 0.0))
+    made.sort(key=lambda attempt: attempt.t)
     return made
 
 
-def unmeasured(
+def make_unmeasured(
     t: float, step: int, compile_id: str, epoch: int, frame: wire.Location
 ) -> wire.Compiled:
     """Make an attempt of which torch gave no metrics, and that ended without guarded code."""
@@ -136,29 +146,33 @@ def unmeasured(
     return wire.Compiled(*known, True, False, 0.0, None, None, None, None, None, None, None)
 
 
-def rows_of(part: ProcessEvents, *, ahead: bool) -> list[wire.Compiled]:
+def select_rows(part: ProcessEvents, *, ahead: bool) -> list[wire.Compiled]:
     """Select the metrics rows of frames that run in this process, or of what was compiled ahead.
 
     torch says so nowhere. A strict export has a row without compile id and code; AOTInductor has
     one without code, under the id that the next frame will bear too. So has the attempt of a frame
     at the limit, but for that torch recorded a recompile, and it failed.
     """
-    rows = part.of(wire.Compiled)
-    asked = {(item.epoch, item.compile_id) for item in part.of(wire.Recompiled)}
-    framed = {(row.epoch, frame_id_of(row.compile_id)) for row in rows if row.frame.file}
+    rows = part.get_all(wire.Compiled)
+    questioned = {
+        (question.epoch, question.compile_id) for question in part.get_all(wire.Recompiled)
+    }
+    framed = {(row.epoch, parse_frame_id(row.compile_id)) for row in rows if row.frame.file}
 
     def is_ahead(row: wire.Compiled) -> bool:
         if row.exported or row.frame.file or not row.forward:
             return row.exported
-        if (row.epoch, row.compile_id) in asked or _is_at_limit(row):
+        if (row.epoch, row.compile_id) in questioned or _is_at_limit(row):
             return False
-        failed_in_frame = (row.epoch, frame_id_of(row.compile_id)) in framed
+        failed_in_frame = (row.epoch, parse_frame_id(row.compile_id)) in framed
         return not row.compile_id or row.fail_type is None or not failed_in_frame
 
     return [row for row in rows if is_ahead(row) == ahead]
 
 
-def _compile(row: wire.Compiled, question: wire.Recompiled | None, backward_s: float) -> Compile:
+def _make_compile(
+    row: wire.Compiled, question: wire.Recompiled | None, backward_s: float
+) -> Compile:
     recompile = None
     if row.forward and question is None and row.recompile_reason is not None:
         # The row's own reason stands for it.
@@ -166,7 +180,7 @@ def _compile(row: wire.Compiled, question: wire.Recompiled | None, backward_s: f
         reasons = (str(row.recompile_reason),)
         question = wire.Recompiled(*at, reasons, (), 0.0, NO_QUESTION, process=row.process)
     if row.forward and question is not None:
-        recompile = extended(
+        recompile = extend_record(
             question,
             Recompile,
             seconds=row.seconds + backward_s if row.guarded else 0.0,
@@ -181,7 +195,7 @@ def _compile(row: wire.Compiled, question: wire.Recompiled | None, backward_s: f
         kind = "limit"
     elif not row.guarded:
         kind = "failed"
-    return extended(row, Compile, kind=kind, recompile=recompile)
+    return extend_record(row, Compile, kind=kind, recompile=recompile)
 
 
 def _is_at_limit(row: wire.Compiled) -> bool:
@@ -202,7 +216,9 @@ class TimedWarmCalls:
     """How often the graph of each frame ran in all of them."""
 
 
-def warm_calls_of(process: int, records: Sequence[wire.WarmCallsTimed]) -> list[TimedWarmCalls]:
+def collect_warm_calls(
+    process: int, records: Sequence[wire.WarmCallsTimed]
+) -> list[TimedWarmCalls]:
     """Collect the timed warm calls of one process: its newest record has all."""
     newest = records[-1]
     runs: dict[int, list[tuple[wire.Location, int]]] = {}
@@ -215,7 +231,9 @@ def warm_calls_of(process: int, records: Sequence[wire.WarmCallsTimed]) -> list[
     ]
 
 
-def compile_memory_of(process: int, reads: Iterable[wire.CompileMemoryRead]) -> list[CompileGrowth]:
+def collect_compile_memory(
+    process: int, reads: Iterable[wire.CompileMemoryRead]
+) -> list[CompileGrowth]:
     """Collect the growth of memory around each compile, in bytes: one for each record."""
     return [
         CompileGrowth(
@@ -246,20 +264,23 @@ class ProcessCaches:
     """None where they were not seen: a trace does not have them."""
     folder: wire.CacheFolderRead | None = None
 
-    def components_of(self, lookup: wire.CacheLookedUp) -> dict[str, str]:
+    def get_components(self, lookup: wire.CacheLookedUp) -> dict[str, str]:
         """Get everything that a key is made of, by name; empty where torch did not record it."""
         return {**dict(lookup.components), **dict((self.settings or {}).get(lookup.settings, ()))}
 
 
-def caches_of(part: ProcessEvents) -> list[ProcessCaches]:
+def collect_caches(part: ProcessEvents) -> list[ProcessCaches]:
     """Collect the caches of a process; empty where it looked nothing up."""
-    lookups, writes = part.of(wire.CacheLookedUp), part.of(wire.CacheWritten)
-    torch = part.last(wire.TorchSeen)
+    lookups, writes = part.get_all(wire.CacheLookedUp), part.get_all(wire.CacheWritten)
+    torch = part.get_last(wire.TorchSeen)
     if not lookups and not writes:
         return []
-    settings = {item.digest: item.components for item in part.of(wire.CacheSettingsRead)}
+    settings = {
+        settings_read.digest: settings_read.components
+        for settings_read in part.get_all(wire.CacheSettingsRead)
+    }
     seen = tuple(writes) if torch is None or torch.hooks.get(CACHE_WRITES, True) else None
-    folder = part.last(wire.CacheFolderRead)
+    folder = part.get_last(wire.CacheFolderRead)
     return [ProcessCaches(part.index, tuple(lookups), settings, seen, folder)]
 
 
@@ -275,12 +296,12 @@ class Precompiled:
     """One of them ran."""
 
 
-def precompiled_of(part: ProcessEvents) -> list[Precompiled]:
+def collect_precompiled(part: ProcessEvents) -> list[Precompiled]:
     """Collect the functions of a process, in the order in which they were loaded."""
-    called = {item.function for item in part.of(wire.PrecompiledCalled)}
+    called = {event.function for event in part.get_all(wire.PrecompiledCalled)}
     entries = Counter[wire.Location]()
-    for item in part.of(wire.PrecompiledLoaded):
-        entries[item.function] += item.entries
+    for event in part.get_all(wire.PrecompiledLoaded):
+        entries[event.function] += event.entries
     return [
         Precompiled(part.index, function, count, function in called)
         for function, count in entries.items()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from compilediag.receipt.schema.running import GrowingBucket
-from compilediag.timeline.compiles import frame_id_of
+from compilediag.timeline.compiles import parse_frame_id
 from compilediag_harness import wire
 
 STEADY_FROM_STEP = 2
@@ -43,15 +43,17 @@ class DeviceUse:
     hint: str | None
 
 
-def devices_of(process: int, reads: Iterable[wire.DeviceMemoryRead]) -> list[DeviceUse]:
+def collect_devices(process: int, reads: Iterable[wire.DeviceMemoryRead]) -> list[DeviceUse]:
     """Collect the devices of one process, by their index."""
     by_device: dict[int, list[wire.DeviceMemoryRead]] = {}
     for read in reads:
         by_device.setdefault(read.device, []).append(read)
-    return [_device(process, device, own) for device, own in sorted(by_device.items())]
+    return [_make_device_use(process, device, own) for device, own in sorted(by_device.items())]
 
 
-def _device(process: int, device: int, reads: Sequence[wire.DeviceMemoryRead]) -> DeviceUse:
+def _make_device_use(
+    process: int, device: int, reads: Sequence[wire.DeviceMemoryRead]
+) -> DeviceUse:
     peak: dict[str, int] = {}
     for read in reads:
         for name, value in read.peak.items():
@@ -72,11 +74,13 @@ def _device(process: int, device: int, reads: Sequence[wire.DeviceMemoryRead]) -
             first_step=steady[0].step,
             last_step=steady[-1].step,
         )
-    hint = _hint(reads[-1], grown, steady[0].step if steady else 0)
+    hint = _find_hint(reads[-1], grown, steady[0].step if steady else 0)
     return DeviceUse(process, device, reads[-1], peak, growth, hint)
 
 
-def _hint(last: wire.DeviceMemoryRead, grown: Mapping[str, int], since_step: int) -> str | None:
+def _find_hint(
+    last: wire.DeviceMemoryRead, grown: Mapping[str, int], since_step: int
+) -> str | None:
     """Find the gravest of what the counters show, as a sentence; None where nothing stands out."""
     ooms, retries = last.counts.get("num_ooms", 0), last.counts.get("num_alloc_retries", 0)
     if ooms:
@@ -86,18 +90,18 @@ def _hint(last: wire.DeviceMemoryRead, grown: Mapping[str, int], since_step: int
     reserved, allocated = grown.get("reserved_bytes", 0), grown.get("allocated_bytes", 0)
     if reserved >= MIN_BYTES and allocated < FLAT * reserved:
         return (
-            f"fragmentation: reserved grew by {_mib(reserved)} MiB while allocated "
-            f"{'grew by' if allocated >= 0 else 'shrank by'} {_mib(abs(allocated))} MiB"
+            f"fragmentation: reserved grew by {_round_mib(reserved)} MiB while allocated "
+            f"{'grew by' if allocated >= 0 else 'shrank by'} {_round_mib(abs(allocated))} MiB"
         )
     split, held = last.current.get("inactive_split_bytes", 0), last.current.get("reserved_bytes", 0)
     if split >= MIN_BYTES and split >= SPLIT_SHARE * held:
         return f"fragmentation: {split / held:.0%} of reserved is in unused split blocks"
     if allocated >= MIN_BYTES:
-        return f"allocated grew by {_mib(allocated)} MiB since step {since_step}"
+        return f"allocated grew by {_round_mib(allocated)} MiB since step {since_step}"
     return None
 
 
-def _mib(size: int) -> int:
+def _round_mib(size: int) -> int:
     return round(size / (1 << 20))
 
 
@@ -153,7 +157,7 @@ class SyncLine(SyncReads):
     """Inside the calls, in all of these steps; None where they were not timed in one of them."""
 
 
-def samples_of(process: int, events: Iterable[wire.SyncsSampled]) -> Iterator[SampledStep]:
+def collect_samples(process: int, events: Iterable[wire.SyncsSampled]) -> Iterator[SampledStep]:
     """Collect the sampled steps. Tuples of different lengths come from a doctored record: the
     members that all have remain."""
     for event in events:
@@ -171,7 +175,7 @@ def samples_of(process: int, events: Iterable[wire.SyncsSampled]) -> Iterator[Sa
         yield SampledStep(process, *about, sites, spent_s, event.noting_s, event.packed)
 
 
-def lines_of(
+def group_reads_by_line(
     samples: Iterable[SampledStep], wanted: Callable[[SyncSite], bool] = lambda _: True
 ) -> tuple[SyncLine, ...]:
     """Group the reads of one process's samples by line and kind, those with most reads first."""
@@ -181,13 +185,13 @@ def lines_of(
             if wanted(site):
                 grouped.setdefault((site.place, site.kind), []).append((sample.step, site))
     lines: list[SyncLine] = []
-    for (place, kind), found in grouped.items():
+    for (place, kind), reads in grouped.items():
         by_step: Counter[int] = Counter()
-        for step, site in found:
+        for step, site in reads:
             by_step[step] += site.count
-        loop = next((site.loop for _, site in reversed(found) if site.loop is not None), None)
-        seconds = [site.seconds for _, site in found if site.seconds is not None]
-        spent = sum(seconds) if len(seconds) == len(found) else None
+        loop = next((site.loop for _, site in reversed(reads) if site.loop is not None), None)
+        seconds = [site.seconds for _, site in reads if site.seconds is not None]
+        spent = sum(seconds) if len(seconds) == len(reads) else None
         counts = by_step.values()
         steps = tuple(sorted(by_step))
         lines.append(SyncLine(place, kind, loop, sum(counts), max(counts), steps, spent))
@@ -225,36 +229,38 @@ class CudagraphRun:
 
     @property
     def recordings(self) -> int:
-        return sum(item.recordings for item in self.counts.values())
+        return sum(graph.recordings for graph in self.counts.values())
 
     @property
     def replays(self) -> int:
-        return sum(item.replays for item in self.counts.values())
+        return sum(graph.replays for graph in self.counts.values())
 
     @property
     def warmups(self) -> int:
-        return sum(item.warmups for item in self.counts.values())
+        return sum(graph.warmups for graph in self.counts.values())
 
     @property
     def reasons(self) -> dict[str, int]:
         """Recordings by reason; those that were only counted are "not told", as in receipts."""
-        found = dict(Counter(item.reason for item in self.recorded))
+        by_reason = dict(Counter(recording.reason for recording in self.recorded))
         if left := self.recordings - len(self.recorded):
-            found["not told"] = left
-        return found
+            by_reason["not told"] = left
+        return by_reason
 
     @property
     def distinct_sizes(self) -> int:
         """Distinct sizes of the inputs, over all recorded functions."""
-        return len({(frame_of(item), item.mode, item.sizes) for item in self.recorded})
+        return len(
+            {(get_frame(recording), recording.mode, recording.sizes) for recording in self.recorded}
+        )
 
 
-def frame_of(item: wire.CudagraphRecorded) -> tuple[int, str]:
+def get_frame(recording: wire.CudagraphRecorded) -> tuple[int, str]:
     """Get epoch and frame id: each size of `dynamic=False` has a compile id of its own."""
-    return item.epoch, frame_id_of(item.compile_id)
+    return recording.epoch, parse_frame_id(recording.compile_id)
 
 
-def cudagraphs_of(
+def collect_cudagraphs(
     process: int, events: Sequence[wire.CudagraphRecorded | wire.CudagraphsRan]
 ) -> list[CudagraphRun]:
     """Collect the CUDA graphs of one process, from at least one event."""
@@ -268,7 +274,7 @@ def cudagraphs_of(
             total = sums.get(compile_id, [0, 0, 0])
             sums[compile_id] = [a + b for a, b in zip(total, more, strict=True)]
     # Of a process that was killed the last batch is missing: what was recorded one by one counts.
-    for compile_id, count in Counter(item.compile_id for item in recorded).items():
+    for compile_id, count in Counter(recording.compile_id for recording in recorded).items():
         total = sums.setdefault(compile_id, [0, 0, 0])
         total[0] = max(total[0], count)
     counts = {compile_id: GraphCounts(*total) for compile_id, total in sums.items()}
@@ -278,13 +284,13 @@ def cudagraphs_of(
     return [CudagraphRun(process, tuple(recorded), counts, *ended)]
 
 
-def skip_reason(text: str) -> str | None:
+def parse_skip_reason(text: str) -> str | None:
     """Parse torch's reason for leaving a CUDA graph out from its warning; numbers are left out, so
     that equal reasons are equal. None for another text."""
-    found = _SKIP.search(text)
-    if found is None:
+    matched = _SKIP.search(text)
+    if matched is None:
         return None
     if _LIMIT in text:
         return "re-recording limit"
-    reason = found["reason"].split("\n")[0].split(". Found from")[0]
+    reason = matched["reason"].split("\n")[0].split(". Found from")[0]
     return _VARIES.sub("N", reason.strip().rstrip(".:"))[:200]

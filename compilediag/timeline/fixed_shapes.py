@@ -19,10 +19,10 @@ FixedShapeEvent = (
     | wire.KneeMeasured
 )
 
-SIZES_KEPT = 1024
+MAX_REAL_SIZES = 1024
 """Different real sizes of a `FixedShape` that are counted apart: the first."""
 
-ASKED_KEPT = 8192
+MAX_REQUESTED_SIZES = 8192
 """Different sizes of batches as they came: the first."""
 
 Kind = TypeVar("Kind")
@@ -71,7 +71,7 @@ class FixedShapeRun:
     """The program gave the cost of a call at each size: padding is not what counts."""
     dims: tuple[tuple[str, ...], ...] = ()
     """Of each axis, the dimensions of arguments: "obs:0"; empty in old journals."""
-    asked: Mapping[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
+    requested: Mapping[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
     """Batches by the size they came with, before padding and splitting."""
     other_batches: int = 0
     """Batches of sizes that came after the first `MAX_REQUESTED_SIZES`."""
@@ -90,38 +90,38 @@ class FixedShapeRun:
     @property
     def elements(self) -> int:
         """Real ones, over all calls."""
-        return sum(item.elements for item in self.sizes)
+        return sum(size.elements for size in self.sizes)
 
     @property
     def run_elements(self) -> int:
         """Those that ran, padding included."""
-        return sum(item.run_elements for item in self.sizes)
+        return sum(size.run_elements for size in self.sizes)
 
     @property
     def graph_calls(self) -> int:
         """Calls in which a CUDA graph was recorded or replayed."""
-        return sum(item.graph_calls for item in self.sizes)
+        return sum(size.graph_calls for size in self.sizes)
 
     @property
     def graph_padding(self) -> float | None:
         """The share of padding in the elements that ran in those calls; None without one."""
-        run = sum(item.graph_calls * math.prod(item.run) for item in self.sizes)
-        return 1.0 - sum(item.graph_elements for item in self.sizes) / run if run else None
+        run = sum(size.graph_calls * math.prod(size.run) for size in self.sizes)
+        return 1.0 - sum(size.graph_elements for size in self.sizes) / run if run else None
 
 
-def fixed_shapes_of(process: int, events: Iterable[FixedShapeEvent]) -> list[FixedShapeRun]:
+def collect_fixed_shapes(process: int, events: Iterable[FixedShapeEvent]) -> list[FixedShapeRun]:
     """Collect each `FixedShape` of one process once, in the order of their first events."""
     by_number: dict[int, list[FixedShapeEvent]] = {}
     for event in events:
         by_number.setdefault(event.number, []).append(event)
-    return [_run(process, number, own) for number, own in by_number.items()]
+    return [_make_run(process, number, own) for number, own in by_number.items()]
 
 
-def _run(process: int, number: int, events: Sequence[FixedShapeEvent]) -> FixedShapeRun:
-    used = _of(wire.FixedShapeUsed, events)
+def _make_run(process: int, number: int, events: Sequence[FixedShapeEvent]) -> FixedShapeRun:
+    used = _select(wire.FixedShapeUsed, events)
     sums: dict[tuple[int, ...], list[int]] = {}
     real: dict[tuple[int, ...], int] = {}
-    asked: dict[tuple[int, ...], int] = {}
+    requested: dict[tuple[int, ...], int] = {}
     other_batches = 0
     for batch in used:
         # Old journals lack the last two.
@@ -133,10 +133,10 @@ def _run(process: int, number: int, events: Sequence[FixedShapeEvent]) -> FixedS
             elements = math.prod(size)
             added = (calls, calls * elements, graphs, graphs * elements)
             sums[run] = [a + b for a, b in zip(sums.get(run, [0] * 4), added, strict=True)]
-            kept = size if size in real or len(real) < SIZES_KEPT else run
-            real[kept] = real.get(kept, 0) + calls
-            if came in asked or (came and len(asked) < ASKED_KEPT):
-                asked[came] = asked.get(came, 0) + calls
+            counted = size if size in real or len(real) < MAX_REAL_SIZES else run
+            real[counted] = real.get(counted, 0) + calls
+            if came in requested or (came and len(requested) < MAX_REQUESTED_SIZES):
+                requested[came] = requested.get(came, 0) + calls
             elif came:
                 other_batches += calls
     return FixedShapeRun(
@@ -146,18 +146,18 @@ def _run(process: int, number: int, events: Sequence[FixedShapeEvent]) -> FixedS
         axes=used[-1].axes if used else (),
         buckets=used[-1].buckets if used else (),
         sizes=tuple(SizeRun(run, *total) for run, total in sorted(sums.items())),
-        warmed=tuple(_of(wire.FixedShapeWarmed, events)),
-        late=tuple(_of(wire.FixedShapeCompiled, events)),
-        checks=tuple(_of(wire.PaddingChecked, events)),
-        loops=tuple(_of(wire.RowsRun, events)),
+        warmed=tuple(_select(wire.FixedShapeWarmed, events)),
+        late=tuple(_select(wire.FixedShapeCompiled, events)),
+        checks=tuple(_select(wire.PaddingChecked, events)),
+        loops=tuple(_select(wire.RowsRun, events)),
         real=real,
         priced=bool(used) and used[-1].priced,
         dims=used[-1].dims if used else (),
-        asked=asked,
+        requested=requested,
         other_batches=other_batches,
-        knee=next(reversed(_of(wire.KneeMeasured, events)), None),
+        knee=next(reversed(_select(wire.KneeMeasured, events)), None),
     )
 
 
-def _of(kind: type[Kind], events: Iterable[object]) -> list[Kind]:
+def _select(kind: type[Kind], events: Iterable[object]) -> list[Kind]:
     return [event for event in events if isinstance(event, kind)]

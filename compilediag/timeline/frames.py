@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from compilediag.receipt.schema.compiles import Counts
 from compilediag.timeline.compiles import Compile, CompileId, FrameId
-from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.process import ProcessEvents
 from compilediag_harness import wire
 
@@ -54,29 +54,31 @@ class BreakSite(wire.Location):
         return BreakLine(self.file, self.line)
 
 
-def break_sites(
+def collect_breaks(
     parts: Iterable[ProcessEvents], compiles: Iterable[Compile] = (), user_roots: Sequence[str] = ()
 ) -> tuple[BreakSite, ...]:
     """Collect breaks by file and line: repeats at a recompile or a restart are one site.
     `compiles`: of all these processes; `user_roots`: folders of the user's own files."""
-    entered = {item.id: item for item in compiles if item.forward}
+    attempts = {attempt.id: attempt for attempt in compiles if attempt.forward}
     sites: dict[BreakLine, list[tuple[int, str, wire.GraphBroke]]] = {}
     for part in parts:
-        for event in part.of(wire.GraphBroke):
-            place = break_place(event.text)
+        for event in part.get_all(wire.GraphBroke):
+            place = parse_break_place(event.text)
             if place is not None:
                 reports = sites.setdefault(BreakLine(place.file, place.line), [])
                 reports.append((part.index, place.function, event))
-    found: list[BreakSite] = []
+    merged: list[BreakSite] = []
     for at, reports in sites.items():
         first = reports[0][2]
         ids = [
             CompileId(process, event.epoch, _ATTEMPT.sub("", event.compile_id))
             for process, _, event in reports
         ]
-        compiled = next((entered[each] for each in ids if each in entered), None)
+        compiled = next(
+            (attempts[compile_id] for compile_id in ids if compile_id in attempts), None
+        )
         call, thread = (compiled.entered_at, compiled.entered_from) if compiled else (None, "")
-        inside = _inside(at, first.text, user_roots)
+        inside = _find_user_call(at, first.text, user_roots)
         if inside is not None and (
             call is None or (inside.file, inside.line) != (call.file, call.line)
         ):
@@ -91,31 +93,31 @@ def break_sites(
             entered_at=call,
             entered_from=thread,
         )
-        found.append(site)
-    return tuple(found)
+        merged.append(site)
+    return tuple(merged)
 
 
-def _inside(at: BreakLine, text: str, user_roots: Sequence[str]) -> wire.UserCall | None:
+def _find_user_call(at: BreakLine, text: str, user_roots: Sequence[str]) -> wire.UserCall | None:
     """Find the innermost line of the program's own in the report of a break in a library."""
-    if ownership_of(at.file, user_roots) == "user":
+    if classify_ownership(at.file, user_roots) == "user":
         return None
     above = text.split("\nTraceback (most recent call last)", maxsplit=1)[0]
     for file, line, name, source in reversed(_STACK_CODE.findall(above)):
-        if ownership_of(file, user_roots) == "user":
+        if classify_ownership(file, user_roots) == "user":
             return wire.UserCall(file, int(line), name.strip(), source.strip())
     return None
 
 
 @lru_cache(maxsize=1024)
-def break_place(text: str) -> wire.Location | None:
+def parse_break_place(text: str) -> wire.Location | None:
     """Parse where torch says a graph break is: its headline, else the innermost line of its stack.
 
     Cached: torch repeats a report at each recompile, and ranks break at the same places.
     """
     above = text.split("\nTraceback (most recent call last)", maxsplit=1)[0]
     stack = [
-        wire.Location(found["file"], int(found["line"]), found["function"].strip())
-        for found in _STACK_LINE.finditer(above)
+        wire.Location(matched["file"], int(matched["line"]), matched["function"].strip())
+        for matched in _STACK_LINE.finditer(above)
     ]
     headline = _BREAK_AT.search(text.split("\n", 1)[0] + "\n")
     if headline is None:
@@ -150,21 +152,23 @@ class Frame:
     """Both as in `Compile`: of the call that ran eager, else of the first one."""
 
 
-def frames_of(compiles: Sequence[Compile]) -> list[Frame]:
+def collect_frames(compiles: Sequence[Compile]) -> list[Frame]:
     """Collect each frame that was attempted, in the order of their first attempts."""
     grouped: dict[FrameId, list[Compile]] = {}
-    for item in compiles:
-        if item.forward:
-            grouped.setdefault(item.key, []).append(item)
+    for attempt in compiles:
+        if attempt.forward:
+            grouped.setdefault(attempt.key, []).append(attempt)
     # The row of a lazily compiled backward has the id of its forward, and comes after it.
-    rows = {item.id: item for item in compiles}
-    return [_frame(key, attempts, rows) for key, attempts in grouped.items()]
+    rows = {attempt.id: attempt for attempt in compiles}
+    return [_make_frame(key, attempts, rows) for key, attempts in grouped.items()]
 
 
-def _frame(key: FrameId, attempts: Sequence[Compile], rows: Mapping[CompileId, Compile]) -> Frame:
-    guarded = [item for item in attempts if item.guarded]
-    own = [rows[item.id] for item in guarded]
-    at_limit = next((item for item in attempts if item.kind == "limit"), None)
+def _make_frame(
+    key: FrameId, attempts: Sequence[Compile], rows: Mapping[CompileId, Compile]
+) -> Frame:
+    guarded = [attempt for attempt in attempts if attempt.guarded]
+    own = [rows[attempt.id] for attempt in guarded]
+    at_limit = next((attempt for attempt in attempts if attempt.kind == "limit"), None)
     raised = at_limit is not None and "FailOnRecompileLimitHit" in (at_limit.fail_type or "")
     eager = (None if raised else at_limit) or (None if guarded else attempts[-1])
     shown = at_limit or eager or attempts[0]
@@ -175,7 +179,7 @@ def _frame(key: FrameId, attempts: Sequence[Compile], rows: Mapping[CompileId, C
         key=key,
         where=attempts[0].frame,
         compiles=len(guarded),
-        graphs=sum(1 for item in guarded if item.graph_ops),
+        graphs=sum(1 for attempt in guarded if attempt.graph_ops),
         guards=guarded[-1].guards if guarded else None,
         guard_eval_us=own[-1].guard_eval_us if own else None,
         limit=own[0].limit if own else None,
@@ -188,38 +192,38 @@ def _frame(key: FrameId, attempts: Sequence[Compile], rows: Mapping[CompileId, C
     )
 
 
-def skipped_of(part: ProcessEvents) -> Iterable[wire.FrameSkipped]:
+def collect_skipped(part: ProcessEvents) -> Iterable[wire.FrameSkipped]:
     """Collect skipped frames that have no metrics row of their own, each once."""
-    rows = {(row.frame.file, row.frame.function) for row in part.of(wire.Compiled)}
-    found: dict[tuple[str, str], wire.FrameSkipped] = {}
-    for event in part.of(wire.FrameSkipped):
+    rows = {(row.frame.file, row.frame.function) for row in part.get_all(wire.Compiled)}
+    skipped: dict[tuple[str, str], wire.FrameSkipped] = {}
+    for event in part.get_all(wire.FrameSkipped):
         key = (event.frame.file, event.frame.function)
         if key not in rows:
-            found.setdefault(key, event)
-    return found.values()
+            skipped.setdefault(key, event)
+    return skipped.values()
 
 
-def is_compile(item: Compile) -> bool:
+def is_compile(attempt: Compile) -> bool:
     """Whether an attempt counts as a compile."""
-    return item.forward and item.guarded
+    return attempt.forward and attempt.guarded
 
 
-def is_recompile(item: Compile) -> bool:
+def is_recompile(attempt: Compile) -> bool:
     """Whether an attempt counts as a recompile too."""
-    return item.recompile is not None and item.recompile.produced
+    return attempt.recompile is not None and attempt.recompile.produced
 
 
-def counts_of(
+def compute_counts(
     frames: Iterable[Frame], compiles: Iterable[Compile], breaks: Iterable[BreakSite]
 ) -> Counts:
     """Compute the counts of a run, or of some of its processes, by the definitions above."""
-    counted = [item for item in compiles if is_compile(item)]
+    counted = [attempt for attempt in compiles if is_compile(attempt)]
     attempted = tuple(frames)
     return Counts(
         frames=len(attempted),
         compiles=len(counted),
-        recompiles=sum(is_recompile(item) for item in counted),
-        graphs=sum(bool(item.graph_ops) for item in counted),
+        recompiles=sum(is_recompile(attempt) for attempt in counted),
+        graphs=sum(bool(attempt.graph_ops) for attempt in counted),
         graph_breaks=len({site.at for site in breaks}),
         eager_fallbacks=sum(frame.ran_eager for frame in attempted),
         recompile_limit_hits=sum(frame.limit_hit_step is not None for frame in attempted),

@@ -84,14 +84,14 @@ class PartialPhase:
     missing: str
 
 
-def steps_of(part: ProcessEvents) -> list[Step]:
+def collect_steps(part: ProcessEvents) -> list[Step]:
     """Collect every step that ended, with the seconds that compiles took in it."""
     compile_s = defaultdict[int, float](float)
-    for row in part.of(wire.Compiled):
+    for row in part.get_all(wire.Compiled):
         compile_s[row.step] += row.seconds
     made: list[Step] = []
-    for batch in part.of(wire.StepsEnded):
-        for offset, (end, wall_s) in enumerate(zip(batch.ends, batch.every_wall(), strict=False)):
+    for batch in part.get_all(wire.StepsEnded):
+        for offset, (end, wall_s) in enumerate(zip(batch.ends, batch.list_walls(), strict=False)):
             number = batch.first + offset
             phases = (batch.data_wait, batch.optimizer, batch.spans, batch.forward, batch.backward)
             # None where the phase was not measured: an empty tuple is not zero seconds.
@@ -110,13 +110,15 @@ def steps_of(part: ProcessEvents) -> list[Step]:
     return made
 
 
-def partial_phases_of(process: int, batches: Iterable[wire.StepsEnded]) -> list[PartialPhase]:
+def collect_partial_phases(process: int, batches: Iterable[wire.StepsEnded]) -> list[PartialPhase]:
     """Collect phases that were measured in part, each once."""
     missing = {name: why for batch in batches for name, why in batch.partial.items()}
     return [PartialPhase(process, name, why) for name, why in missing.items()]
 
 
-def device_steps_of(process: int, batches: Iterable[wire.DeviceStepsTimed]) -> list[DeviceStep]:
+def collect_device_steps(
+    process: int, batches: Iterable[wire.DeviceStepsTimed]
+) -> list[DeviceStep]:
     """Collect the steps whose device time is known."""
     return [
         DeviceStep(process, *row)
@@ -125,7 +127,7 @@ def device_steps_of(process: int, batches: Iterable[wire.DeviceStepsTimed]) -> l
     ]
 
 
-def disabled_calls_of(
+def collect_disabled_calls(
     process: int, batches: Iterable[wire.DisabledCallsEnded]
 ) -> list[CallsOutside]:
     """Collect each function once a phase, its batches added up."""
@@ -144,10 +146,10 @@ def disabled_calls_of(
     return list(sums.values())
 
 
-def hooks_of(process: int, checks: Sequence[wire.HooksFound]) -> list[ModuleHook]:
+def collect_hooks(process: int, checks: Sequence[wire.HooksFound]) -> list[ModuleHook]:
     """Collect the hooks on compiled modules, at the last check."""
-    found = checks[-1]
-    columns = (found.kinds, found.targets, found.functions, found.disabled)
+    newest = checks[-1]
+    columns = (newest.kinds, newest.targets, newest.functions, newest.disabled)
     return [
         ModuleHook(process, kind, target, function, disabled)
         for kind, target, function, disabled in zip(*columns, strict=False)
@@ -158,7 +160,7 @@ _TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
 """One tensor of a call, as the harness writes it: "[8, 16]" by position, "mask=[8]" by name."""
 
 
-def varying_sizes(
+def find_varying_sizes(
     shapes: Iterable[tuple[str | None, int]], names: Sequence[str] = ()
 ) -> VaryingSizesRecord | None:
     """Find the changing sizes of one callable; None where none changes, or none is known. `shapes`
@@ -169,12 +171,12 @@ def varying_sizes(
     all_calls = 0
     for text, count in shapes:
         all_calls += count
-        tensors = None if text is None else _tensors(text)
+        tensors = None if text is None else _parse_tensors(text)
         if tensors is not None:
             ranks = tuple((path, len(sizes)) for path, sizes in tensors)
             of_kind = kinds.setdefault(ranks, Counter())
             of_kind[tuple(sizes for _, sizes in tensors)] += count
-    kind = max(kinds, key=lambda each: kinds[each].total(), default=())
+    kind = max(kinds, key=lambda candidate: kinds[candidate].total(), default=())
     calls = kinds.get(kind, Counter[tuple[tuple[int, ...], ...]]())
     if len(calls) < 2:
         return None
@@ -197,10 +199,10 @@ def varying_sizes(
     return VaryingSizesRecord(dims=dims, sizes=sizes, counts=of_sizes, other_calls=other)
 
 
-def _tensors(text: str) -> list[tuple[str, tuple[int, ...]]] | None:
+def _parse_tensors(text: str) -> list[tuple[str, tuple[int, ...]]] | None:
     """Parse the tensors of a call, each a name and its sizes; None where a shape has no plain
     sizes: symbolic, nested, of a subclass, or cut off."""
-    found: list[tuple[str, tuple[int, ...]]] = []
+    tensors: list[tuple[str, tuple[int, ...]]] = []
     end = 0
     while end < len(text):
         match = _TENSOR.match(text, end)
@@ -209,9 +211,9 @@ def _tensors(text: str) -> list[tuple[str, tuple[int, ...]]] | None:
         sizes = match["sizes"].split(", ") if match["sizes"] else []
         if not all(size.isdecimal() for size in sizes):
             return None
-        found.append((match["path"] or "", tuple(int(size) for size in sizes)))
+        tensors.append((match["path"] or "", tuple(int(size) for size in sizes)))
         end = match.end()
-    return found
+    return tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,9 @@ class StanceCalls:
     """The user's line that set the stance."""
 
 
-def stance_calls_of(process: int, batches: Iterable[wire.EagerStanceCalls]) -> list[StanceCalls]:
+def collect_stance_calls(
+    process: int, batches: Iterable[wire.EagerStanceCalls]
+) -> list[StanceCalls]:
     """Collect the calls of one process, added up by callable, stance and where it was set."""
     sums = Counter[tuple[wire.Location, str, "wire.Location | None"]]()
     for batch in batches:
@@ -278,7 +282,7 @@ def stance_calls_of(process: int, batches: Iterable[wire.EagerStanceCalls]) -> l
     ]
 
 
-def invocations_of(process: int, batches: Iterable[wire.CompiledCallsMade]) -> list[Calls]:
+def collect_invocations(process: int, batches: Iterable[wire.CompiledCallsMade]) -> list[Calls]:
     """Collect each callable of one process once, in the order they were first called."""
     functions: dict[int, wire.Location] = {}
     tensors: dict[int, tuple[str, ...]] = {}
@@ -336,7 +340,7 @@ class TimedCalls:
     """A CUDA device was in use: the calls may have returned before their work was done."""
 
 
-def timed_calls_of(process: int, events: Iterable[wire.CallsTimed]) -> list[TimedCalls]:
+def collect_timed_calls(process: int, events: Iterable[wire.CallsTimed]) -> list[TimedCalls]:
     """Collect the timed calls of one process, by callable and step."""
     return [
         TimedCalls(process, event.functions[index], step, count, seconds, event.on_device)
@@ -348,12 +352,12 @@ def timed_calls_of(process: int, events: Iterable[wire.CallsTimed]) -> list[Time
     ]
 
 
-def held_states_of(_: int, events: Iterable[wire.StateRead]) -> Iterable[wire.StateRead]:
+def collect_held_states(_: int, events: Iterable[wire.StateRead]) -> Iterable[wire.StateRead]:
     """Collect what the objects that compiled functions reach held; records of one call of an
     instance are merged."""
-    found: dict[tuple[wire.Location, int, int | None], wire.StateRead] = {}
+    states: dict[tuple[wire.Location, int, int | None], wire.StateRead] = {}
     for event in events:
         key = event.function, event.instance, event.call
-        before = found[key].answers if key in found else ()
-        found[key] = replace(event, answers=before + event.answers)
-    return found.values()
+        before = states[key].answers if key in states else ()
+        states[key] = replace(event, answers=before + event.answers)
+    return states.values()

@@ -33,7 +33,7 @@ _TORCH_TAIL = (
 )
 
 
-def ownership_of(file: str, user_roots: Sequence[str] = ()) -> Ownership:
+def classify_ownership(file: str, user_roots: Sequence[str] = ()) -> Ownership:
     """Classify who owns `file`, a path as torch or Python prints it.
 
     torch's own files are "torch"; installed packages, the standard library and our own half in the
@@ -42,11 +42,11 @@ def ownership_of(file: str, user_roots: Sequence[str] = ()) -> Ownership:
     third party. A path that torch shortened from the left is completed against `user_roots` where
     it can be.
     """
-    return _ownership(file, tuple(user_roots))
+    return _classify_file(file, tuple(user_roots))
 
 
 @lru_cache(maxsize=4096)
-def _ownership(file: str, roots: tuple[str, ...]) -> Ownership:
+def _classify_file(file: str, roots: tuple[str, ...]) -> Ownership:
     file = file.replace("\\", "/")
     roots = tuple(root.replace("\\", "/") for root in roots)
     if file.startswith("<"):
@@ -57,15 +57,15 @@ def _ownership(file: str, roots: tuple[str, ...]) -> Ownership:
         return "third_party" if file.startswith(foreign) else "user"
     if "torchinductor_" in file:
         return "torch"
-    installed = max((found.end() for found in _INSTALLED.finditer(file)), default=None)
+    installed = max((matched.end() for matched in _INSTALLED.finditer(file)), default=None)
     if installed is not None:
-        return _of_installed(file, installed, roots)
+        return _classify_installed(file, installed, roots)
     if _STANDARD_LIBRARY.search(file) or _OURS.search(file) or is_generated(file):
         return "third_party"
     return "torch" if _belongs_to_torch_source(file, roots) else "user"
 
 
-def _of_installed(file: str, packages: int, roots: tuple[str, ...]) -> Ownership:
+def _classify_installed(file: str, packages: int, roots: tuple[str, ...]) -> Ownership:
     """Classify a file below site-packages: the first folder from `packages` on names the
     package."""
     package = file[packages:].partition("/")[0].removesuffix(".py")
@@ -80,8 +80,8 @@ def _of_installed(file: str, packages: int, roots: tuple[str, ...]) -> Ownership
 
 def _belongs_to_torch_source(file: str, roots: tuple[str, ...]) -> bool:
     if file.startswith("/"):
-        head, found, tail = file.rpartition("/torch/")
-        return bool(found) and bool(head) and re.match(_TORCH_TAIL, tail) is not None
+        head, separator, tail = file.rpartition("/torch/")
+        return bool(separator) and bool(head) and re.match(_TORCH_TAIL, tail) is not None
     if re.match(_TORCH_TAIL, file.removeprefix("torch/")) is None:
         return False
     # A shortened path begins with the last folders of a root: "b/app.py" below ".../a/b".

@@ -53,32 +53,32 @@ class ProcessEvents:
     by_kind: dict[type, list[Any]]
 
     @classmethod
-    def of_process(cls, index: int, events: Iterable[wire.Event]) -> ProcessEvents:
+    def collect(cls, index: int, events: Iterable[wire.Event]) -> ProcessEvents:
         """Collect the events of a journal, repaired, as those of process `index`."""
         by_kind: dict[type, list[Any]] = {}
-        for event in assign_steps(unbatch(events)):
+        for event in assign_steps(unpack_batches(events)):
             kind = type(event)
             if event.process != index:
                 event = replace(event, process=index)  # noqa: PLW2901
             by_kind.setdefault(_FAMILIES.get(kind, kind), []).append(event)
         return cls(index, by_kind)
 
-    def of(self, kind: type[Kind]) -> list[Kind]:
+    def get_all(self, kind: type[Kind]) -> list[Kind]:
         """Get the events of one kind, or of the family that it stands for."""
         return self.by_kind.get(kind, [])
 
-    def last(self, kind: type[Kind]) -> Kind | None:
+    def get_last(self, kind: type[Kind]) -> Kind | None:
         """Get the newest of a kind, which overrules those before it; None without one."""
-        found = self.by_kind.get(kind)
-        return found[-1] if found else None
+        events = self.by_kind.get(kind)
+        return events[-1] if events else None
 
 
-def extended(record: Any, kind: type[Kind], /, **more: Any) -> Kind:
+def extend_record(record: Any, kind: type[Kind], /, **more: Any) -> Kind:
     """Extend an event, or another dataclass, to a kind of its own class that has more fields."""
-    return kind(**{item.name: getattr(record, item.name) for item in fields(record)}, **more)
+    return kind(**{field.name: getattr(record, field.name) for field in fields(record)}, **more)
 
 
-def unbatch(events: Iterable[wire.Event]) -> Iterator[wire.Event]:
+def unpack_batches(events: Iterable[wire.Event]) -> Iterator[wire.Event]:
     """Iterate the events, with each batch of spans as its spans, in the order they ended."""
     for event in events:
         if not isinstance(event, wire.SpansEnded):
@@ -109,16 +109,16 @@ def assign_steps(events: Iterable[wire.Event]) -> tuple[wire.Event, ...]:
     made: list[wire.Event] = []
     for event in events:
         if isinstance(event, wire.StepEvent) and not isinstance(event, _AFTERWARDS):
-            event = replace(event, step=_step_at(event.t, event.step, ends, numbers))  # noqa: PLW2901
+            event = replace(event, step=_find_step(event.t, event.step, ends, numbers))  # noqa: PLW2901
         elif isinstance(event, wire.CadenceFired):
             fired = zip(event.at, event.steps, strict=False)
-            steps = tuple(_step_at(t, step, ends, numbers) for t, step in fired)
+            steps = tuple(_find_step(t, step, ends, numbers) for t, step in fired)
             event = replace(event, steps=steps)  # noqa: PLW2901
         made.append(event)
     return tuple(made)
 
 
-def _step_at(t: float, recorded: int, ends: list[float], numbers: list[int]) -> int:
+def _find_step(t: float, recorded: int, ends: list[float], numbers: list[int]) -> int:
     """Find the step at `t`; the recorded one where the steps around it are not known."""
     index = bisect_left(ends, t)
     before = numbers[index - 1] if index else -1

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from compilediag.timeline.process import extended
+from compilediag.timeline.process import extend_record
 from compilediag_harness import wire
 
 
@@ -74,13 +74,13 @@ class TrainLog:
 _LOSS = re.compile(r"(?:.*[/.\-: _])?loss", re.IGNORECASE | re.DOTALL)
 
 
-def newest_of(_: int, records: Iterable[wire.RunTracked]) -> list[wire.RunTracked]:
+def select_newest_runs(_: int, records: Iterable[wire.RunTracked]) -> list[wire.RunTracked]:
     """Select each run of one process as it was recorded last, in the order in which they began."""
     last = {record.number: record for record in records}
     return [last[number] for number in sorted(last)]
 
 
-def losses_finite(runs: Iterable[wire.RunTracked]) -> bool | None:
+def are_losses_finite(runs: Iterable[wire.RunTracked]) -> bool | None:
     """Whether every loss that was recorded is finite; None where none was. A loss is a metric with
     "loss" for the last word of its name."""
     losses = [metric for run in runs for metric in run.metrics if _LOSS.fullmatch(metric.name)]
@@ -120,7 +120,7 @@ class PipelineLoop:
     """When, and how many samples the pool held."""
 
 
-def loops_of(process: int, batches: Iterable[wire.PipelineWorked]) -> list[PipelineLoop]:
+def collect_loops(process: int, batches: Iterable[wire.PipelineWorked]) -> list[PipelineLoop]:
     """Collect the loops of one process, each once."""
     by_name: dict[str, list[wire.PipelineWorked]] = {}
     for batch in batches:
@@ -130,7 +130,7 @@ def loops_of(process: int, batches: Iterable[wire.PipelineWorked]) -> list[Pipel
             process=process,
             name=name,
             slots=parts[-1].slots,
-            stages=tuple(item for part in parts for item in _stage_runs(part)),
+            stages=tuple(run for part in parts for run in _list_stage_runs(part)),
             pool=tuple(
                 pair for part in parts for pair in zip(part.pool_at, part.pool_sizes, strict=False)
             ),
@@ -139,7 +139,7 @@ def loops_of(process: int, batches: Iterable[wire.PipelineWorked]) -> list[Pipel
     ]
 
 
-def _stage_runs(batch: wire.PipelineWorked) -> Iterable[StageRun]:
+def _list_stage_runs(batch: wire.PipelineWorked) -> Iterable[StageRun]:
     columns = (batch.stages, batch.starts, batch.walls, batch.samples)
     for row in zip(*columns, batch.threads, batch.infer_slots, strict=False):
         yield StageRun(*row)
@@ -164,15 +164,15 @@ class CadenceGroup(wire.CadenceDeclared):
     @property
     def steps(self) -> tuple[int, ...]:
         """Every step in which a firing went on."""
-        return tuple(s for first in self.fires for s in (first, *self.rest_of(first)))
+        return tuple(s for first in self.fires for s in (first, *self.get_rest(first)))
 
-    def rest_of(self, step: int) -> range:
+    def get_rest(self, step: int) -> range:
         """Get the steps after `step` that the firing which began there went on in."""
         last = dict(zip(self.fires, self.ends, strict=False)).get(step, step)
         return range(step + 1, last + 1)
 
 
-def groups_of(_: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGroup, ...]:
+def collect_cadences(_: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGroup, ...]:
     """Collect the groups of one process in the order of their declaration; the newest of a name
     holds."""
     declared: dict[str, wire.CadenceDeclared] = {}
@@ -188,11 +188,11 @@ def groups_of(_: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGroup, ...
                 numbers = event.numbers or event.steps
                 for index, step, number in zip(event.name, event.steps, numbers, strict=False):
                     if index < len(event.names):
-                        _add(fires.setdefault(event.names[index], []), number, step)
+                        _add_firing(fires.setdefault(event.names[index], []), number, step)
     spans: dict[str, dict[int, int]] = {}
     for name, firings in fires.items():
         # First steps, each once and in order, to the last ones; the next firing ends one.
-        ordered = sorted(firings, key=lambda item: (item.first, item.last))
+        ordered = sorted(firings, key=lambda firing: (firing.first, firing.last))
         own = spans[name] = {firing.first: firing.last for firing in ordered}
         for start, following in pairwise(list(own)):
             own[start] = min(own[start], following - 1)
@@ -200,7 +200,7 @@ def groups_of(_: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGroup, ...
     for name, event in declared.items():
         own, shift = spans.get(name, {}), shifts.get(name)
         fired = {"fires": tuple(own), "shift": shift, "ends": tuple(own.values())}
-        groups.append(extended(event, CadenceGroup, **fired))
+        groups.append(extend_record(event, CadenceGroup, **fired))
     return tuple(groups)
 
 
@@ -211,7 +211,7 @@ class _Firing:
     last: int
 
 
-def _add(firings: list[_Firing], number: int, step: int) -> None:
+def _add_firing(firings: list[_Firing], number: int, step: int) -> None:
     """Add a firing. A number that comes again in a later round is another: the program counts
     anew."""
     if firings and firings[-1].number == number and 0 <= step - firings[-1].last <= 1:

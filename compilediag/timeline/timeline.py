@@ -20,29 +20,29 @@ from compilediag.timeline.compiles import (
     ProcessCaches,
     Recompile,
     TimedWarmCalls,
-    caches_of,
-    compile_memory_of,
-    compiles_of,
-    precompiled_of,
-    rows_of,
-    warm_calls_of,
+    collect_caches,
+    collect_compile_memory,
+    collect_compiles,
+    collect_precompiled,
+    collect_warm_calls,
+    select_rows,
 )
 from compilediag.timeline.devices import (
     CudagraphRun,
     DeviceUse,
     SampledStep,
-    cudagraphs_of,
-    devices_of,
-    samples_of,
+    collect_cudagraphs,
+    collect_devices,
+    collect_samples,
 )
-from compilediag.timeline.fixed_shapes import FixedShapeRun, fixed_shapes_of
+from compilediag.timeline.fixed_shapes import FixedShapeRun, collect_fixed_shapes
 from compilediag.timeline.frames import (
     BreakSite,
     Frame,
-    break_sites,
-    counts_of,
-    frames_of,
-    skipped_of,
+    collect_breaks,
+    collect_frames,
+    collect_skipped,
+    compute_counts,
 )
 from compilediag.timeline.invocations import (
     Calls,
@@ -53,24 +53,24 @@ from compilediag.timeline.invocations import (
     StanceCalls,
     Step,
     TimedCalls,
-    device_steps_of,
-    disabled_calls_of,
-    held_states_of,
-    hooks_of,
-    invocations_of,
-    partial_phases_of,
-    stance_calls_of,
-    steps_of,
-    timed_calls_of,
+    collect_device_steps,
+    collect_disabled_calls,
+    collect_held_states,
+    collect_hooks,
+    collect_invocations,
+    collect_partial_phases,
+    collect_stance_calls,
+    collect_steps,
+    collect_timed_calls,
 )
 from compilediag.timeline.process import ProcessEvents
 from compilediag.timeline.recorded import (
     CadenceGroup,
     PipelineLoop,
     TrainLog,
-    groups_of,
-    loops_of,
-    newest_of,
+    collect_cadences,
+    collect_loops,
+    select_newest_runs,
 )
 from compilediag_harness import wire
 
@@ -117,90 +117,108 @@ class Process:
         return self.started.rank if self.started is not None else None
 
 
-def _of_parts(make: Callable[[ProcessEvents], Iterable[Any]]) -> Any:
+def _collect_parts(make: Callable[[ProcessEvents], Iterable[Any]]) -> Any:
     """Declare a field of a Timeline: what `make` collects from each process, one after the other.
     `fold` fills it."""
     return field(default=(), metadata={"make": make})
 
 
-def _made(kind: type[Kind], make: Callable[[int, list[Kind]], Iterable[Any]]) -> Any:
+def _collect_from(kind: type[Kind], make: Callable[[int, list[Kind]], Iterable[Any]]) -> Any:
     """Declare the same of the events of one kind, where there are any."""
-    return _of_parts(lambda part: make(part.index, part.of(kind)) if part.of(kind) else ())
+    return _collect_parts(
+        lambda part: make(part.index, part.get_all(kind)) if part.get_all(kind) else ()
+    )
 
 
-def _every(kind: type) -> Any:
+def _collect_every(kind: type) -> Any:
     """Declare a field of the events of one kind as they are."""
-    return _of_parts(lambda part: part.of(kind))
+    return _collect_parts(lambda part: part.get_all(kind))
 
 
-def _last(kind: type[Kind], key: Callable[[Kind], object]) -> Any:
+def _collect_last(kind: type[Kind], key: Callable[[Kind], object]) -> Any:
     """Declare a field of the events of one kind, of those with the same key the last."""
-    return _of_parts(lambda part: {key(event): event for event in part.of(kind)}.values())
+    return _collect_parts(lambda part: {key(event): event for event in part.get_all(kind)}.values())
 
 
 @dataclass(frozen=True)
 class Timeline:
     """One run, folded. Sequences are in time order."""
 
-    processes: tuple[Process, ...] = _of_parts(lambda part: [_process(part)])
+    processes: tuple[Process, ...] = _collect_parts(lambda part: [_make_process(part)])
     frames: tuple[Frame, ...] = ()
-    compiles: tuple[Compile, ...] = _of_parts(compiles_of)
-    ahead_of_time: tuple[wire.Compiled, ...] = _of_parts(lambda part: rows_of(part, ahead=True))
+    compiles: tuple[Compile, ...] = _collect_parts(collect_compiles)
+    ahead_of_time: tuple[wire.Compiled, ...] = _collect_parts(
+        lambda part: select_rows(part, ahead=True)
+    )
     """What was compiled for no frame of this process: `torch.export`, AOTInductor. It has no guard,
     cannot recompile and never runs eager; it is in no count but that of torch's rows."""
     recompiles: tuple[Recompile, ...] = ()
     """Every time torch recorded that no cache entry fits; `produced` is False at the limit."""
     breaks: tuple[BreakSite, ...] = ()
-    caches: tuple[ProcessCaches, ...] = _of_parts(caches_of)
-    precompiled: tuple[Precompiled, ...] = _of_parts(precompiled_of)
+    caches: tuple[ProcessCaches, ...] = _collect_parts(collect_caches)
+    precompiled: tuple[Precompiled, ...] = _collect_parts(collect_precompiled)
     """Of the processes that looked into a compile cache, as far as that was recorded."""
-    collectives: tuple[wire.CollectivesPlanned, ...] = _every(wire.CollectivesPlanned)
-    skipped: tuple[wire.FrameSkipped, ...] = _of_parts(skipped_of)
+    collectives: tuple[wire.CollectivesPlanned, ...] = _collect_every(wire.CollectivesPlanned)
+    skipped: tuple[wire.FrameSkipped, ...] = _collect_parts(collect_skipped)
     """Frames that have no metrics row of their own, each once."""
-    guarded_sizes: tuple[wire.SizesGuarded, ...] = _every(wire.SizesGuarded)
-    guard_sets: tuple[wire.GuardsEvaluated, ...] = _every(wire.GuardsEvaluated)
-    warm_calls: tuple[TimedWarmCalls, ...] = _made(wire.WarmCallsTimed, warm_calls_of)
-    compile_memory: tuple[CompileGrowth, ...] = _made(wire.CompileMemoryRead, compile_memory_of)
-    hazards: tuple[wire.HazardsChecked, ...] = _last(wire.HazardsChecked, lambda event: event.frame)
-    unguarded: tuple[wire.UnguardedChanged, ...] = _every(wire.UnguardedChanged)
-    warnings: tuple[wire.WarningSeen, ...] = _every(wire.WarningSeen)
-    steps: tuple[Step, ...] = _of_parts(steps_of)
-    spans: tuple[wire.SpanEnded, ...] = _every(wire.SpanEnded)
-    cadences: tuple[CadenceGroup, ...] = _made(wire.CadenceDeclared, groups_of)
-    pipelines: tuple[PipelineLoop, ...] = _made(wire.PipelineWorked, loops_of)
-    tracked: tuple[wire.RunTracked, ...] = _made(wire.RunTracked, newest_of)
+    guarded_sizes: tuple[wire.SizesGuarded, ...] = _collect_every(wire.SizesGuarded)
+    guard_sets: tuple[wire.GuardsEvaluated, ...] = _collect_every(wire.GuardsEvaluated)
+    warm_calls: tuple[TimedWarmCalls, ...] = _collect_from(wire.WarmCallsTimed, collect_warm_calls)
+    compile_memory: tuple[CompileGrowth, ...] = _collect_from(
+        wire.CompileMemoryRead, collect_compile_memory
+    )
+    risk_checks: tuple[wire.HazardsChecked, ...] = _collect_last(
+        wire.HazardsChecked, lambda event: event.frame
+    )
+    unguarded: tuple[wire.UnguardedChanged, ...] = _collect_every(wire.UnguardedChanged)
+    warnings: tuple[wire.WarningSeen, ...] = _collect_every(wire.WarningSeen)
+    steps: tuple[Step, ...] = _collect_parts(collect_steps)
+    spans: tuple[wire.SpanEnded, ...] = _collect_every(wire.SpanEnded)
+    cadences: tuple[CadenceGroup, ...] = _collect_from(wire.CadenceDeclared, collect_cadences)
+    pipelines: tuple[PipelineLoop, ...] = _collect_from(wire.PipelineWorked, collect_loops)
+    tracked: tuple[wire.RunTracked, ...] = _collect_from(wire.RunTracked, select_newest_runs)
     """Each run as it was recorded last, in the order in which they began."""
     tracked_left_out: int = 0
-    ablations: tuple[wire.AblationWritten, ...] = _every(wire.AblationWritten)
-    invocations: tuple[Calls, ...] = _made(wire.CompiledCallsMade, invocations_of)
-    stance_calls: tuple[StanceCalls, ...] = _made(wire.EagerStanceCalls, stance_calls_of)
-    device_memory: tuple[DeviceUse, ...] = _made(wire.DeviceMemoryRead, devices_of)
-    fixed_shapes: tuple[FixedShapeRun, ...] = _made(wire.FixedShapeUsed, fixed_shapes_of)
-    cudagraphs: tuple[CudagraphRun, ...] = _made(wire.CudagraphsRan, cudagraphs_of)
+    ablations: tuple[wire.AblationWritten, ...] = _collect_every(wire.AblationWritten)
+    invocations: tuple[Calls, ...] = _collect_from(wire.CompiledCallsMade, collect_invocations)
+    stance_calls: tuple[StanceCalls, ...] = _collect_from(
+        wire.EagerStanceCalls, collect_stance_calls
+    )
+    device_memory: tuple[DeviceUse, ...] = _collect_from(wire.DeviceMemoryRead, collect_devices)
+    fixed_shapes: tuple[FixedShapeRun, ...] = _collect_from(
+        wire.FixedShapeUsed, collect_fixed_shapes
+    )
+    cudagraphs: tuple[CudagraphRun, ...] = _collect_from(wire.CudagraphsRan, collect_cudagraphs)
     """Of the processes that recorded anything about CUDA graphs."""
-    profiles: tuple[wire.ProfileEnded, ...] = _every(wire.ProfileEnded)
-    partial_phases: tuple[PartialPhase, ...] = _made(wire.StepsEnded, partial_phases_of)
-    device_steps: tuple[DeviceStep, ...] = _made(wire.DeviceStepsTimed, device_steps_of)
+    profiles: tuple[wire.ProfileEnded, ...] = _collect_every(wire.ProfileEnded)
+    partial_phases: tuple[PartialPhase, ...] = _collect_from(
+        wire.StepsEnded, collect_partial_phases
+    )
+    device_steps: tuple[DeviceStep, ...] = _collect_from(
+        wire.DeviceStepsTimed, collect_device_steps
+    )
     """Fewer than `steps`: those whose events the device had passed."""
-    disabled_calls: tuple[CallsOutside, ...] = _made(wire.DisabledCallsEnded, disabled_calls_of)
-    hooks: tuple[ModuleHook, ...] = _made(wire.HooksFound, hooks_of)
-    syncs: tuple[SampledStep, ...] = _made(wire.SyncsSampled, samples_of)
+    disabled_calls: tuple[CallsOutside, ...] = _collect_from(
+        wire.DisabledCallsEnded, collect_disabled_calls
+    )
+    hooks: tuple[ModuleHook, ...] = _collect_from(wire.HooksFound, collect_hooks)
+    syncs: tuple[SampledStep, ...] = _collect_from(wire.SyncsSampled, collect_samples)
     """Of the sampled steps only."""
-    witnessed: tuple[wire.Witnessed, ...] = _every(wire.Witnessed)
+    write_traces: tuple[wire.Witnessed, ...] = _collect_every(wire.Witnessed)
     """One of each process whose lines were followed, or were to be."""
-    trial_applied: tuple[wire.TrialApplied, ...] = _last(
+    trial_applied: tuple[wire.TrialApplied, ...] = _collect_last(
         wire.TrialApplied, lambda event: event.change
     )
     """Of a trial: each part of its plan that a process came to."""
-    answers: tuple[wire.OutputsSampled, ...] = _every(wire.OutputsSampled)
-    timed_calls: tuple[TimedCalls, ...] = _made(wire.CallsTimed, timed_calls_of)
+    sampled_outputs: tuple[wire.OutputsSampled, ...] = _collect_every(wire.OutputsSampled)
+    timed_calls: tuple[TimedCalls, ...] = _collect_from(wire.CallsTimed, collect_timed_calls)
     """Of a trial that times calls: those of sampled steps."""
-    shadowed_calls: tuple[wire.CallShadowed, ...] = _every(wire.CallShadowed)
+    shadowed_calls: tuple[wire.CallShadowed, ...] = _collect_every(wire.CallShadowed)
     """Of a trial that makes sampled calls eager beside them."""
-    held_states: tuple[wire.StateRead, ...] = _made(wire.StateRead, held_states_of)
-    random_states: tuple[wire.RandomStateRead, ...] = _every(wire.RandomStateRead)
-    lost: tuple[wire.EvidenceLost, ...] = _every(wire.EvidenceLost)
-    faults: tuple[wire.FaultOccurred, ...] = _every(wire.FaultOccurred)
+    held_states: tuple[wire.StateRead, ...] = _collect_from(wire.StateRead, collect_held_states)
+    random_states: tuple[wire.RandomStateRead, ...] = _collect_every(wire.RandomStateRead)
+    lost: tuple[wire.EvidenceLost, ...] = _collect_every(wire.EvidenceLost)
+    faults: tuple[wire.FaultOccurred, ...] = _collect_every(wire.FaultOccurred)
     text_log: TextLog | None = None
     train_log: TrainLog | None = None
     """What a trainer printed of its own steps."""
@@ -228,32 +246,34 @@ class Timeline:
     @cached_property
     def counts(self) -> Counts:
         """Frames, compiles, recompiles, breaks and fallbacks of all processes."""
-        return counts_of(self.frames, self.compiles, self.breaks)
+        return compute_counts(self.frames, self.compiles, self.breaks)
 
     @cached_property
     def size_guards(self) -> dict[CompileId, tuple[wire.SizeGuard, ...]]:
         """The conditions on dynamic sizes of each compile that has any, in their order. Those of
         exports stand under the compile id ""."""
         guards: dict[CompileId, tuple[wire.SizeGuard, ...]] = {}
-        for item in self.guarded_sizes:  # a backward, compiled later, adds to its forward's
-            key = CompileId(item.process, item.epoch, item.compile_id)
-            guards[key] = (*guards.get(key, ()), *item.guards)
+        for guarded in self.guarded_sizes:  # a backward, compiled later, adds to its forward's
+            key = CompileId(guarded.process, guarded.epoch, guarded.compile_id)
+            guards[key] = (*guards.get(key, ()), *guarded.guards)
         return guards
 
-    def observes(self, hook: str) -> bool:
+    def can_observe(self, hook: str) -> bool:
         """Whether the record of some process can hold this at all: that of a live run everything,
         a trace no steps, a text log no metrics. `hook`: a key of `TorchSeen.hooks`."""
-        torches = [item.torch for item in self.processes if item.torch is not None]
+        torches = [process.torch for process in self.processes if process.torch is not None]
         return not torches or any(torch.hooks.get(hook, True) for torch in torches)
 
     @property
     def counted_recompiles(self) -> tuple[Recompile, ...]:
         """The recompiles that count: a failed guard, and guarded code at the end."""
-        return tuple(item for item in self.recompiles if item.produced)
+        return tuple(recompile for recompile in self.recompiles if recompile.produced)
 
 
 # Invariant: a maker sees one process; what needs several (frames, breaks) is made in `fold`.
-_MAKERS = {each.name: each.metadata["make"] for each in fields(Timeline) if each.metadata}
+_MAKERS = {
+    declared.name: declared.metadata["make"] for declared in fields(Timeline) if declared.metadata
+}
 
 
 def fold(
@@ -265,18 +285,21 @@ def fold(
     counted_compile_s: tuple[tuple[int, float], ...] = (),
 ) -> Timeline:
     """Fold the events of every process, in the order of `journals`, into one Timeline."""
-    parts = [ProcessEvents.of_process(index, events) for index, events in enumerate(journals)]
+    parts = [ProcessEvents.collect(index, events) for index, events in enumerate(journals)]
     made = {
-        name: tuple(item for part in parts for item in make(part)) for name, make in _MAKERS.items()
+        name: tuple(record for part in parts for record in make(part))
+        for name, make in _MAKERS.items()
     }
     compiles: tuple[Compile, ...] = made["compiles"]
     return Timeline(
         **made,
-        frames=tuple(frames_of(compiles)),
-        recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
-        breaks=break_sites(parts, compiles, user_roots),
+        frames=tuple(collect_frames(compiles)),
+        recompiles=tuple(
+            attempt.recompile for attempt in compiles if attempt.recompile is not None
+        ),
+        breaks=collect_breaks(parts, compiles, user_roots),
         tracked_left_out=sum(
-            item.count for part in parts for item in part.of(wire.TrackedRunsLeftOut)
+            left_out.count for part in parts for left_out in part.get_all(wire.TrackedRunsLeftOut)
         ),
         text_log=text_log,
         train_log=train_log,
@@ -286,17 +309,19 @@ def fold(
     )
 
 
-def _process(part: ProcessEvents) -> Process:
+def _make_process(part: ProcessEvents) -> Process:
     facts = {
-        name: fact for read in part.of(wire.EnvironmentRead) for name, fact in read.facts.items()
+        name: fact
+        for read in part.get_all(wire.EnvironmentRead)
+        for name, fact in read.facts.items()
     }
-    started, ended = part.last(wire.ProcessStarted), part.last(wire.ProcessEnded)
-    limited = part.last(wire.JournalLimited)
+    started, ended = part.get_last(wire.ProcessStarted), part.get_last(wire.ProcessEnded)
+    limited = part.get_last(wire.JournalLimited)
     limit_bytes = limited.limit_bytes if limited is not None else None
-    return Process(part.index, started, part.last(wire.TorchSeen), facts, ended, limit_bytes)
+    return Process(part.index, started, part.get_last(wire.TorchSeen), facts, ended, limit_bytes)
 
 
-def ranks_present(timeline: Timeline) -> tuple[int, ...]:
+def list_present_ranks(timeline: Timeline) -> tuple[int, ...]:
     """List the ranks whose journals arrived; without a launcher the one process is rank 0."""
     started = [process for process in timeline.processes if process.started is not None]
     ranks = {process.rank for process in started if process.rank is not None}
@@ -306,17 +331,19 @@ def ranks_present(timeline: Timeline) -> tuple[int, ...]:
     return tuple(sorted(ranks))
 
 
-def lead_process(timeline: Timeline) -> Process | None:
+def find_lead_process(timeline: Timeline) -> Process | None:
     """Find the process that most of a receipt is about; None without a process."""
-    return next((item for item in timeline.processes if item.index == timeline.lead), None)
+    return next((process for process in timeline.processes if process.index == timeline.lead), None)
 
 
-def spans_of(timeline: Timeline, process: int) -> Iterator[wire.SpanEnded]:
+def select_spans(timeline: Timeline, process: int) -> Iterator[wire.SpanEnded]:
     """Select the spans of one process."""
     return (span for span in timeline.spans if span.process == process)
 
 
-def world_size(timeline: Timeline) -> int | None:
+def find_world_size(timeline: Timeline) -> int | None:
     """Find the largest world size a process recorded; None where there was no launcher."""
     started = [process.started for process in timeline.processes if process.started is not None]
-    return max((each.world_size for each in started if each.world_size is not None), default=None)
+    return max(
+        (start.world_size for start in started if start.world_size is not None), default=None
+    )

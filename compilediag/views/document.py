@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from compilediag.views.format import log_share
+from compilediag.views.format import compute_log_share
 
 HEATS = 8
 """Shades of a heat map, 0 being none."""
@@ -95,7 +95,7 @@ class Table(Struct, frozen=True):
     def shares(self) -> list[float]:
         """The bars, 0 to 1."""
         most = max(self.bars, default=0.0)
-        return [max(0.0, each) / most for each in self.bars] if most > 0 else []
+        return [max(0.0, bar) / most for bar in self.bars] if most > 0 else []
 
     @property
     def shades(self) -> list[tuple[int, ...]]:
@@ -103,7 +103,7 @@ class Table(Struct, frozen=True):
         columns: list[list[int]] = []
         for name in self.head if self.heat else ():
             values = self.heat.get(name, [None] * len(self.rows))
-            known = [each for each in values if each is not None]
+            known = [value for value in values if value is not None]
             low, high = min(known, default=0.0), max(known, default=0.0)
             width = high - low or 1.0
             columns.append([0 if v is None else round(HEATS * (v - low) / width) for v in values])
@@ -126,7 +126,7 @@ class LineChart(Struct, frozen=True):
     def points(self) -> str:
         """The points of an SVG polyline in a box of `width` by `height`."""
         step = self.width / max(1, len(self.values) - 1)
-        shares = (min(1.0, log_share(value, self.low, self.high)) for value in self.values)
+        shares = (min(1.0, compute_log_share(value, self.low, self.high)) for value in self.values)
         return " ".join(
             f"{index * step:.1f},{(1 - share) * (self.height - 2) + 1:.1f}"
             for index, share in enumerate(shares)
@@ -142,16 +142,16 @@ class Share(Struct, frozen=True):
     width: float
 
 
-def shares(parts: Sequence[tuple[str, str, float]]) -> tuple[Share, ...]:
+def compute_shares(parts: Sequence[tuple[str, str, float]]) -> tuple[Share, ...]:
     """Lay parts (name, text, size in any unit) side by side, as percents of their sum."""
     whole = sum(max(0.0, size) for _, _, size in parts)
-    found: list[Share] = []
+    shares: list[Share] = []
     start = 0.0
     for name, text, size in parts:
         width = round(100 * max(0.0, size) / whole, 2) if whole else 0.0
-        found.append(Share(name, text, round(start, 2), width))
+        shares.append(Share(name, text, round(start, 2), width))
         start += width
-    return tuple(found)
+    return tuple(shares)
 
 
 class SourceLine(Struct, frozen=True):
@@ -223,8 +223,8 @@ class Card(Struct, frozen=True):
     @property
     def places(self) -> list[str]:
         """Every line that has to do with it."""
-        found = (self.line, *self.library, self.changed, self.passed, *self.written)
-        return [each for each in found if each]
+        places = (self.line, *self.library, self.changed, self.passed, *self.written)
+        return [place for place in places if place]
 
     @property
     def what(self) -> tuple[str, ...]:

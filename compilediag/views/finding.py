@@ -8,21 +8,27 @@ from compilediag.json_document import Document
 from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.user_line import is_foreign_record, leading_call
-from compilediag.rules.variables import export_line
+from compilediag.receipt.user_line import find_leading_call, is_foreign_record
+from compilediag.rules.environment_variables import format_export
 from compilediag.views import lookups
-from compilediag.views.compiles import missed_entries
-from compilediag.views.findings import changed_by, part_text, title_of, when, writer
-from compilediag.views.format import count, more, seconds
-from compilediag.views.place import called, no_call, place_of, short_frame
+from compilediag.views.compiles import render_missed_entries
+from compilediag.views.findings import (
+    describe_change,
+    format_part,
+    format_when,
+    get_title,
+    name_writer,
+)
+from compilediag.views.format import format_more, format_seconds, pluralize
+from compilediag.views.place import describe_no_call, format_call, format_frame, format_place
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import display_width, pad
+from compilediag.views.text import measure_width, pad
 
 _SHOWN_APART = frozenset(
     ("compile_ids", "expected", "actual", "values", "writers", "guard", "source", "roles")
 )
 MAX_LINES = 12
-MAX_ITEMS = 8
+MAX_LISTED = 8
 """Of one list in the evidence; `show --json` has them all."""
 _LABEL_WIDTH = 12
 MAX_COMPILES = 50
@@ -41,53 +47,55 @@ def render_finding(
     number: int, finding: FindingRecord, receipt: Receipt, options: RenderOptions
 ) -> str:
     """Render all facts of one finding, labelled, each compile on its own line."""
-    title = f"{options.text(finding.rule, 8)} {options.text(title_of(finding))}"
+    title = f"{options.clean(finding.rule, 8)} {options.clean(get_title(finding))}"
     lines = [*options.wrap(title, f"finding {number}: ", "  ", style="bold"), ""]
     facts: _Facts = []
     if finding.variable:
-        facts.append(("variable", options.text(finding.variable)))
-    changed = lookups.change(finding, receipt)
+        facts.append(("variable", options.clean(finding.variable)))
+    changed = lookups.find_change(finding, receipt)
     if changed is not None:
-        facts += [("expected", options.text(changed[0])), ("met", options.text(changed[1]))]
-    facts += [("then", options.change(*pair)) for pair in lookups.changes(finding)[1:]]
-    causes = lookups.causes(finding, receipt)
+        facts += [("expected", options.clean(changed[0])), ("met", options.clean(changed[1]))]
+    facts += [("then", options.format_change(*pair)) for pair in lookups.list_changes(finding)[1:]]
+    causes = lookups.list_causes(finding, receipt)
     guards = [cause.guard for cause in causes if cause.guard]
-    guard = GuardEvidence.of(finding.evidence).guard
+    guard = GuardEvidence.parse(finding.evidence).guard
     guards += [guard] if guard is not None and not guards else []
-    facts += [("guard", options.text(each, 2000)) for each in dict.fromkeys(guards)]
+    facts += [("guard", options.clean(text, 2000)) for text in dict.fromkeys(guards)]
     sources = dict.fromkeys(cause.source for cause in causes if cause.source)
-    facts += [("source", options.text(each)) for each in sources]
-    facts += _places(finding, receipt, options)
-    facts += _changes(finding, receipt, options)
-    for item in finding.parts:
-        at = item.location
-        function = f" in {options.text(at.function, 60)}" if at.function else ""
-        where = f"{options.dot}{options.place(at.file, at.line)}{function}"
-        facts.append(("with", f"{options.text(item.rule, 8)} {part_text(item, options)}{where}"))
-    facts.append(("when", when(finding) or "the step was not seen"))
-    facts.append(("cost", seconds(finding.cost_s)))
-    facts += _judgement(finding, options)
+    facts += [("source", options.clean(text)) for text in sources]
+    facts += _list_places(finding, receipt, options)
+    facts += _list_changes(finding, receipt, options)
+    for record in finding.parts:
+        at = record.location
+        function = f" in {options.clean(at.function, 60)}" if at.function else ""
+        where = f"{options.dot}{options.format_place(at.file, at.line)}{function}"
+        facts.append(
+            ("with", f"{options.clean(record.rule, 8)} {format_part(record, options)}{where}")
+        )
+    facts.append(("when", format_when(finding) or "the step was not seen"))
+    facts.append(("cost", format_seconds(finding.cost_s)))
+    facts += _list_fix_facts(finding, options)
     for key, value in finding.evidence.items():
         if key not in _SHOWN_APART:
-            facts += _evidence(key, value, options)
-    width = max(_LABEL_WIDTH, *(display_width(label) + 2 for label, _ in facts))
+            facts += _list_evidence(key, value, options)
+    width = max(_LABEL_WIDTH, *(measure_width(label) + 2 for label, _ in facts))
     for label, value in facts:
         lines += options.wrap(value, f"  {pad(label, width)}")
-    compiles = lookups.events(finding, receipt)
-    caused = bool(lookups.causes(finding, receipt))
+    compiles = lookups.list_compiles(finding, receipt)
+    caused = bool(lookups.list_causes(finding, receipt))
     if compiles:
         verb = "it caused" if caused else "it is about"
-        lines += ["", f"  {count(len(compiles), 'compile')} {verb}:"]
-    for at, item in enumerate(compiles[:MAX_COMPILES]):
-        step = "step not seen" if item.step is None else f"step {item.step}"
-        cells = (options.text(item.compile_id, 40), step, seconds(item.seconds))
+        lines += ["", f"  {pluralize(len(compiles), 'compile')} {verb}:"]
+    for at, record in enumerate(compiles[:MAX_COMPILES]):
+        step = "step not seen" if record.step is None else f"step {record.step}"
+        cells = (options.clean(record.compile_id, 40), step, format_seconds(record.seconds))
         columns = "  ".join(map(pad, cells, (8, 13, 12)))
-        line = f"    {columns}{short_frame(item, options)}"
+        line = f"    {columns}{format_frame(record, options)}"
         lines.append(options.truncate(line, options.width))
-        lines += missed_entries(item, options, " " * 6) if at < MAX_DETAILED else []
-    lines += more(len(compiles) - MAX_COMPILES, ": compilediag show --timeline", "    ")
+        lines += render_missed_entries(record, options, " " * 6) if at < MAX_DETAILED else []
+    lines += format_more(len(compiles) - MAX_COMPILES, ": compilediag show --timeline", "    ")
     if caused:
-        lines += _other_causes(finding, compiles, options)
+        lines += _render_other_causes(finding, compiles, options)
     return "\n".join(lines) + "\n"
 
 
@@ -95,66 +103,68 @@ _Facts = list[tuple[str, str]]
 """Labels and texts."""
 
 
-def _places(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:
+def _list_places(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:
     """List the program's own lines and what they pass, and the place itself: first the line to look
     at, which is a call where the place is in a library."""
-    location, calls = finding.location, lookups.calls(finding, receipt)
+    location, calls = finding.location, lookups.list_calls(finding, receipt)
     place, above = _Facts(), _Facts()
     if location is not None:
-        place.append(("where", place_of(finding, location, options)))
+        place.append(("where", format_place(finding, location, options)))
     elif not calls:
         place.append(("where", "could not be determined"))
-    for call in calls[:MAX_ITEMS]:
-        above.append(("called at", called(call, options)))
-        for item in call.arguments:
-            shown = f"{options.text(item.parameter, 60)} = {options.text(item.expression)}"
+    for call in calls[:MAX_LISTED]:
+        above.append(("called at", format_call(call, options)))
+        for argument in call.arguments:
+            shown = (
+                f"{options.clean(argument.parameter, 60)} = {options.clean(argument.expression)}"
+            )
             above.append(("passes", shown))
-    if len(calls) > MAX_ITEMS:
-        above.append(("called at", f"+{len(calls) - MAX_ITEMS} more lines"))
+    if len(calls) > MAX_LISTED:
+        above.append(("called at", f"+{len(calls) - MAX_LISTED} more lines"))
     if not calls and is_foreign_record(finding):
-        above.append(("called at", no_call(finding, options)))
-    return [*above, *place] if leading_call(finding) is not None else [*place, *above]
+        above.append(("called at", describe_no_call(finding, options)))
+    return [*above, *place] if find_leading_call(finding) is not None else [*place, *above]
 
 
-def _changes(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:
+def _list_changes(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:
     """List the change that was seen, with all lines in progress; who else writes the value; the
     line that changed all values of the finding (their common cause), and whether it was seen."""
     parts: _Facts = []
-    changed, act = finding.changed_at, finding.act
+    changed, cause = finding.changed_at, finding.common_cause
     if changed is not None:
-        values = options.change(changed.old, changed.new)
-        sentence = changed_by(finding, receipt, options).removeprefix("changed ")
+        values = options.format_change(changed.old, changed.new)
+        sentence = describe_change(finding, receipt, options).removeprefix("changed ")
         parts.append(("changed", f"{sentence}: {values}"))
-        for each in changed.stack[1:]:
-            at = options.place(each.file, each.line)
-            parts.append(("called from", f"{at} in {options.text(each.function)}"))
-    for each in lookups.guessed(finding, receipt):
-        parts.append(("written by", writer(each, options, whole=True)))
-    if act is not None:
-        words = (options.place(act.file, act.line), options.text(act.text, 200))
-        likely = "" if act.evidence == "witnessed" else " (probably: by the names it calls)"
+        for place in changed.stack[1:]:
+            at = options.format_place(place.file, place.line)
+            parts.append(("called from", f"{at} in {options.clean(place.function)}"))
+    for place in lookups.list_guessed_writers(finding, receipt):
+        parts.append(("written by", name_writer(place, options, whole=True)))
+    if cause is not None:
+        words = (options.format_place(cause.file, cause.line), options.clean(cause.text, 200))
+        likely = "" if cause.evidence == "witnessed" else " (probably: by the names it calls)"
         parts.append(("changed at", options.dot.join(filter(None, words)) + likely))
     return parts
 
 
-def _evidence(key: str, value: object, options: RenderOptions) -> _Facts:
+def _list_evidence(key: str, value: object, options: RenderOptions) -> _Facts:
     """List what a rule stored beside the facts above: a line for each element of a list."""
     if value in (None, [], (), {}, "") or (key == "processes" and value == [0]):
         return []
-    label = options.text(key.replace("_", " "), 30)
-    items = cast("list[object]", value) if isinstance(value, list) else [value]
+    label = options.clean(key.replace("_", " "), 30)
+    values = cast("list[object]", value) if isinstance(value, list) else [value]
     parts: _Facts = []
-    for item in items[:MAX_ITEMS]:
+    for element in values[:MAX_LISTED]:
         # A text of torch keeps its lines (a user stack); its padding is no information.
-        text = f"{item:.3g}" if isinstance(item, float) else str(item)
+        text = f"{element:.3g}" if isinstance(element, float) else str(element)
         for index, line in enumerate(text.splitlines()[:MAX_LINES]):
-            parts.append(("" if index else label, options.text(" ".join(line.split()), 1000)))
-    if len(items) > MAX_ITEMS:
-        parts.append((label, f"+{len(items) - MAX_ITEMS} more"))
+            parts.append(("" if index else label, options.clean(" ".join(line.split()), 1000)))
+    if len(values) > MAX_LISTED:
+        parts.append((label, f"+{len(values) - MAX_LISTED} more"))
     return parts
 
 
-def _judgement(finding: FindingRecord, options: RenderOptions) -> _Facts:
+def _list_fix_facts(finding: FindingRecord, options: RenderOptions) -> _Facts:
     """List whose code it is, how sure it is, what to change; the change that is proved, and each
     point of its certificate; those that were refused."""
     owner = {"user": "your code", "third_party": "a library", "torch": "torch itself"}
@@ -166,7 +176,10 @@ def _judgement(finding: FindingRecord, options: RenderOptions) -> _Facts:
         ("fix", fix.summary or " "),
         ("note", fix.caveat),
     ]
-    settings = ((export_line(each.setting, each.value), each.risk) for each in fix.candidates)
+    settings = (
+        (format_export(candidate.setting, candidate.value), candidate.risk)
+        for candidate in fix.candidates
+    )
     parts += [("no edit", f"{line} ({risk})") for line, risk in settings]
     if proof is None:
         tried = "no change that was tried holds" if fix.refused else "compilediag fix tries changes"
@@ -179,23 +192,23 @@ def _judgement(finding: FindingRecord, options: RenderOptions) -> _Facts:
                 for one in point.figures
                 if one.before is not None and one.after is not None
             ]
-            told = [point.sentence, *(each for each in figures if each != point.sentence)]
-            parts.append((point.name, " · ".join(told)))
-    parts += [("refused", f"{each.change} ({each.reason})") for each in fix.refused]
-    return [(label, options.text(value, 4096)) for label, value in parts if value]
+            texts = [point.sentence, *(figure for figure in figures if figure != point.sentence)]
+            parts.append((point.name, " · ".join(texts)))
+    parts += [("refused", f"{refusal.change} ({refusal.reason})") for refusal in fix.refused]
+    return [(label, options.clean(value, 4096)) for label, value in parts if value]
 
 
-def _other_causes(
+def _render_other_causes(
     finding: FindingRecord, compiles: list[CompileEvent], options: RenderOptions
 ) -> list[str]:
     """Render guards of other causes, false at the same compiles: one fix may not suffice."""
     others: list[str] = []
-    for cause in (cause for item in compiles for cause in item.causes):
-        if not lookups.explains(finding, cause):
-            where = f"  {options.place(cause.file, cause.line)}" if cause.file else ""
-            family = options.text(cause.family.replace("_", " "), 60)
-            named = f"{family}: {options.text(cause.variable, 120)}{where}"
-            others.append(f"{options.text(cause.rule or '', 8)} {named}".strip())
+    for cause in (cause for event in compiles for cause in event.causes):
+        if not lookups.matches_cause(finding, cause):
+            where = f"  {options.format_place(cause.file, cause.line)}" if cause.file else ""
+            family = options.clean(cause.family.replace("_", " "), 60)
+            named = f"{family}: {options.clean(cause.variable, 120)}{where}"
+            others.append(f"{options.clean(cause.rule or '', 8)} {named}".strip())
     distinct = list(dict.fromkeys(others))
     if not distinct:
         return []
@@ -203,7 +216,7 @@ def _other_causes(
     lines = ["", *options.wrap(warning, "  ")]
     for text in distinct[:MAX_OTHERS]:
         lines += options.wrap(text, "    ", "      ")
-    return lines + more(len(distinct) - MAX_OTHERS, indent="    ")
+    return lines + format_more(len(distinct) - MAX_OTHERS, indent="    ")
 
 
 # --- for programs ----------------------------------------------------------------------------
@@ -248,13 +261,16 @@ class FindingDocument(Document, frozen=True, kw_only=True):
     """Commands that lead on."""
 
 
-def finding_document(
+def build_finding_document(
     number: int, receipt: Receipt, rule: RuleDocument, suffix: str
 ) -> FindingDocument:
     """Build the JSON document of finding `number`, from 1, with its rule; `suffix` is what commands
     need to find this receipt again."""
     finding = receipt.findings[number - 1]
-    at, values = leading_call(finding) or finding.location, lookups.change(finding, receipt)
+    at, values = (
+        find_leading_call(finding) or finding.location,
+        lookups.find_change(finding, receipt),
+    )
     following = [finding.next] if finding.next and not suffix else []
     following += [f"compilediag repro {number}{suffix}", f"compilediag show --timeline{suffix}"]
     return FindingDocument(
@@ -266,8 +282,11 @@ def finding_document(
         before=None if values is None else values[0],
         after=None if values is None else values[1],
         finding=finding,
-        compiles=tuple(lookups.events(finding, receipt)[:MAX_COMPILES]),
-        environment=tuple(export_line(each.setting, each.value) for each in finding.fix.candidates),
+        compiles=tuple(lookups.list_compiles(finding, receipt)[:MAX_COMPILES]),
+        environment=tuple(
+            format_export(candidate.setting, candidate.value)
+            for candidate in finding.fix.candidates
+        ),
         rule=rule,
         next=tuple(following),
     )

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compilediag.receipt.proofs import effect_of, missing_proof
+from compilediag.receipt.proofs import describe_effect, explain_missing_proof
 from compilediag.receipt.schema.compiles import FindingRecord, PartRecord, Writer
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.user_line import leading_call
-from compilediag.rules.variables import export_line, joined
+from compilediag.receipt.user_line import find_leading_call
+from compilediag.rules.environment_variables import format_export, join_values
 from compilediag.views import lookups
 from compilediag.views.document import LINE_BREAK, LINE_CHARS, Card, Code, ProvedChange, Table, Text
-from compilediag.views.format import pair, seconds, steps
-from compilediag.views.place import first_line, library_line, passed_at
+from compilediag.views.format import format_pair, format_seconds, format_steps
+from compilediag.views.place import format_first_line, format_passed, list_library_parts
 from compilediag.views.style import RenderOptions
-from compilediag.views.terminal import change_of
+from compilediag.views.terminal import format_change
 
 VALUE_CHARS = 120
 """Of one value, such as a shape or the text of a guard; `explain` shows more."""
@@ -24,7 +24,7 @@ MAX_FINDINGS = 30
 _SEVERITIES = ("error", "warning", "info")
 
 
-def card_of(
+def build_card(
     number: int,
     finding: FindingRecord,
     receipt: Receipt,
@@ -34,44 +34,50 @@ def card_of(
     """Build the card of a finding, whose `number` is the one that `compilediag explain` takes; of a
     value at most `chars` are shown."""
 
-    def text(value: str | None, limit: int = chars) -> str:
-        return options.text(value, limit) if value else ""
+    def clean(value: str | None, limit: int = chars) -> str:
+        return options.clean(value, limit) if value else ""
 
-    changed, fix = lookups.change(finding, receipt), finding.fix
-    parts = dict.fromkeys(part_text(each, options) for each in finding.parts)
-    written = [f"written by {writer(w, options)}" for w in lookups.guessed(finding, receipt)[:2]]
-    calls = leading_call(finding) is not None
+    changed, fix = lookups.find_change(finding, receipt), finding.fix
+    parts = dict.fromkeys(format_part(part, options) for part in finding.parts)
+    written = [
+        f"written by {name_writer(w, options)}"
+        for w in lookups.list_guessed_writers(finding, receipt)[:2]
+    ]
+    calls = find_leading_call(finding) is not None
     return Card(
         number=number,
-        rule=text(finding.rule, 8),
+        rule=clean(finding.rule, 8),
         severity=finding.severity if finding.severity in _SEVERITIES else "info",
-        title=text(title_of(finding)),
-        variable=text(finding.variable),
-        before=None if changed is None else text(changed[0]) or '""',
-        after=None if changed is None else text(changed[1]) or '""',
-        others=len(lookups.changes(finding)) > 1,
-        line=first_line(finding, options),
-        other_lines=len(lookups.calls(finding, receipt)) - 1 if calls else 0,
-        library=tuple(library_line(finding, options)),
+        title=clean(get_title(finding)),
+        variable=clean(finding.variable),
+        before=None if changed is None else clean(changed[0]) or '""',
+        after=None if changed is None else clean(changed[1]) or '""',
+        others=len(lookups.list_changes(finding)) > 1,
+        line=format_first_line(finding, options),
+        other_lines=len(lookups.list_calls(finding, receipt)) - 1 if calls else 0,
+        library=tuple(list_library_parts(finding, options)),
         calls=calls,
-        changed=changed_by(finding, receipt, options),
-        passed=passed_at(finding, options),
+        changed=describe_change(finding, receipt, options),
+        passed=format_passed(finding, options),
         written=tuple(written),
-        when=when(finding),
+        when=format_when(finding),
         first_step=min(finding.steps, default=None),
-        cost=seconds(finding.cost_s) if finding.cost_s is not None else "",
+        cost=format_seconds(finding.cost_s) if finding.cost_s is not None else "",
         parts=tuple(filter(None, parts)),
-        fix=text(fix.summary, 1000),
-        caveat=text(fix.caveat, 1000),
+        fix=clean(fix.summary, 1000),
+        caveat=clean(fix.caveat, 1000),
         settings=tuple(
-            text(export_line(each.setting, each.value), LINE_CHARS) for each in fix.candidates
+            clean(format_export(candidate.setting, candidate.value), LINE_CHARS)
+            for candidate in fix.candidates
         ),
-        proof=_proof(finding, receipt, options),
-        refused=tuple((text(each.change), text(each.reason)) for each in fix.refused),
+        proof=_build_proof(finding, receipt, options),
+        refused=tuple((clean(refusal.change), clean(refusal.reason)) for refusal in fix.refused),
     )
 
 
-def _proof(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> ProvedChange | None:
+def _build_proof(
+    finding: FindingRecord, receipt: Receipt, options: RenderOptions
+) -> ProvedChange | None:
     """Build the certificate: the figures of each point with their values before and after."""
     proof = finding.fix.proof
     if proof is None:
@@ -79,34 +85,34 @@ def _proof(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> 
     points: list[tuple[str, bool | None, str, tuple[str, ...]]] = []
     for point in proof.points:
         figures = (
-            f"{options.text(each.name, 60)} "
-            f"{pair(each.before, each.after, each.unit, options.arrow)}"
-            for each in point.figures
-            if each.before is not None and each.after is not None
+            f"{options.clean(figure.name, 60)} "
+            f"{format_pair(figure.before, figure.after, figure.unit, options.arrow)}"
+            for figure in point.figures
+            if figure.before is not None and figure.after is not None
         )
-        name = options.text(point.name.replace("_", " "), 60)
+        name = options.clean(point.name.replace("_", " "), 60)
         shown = tuple(" ".join(text.split()) for text in figures)
-        points.append((name, point.passed, options.text(point.sentence, 300), shown))
+        points.append((name, point.passed, options.clean(point.sentence, 300), shown))
     return ProvedChange(
-        options.text(proof.change, LINE_CHARS),
-        options.text(effect_of(proof).replace("→", options.arrow)),
+        options.clean(proof.change, LINE_CHARS),
+        options.clean(describe_effect(proof).replace("→", options.arrow)),
         proof.runs,
         tuple(points),
-        missing_proof(finding, receipt),
+        explain_missing_proof(finding, receipt),
     )
 
 
 # --- as a row of a table, in a line --------------------------------------------------------------
 
 
-def findings_table(receipt: Receipt, options: RenderOptions) -> Table | None:
+def build_findings_table(receipt: Receipt, options: RenderOptions) -> Table | None:
     """Build the table of findings of at least `warning`, then the notes; None without any."""
-    chosen = [*lookups.main_findings(receipt), *lookups.notes(receipt)]
+    chosen = [*lookups.list_main_findings(receipt), *lookups.list_notes(receipt)]
     if not chosen:
         return None
     rows: list[tuple[Text, ...]] = []
     for number, finding in chosen[:MAX_FINDINGS]:
-        card = card_of(number, finding, receipt, options)
+        card = build_card(number, finding, receipt, options)
         where: list[str] = [Code(card.line)] if card.line else []
         if card.calls and card.library:
             where += [LINE_BREAK, "at ", Code(card.library[0])]
@@ -128,10 +134,10 @@ def findings_table(receipt: Receipt, options: RenderOptions) -> Table | None:
     return Table(head, rows, right=("#", "cost"), notes=notes)
 
 
-def finding_line(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
+def format_finding(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
     """Format a finding in one line, for while the program runs."""
-    card = card_of(0, finding, receipt, options)
-    detail = change_of(card, options)
+    card = build_card(0, finding, receipt, options)
+    detail = format_change(card, options)
     what = f"{card.title}: {detail}" if detail else card.title
     parts = (what, card.changed, card.line, *card.written[:1], card.cost)
     return " · ".join(part for part in parts if part)
@@ -140,59 +146,59 @@ def finding_line(finding: FindingRecord, receipt: Receipt, options: RenderOption
 # --- the parts of a card -------------------------------------------------------------------------
 
 
-def title_of(finding: FindingRecord) -> str:
+def get_title(finding: FindingRecord) -> str:
     """Get what was found, in plain words; older receipts have the slug only."""
     return finding.title or finding.slug.replace("-", " ")
 
 
-def part_text(part: PartRecord, options: RenderOptions) -> str:
+def format_part(part: PartRecord, options: RenderOptions) -> str:
     """Format the variable of another cause and its change: `two.active 'en' → 'de'`."""
-    name = options.text(part.variable, VALUE_CHARS)
-    return name and name + options.change_behind(" ", part.expected, part.actual, VALUE_CHARS)
+    name = options.clean(part.variable, VALUE_CHARS)
+    return name and name + options.format_change_after(" ", part.expected, part.actual, VALUE_CHARS)
 
 
-def changed_by(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
+def describe_change(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
     """`changed by arm, train.py:34, called from train.py:49 (seen)`; nothing where no change was
     seen."""
     changed = finding.changed_at
     if changed is None:
         return ""
-    writers = lookups.writers(finding, receipt)
+    writers = lookups.list_writers(finding, receipt)
     known = any(w.evidence == "witnessed" and w.line == changed.line for w in writers)
     if changed.in_call and not known:
-        line = options.place(changed.file, changed.line)
+        line = options.format_place(changed.file, changed.line)
         return f"changed inside the compiled call, {line} (seen)"
     who = Writer(function=changed.function, file=changed.file, line=changed.line)
-    text = f"changed by {writer(who, options)}"
+    text = f"changed by {name_writer(who, options)}"
     if len(changed.stack) > 1:
-        caller = options.place(changed.stack[1].file, changed.stack[1].line)
+        caller = options.format_place(changed.stack[1].file, changed.stack[1].line)
         text += f", inside the call {caller}" if changed.in_call else f", called from {caller}"
     return f"{text} (seen)"
 
 
-def writer(item: Writer, options: RenderOptions, *, whole: bool = False) -> str:
+def name_writer(writer: Writer, options: RenderOptions, *, whole: bool = False) -> str:
     """`setc, model.py:23`; the whole qualified name on request."""
-    name = item.function if whole else item.function.rpartition("<locals>.")[2]
-    place = options.place(item.file, item.line) if item.file else ""
+    name = writer.function if whole else writer.function.rpartition("<locals>.")[2]
+    place = options.format_place(writer.file, writer.line) if writer.file else ""
     if name == "<module>" and place:
         return place
-    name = options.text(name, 120)
+    name = options.clean(name, 120)
     return f"{name}, {place}" if place else name
 
 
-def when(finding: FindingRecord) -> str:
+def format_when(finding: FindingRecord) -> str:
     """Format the steps, with how often where that is more than once a step."""
-    sentence = steps(finding.steps)
+    sentence = format_steps(finding.steps)
     if finding.count > max(len(finding.steps), 1):
         return f"{finding.count} times, {sentence}" if sentence else f"{finding.count} times"
     return sentence
 
 
-def joined_exports(findings: Iterable[FindingRecord]) -> list[str]:
+def join_exports(findings: Iterable[FindingRecord]) -> list[str]:
     """Join the best settings of all findings, where several need the same variable: the second
     `export` of it would replace the first."""
     best = [candidate for finding in findings for candidate in finding.fix.candidates[:1]]
     variables = dict.fromkeys((candidate.setting, candidate.value) for candidate in best)
     if len({setting for setting, _ in variables}) == len(variables):
         return []
-    return [export_line(*each) for each in joined(variables).items()]
+    return [format_export(*pair) for pair in join_values(variables).items()]

@@ -13,29 +13,29 @@ from itertools import pairwise
 NOT_MEASURED = "not measured"
 
 
-def seconds(value: float | None) -> str:
+def format_seconds(value: float | None) -> str:
     """Format a duration with two significant figures and its unit; "not measured" for None."""
     if value is None:
         return NOT_MEASURED
     if value < 0.000005:
         return "0 s"
     if value < 0.0995:
-        return f"{_two_figures(value * 1e3)} ms"
+        return f"{_format_two_digits(value * 1e3)} ms"
     if value < 59.5:
-        return f"{_two_figures(value)} s"
+        return f"{_format_two_digits(value)} s"
     minutes, rest = divmod(round(value), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def _two_figures(value: float) -> str:
+def _format_two_digits(value: float) -> str:
     if value >= 9.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 0.995 else f"{value:.2f}"
 
 
-def percent(part: float | None, whole: float | None) -> str | None:
+def format_percent(part: float | None, whole: float | None) -> str | None:
     """Format a share as "23 %"; None where one of the two was not measured."""
     if part is None or not whole or part < 0:
         return None
@@ -45,23 +45,23 @@ def percent(part: float | None, whole: float | None) -> str | None:
     return f"{share:.0f} %"
 
 
-def count(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Format a number with its noun: "1 recompile", "3 recompiles"; the plural takes an s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def more(left: int, ending: str = "", indent: str = "  ") -> list[str]:
+def format_more(left: int, ending: str = "", indent: str = "  ") -> list[str]:
     """Format the last line of a list that was cut: "+3 more: --json"; [] where nothing is left."""
     return [f"{indent}+{left:,} more{ending}"] if left > 0 else []
 
 
-def ordinal(number: int) -> str:
+def format_ordinal(number: int) -> str:
     """Format a number as a place: 1st, 2nd, 3rd, 4th, 11th."""
     ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{'th' if 10 <= number % 100 <= 20 else ending}"
 
 
-def steps(numbers: Sequence[int], *, shown: int = 3) -> str:
+def format_steps(numbers: Sequence[int], *, shown: int = 3) -> str:
     """Format step numbers: "step 1", "steps 3 to 9", "every 4th step from 4 to 24".
 
     A rhythm is only claimed for three steps or more that are all equally far apart.
@@ -77,57 +77,57 @@ def steps(numbers: Sequence[int], *, shown: int = 3) -> str:
         gap = gaps.pop()
         if gap == 1:
             return f"steps {first} to {last}"
-        return f"every {ordinal(gap)} step from {first} to {last}"
+        return f"every {format_ordinal(gap)} step from {first} to {last}"
     listed = ", ".join(str(number) for number in distinct[:shown])
     more = len(distinct) - shown
     return f"steps {listed} (+{more} more)" if more > 0 else f"steps {listed}"
 
 
-def quantity(value: float, unit: str) -> str:
+def format_quantity(value: float, unit: str) -> str:
     """Format a number with its unit: seconds and bytes in the size that reads best, shares in %."""
     if unit == "s":
         if value >= 3600:
-            return f"{three_figures(value / 3600)} h"
+            return f"{format_three_digits(value / 3600)} h"
         if value >= 120:
-            return f"{three_figures(value / 60)} min"
+            return f"{format_three_digits(value / 60)} min"
         if value >= 0.9995 or value == 0:
-            return f"{three_figures(value)} s"
+            return f"{format_three_digits(value)} s"
         if value >= 1e-3:
-            return f"{three_figures(value * 1e3)} ms"
-        return f"{three_figures(value * 1e6)} us"
+            return f"{format_three_digits(value * 1e3)} ms"
+        return f"{format_three_digits(value * 1e6)} us"
     if unit == "bytes":
         for name in ("B", "KiB", "MiB", "GiB", "TiB"):
             if value < 999.5:
-                return f"{three_figures(value)} {name}"
+                return f"{format_three_digits(value)} {name}"
             value /= 1024
-        return f"{three_figures(value)} PiB"
+        return f"{format_three_digits(value)} PiB"
     if unit == "share":
-        return f"{three_figures(100 * value)} %"
+        return f"{format_three_digits(100 * value)} %"
     if unit in ("count", "ratio"):
-        return three_figures(value)
-    return f"{three_figures(value)} {unit}"
+        return format_three_digits(value)
+    return f"{format_three_digits(value)} {unit}"
 
 
-def pair(before: float, after: float, unit: str, arrow: str) -> str:
+def format_pair(before: float, after: float, unit: str, arrow: str) -> str:
     """Format two numbers of one unit; counts in full, so that 1,001 differs from 1,000."""
     if unit == "count" and before == int(before) and after == int(after):
         return f"{int(before):,} {arrow} {int(after):,}"
-    return f"{quantity(before, unit)} {arrow} {quantity(after, unit)}"
+    return f"{format_quantity(before, unit)} {arrow} {format_quantity(after, unit)}"
 
 
-def measured(name: str, value: float | None) -> str:
+def format_metric(name: str, value: float | None) -> str:
     """Format a metric with the unit that its name ends in; "not measured" for None."""
     if value is None:
         return NOT_MEASURED
     if name.endswith("_per_s"):
-        return f"{figure(value)}/s"
+        return f"{format_number(value)}/s"
     for ending, unit in (("_bytes", "bytes"), ("_fraction", "share"), ("_s", "s")):
         if name.endswith(ending):
-            return quantity(value, unit)
-    return figure(value)
+            return format_quantity(value, unit)
+    return format_number(value)
 
 
-def figure(value: float) -> str:
+def format_number(value: float) -> str:
     """Format a number of any size to four significant figures: what a program calls its metrics
     says nothing about their size."""
     if 1000 <= abs(value) < 1e15:
@@ -135,7 +135,7 @@ def figure(value: float) -> str:
     return f"{value:.4g}"
 
 
-def three_figures(value: float) -> str:
+def format_three_digits(value: float) -> str:
     """Format a number with three significant figures, thousands apart; whole ones as they are."""
     size = abs(value)
     if size >= 99.95 or value == round(value):
@@ -152,7 +152,7 @@ BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.:-=+*#"
 
 
-def sparkline(
+def draw_sparkline(
     values: Sequence[float], low: float, high: float, width: int, *, ascii_only: bool = False
 ) -> str:
     """Draw `values` as bars; where there are more than `width`, the largest of each group.
@@ -161,17 +161,17 @@ def sparkline(
     of a millisecond. Give several series the same scale and they can be compared by eye.
     """
     bars = ASCII_BARS if ascii_only else BARS
-    shares = (log_share(value, low, high) for value in squeezed(values, width))
+    shares = (compute_log_share(value, low, high) for value in reduce_to_width(values, width))
     return "".join(bars[min(int(share * len(bars)), len(bars) - 1)] for share in shares)
 
 
-def squeezed(values: Sequence[float], width: int) -> list[float]:
+def reduce_to_width(values: Sequence[float], width: int) -> list[float]:
     """Reduce a series to at most `width` values, each the largest of equally many."""
     size = max(1, -(-len(values) // max(width, 1)))
     return [max(values[index : index + size]) for index in range(0, len(values), size)]
 
 
-def log_share(value: float, low: float, high: float) -> float:
+def compute_log_share(value: float, low: float, high: float) -> float:
     """Compute how far `value` is from `low` to `high` on a logarithmic scale: 0 to 1 and beyond."""
     if not 0 < low < high or value <= low:
         return 0.0

@@ -9,7 +9,7 @@ from compilediag.diagnosis.codes import BLIND, SIZES
 from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Kind
-from compilediag.views.format import count, percent, seconds
+from compilediag.views.format import format_percent, format_seconds, pluralize
 
 MAX_REASON_CHARS = 160
 MAX_RANKS = 8
@@ -38,82 +38,84 @@ class Headline(Struct, frozen=True):
     counts: tuple[str, ...]
 
 
-def headline(receipt: Receipt) -> Headline:
+def build_headline(receipt: Receipt) -> Headline:
     """Build the headline: what happened in this run, as one sentence."""
     seen = receipt.compile
     total_s = seen.time_s.total
     counts = (
-        count(seen.frames, "frame"),
-        count(seen.compiles, "compile") + (f" in {seconds(total_s)}" if total_s else ""),
-        count(seen.graph_breaks, "graph break"),
-        count(seen.eager_fallbacks, "eager fallback"),
-        *([count(hits, "recompile limit hit")] if (hits := seen.recompile_limit_hits) else []),
-        *([_ranks(receipt)] if several_ranks(receipt) else []),
+        pluralize(seen.frames, "frame"),
+        pluralize(seen.compiles, "compile") + (f" in {format_seconds(total_s)}" if total_s else ""),
+        pluralize(seen.graph_breaks, "graph break"),
+        pluralize(seen.eager_fallbacks, "eager fallback"),
+        *([pluralize(hits, "recompile limit hit")] if (hits := seen.recompile_limit_hits) else []),
+        *([_describe_ranks(receipt)] if has_several_ranks(receipt) else []),
     )
     if is_training_alone(receipt):
-        figures = ", ".join(_figures(receipt))
-        return Headline("blind", f"{_reporter(receipt)}: {figures}", _NOT_KNOWN)
+        figures = ", ".join(_list_figures(receipt))
+        return Headline("blind", f"{_get_reporter(receipt)}: {figures}", _NOT_KNOWN)
     recompiles = seen.recompiles
     if receipt.verdict == "blind":
         why = "this run cannot be called clean, because compilediag could not see enough"
         if was_seen(receipt):
             why = "nothing was compiled, so there is nothing to judge"
         elif recompiles:
-            why = f"at least {count(recompiles, 'recompile')}, but the evidence is not complete"
+            why = f"at least {pluralize(recompiles, 'recompile')}, but the evidence is not complete"
         return Headline("blind", f"blind: {why}", counts)
     if receipt.verdict == "clean":
-        frames = [item for item in seen.frames_detail if item.compiles]
-        if frames and all(item.compiles == 1 for item in frames):
-            compiled = count(len(frames), "frame") + " compiled once"
+        frames = [detail for detail in seen.frames_detail if detail.compiles]
+        if frames and all(detail.compiles == 1 for detail in frames):
+            compiled = pluralize(len(frames), "frame") + " compiled once"
             compiled += " each" if len(frames) > 1 else ""
-        elif ran := sum(item.called for item in receipt.precompiled):
-            functions = count(ran, "function")
+        elif ran := sum(artifact.called for artifact in receipt.precompiled):
+            functions = pluralize(ran, "function")
             compiled = f"nothing compiled: {functions} ran code that was loaded compiled"
         else:
-            compiled = f"{count(seen.compiles, 'compile')} seen"
-        what = f"{compiled}, {_recompiles(receipt)}{_in_steps(receipt)}"
+            compiled = f"{pluralize(seen.compiles, 'compile')} seen"
+        what = f"{compiled}, {_format_recompiles(receipt)}{_format_steps(receipt)}"
         if receipt.status == "complete":
             return Headline("good", f"clean: {what}", counts)
         # What came after the end of the record was not seen, so nothing is said of it.
         return Headline("warn", f"nothing found in a run that is not whole: {what}", counts)
     if receipt.verdict is None:
-        return Headline("blind", f"no verdict; {_other_problems(receipt)}", counts)
-    unplanned = recompiles > 0 and not _all_in_warmups(receipt)
-    bad = unplanned or any(item.severity == "error" for item in receipt.findings)
-    sentence = _recompiled(receipt) if unplanned else _other_problems(receipt)
+        return Headline("blind", f"no verdict; {_describe_problems(receipt)}", counts)
+    unplanned = recompiles > 0 and not _are_all_in_warmups(receipt)
+    bad = unplanned or any(finding.severity == "error" for finding in receipt.findings)
+    sentence = _describe_recompiles(receipt) if unplanned else _describe_problems(receipt)
     return Headline("bad" if bad else "warn", sentence, counts)
 
 
-def several_ranks(receipt: Receipt) -> bool:
+def has_several_ranks(receipt: Receipt) -> bool:
     """Whether the run was one of several ranks, however many of them the receipt has."""
     ranks, size = receipt.ranks, receipt.header.run.world_size
     expected = ranks.expected if ranks is not None else None
     return (expected or size or 1) > 1 or (ranks is not None and len(ranks.rows) > 1)
 
 
-def _ranks(receipt: Receipt) -> str:
+def _describe_ranks(receipt: Receipt) -> str:
     """Describe the ranks that the counts are of: "2 ranks", "1 of 2 ranks: 1", "rank 1 of 2"."""
     ranks, run = receipt.ranks, receipt.header.run
     if ranks is None:
         return f"rank {run.rank} of {run.world_size:,}"
     present = ranks.totals.ranks if ranks.totals is not None else len(ranks.rows)
     expected = ranks.expected or present
-    if ranks.told is not None:
-        return f"of {ranks.told:,} of {present:,} ranks"
+    if ranks.reported is not None:
+        return f"of {ranks.reported:,} of {present:,} ranks"
     if present == 1 and expected > 1:
         return f"rank {ranks.rows[0].rank if ranks.rows else run.rank} of {expected:,}"
-    return count(present, "rank") if present >= expected else f"{present:,} of {expected:,} ranks"
+    return (
+        pluralize(present, "rank") if present >= expected else f"{present:,} of {expected:,} ranks"
+    )
 
 
-def _in_steps(receipt: Receipt) -> str:
+def _format_steps(receipt: Receipt) -> str:
     """`in 12 steps` behind a blank, or nothing where no step was seen."""
     steps = receipt.steps
-    return f" in {count(steps.count, 'step')}" if steps is not None and steps.count else ""
+    return f" in {pluralize(steps.count, 'step')}" if steps is not None and steps.count else ""
 
 
-def _recompiled(receipt: Receipt) -> str:
+def _describe_recompiles(receipt: Receipt) -> str:
     """Describe how often, on which of several ranks where others did not, and at what cost."""
-    sentence = count(receipt.compile.recompiles, "recompile") + _in_steps(receipt)
+    sentence = pluralize(receipt.compile.recompiles, "recompile") + _format_steps(receipt)
     rows = receipt.ranks.rows if receipt.ranks is not None else ()
     guilty = [row.rank for row in rows if row.recompiles]
     if guilty and len(guilty) < len(rows):
@@ -124,36 +126,42 @@ def _recompiled(receipt: Receipt) -> str:
     if cost_s is None:
         return f"{sentence} (their cost was not measured)"
     goodput = receipt.goodput
-    share = percent(cost_s, goodput.wall_s) if goodput is not None else None
-    return f"{sentence} cost {seconds(cost_s)}" + (f", {share} of wall time" if share else "")
+    share = format_percent(cost_s, goodput.wall_s) if goodput is not None else None
+    return f"{sentence} cost {format_seconds(cost_s)}" + (
+        f", {share} of wall time" if share else ""
+    )
 
 
-def _other_problems(receipt: Receipt) -> str:
+def _describe_problems(receipt: Receipt) -> str:
     """Describe what was found beside recompiles of warm-ups, worst first."""
     seen = receipt.compile
     problems: list[str] = []
     if seen.eager_fallbacks:
-        problems.append(count(seen.eager_fallbacks, "frame") + " ran eager, without compiled code")
+        problems.append(
+            pluralize(seen.eager_fallbacks, "frame") + " ran eager, without compiled code"
+        )
     if seen.graph_breaks:
-        problems.append(count(seen.graph_breaks, "graph break"))
+        problems.append(pluralize(seen.graph_breaks, "graph break"))
     if not problems:
-        planned = _all_in_warmups(receipt)
-        findings = [item for item in receipt.findings if not (planned and item.severity == "info")]
-        problems.append(count(len(findings), "finding"))
-    return f"{', '.join(problems)}{_in_steps(receipt)}; {_recompiles(receipt)}"
+        planned = _are_all_in_warmups(receipt)
+        findings = [
+            finding for finding in receipt.findings if not (planned and finding.severity == "info")
+        ]
+        problems.append(pluralize(len(findings), "finding"))
+    return f"{', '.join(problems)}{_format_steps(receipt)}; {_format_recompiles(receipt)}"
 
 
-def _recompiles(receipt: Receipt) -> str:
-    sentence = count(receipt.compile.recompiles, "recompile")
-    return f"{sentence}, all in warm-ups" if _all_in_warmups(receipt) else sentence
+def _format_recompiles(receipt: Receipt) -> str:
+    sentence = pluralize(receipt.compile.recompiles, "recompile")
+    return f"{sentence}, all in warm-ups" if _are_all_in_warmups(receipt) else sentence
 
 
-def _all_in_warmups(receipt: Receipt) -> bool:
+def _are_all_in_warmups(receipt: Receipt) -> bool:
     """Whether every recompile belongs to a warm-up for several sizes, which is reported as
     information. One recompile may have several causes, so distinct ids are counted."""
     planned: set[str] = set()
     for finding in receipt.findings:
-        compile_ids = AnyEvidence.of(finding.evidence).compile_ids
+        compile_ids = AnyEvidence.parse(finding.evidence).compile_ids
         if finding.rule in SIZES and finding.severity == "info":
             planned.update(compile_ids)
         elif compile_ids:
@@ -164,17 +172,17 @@ def _all_in_warmups(receipt: Receipt) -> bool:
 def was_seen(receipt: Receipt) -> bool:
     """Whether the only reason for blindness is that nothing was compiled, and that was observed:
     then a count of 0 is one."""
-    whys = _doubts(receipt)
+    whys = _list_doubts(receipt)
     return bool(whys) and all(why in _NOTHING_RAN for why in whys)
 
 
-def _doubts(receipt: Receipt) -> list[str | None]:
+def _list_doubts(receipt: Receipt) -> list[str | None]:
     """List the reason that each finding that blinds gives."""
-    doubts = (item.evidence for item in receipt.findings if item.rule in BLIND)
-    return [AnyEvidence.of(evidence).why for evidence in doubts]
+    doubts = (finding.evidence for finding in receipt.findings if finding.rule in BLIND)
+    return [AnyEvidence.parse(evidence).why for evidence in doubts]
 
 
-def reasons(receipt: Receipt) -> list[tuple[str, str | None]]:
+def list_blind_reasons(receipt: Receipt) -> list[tuple[str, str | None]]:
     """List each reason for blindness with its remedy: findings first, then what they leave out."""
     reasons: dict[str, str | None] = {}
     for finding in receipt.findings:
@@ -191,7 +199,7 @@ def reasons(receipt: Receipt) -> list[tuple[str, str | None]]:
     return list(reasons.items())
 
 
-def ending(receipt: Receipt) -> str | None:
+def describe_ending(receipt: Receipt) -> str | None:
     """Describe the end of a run that did not end by itself and well; None for one that did."""
     if receipt.status == "complete":
         return None
@@ -216,22 +224,22 @@ def is_training_alone(receipt: Receipt) -> bool:
     headline, and counts of what torch.compile did are not shown."""
     seen = receipt.compile
     nothing = not (seen.frames or seen.compiles or seen.graph_breaks or seen.eager_fallbacks)
-    alone = set(_doubts(receipt)) == {"train_log"}
-    return receipt.verdict == "blind" and nothing and alone and bool(_figures(receipt))
+    alone = set(_list_doubts(receipt)) == {"train_log"}
+    return receipt.verdict == "blind" and nothing and alone and bool(_list_figures(receipt))
 
 
-def trainer_figures(receipt: Receipt) -> list[str]:
+def list_trainer_figures(receipt: Receipt) -> list[str]:
     """List steps, rates and loss from a trainer's own output, the trainer's name before the first;
     none where they are the headline."""
-    figures = [] if is_training_alone(receipt) else _figures(receipt)
-    return [f"{_reporter(receipt)} says: {figures[0]}", *figures[1:]] if figures else []
+    figures = [] if is_training_alone(receipt) else _list_figures(receipt)
+    return [f"{_get_reporter(receipt)} says: {figures[0]}", *figures[1:]] if figures else []
 
 
-def _reporter(receipt: Receipt) -> str | None:
+def _get_reporter(receipt: Receipt) -> str | None:
     return None if receipt.throughput is None else receipt.throughput.reported_by
 
 
-def _figures(receipt: Receipt) -> list[str]:
+def _list_figures(receipt: Receipt) -> list[str]:
     rates = receipt.throughput
     if rates is None or rates.reported_by is None:
         return []
@@ -239,9 +247,10 @@ def _figures(receipt: Receipt) -> list[str]:
     steps = receipt.steps
     if steps is not None:
         warmup = f", {steps.warmup:,} of them warm-up" if steps.warmup else ""
-        figures.append(f"{count(steps.count, 'step')}{warmup}")
+        figures.append(f"{pluralize(steps.count, 'step')}{warmup}")
     if rates.steps_per_s:
-        figures.append(f"{seconds(1 / rates.steps_per_s)} a step ({_figure(rates.steps_per_s)}/s)")
+        duration = format_seconds(1 / rates.steps_per_s)
+        figures.append(f"{duration} a step ({_format_figure(rates.steps_per_s)}/s)")
     units = (
         (rates.samples_per_s, "samples/s"),
         (rates.tokens_per_s, "tokens/s"),
@@ -249,19 +258,19 @@ def _figures(receipt: Receipt) -> list[str]:
         (rates.tflops_per_s_per_device, "TFLOP/s a device"),
         (None if rates.mfu is None else 100 * rates.mfu, "% MFU"),
     )
-    figures += [f"{_figure(value)} {unit}" for value, unit in units if value is not None]
+    figures += [f"{_format_figure(value)} {unit}" for value, unit in units if value is not None]
     if receipt.checks.losses_finite is False:
         figures.append("loss was not finite")
     elif rates.loss is not None:
-        figures.append(f"loss {_figure(rates.loss)}")
+        figures.append(f"loss {_format_figure(rates.loss)}")
     return figures
 
 
-def trainer_notes(receipt: Receipt) -> list[str]:
+def list_trainer_notes(receipt: Receipt) -> list[str]:
     """List what to know about the figures of a trainer's output."""
     notes = (text for text in receipt.completeness.reasons if text.startswith(_TRAINER_NOTE))
     return [text.removeprefix(_TRAINER_NOTE) for text in notes]
 
 
-def _figure(value: float) -> str:
+def _format_figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= MIN_WHOLE else f"{value:.3g}"

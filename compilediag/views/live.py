@@ -27,7 +27,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenCompile:
     """A compile in progress."""
 
     since: float
@@ -48,8 +48,8 @@ class Progress:
     """The events that `fold` makes compiles of."""
     _recompiles: int | None = 0
     """None where `_compiles` has events that are not counted yet."""
-    _open: dict[str, _Open] = field(default_factory=dict[str, _Open])
-    _asked: dict[str, wire.Recompiled] = field(default_factory=dict[str, wire.Recompiled])
+    _open: dict[str, _OpenCompile] = field(default_factory=dict[str, _OpenCompile])
+    _triggers: dict[str, wire.Recompiled] = field(default_factory=dict[str, wire.Recompiled])
     """The recompile events of the compiles in progress, by compile id."""
     _frames: dict[str, wire.Location] = field(default_factory=dict[str, wire.Location])
     """By compile id, for the backward that is compiled later."""
@@ -68,20 +68,23 @@ class Progress:
         was given up at the recompile limit, after those of its first compile."""
         if isinstance(event, wire.StepsEnded):
             self.steps = event.first + len(event.ends)
-            wall = sum(event.every_wall())
+            wall = sum(event.list_walls())
             self.rate = len(event.ends) / wall if wall > 0 else None
         elif isinstance(event, wire.CompileStarted):
             if event.frame is not None:
                 self._frames[event.compile_id] = event.frame
             frame = self._frames.get(event.compile_id)
-            self._open[event.compile_id] = _Open(now, event.compile_id, frame)
+            self._open[event.compile_id] = _OpenCompile(now, event.compile_id, frame)
         elif isinstance(event, wire.Recompiled):
             self._compiles.append(replace(event, entries=()))
-            self._asked[event.compile_id] = event
+            self._triggers[event.compile_id] = event
             begun = self._open.get(event.compile_id)
             self._frames[event.compile_id] = event.frame
-            self._open[event.compile_id] = _Open(
-                now if begun is None else begun.since, event.compile_id, event.frame, _why(event)
+            self._open[event.compile_id] = _OpenCompile(
+                now if begun is None else begun.since,
+                event.compile_id,
+                event.frame,
+                _format_reason(event),
             )
         elif isinstance(event, wire.Compiled):
             self._open.pop(event.compile_id, None)
@@ -90,51 +93,55 @@ class Progress:
             self._recompiles = None
             first = self._first.setdefault(event.compile_id.partition("/")[0], event)
             before = () if first is event else (first,)
-            asked = self._asked.pop(event.compile_id, None)
-            if asked is not None:
-                return (*before, asked, event)
+            trigger = self._triggers.pop(event.compile_id, None)
+            if trigger is not None:
+                return (*before, trigger, event)
             return (*before, event) if event.forward and event.recompile_reason else ()
         elif isinstance(event, wire.GraphBroke | wire.TorchSeen):
             self._compiles.append(event)
         elif isinstance(event, wire.DynamoReset):
             # `torch._dynamo.reset()` sets its frame counter to 0: compile ids repeat afterwards.
-            for known in (self._open, self._asked, self._frames, self._first):
+            for known in (self._open, self._triggers, self._frames, self._first):
                 known.clear()
         return ()
 
-    def line(self, now: float) -> str:
+    def format_line(self, now: float) -> str:
         """Format step, rate, what is compiling and why, and what compiling has cost so far."""
         parts = [f"step {self.steps}"]
         if self.rate is not None:
             parts.append(f"{self.rate:.3g} steps/s")
         if self._open:
             newest = list(self._open.values())[-1]
-            parts.append(_compiling(newest, now))
+            parts.append(_describe_compile(newest, now))
         if self.recompiles:
             parts.append(f"{self.recompiles} recompile{'s' if self.recompiles != 1 else ''}")
         if self.compile_s:
             parts.append(f"compiles cost {self.compile_s:.1f} s")
         return " · ".join(parts)
 
-    def long_compiles(self, now: float) -> list[tuple[str, int, str]]:
+    def list_long_compiles(self, now: float) -> list[tuple[str, int, str]]:
         """List compile id, how many times ten seconds, and a sentence, for each compile that has
         gone on for so long."""
         return [
-            (item.compile_id, int((now - item.since) // LONG_COMPILE_S), _compiling(item, now))
-            for item in self._open.values()
-            if now - item.since >= LONG_COMPILE_S
+            (
+                pending.compile_id,
+                int((now - pending.since) // LONG_COMPILE_S),
+                _describe_compile(pending, now),
+            )
+            for pending in self._open.values()
+            if now - pending.since >= LONG_COMPILE_S
         ]
 
 
-def _compiling(item: _Open, now: float) -> str:
-    what, frame = item.compile_id, item.frame
+def _describe_compile(pending: _OpenCompile, now: float) -> str:
+    what, frame = pending.compile_id, pending.frame
     if frame is not None:
         what = f"{frame.function or 'a frame'} {PurePath(frame.file).name}:{frame.line}"
-    again = f" again ({item.why})" if item.why else ""
-    return f"compiling {what}{again} {max(now - item.since, 0.0):.0f} s"
+    again = f" again ({pending.why})" if pending.why else ""
+    return f"compiling {what}{again} {max(now - pending.since, 0.0):.0f} s"
 
 
-def _why(event: wire.Recompiled) -> str:
+def _format_reason(event: wire.Recompiled) -> str:
     for entry in event.entries:
         for guard in entry.guards:
             if guard.expected is not None and guard.actual is not None:
@@ -144,7 +151,9 @@ def _why(event: wire.Recompiled) -> str:
     return clean(event.reasons[0], limit=100) if event.reasons else "torch gave no reason"
 
 
-def status(processes: Sequence[Progress], now: float, elapsed_s: float, label: str = "") -> str:
+def format_status(
+    processes: Sequence[Progress], now: float, elapsed_s: float, label: str = ""
+) -> str:
     """Format one line for all processes: that of the one with most steps, and the time so far.
 
     `label` names the run where there are several.
@@ -152,18 +161,18 @@ def status(processes: Sequence[Progress], now: float, elapsed_s: float, label: s
     begin = f"compilediag · {label} · " if label else "compilediag · "
     if not processes:
         return clean(f"{begin}{elapsed_s:.0f} s · starting")
-    lead = max(processes, key=lambda item: (item.steps, item.compile_s))
+    lead = max(processes, key=lambda process: (process.steps, process.compile_s))
     total = f" · {len(processes)} processes" if len(processes) > 1 else ""
-    line = f"{begin}{elapsed_s:.0f} s · {lead.line(now)}{total}"
+    line = f"{begin}{elapsed_s:.0f} s · {lead.format_line(now)}{total}"
     return truncate(clean(line, limit=400), TITLE_COLUMNS)
 
 
-def screen_line(text: str, *, plain: bool = False) -> str:
+def format_screen_line(text: str, *, plain: bool = False) -> str:
     """Format a line above whatever bar is drawn next; `plain`: for terminals without escapes."""
     start = "\r" if plain else CLEAR_LINE
     return f"{start}compilediag · {clean(text, limit=LINE_LIMIT)}\n"
 
 
-def title(text: str) -> str:
+def format_terminal_title(text: str) -> str:
     """Format the escape sequence that makes `text` the title of the terminal."""
     return f"\x1b]2;{clean(text)}\x07"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from compilediag.receipt.schema.comparisons import RankDivergence, RanksSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Block, Paragraph, Preformatted, Table
-from compilediag.views.format import NOT_MEASURED, count
+from compilediag.views.format import NOT_MEASURED, pluralize
 from compilediag.views.style import RenderOptions
 
 HEAD = ("rank", "compiles", "recompiles", "breaks", "ran eager", "compile", "cache hits", "step")
@@ -38,26 +38,27 @@ def show_ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
     if section is None:
         return [Paragraph("this run has no ranks to compare: fewer than two were seen")]
     notes, totals = (), section.totals
-    if totals is not None and section.told is not None:
+    if totals is not None and section.reported is not None:
         together = (
-            f"all ranks together: {count(totals.compiles, 'compile')}, "
-            f"{count(totals.recompiles, 'recompile')}; the other screens show {section.told:,} of "
-            f"the {totals.ranks:,} ranks, one for each behaviour and then the lowest"
+            f"all ranks together: {pluralize(totals.compiles, 'compile')}, "
+            f"{pluralize(totals.recompiles, 'recompile')}; the other screens show "
+            f"{section.reported:,} of the {totals.ranks:,} ranks, "
+            "one for each behaviour and then the lowest"
         )
         notes = (together,)
     rows = section.rows[:MAX_ROWS]
-    hidden = _ranks(section) - MAX_ROWS
+    hidden = _count_ranks(section) - MAX_ROWS
     cells: list[tuple[str, ...]] = []
     for row in rows:
         counts = (row.rank, row.compiles, row.recompiles, row.graph_breaks, row.eager_fallbacks)
         compiling = NOT_MEASURED if row.compile_s is None else f"{row.compile_s:.2f} s"
         hits, lookups = row.cache_hits, (row.cache_hits or 0) + (row.cache_misses or 0)
-        found = "?" if hits is None else f"{hits} of {lookups}"
+        hit_text = "?" if hits is None else f"{hits} of {lookups}"
         step = row.step_median_s
         took = NOT_MEASURED if step is None else f"{step * 1000:.2f} ms"
-        cells.append((*map(str, counts), compiling, found, took))
+        cells.append((*map(str, counts), compiling, hit_text, took))
     blocks: list[Block] = [
-        Paragraph(headline(section), notes),
+        Paragraph(describe_ranks(section), notes),
         Table(
             HEAD,
             cells,
@@ -66,38 +67,40 @@ def show_ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
             heat={name: [getattr(row, field) for row in rows] for name, field in _HEAT.items()},
         ),
     ]
-    blocks += [Preformatted(_divergence(item, options)) for item in section.divergences]
+    blocks += [
+        Preformatted(_render_divergence(divergence, options)) for divergence in section.divergences
+    ]
     if section.divergences_left_out:
-        groups = count(section.divergences_left_out, "more group")
+        groups = pluralize(section.divergences_left_out, "more group")
         blocks.append(Paragraph(notes=(f"… and {groups} of ranks that differ",)))
     if section.stragglers:
         slow = ", ".join(
-            f"rank {item.rank} {item.seconds:.3g} s ({item.ratio:.2f} × the median)"
-            for item in section.stragglers[:5]
+            f"rank {straggler.rank} {straggler.seconds:.3g} s ({straggler.ratio:.2f} × the median)"
+            for straggler in section.stragglers[:5]
         )
         what = "a step" if section.stragglers[0].what == "step" else "compiling"
         blocks.append(Paragraph(notes=(f"slowest in {what}: {slow}",)))
     return blocks
 
 
-def headline(section: RanksSection) -> str:
+def describe_ranks(section: RanksSection) -> str:
     """Describe all ranks in one sentence."""
     expected = "" if section.expected is None else f" of {section.expected:,}"
-    sentence = f"{_ranks(section):,}{expected} ranks"
+    sentence = f"{_count_ranks(section):,}{expected} ranks"
     if section.missing:
-        sentence += f", missing: {ranks_named(section.missing)}"
+        sentence += f", missing: {format_ranks(section.missing)}"
     if differing := section.differing:
         differ = "1 rank differs" if differing == 1 else f"{differing} ranks differ"
         return f"{sentence}; {differ} from the others"
-    return f"{sentence}; all of them do the same" if _ranks(section) > 1 else sentence
+    return f"{sentence}; all of them do the same" if _count_ranks(section) > 1 else sentence
 
 
-def _ranks(section: RanksSection) -> int:
+def _count_ranks(section: RanksSection) -> int:
     """Count the ranks of which something arrived; older receipts only list them."""
     return len(section.rows) if section.totals is None else section.totals.ranks
 
 
-def ranks_named(ranks: tuple[int, ...]) -> str:
+def format_ranks(ranks: tuple[int, ...]) -> str:
     """Format ranks, consecutive ones drawn together: "0, 3-7"."""
     runs: list[list[int]] = []
     for rank in ranks:
@@ -109,15 +112,18 @@ def ranks_named(ranks: tuple[int, ...]) -> str:
     return ", ".join(names[:MAX_RUNS]) + (" …" if len(names) > MAX_RUNS else "")
 
 
-def _divergence(item: RankDivergence, options: RenderOptions) -> list[str]:
-    who = "rank" if len(item.ranks) == 1 else "ranks"
-    what = _ASPECTS.get(item.aspect, options.text(item.aspect, 60))
-    total = "" if item.count in {None, len(item.ranks)} else f" ({item.count} in all)"
-    sentence = f"{who} {ranks_named(item.ranks)}{total} {what}, compared with rank {item.like_rank}"
-    lines = options.wrap(sentence, options.sign("warn") + " ")
-    for label, texts in (("only there", item.only_here), ("lacks", item.only_there)):
+def _render_divergence(divergence: RankDivergence, options: RenderOptions) -> list[str]:
+    who = "rank" if len(divergence.ranks) == 1 else "ranks"
+    what = _ASPECTS.get(divergence.aspect, options.clean(divergence.aspect, 60))
+    total = (
+        "" if divergence.count in {None, len(divergence.ranks)} else f" ({divergence.count} in all)"
+    )
+    ranks = format_ranks(divergence.ranks)
+    sentence = f"{who} {ranks}{total} {what}, compared with rank {divergence.like_rank}"
+    lines = options.wrap(sentence, options.get_sign("warn") + " ")
+    for label, texts in (("only there", divergence.only_here), ("lacks", divergence.only_there)):
         for text in texts:
-            lines += options.wrap(f"{label}: {options.text(text, 200)}", "     ", "       ")
-    if item.more:
-        lines.append(f"     and {count(item.more, 'more difference')}")
+            lines += options.wrap(f"{label}: {options.clean(text, 200)}", "     ", "       ")
+    if divergence.more:
+        lines.append(f"     and {pluralize(divergence.more, 'more difference')}")
     return lines

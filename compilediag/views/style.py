@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from compilediag.views.text import clean, display_width, truncate, wrap
+from compilediag.views.text import clean, measure_width, truncate, wrap
 
 _STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "1;33", "cyan": "36"}
 
@@ -24,7 +24,7 @@ class RenderOptions(Struct, frozen=True):
     folder: str = ""
     """The folder of relative files below `root`: "" for the root itself, "examples" below it."""
 
-    def text(self, value: object, limit: int = 400) -> str:
+    def clean(self, value: object, limit: int = 400) -> str:
         """Make text of the target safe to print, cut to `limit` characters."""
         return clean(value, ascii_only=self.ascii_only, limit=limit)
 
@@ -32,31 +32,31 @@ class RenderOptions(Struct, frozen=True):
         """Cut a cleaned text to `width` columns."""
         return truncate(value, width, ellipsis="..." if self.ascii_only else "…", keep_end=keep_end)
 
-    def path(self, value: str, limit: int = 200) -> str:
+    def format_path(self, value: str, limit: int = 200) -> str:
         """Format a file of the target, relative to `root` where it lies below it."""
         if self.root and value.startswith(self.root.rstrip("/") + "/"):
             value = value[len(self.root.rstrip("/")) + 1 :]
-        return self.truncate(self.text(value, limit=4096), limit, keep_end=True)
+        return self.truncate(self.clean(value, limit=4096), limit, keep_end=True)
 
-    def styled(self, value: str, style: str) -> str:
+    def paint(self, value: str, style: str) -> str:
         """Apply a style to a text; unchanged without colour. Pad before, not after."""
         if not self.color or not value:
             return value
         return f"\x1b[{_STYLES[style]}m{value}\x1b[0m"
 
-    def place(self, file: str, line: int | None, limit: int = 60) -> str:
+    def format_place(self, file: str, line: int | None, limit: int = 60) -> str:
         """`model.py:7`; the file alone where the line is not known."""
-        return f"{self.path(file, limit)}:{line}" if line else self.path(file, limit)
+        return f"{self.format_path(file, limit)}:{line}" if line else self.format_path(file, limit)
 
-    def change(self, before: object, after: object, limit: int = 400) -> str:
+    def format_change(self, before: object, after: object, limit: int = 400) -> str:
         """`[1, 16] → [8, 16]`."""
-        return f"{self.text(before, limit)} {self.arrow} {self.text(after, limit)}"
+        return f"{self.clean(before, limit)} {self.arrow} {self.clean(after, limit)}"
 
-    def change_behind(self, lead: str, before: object, after: object, limit: int) -> str:
+    def format_change_after(self, lead: str, before: object, after: object, limit: int) -> str:
         """Format the change behind `lead`; "" where one of the two is not known."""
         if before is None or after is None:
             return ""
-        return lead + self.change(before, after, limit)
+        return lead + self.format_change(before, after, limit)
 
     def wrap(
         self, text: str, first: str = "", rest: str | None = None, *, style: str = ""
@@ -65,40 +65,38 @@ class RenderOptions(Struct, frozen=True):
 
         Without `rest` they are indented as far as the first.
         """
-        return self._indented(wrap(text, self._room(first, rest)), first, rest, style)
+        return self._indent(wrap(text, self._compute_room(first, rest)), first, rest, style)
 
-    def wrap_items(
+    def wrap_parts(
         self, parts: Sequence[str], first: str = "", rest: str | None = None, *, style: str = ""
     ) -> list[str]:
         """Wrap parts with dots between them to as few lines as possible; only a part that is too
         long for one line is broken."""
-        room = self._room(first, rest)
+        room = self._compute_room(first, rest)
         lines: list[str] = []
         for part in parts:
             joined = f"{lines[-1]}{self.dot}{part}" if lines else part
-            if lines and display_width(joined) <= room:
+            if lines and measure_width(joined) <= room:
                 lines[-1] = joined
             else:
                 lines += wrap(part, room)
-        return self._indented(lines, first, rest, style)
+        return self._indent(lines, first, rest, style)
 
-    def _room(self, first: str, rest: str | None) -> int:
-        return max(self.width - max(display_width(first), display_width(rest or "")), 10)
+    def _compute_room(self, first: str, rest: str | None) -> int:
+        return max(self.width - max(measure_width(first), measure_width(rest or "")), 10)
 
-    def _indented(
-        self, lines: Iterable[str], first: str, rest: str | None, style: str
-    ) -> list[str]:
-        rest = " " * display_width(first) if rest is None else rest
+    def _indent(self, lines: Iterable[str], first: str, rest: str | None, style: str) -> list[str]:
+        rest = " " * measure_width(first) if rest is None else rest
         behind = [(rest if index else first) + line for index, line in enumerate(lines)]
-        return [self.styled(line, style) for line in behind] if style else behind
+        return [self.paint(line, style) for line in behind] if style else behind
 
-    def warning(self, text: str, label: str = "") -> list[str]:
+    def wrap_warning(self, text: str, label: str = "") -> list[str]:
         """Wrap a text behind the sign of a warning and a label, in its colour."""
-        return self.wrap(text, f"{self.sign('warn')} {label}", "  ", style="yellow")
+        return self.wrap(text, f"{self.get_sign('warn')} {label}", "  ", style="yellow")
 
-    def next_commands(self, commands: Sequence[str]) -> list[str]:
+    def wrap_commands(self, commands: Sequence[str]) -> list[str]:
         """Wrap the last line of a screen: the commands that lead on from here."""
-        return self.wrap_items([f"compilediag {command}" for command in commands], "  next: ")
+        return self.wrap_parts([f"compilediag {command}" for command in commands], "  next: ")
 
     @property
     def arrow(self) -> str:
@@ -108,7 +106,7 @@ class RenderOptions(Struct, frozen=True):
     def dot(self) -> str:
         return " | " if self.ascii_only else " · "
 
-    def sign(self, kind: str) -> str:
+    def get_sign(self, kind: str) -> str:
         """Get the sign at the start of a headline: of "bad", "good", "blind" or "warn"."""
         unicode_sign, ascii_sign = _SIGNS[kind]
         return ascii_sign if self.ascii_only else unicode_sign

@@ -24,11 +24,25 @@ from compilediag.views.document import (
     Text,
 )
 from compilediag.views.finding import render_finding
-from compilediag.views.findings import card_of, findings_table
-from compilediag.views.format import count
-from compilediag.views.headline import ending, headline, is_training_alone, reasons, trainer_figures
-from compilediag.views.markdown import SIGNS, fenced, prose, render, render_overview, table, words
-from compilediag.views.measured import measured_sentences
+from compilediag.views.findings import build_card, build_findings_table
+from compilediag.views.format import pluralize
+from compilediag.views.headline import (
+    build_headline,
+    describe_ending,
+    is_training_alone,
+    list_blind_reasons,
+    list_trainer_figures,
+)
+from compilediag.views.markdown import (
+    SIGNS,
+    escape_prose,
+    render,
+    render_overview,
+    render_table,
+    render_text,
+    wrap_in_fence,
+)
+from compilediag.views.measured import list_measured_sentences
 from compilediag.views.style import RenderOptions
 
 MAX_CHARS = 55_000
@@ -43,36 +57,36 @@ WIDTH = 100
 def summarize(receipt: Receipt, options: RenderOptions, *, findings: bool = True) -> Overview:
     """Build the overview: the verdict with its counts, what was measured, how the run ended, why it
     is blind; then the `findings` as a table."""
-    head, ended = headline(receipt), ending(receipt)
+    head, ended = build_headline(receipt), describe_ending(receipt)
     blocks: list[Block] = [Paragraph(" · ".join(head.counts))]
-    if figures := trainer_figures(receipt):
-        blocks.append(Paragraph((Code(options.text(" · ".join(figures), 300)),)))
+    if figures := list_trainer_figures(receipt):
+        blocks.append(Paragraph((Code(options.clean(" · ".join(figures), 300)),)))
     blocks += [
-        Paragraph(options.text(sentence), label=name)
-        for name, sentence in measured_sentences(receipt)
+        Paragraph(options.clean(sentence), label=name)
+        for name, sentence in list_measured_sentences(receipt)
     ]
     if ended is not None:
-        blocks.append(Paragraph(("⚠️ ", Code(options.text(ended, 300)))))
+        blocks.append(Paragraph(("⚠️ ", Code(options.clean(ended, 300)))))
     if receipt.verdict == "blind":
-        whys = [("why: ", Code(options.text(why, 300))) for why, _ in reasons(receipt)]
+        whys = [("why: ", Code(options.clean(why, 300))) for why, _ in list_blind_reasons(receipt)]
         blocks.append(Listing("", whys))
         if not is_training_alone(receipt):
             blocks.append(Paragraph('A count of 0 here means "not seen".'))
     if findings:
-        found = findings_table(receipt, options)
-        blocks += [] if found is None else [found]
-    sentence = options.text(head.sentence)
+        table = build_findings_table(receipt, options)
+        blocks += [] if table is None else [table]
+    sentence = options.clean(head.sentence)
     return Overview("", head.kind, sentence, (Section("summary", "Summary", "Summary", blocks),))
 
 
 def render_markdown(receipt: Receipt, *, root: str = "") -> str:
     """Render a run for a pull request, with the program; files below `root` relative to it."""
     options = RenderOptions(root=root)
-    found = summarize(receipt, options)
+    overview = summarize(receipt, options)
     command = " ".join(receipt.header.run.argv_redacted) or "unknown program"
-    torch = Code(options.text(receipt.environment.torch or "unknown"))
-    program = Paragraph((Code(options.text(command, LINE_CHARS)), " · torch ", torch))
-    return f"{render_overview(found, SIGNS[found.kind])}\n{render([program])}"
+    torch = Code(options.clean(receipt.environment.torch or "unknown"))
+    program = Paragraph((Code(options.clean(command, LINE_CHARS)), " · torch ", torch))
+    return f"{render_overview(overview, SIGNS[overview.kind])}\n{render([program])}"
 
 
 def render_issue(
@@ -83,29 +97,31 @@ def render_issue(
     Paths below `root` are shown relative to it."""
     options = RenderOptions(width=WIDTH, root=root)
     head = render_overview(summarize(receipt, options, findings=False))
-    found = receipt.environment
-    gpus = [str(each) for each in found.gpus or ()]
-    gpus += [f"CUDA {found.cuda}"] if found.cuda else []
+    machine = receipt.environment
+    gpus = [str(gpu) for gpu in machine.gpus or ()]
+    gpus += [f"CUDA {machine.cuda}"] if machine.cuda else []
     rows = (
         ("command", " ".join(receipt.header.run.argv_redacted)),
-        ("torch", " ".join(filter(None, (found.torch, found.torch_git)))),
-        ("Python, system", ", ".join(filter(None, (found.python, found.os)))),
+        ("torch", " ".join(filter(None, (machine.torch, machine.torch_git)))),
+        ("Python, system", ", ".join(filter(None, (machine.python, machine.os)))),
         ("GPU", ", ".join(gpus) or "none"),
-        ("Triton", found.triton),
-        ("settings", " ".join(f"{name}={value}" for name, value in found.compile_flags.items())),
+        ("Triton", machine.triton),
+        ("settings", " ".join(f"{name}={value}" for name, value in machine.compile_flags.items())),
         ("compilediag", receipt.header.producer.version),
     )
     environment = Table(("", ""), [(name, Code(text)) for name, text in rows if text])
-    text = "\n".join([head, *table(environment)]) + "\n"
+    text = "\n".join([head, *render_table(environment)]) + "\n"
     left_out = 0
     for number in numbers:
         finding = receipt.findings[number - 1]
-        card = replace(card_of(number, finding, receipt, options), parts=())
-        lines = ["", f"### {number}. {prose(finding.rule)} {words(card.what)}", ""]
+        card = replace(build_card(number, finding, receipt, options), parts=())
+        lines = ["", f"### {number}. {escape_prose(finding.rule)} {render_text(card.what)}", ""]
         all_of_it = render_finding(number, finding, receipt, options)
-        lines += _folded("All that was recorded on it", all_of_it, "text")
+        lines += _fold_details("All that was recorded on it", all_of_it, "text")
         if number in programs:
-            lines += _folded("A small program with the same cause", programs[number], "python")
+            lines += _fold_details(
+                "A small program with the same cause", programs[number], "python"
+            )
         part = "\n".join(lines) + "\n"
         if len(text) + len(part) > MAX_CHARS:
             left_out += 1
@@ -116,12 +132,12 @@ def render_issue(
     return text
 
 
-def _folded(title: str, text: str, language: str) -> list[str]:
+def _fold_details(title: str, text: str, language: str) -> list[str]:
     """Fold a text into a block that is closed at first."""
     if len(text) > MAX_BLOCK_CHARS:
         text = text[:MAX_BLOCK_CHARS].rpartition("\n")[0] + "\n… cut; the receipt has the rest\n"
     title = f"<details><summary>{title}</summary>"
-    return [title, "", *fenced(text, language), "", "</details>"]
+    return [title, "", *wrap_in_fence(text, language), "", "</details>"]
 
 
 # --- in a notebook -------------------------------------------------------------------------------
@@ -135,7 +151,7 @@ def render_notebook(
     receipt: Receipt,
     *,
     root: str = "",
-    cell_of: Callable[[str], str | None] = lambda file: None,
+    find_cell: Callable[[str], str | None] = lambda file: None,
     calls: int = 0,
 ) -> str:
     """Render an HTML fragment; files below `root` are shown relative to it. `find_cell` gives the
@@ -144,35 +160,37 @@ def render_notebook(
     options = RenderOptions(root=root)
     # All that is wrong is that nothing was compiled: a cell that is run again.
     nothing = not receipt.compile.frames and receipt.status == "complete"
-    if calls and nothing and {item.rule for item in receipt.findings} <= {"CD901"}:
-        warm = f"nothing compiled in {count(calls, 'call')} of compiled functions"
+    if calls and nothing and {finding.rule for finding in receipt.findings} <= {"CD901"}:
+        warm = f"nothing compiled in {pluralize(calls, 'call')} of compiled functions"
         sentence = f"✓ {warm}: all was compiled before"
         return f'<div class="compilediag"><p><strong>{sentence}</strong></p></div>'
-    found = summarize(receipt, options)
-    head = f"<p><strong>{options.sign(found.kind)} {escape(found.sentence)}</strong></p>"
-    body = head + "".join(map(_block, found.blocks))
-    shown = _CELL_FILE.sub(lambda found: cell_of(unescape(found[0])) or found[0], body)
+    overview = summarize(receipt, options)
+    head = f"<p><strong>{options.get_sign(overview.kind)} {escape(overview.sentence)}</strong></p>"
+    body = head + "".join(map(_render_block, overview.blocks))
+    shown = _CELL_FILE.sub(lambda match: find_cell(unescape(match[0])) or match[0], body)
     return f'<div class="compilediag">{shown}</div>'
 
 
-def _block(block: Block) -> str:
+def _render_block(block: Block) -> str:
     if isinstance(block, Paragraph):
         label = f"<strong>{escape(block.label)}:</strong> " if block.label else ""
-        return f"<p>{label}{_words(block.text)}</p>"
+        return f"<p>{label}{_render_text(block.text)}</p>"
     if isinstance(block, Listing):
-        return f"<ul>{''.join(f'<li>{_words(each)}</li>' for each in block.items)}</ul>"
+        return f"<ul>{''.join(f'<li>{_render_text(text)}</li>' for text in block.items)}</ul>"
     if isinstance(block, Table):
         head = "".join(f'<th scope="col"{_CELL}>{escape(name)}</th>' for name in block.head)
-        rows = ("".join(f"<td{_CELL}>{_words(cell)}</td>" for cell in row) for row in block.rows)
+        rows = (
+            "".join(f"<td{_CELL}>{_render_text(cell)}</td>" for cell in row) for row in block.rows
+        )
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         notes = "".join(f"<p>{escape(note)}</p>" for note in block.notes)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
     if isinstance(block, Preformatted):
         return f"<pre>{escape(LINE_BREAK.join(block.lines))}</pre>"
-    return f"<p>{_words(block.what)}</p>"
+    return f"<p>{_render_text(block.what)}</p>"
 
 
-def _words(text: Text) -> str:
+def _render_text(text: Text) -> str:
     shown = ""
     for part in (text,) if isinstance(text, str) else text:
         safe = "<br>" if part == LINE_BREAK else escape(part)

@@ -16,16 +16,16 @@ from compilediag.views.document import (
     Table,
     Text,
 )
-from compilediag.views.format import count, more
+from compilediag.views.format import format_more, pluralize
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import display_width, pad
+from compilediag.views.text import measure_width, pad
 
 GAP = "  "
 WIDE = 80
 """Columns of a terminal that has room for every column of a table."""
 BAR_CHARS = 30
 INDENT = "     "
-MAX_ITEMS = 30
+MAX_LISTED = 30
 """Of one list."""
 
 _SEVERITY = {"error": "red", "warning": "yellow", "info": "dim"}
@@ -33,52 +33,54 @@ _SEVERITY = {"error": "red", "warning": "yellow", "info": "dim"}
 
 def render(blocks: Iterable[Block], options: RenderOptions) -> str:
     """Render blocks as text with a newline at its end."""
-    return "\n".join(line.rstrip() for line in lines_of(blocks, options)) + "\n"
+    return "\n".join(line.rstrip() for line in render_lines(blocks, options)) + "\n"
 
 
-def render_overview(found: Overview, options: RenderOptions) -> str:
+def render_overview(overview: Overview, options: RenderOptions) -> str:
     """Render the notes, the sentence, and the blocks of all sections."""
-    lines = [line for note in found.notes for line in options.wrap(note, "", "  ", style="bold")]
+    lines = [line for note in overview.notes for line in options.wrap(note, "", "  ", style="bold")]
     # A sentence is broken between its parts where that is possible.
-    lines += options.wrap_items(found.sentence.split(options.dot), style="bold")
-    return "\n".join([*lines, "", *lines_of(found.blocks, options)]) + "\n"
+    lines += options.wrap_parts(overview.sentence.split(options.dot), style="bold")
+    return "\n".join([*lines, "", *render_lines(overview.blocks, options)]) + "\n"
 
 
-def lines_of(blocks: Iterable[Block], options: RenderOptions) -> list[str]:
+def render_lines(blocks: Iterable[Block], options: RenderOptions) -> list[str]:
     """Render the lines of blocks, an empty one between two."""
-    drawn = [_block(each, options) for each in blocks]
+    drawn = [_render_block(block, options) for block in blocks]
     return [line for lines in drawn for line in ("", *lines)][1:]
 
 
-def _block(block: Block, options: RenderOptions) -> list[str]:
+def _render_block(block: Block, options: RenderOptions) -> list[str]:
     if isinstance(block, Paragraph):
         label = f"{block.label}: " if block.label else ""
-        lines = options.wrap(label + plain(block.text), style=block.style) if block.text else []
-        return lines + _notes(block.notes, options)
+        lines = (
+            options.wrap(label + join_parts(block.text), style=block.style) if block.text else []
+        )
+        return lines + _wrap_notes(block.notes, options)
     if isinstance(block, Listing):
-        lines = [options.styled(f"{block.title} ({len(block.items)})", "bold")]
-        lines += _notes([plain(each) for each in block.items[:MAX_ITEMS]], options)
-        return lines + more(len(block.items) - MAX_ITEMS, block.more)
+        lines = [options.paint(f"{block.title} ({len(block.items)})", "bold")]
+        lines += _wrap_notes([join_parts(text) for text in block.items[:MAX_LISTED]], options)
+        return lines + format_more(len(block.items) - MAX_LISTED, block.more)
     if isinstance(block, Table):
         title = options.wrap(block.title, "", "  ") if block.title else []
-        return [*title, *table(block, options), *_notes(block.notes, options)]
-    return list(block.lines) if isinstance(block, Preformatted) else card_lines(block, options)
+        return [*title, *render_table(block, options), *_wrap_notes(block.notes, options)]
+    return list(block.lines) if isinstance(block, Preformatted) else render_card(block, options)
 
 
-def plain(text: Text) -> str:
+def join_parts(text: Text) -> str:
     """Join the parts of a text without markup."""
     return text if isinstance(text, str) else "".join(text)
 
 
-def _notes(notes: Iterable[str], options: RenderOptions) -> list[str]:
+def _wrap_notes(notes: Iterable[str], options: RenderOptions) -> list[str]:
     return [line for note in notes for line in options.wrap(note, "  ", "    ")]
 
 
-def table(made: Table, options: RenderOptions) -> list[str]:
+def render_table(made: Table, options: RenderOptions) -> list[str]:
     """Render the lines of a table: columns as wide as their widest cell; the head is dim."""
     hidden = 0 if made.limit is None else len(made.rows) - made.limit
     head = list(made.head)
-    rows = [[plain(cell) for cell in row] for row in made.rows]
+    rows = [[join_parts(cell) for cell in row] for row in made.rows]
     if made.bars:
         block = "#" if options.ascii_only else "█"
         head.append("")
@@ -87,21 +89,21 @@ def table(made: Table, options: RenderOptions) -> list[str]:
             for row, share in zip(rows, made.shares or [0.0] * len(rows), strict=True)
         ]
     if options.width < WIDE and made.wide_only:
-        kept = [name not in made.wide_only for name in head]
-        head, *rows = (list(compress(row, kept)) for row in (head, *rows))
+        visible = [name not in made.wide_only for name in head]
+        head, *rows = (list(compress(row, visible)) for row in (head, *rows))
     rows = rows[: made.limit]
-    widths = [max(display_width(row[index]) for row in (head, *rows)) for index in range(len(head))]
+    widths = [max(measure_width(row[index]) for row in (head, *rows)) for index in range(len(head))]
     over = sum(widths) + len(GAP) * len(widths) - options.width
     if over > 0 and made.shrink:
         index = head.index(made.shrink)
         widths[index] = max(widths[index] - over, len(made.shrink), 8)
     right = [name in made.right for name in head]
-    lines = [options.styled(_line(head, widths, right, options), "dim")]
-    lines += [_line(row, widths, right, options) for row in rows]
-    return lines + more(hidden, ": compilediag show --json")
+    lines = [options.paint(_render_row(head, widths, right, options), "dim")]
+    lines += [_render_row(row, widths, right, options) for row in rows]
+    return lines + format_more(hidden, ": compilediag show --json")
 
 
-def _line(
+def _render_row(
     row: Sequence[str], widths: Sequence[int], right: Sequence[bool], options: RenderOptions
 ) -> str:
     cells: list[str] = []
@@ -115,20 +117,20 @@ def _line(
 # --- findings ------------------------------------------------------------------------------------
 
 
-def card_lines(card: Card, options: RenderOptions) -> list[str]:
+def render_card(card: Card, options: RenderOptions) -> list[str]:
     """Render one finding on a screen: title; file and line, when, who writes it; what else the same
     common cause changed; what to change, and what that costs; without an edit."""
-    lines = title_lines(card, options)
+    lines = render_title(card, options)
     # For what is in a library the program's own line comes first, and the library's behind it on a
     # line of its own.
-    also = f"and from {count(card.other_lines, 'other line')}" if card.other_lines > 0 else ""
+    also = f"and from {pluralize(card.other_lines, 'other line')}" if card.other_lines > 0 else ""
     parts = [card.changed, card.line, also, card.when, card.passed]
     below = card.calls and card.library
     parts += [] if below else [*card.written, *card.library]
-    lines += options.wrap_items([text for text in parts if text], INDENT)
+    lines += options.wrap_parts([text for text in parts if text], INDENT)
     if below:
         behind = [*card.library, *card.written]
-        lines += options.wrap_items(behind, f"{INDENT}at ", f"{INDENT}   ")
+        lines += options.wrap_parts(behind, f"{INDENT}at ", f"{INDENT}   ")
     if card.parts:
         left = len(card.parts) - MAX_PARTS
         named = [*card.parts[:MAX_PARTS], *([f"+{left} more"] if left > 0 else [])]
@@ -143,13 +145,15 @@ def card_lines(card: Card, options: RenderOptions) -> list[str]:
     # long, to be copied.
     if card.proof is None:
         settings = card.settings[:1]
-        return lines + [options.styled(f"{INDENT}no edit: {each}", "cyan") for each in settings]
-    lines.append(options.styled(f"{INDENT}proved: {card.proof.change}", "green"))
-    seen = [card.proof.effect, count(card.proof.runs, "run")]
-    return lines + options.wrap_items([text for text in seen if text], f"{INDENT}        ")
+        return lines + [
+            options.paint(f"{INDENT}no edit: {setting}", "cyan") for setting in settings
+        ]
+    lines.append(options.paint(f"{INDENT}proved: {card.proof.change}", "green"))
+    seen = [card.proof.effect, pluralize(card.proof.runs, "run")]
+    return lines + options.wrap_parts([text for text in seen if text], f"{INDENT}        ")
 
 
-def change_of(card: Card, options: RenderOptions) -> str:
+def format_change(card: Card, options: RenderOptions) -> str:
     """Format the variable and how it changed: `pos.pe  [1, 16] → [8, 16]`."""
     if card.before is None:
         return card.variable
@@ -157,17 +161,17 @@ def change_of(card: Card, options: RenderOptions) -> str:
     return f"{card.variable}  {card.before} {options.arrow} {card.after}{others}".strip()
 
 
-def title_lines(card: Card, options: RenderOptions) -> list[str]:
+def render_title(card: Card, options: RenderOptions) -> list[str]:
     """Render line one: number, code, title, variable, its change; its cost at the right edge."""
     prefix = f"{card.number:>3}  {card.rule} "
     room = options.width - len(prefix) - (len(card.cost) + 2 if card.cost else 0)
-    detail = change_of(card, options)
+    detail = format_change(card, options)
     joined = f"{card.title}: {detail}" if detail else card.title
-    styled = f"{options.styled(f'{card.number:>3}', 'bold')}  "
-    styled += options.styled(card.rule, _SEVERITY[card.severity]) + " "
-    if display_width(joined) <= room:
+    styled = f"{options.paint(f'{card.number:>3}', 'bold')}  "
+    styled += options.paint(card.rule, _SEVERITY[card.severity]) + " "
+    if measure_width(joined) <= room:
         line = f"{pad(joined, room)}  {card.cost}" if card.cost else joined
-        return [styled + options.styled(card.title, "bold") + line[len(card.title) :]]
+        return [styled + options.paint(card.title, "bold") + line[len(card.title) :]]
     # Too long for one line: the change gets its own, where more of it can be read.
     head = pad(options.truncate(card.title, room), room) + (f"  {card.cost}" if card.cost else "")
-    return [styled + options.styled(head, "bold"), *options.wrap(detail, INDENT)[:2]]
+    return [styled + options.paint(head, "bold"), *options.wrap(detail, INDENT)[:2]]

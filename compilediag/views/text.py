@@ -23,11 +23,11 @@ def clean(text: object, *, ascii_only: bool = False, limit: int = LIMIT_CHARS) -
     raw = str(text)
     shown = raw[:limit]
     if not (shown.isascii() and shown.isprintable()):
-        shown = "".join(_visible(char, ascii_only) for char in shown)
+        shown = "".join(_escape_char(char, ascii_only) for char in shown)
     return shown + ("..." if ascii_only else "…") if len(raw) > limit else shown
 
 
-def _visible(char: str, ascii_only: bool) -> str:
+def _escape_char(char: str, ascii_only: bool) -> str:
     if ascii_only and char in _ASCII_SIGNS:
         return _ASCII_SIGNS[char]
     hidden = unicodedata.category(char) in _HIDDEN or (ascii_only and not char.isascii())
@@ -35,7 +35,7 @@ def _visible(char: str, ascii_only: bool) -> str:
     return char.encode("unicode_escape").decode("ascii") if hidden else char
 
 
-def display_width(text: str) -> int:
+def measure_width(text: str) -> int:
     """Measure a cleaned text in terminal columns: wide characters two, combining ones none."""
     if text.isascii():
         return len(text)
@@ -49,20 +49,20 @@ def display_width(text: str) -> int:
 
 def pad(text: str, width: int) -> str:
     """Pad a text with blanks to `width` columns."""
-    return text + " " * (width - display_width(text))
+    return text + " " * (width - measure_width(text))
 
 
 def truncate(text: str, width: int, *, ellipsis: str = "…", keep_end: bool = False) -> str:
     """Cut a text to `width` columns, at its end or (a path) at its start."""
-    if display_width(text) <= width:
+    if measure_width(text) <= width:
         return text
-    room = max(width - display_width(ellipsis), 0)
-    kept = ""
+    room = max(width - measure_width(ellipsis), 0)
+    shown = ""
     for char in reversed(text) if keep_end else text:
-        if display_width(kept + char) > room:
+        if measure_width(shown + char) > room:
             break
-        kept += char
-    return ellipsis + kept[::-1] if keep_end else kept + ellipsis
+        shown += char
+    return ellipsis + shown[::-1] if keep_end else shown + ellipsis
 
 
 def wrap(text: str, width: int) -> list[str]:
@@ -71,13 +71,13 @@ def wrap(text: str, width: int) -> list[str]:
     line = ""
     for word in text.split(" "):
         joined = f"{line} {word}" if line else word
-        if display_width(joined) <= width:
+        if measure_width(joined) <= width:
             line = joined
             continue
         if line:
             lines.append(line)
         line = word
-        while display_width(line) > width:
+        while measure_width(line) > width:
             head = truncate(line, width, ellipsis="") or line[0]
             lines.append(head)
             line = line[len(head) :]

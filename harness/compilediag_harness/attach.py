@@ -16,7 +16,7 @@ from typing import Any
 
 from compilediag_harness import extension_points
 from compilediag_harness.base.post_import import PostImport
-from compilediag_harness.base.session import Session, SessionSinks, in_forks
+from compilediag_harness.base.session import Session, SessionSinks, fork_handlers
 from compilediag_harness.blame import source_locations
 from compilediag_harness.collectors import invocations, logs, memory, signals
 from compilediag_harness.collectors.registry import CollectorSet
@@ -57,42 +57,42 @@ class Attachment:
 
     def install(self) -> None:
         """Arm every hook for the moment its module is imported."""
-        self._after_import("torch", self._torch_imported)
-        self._after_import(torch_names.EVAL_FRAME, torch_calls.watch_compiled_calls)
-        self._after_import(torch_api.DISTRIBUTED_SAVER, spans.watch_distributed_saves)
+        self._run_after_import("torch", self._handle_torch_import)
+        self._run_after_import(torch_names.EVAL_FRAME, torch_calls.watch_compiled_calls)
+        self._run_after_import(torch_api.DISTRIBUTED_SAVER, spans.watch_distributed_saves)
         # Invariant: of this package, what is imported later stays out of Dynamo as well.
-        self._imports.on_package(__name__.partition(".")[0], dynamo_skip.bind_if_imported)
+        self._imports.run_after_package(__name__.partition(".")[0], dynamo_skip.bind_if_imported)
 
-    def _after_import(self, name: str, action: Callable[[], object]) -> None:
-        def act(module: types.ModuleType) -> None:
+    def _run_after_import(self, name: str, action: Callable[[], object]) -> None:
+        def run_action(module: types.ModuleType) -> None:
             started = time.monotonic()
-            with self.session.shielded(f"after import of {name}"):
+            with self.session.catch_faults(f"after import of {name}"):
                 action()
-            self.session.charge(time.monotonic() - started)
+            self.session.add_overhead(time.monotonic() - started)
 
-        self._imports.on_import(name, act)
+        self._imports.run_after_import(name, run_action)
 
-    def _keep(self, install: Callable[[], Remover | Removers | None]) -> None:
+    def _install_hooks(self, install: Callable[[], Remover | Removers | None]) -> None:
         made = install()
         removers = (made,) if callable(made) else made or ()
         self._undo += [remover for remover in removers if remover is not None]
 
-    def _torch_imported(self) -> None:
+    def _handle_torch_import(self) -> None:
         session = self.session
         self._torch = torch = sys.modules["torch"]
         self._collectors = collectors = CollectorSet(session, torch)
         for module, install in (
-            *collectors.hooks(),
-            (torch_names.DYNAMO, partial(torch_calls.on_stance_set, invocations.stance_set)),
+            *collectors.list_hooks(),
+            (torch_names.DYNAMO, partial(torch_calls.watch_stance, invocations.record_stance)),
             (
                 torch_names.DYNAMO,
-                partial(torch_compiles.on_compile_request, self._compile_requested),
+                partial(torch_compiles.watch_compile_requests, self._record_request),
             ),
-            (torch_names.EXPORT, partial(torch_compiles.on_export, self._export_begun)),
+            (torch_names.EXPORT, partial(torch_compiles.watch_exports, self._record_export)),
         ):
-            self._after_import(module, partial(self._keep, install))
-        self._after_import(torch_names.DYNAMO, self._report_torch)
-        self._keep(partial(torch_logs.on_logs_initialised, self._redact_trace))
+            self._run_after_import(module, partial(self._install_hooks, install))
+        self._run_after_import(torch_names.DYNAMO, self._report_torch)
+        self._install_hooks(partial(torch_logs.watch_log_setup, self._redact_trace))
         self._redact_trace()
         self._report_torch()
         self._read_environment()
@@ -102,32 +102,32 @@ class Attachment:
         for sinks in (*self._recorded.values(), shape_log.sinks):
             sinks.install(session)
         signals.install(session)
-        collectors.steps_installed()
+        collectors.watch_steps()
         if session.trial is not None:
             # After those that measure: its own cost is in no step's begin. `trial` is untyped here:
             # its methods are called by name.
             session.trial.torch_imported(session, torch)
         dynamo_skip.keep_out_of_dynamo(torch)
 
-    def _compile_requested(self, request: dict[str, Any]) -> None:
+    def _record_request(self, request: dict[str, Any]) -> None:
         """Record the arguments of `torch.compile`: they are part of what makes runs comparable."""
         if request not in self._requests and len(self._requests) < _MAX_REQUESTS:
             self._requests.append(request)
             facts = {"compile_requests": list(self._requests)}
             self.session.emit(EnvironmentRead(self.session.now(), facts))
 
-    def _export_begun(self) -> None:
+    def _record_export(self) -> None:
         if not self._exported:
             self._exported = True
             self.session.emit(EnvironmentRead(self.session.now(), {"exported": True}))
 
     def _redact_trace(self) -> None:
-        with self.session.shielded(logs.FAULT):
+        with self.session.catch_faults(logs.FAULT):
             logs.redact_trace(self.session)
 
     def _report_torch(self) -> None:
         torch = self._torch
-        hooks = {hook.name: torch_names.available(hook) for hook in torch_names.HOOKS}
+        hooks = {hook.name: torch_names.is_available(hook) for hook in torch_names.HOOKS}
         self.session.emit(
             TorchSeen(
                 self.session.now(),
@@ -141,11 +141,11 @@ class Attachment:
     def _read_environment(self) -> None:
         self.session.emit(EnvironmentRead(self.session.now(), environment.read(self._torch)))
 
-    def forked(self) -> None:
+    def handle_fork(self) -> None:
         """Start anew in a fork of the process that the collectors were installed in."""
         self.session.collector_s = 0.0
         if self._collectors is not None:
-            self._collectors.forked()
+            self._collectors.handle_fork()
 
     def finish(self, failure: str | None) -> None:
         """Look a last time, write what is not written, and emit how the process ends."""
@@ -159,28 +159,28 @@ class Attachment:
             ("fixed shapes", partial(shape_log.sinks.finish, session)),
             ("invocations", partial(invocations.sinks.finish, session)),
             ("profiling", partial(signals.sinks.finish, session)),
-            *(collectors.last_actions() if collectors is not None else ()),
+            *(collectors.list_last_actions() if collectors is not None else ()),
             ("environment", self._torch and self._read_environment),
         ):
-            with session.shielded(f"finish: {what}"):
+            with session.catch_faults(f"finish: {what}"):
                 if action is not None:
                     action()
         files = None
-        with session.shielded("finish: imported files"):
-            files = source_locations.imported_files()
-        session.emit(self.progress(failure, files))
+        with session.catch_faults("finish: imported files"):
+            files = source_locations.list_imported_files()
+        session.emit(self.read_progress(failure, files))
 
-    def progress(
+    def read_progress(
         self, failure: str | None = None, sources: tuple[str, ...] | None = None
     ) -> ProcessEnded:
         """Read the record of the end of the process, as of now."""
         session = self.session
         return ProcessEnded(
             session.now(),
-            {} if self._collectors is None else self._collectors.counters(),
+            {} if self._collectors is None else self._collectors.read_counters(),
             session.collector_s,
             session.records_dropped,
-            memory.peak()[0],
+            memory.read_peak()[0],
             failure,
             dict(session.records_left_out),
             sources,
@@ -197,7 +197,7 @@ class Attachment:
         steps.uninstall(session)
         for sinks in (*self._recorded.values(), shape_log.sinks, signals.sinks):
             sinks.uninstall(session)
-        logs.leave_trace(session)
+        logs.restore_trace(session)
         invocations.uninstall(session)
         if session.trial is not None:
             session.trial.uninstall()
@@ -206,12 +206,12 @@ class Attachment:
 _attachments: dict[int, Attachment] = {}
 
 
-def _forked() -> None:
+def _handle_fork() -> None:
     for attachment in _attachments.values():
-        attachment.forked()
+        attachment.handle_fork()
 
 
-in_forks.append(_forked)
+fork_handlers.append(_handle_fork)
 
 
 def install(session: Session) -> None:
@@ -228,10 +228,10 @@ def finish(session: Session, failure: str | None = None) -> None:
         attachment.finish(failure if failure is not None else session.failure)
 
 
-def progress(session: Session) -> ProcessEnded | None:
+def read_progress(session: Session) -> ProcessEnded | None:
     """Read what `finish` would emit for `session` now; None when not installed."""
     attachment = _attachments.get(id(session))
-    return attachment.progress() if attachment is not None else None
+    return attachment.read_progress() if attachment is not None else None
 
 
 def uninstall(session: Session) -> None:

@@ -34,7 +34,7 @@ RECORDED = {
 PACKING = "packing:PackingSample"
 """Keeps what a sampled step writes into buffers that it has filled before."""
 
-KNEE = "knee:knee_of"
+KNEE = "knee:measure_knee"
 """Measures the calls of a `FixedShape` at each of its sizes."""
 
 EXPERIMENTS = "experiments:install"

@@ -35,10 +35,12 @@ else:
 WIRE_VERSION = 1
 """`wire.WIRE_VERSION`, which is not imported before torch is; a test holds them equal."""
 
-_HINTS = ("key", "token", "secret", "pass", "pw", "cred", "auth", "cookie", "dsn", "bearer")
+_SECRET_HINTS = ("key", "token", "secret", "pass", "pw", "cred", "auth", "cookie", "dsn", "bearer")
 """What names of secrets contain."""
 
-_NO_RUN = {code: " " for code in range(128) if not chr(code).isalnum() and chr(code) not in "_-"}
+_SEPARATORS = {
+    code: " " for code in range(128) if not chr(code).isalnum() and chr(code) not in "_-"
+}
 """Characters between the runs of a word, one of which a token would be."""
 
 FAILURE_LIMIT = 8192
@@ -56,16 +58,16 @@ class Attached:
         self.run_dir = run_dir
         self.session: Session | None = None
         """Made when torch is imported."""
-        self.journal = Journal(run_dir, self._opening)
+        self.journal = Journal(run_dir, self._encode_opening)
         self._pid = os.getpid()
         self._failure: str | None = None
         self._trial: Any = None
         self._trial_fault: Exception | None = None
 
-    def _opening(self) -> bytes:
+    def _encode_opening(self) -> bytes:
         forked = hasattr(self, "_pid")
         t = time.monotonic() - self.origin if forked else 0.0
-        return _json_line("ProcessStarted", t=t, **identity())
+        return _encode_line("ProcessStarted", t=t, **read_identity())
 
     def begin_trial(self, path: str) -> None:
         """Make this process part of the trial whose plan is in a file; a plan that cannot be read
@@ -73,7 +75,7 @@ class Attached:
         try:
             from compilediag_harness.trials import plan, trial
 
-            self._trial = trial.ActiveTrial(plan.read(path))
+            self._trial = trial.ActiveTrial(plan.read_plan(path))
         except Exception as error:
             self._trial_fault = error
 
@@ -83,13 +85,13 @@ class Attached:
             return
         from compilediag_harness.base.session import Session
 
-        self.session = session = Session(self._sink, self.origin)
+        self.session = session = Session(self._write_event, self.origin)
         session.text_log = os.path.join(self.run_dir, "torch_logs.txt")
         session.records_left_out = self.journal.left_out
         session.trace_folder = os.path.join(self.run_dir, "artifacts", "torch_trace")
         session.trial = self._trial
         if self._trial_fault is not None:
-            session.fault("trial: the plan", self._trial_fault)
+            session.record_fault("trial: the plan", self._trial_fault)
         try:
             self._follow_forks()
             from compilediag_harness import attach
@@ -102,9 +104,9 @@ class Attached:
                 if install is not None:
                     install(self.run_dir, session.options.experiments_s)
         except Exception as error:
-            session.fault("attach.install", error)
+            session.record_fault("attach.install", error)
 
-    def _sink(self, event: Event) -> None:
+    def _write_event(self, event: Event) -> None:
         session, journal = self.session, self.journal
         if not journal.write(event) and session is not None:
             session.records_dropped += 1
@@ -122,12 +124,12 @@ class Attached:
         from compilediag_harness.base.post_import import PostImport
 
         def follow(util: Any) -> None:
-            def forked(attached: Attached) -> None:
+            def register_finish(attached: Attached) -> None:
                 util.Finalize(None, attached.finish, exitpriority=-100)
 
-            util.register_after_fork(self, forked)
+            util.register_after_fork(self, register_finish)
 
-        PostImport().on_import("multiprocessing.util", follow)
+        PostImport().run_after_import("multiprocessing.util", follow)
 
     def finish(self) -> None:
         """Write the last record; called by `atexit`, so not after `os._exit` or a signal.
@@ -139,15 +141,15 @@ class Attached:
         # Python sets it before it calls `sys.excepthook` (PyErr_PrintEx in pythonrun.c), and not
         # for SystemExit.
         error: Any = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-        self._failure = _failure_text(error) if isinstance(error, BaseException) else None
+        self._failure = _format_failure(error) if isinstance(error, BaseException) else None
         # One more Ctrl-C while the process ends must not print a traceback of ours.
         handler = _signal.getsignal(_signal.SIGINT)
         if handler is None:  # not installed from Python: not ours to touch
-            self._end()
+            self._write_end()
         else:
             _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
             try:
-                self._end()
+                self._write_end()
             finally:
                 _signal.signal(_signal.SIGINT, handler)
         if isinstance(error, KeyboardInterrupt):
@@ -160,9 +162,9 @@ class Attached:
             except KeyboardInterrupt:
                 pass
 
-    def _end(self) -> None:
+    def _write_end(self) -> None:
         if self.session is None:
-            self._end_without_torch()
+            self._write_end_without_torch()
             return
         self.session.failure = self._failure
         try:
@@ -170,11 +172,11 @@ class Attached:
 
             attach.finish(self.session)
         except Exception as error:
-            self.session.fault("attach.finish", error)
-            self._end_without_torch()
+            self.session.record_fault("attach.finish", error)
+            self._write_end_without_torch()
 
-    def _end_without_torch(self) -> None:
-        ended = _json_line(
+    def _write_end_without_torch(self) -> None:
+        ended = _encode_line(
             "ProcessEnded",
             t=time.monotonic() - self.origin,
             counters={},
@@ -252,7 +254,7 @@ def start(run_dir: str) -> Attached:
     return attached
 
 
-def identity() -> dict[str, object]:
+def read_identity() -> dict[str, object]:
     """Read the fields of `ProcessStarted` that describe this process."""
     now = time.time()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
@@ -264,9 +266,9 @@ def identity() -> dict[str, object]:
         "wire_version": WIRE_VERSION,
         "pid": os.getpid(),
         "parent_pid": os.getppid(),
-        "rank": _small_int(os.environ.get("RANK")),
-        "world_size": _small_int(os.environ.get("WORLD_SIZE")),
-        "argv": [word if len(word) <= 4096 else word[:4096] + "…" for word in _argv()],
+        "rank": _parse_small_int(os.environ.get("RANK")),
+        "world_size": _parse_small_int(os.environ.get("WORLD_SIZE")),
+        "argv": [word if len(word) <= 4096 else word[:4096] + "…" for word in _read_argv()],
         "executable": sys.executable or "",
         "cwd": folder,
         "started_utc": f"{stamp}.{int(now % 1 * 1e6):06d}Z",
@@ -274,7 +276,7 @@ def identity() -> dict[str, object]:
     }
 
 
-def _argv() -> list[str]:
+def _read_argv() -> list[str]:
     """Read the command line without secrets."""
     words = sys.orig_argv[:256]
     if _is_plain(words):
@@ -282,7 +284,7 @@ def _argv() -> list[str]:
     try:
         from compilediag_harness.redaction import in_process
 
-        return list(in_process.redactor().argv(words))
+        return list(in_process.get_redactor().redact_argv(words))
     except Exception:  # never a fault of ours in the program, nor a secret in its journal
         return words[:1]
 
@@ -293,28 +295,32 @@ def _is_plain(words: list[str]) -> bool:
     secrets = [
         value
         for name, value in os.environ.items()
-        if len(value) > 3 and value[0] != "/" and any(hint in name.lower() for hint in _HINTS)
+        if len(value) > 3
+        and value[0] != "/"
+        and any(hint in name.lower() for hint in _SECRET_HINTS)
     ]
     for word in words:
         lowered = word.lower()
         if word in ("-p", "--pat") or "://" in word or not word.isascii():
             return False
-        if any(hint in lowered for hint in _HINTS) or any(secret in word for secret in secrets):
+        if any(hint in lowered for hint in _SECRET_HINTS) or any(
+            secret in word for secret in secrets
+        ):
             return False
-        for run in word.translate(_NO_RUN).split():
+        for run in word.translate(_SEPARATORS).split():
             is_name = run.replace("_", "").replace("-", "").isalpha() and run.islower()
             if len(run) >= (30 if is_name else 10) or (is_name and run.startswith("hf_")):
                 return False
     return True
 
 
-def _small_int(text: str | None) -> int | None:
+def _parse_small_int(text: str | None) -> int | None:
     if text is None or not text.isdecimal() or len(text) > 9:
         return None
     return int(text)
 
 
-def _failure_text(error: BaseException) -> str:
+def _format_failure(error: BaseException) -> str:
     """Format one line that names the exception, a blank line, and its traceback (the end of it)."""
     try:
         import traceback
@@ -324,27 +330,29 @@ def _failure_text(error: BaseException) -> str:
         # Whole, before it is cut: half a secret is not recognised.
         from compilediag_harness.redaction import in_process
 
-        first, whole = in_process.text(first), in_process.text(whole[-_FAILURE_READ:])
+        first, whole = in_process.redact_text(first), in_process.redact_text(whole[-_FAILURE_READ:])
     except Exception:
         return type(error).__name__
     named = " ".join(first.split())[:1000]
     return f"{named}\n\n{whole[-(FAILURE_LIMIT - len(named) - 2) :]}"
 
 
-def _json_line(kind: str, **fields: object) -> bytes:
+def _encode_line(kind: str, **fields: object) -> bytes:
     """Encode one record as `wire.encode` writes it."""
-    return _json({"k": kind, **fields}).encode("ascii")
+    return _encode_json({"k": kind, **fields}).encode("ascii")
 
 
-def _json(value: Any) -> str:
+def _encode_json(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, (int, float)):  # no bool and no NaN among these records
         return repr(value)
     if isinstance(value, dict):
         fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return "{" + ",".join(f"{_json(k)}:{_json(v)}" for k, v in fields.items()) + "}"
+        return (
+            "{" + ",".join(f"{_encode_json(k)}:{_encode_json(v)}" for k, v in fields.items()) + "}"
+        )
     if isinstance(value, list):
-        items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return "[" + ",".join(map(_json, items)) + "]"
+        elements: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return "[" + ",".join(map(_encode_json, elements)) + "]"
     return encode_basestring_ascii(str(value))

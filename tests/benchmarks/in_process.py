@@ -13,7 +13,7 @@ from typing import Any
 
 from bench import Bench, Benchmark, Row
 
-from compilediag.receipt.file import receipt_from, receipt_of, to_json
+from compilediag.receipt.file import convert_receipt, decode_receipt, encode_receipt
 from compilediag_harness.shapes.buckets import plan, plan_buckets
 
 SPAN_GOAL_US, PLAN_GOAL_S, READ_GOAL_S = 1.0, 0.5, 0.2e-3
@@ -41,7 +41,7 @@ def spans(bench: Bench) -> Iterator[Row]:
     from compilediag_harness.base.journal import Journal
     from compilediag_harness.base.session import Session
     from compilediag_harness.steps import steps
-    from compilediag_harness.user_api.spans import catch_up, span
+    from compilediag_harness.user_api.spans import assign_ended_spans, span
     from compilediag_harness.wire import ProcessStarted, encode
 
     folder = bench.folder / "spans"
@@ -59,7 +59,7 @@ def spans(bench: Bench) -> Iterator[Row]:
         used = 0.0
         for _ in range(SPANS // FEW):
             used += seconds(enter, FEW)
-            catch_up()
+            assign_ended_spans()
         return used / (SPANS // FEW) * 1e6
 
     try:
@@ -94,13 +94,16 @@ def reading(bench: Bench) -> Iterator[Row]:
     and findings, until it has its size."""
     raw: dict[str, Any] = json.loads(EXAMPLE.read_text(encoding="utf-8"))
     events, findings = raw["compile"]["events"], raw["findings"]
-    while len(content := to_json(receipt_of(copy.deepcopy(raw), "example"))) < RECEIPT_BYTES:
+    while (
+        len(content := encode_receipt(convert_receipt(copy.deepcopy(raw), "example")))
+        < RECEIPT_BYTES
+    ):
         event = copy.deepcopy(events[1 + len(events) % 3])
         events.append({**event, "compile_id": f"0/{len(events)}"})
         if len(events) % 4 == 0:
             findings.append(copy.deepcopy(findings[0]))
     decoded = bench.median(lambda: seconds(lambda: json.loads(content), 500))
-    used = bench.median(lambda: seconds(lambda: receipt_from(content, "receipt.json"), 500))
+    used = bench.median(lambda: seconds(lambda: decode_receipt(content, "receipt.json"), 500))
     yield Row(
         f"a receipt of {len(content) / 1024:.0f} KiB, decoded and validated",
         f"json.loads alone {decoded * 1e3:.2f} ms",

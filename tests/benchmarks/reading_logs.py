@@ -96,15 +96,15 @@ def _growth(name: str, text: str) -> Row:
 
 def _cpu_s(raw: bytes) -> float:
     """CPU seconds of the fastest of five: the work is the same, and other load only adds to it."""
-    from compilediag.extensions.train_logs.patterns import built_in
-    from compilediag.extensions.train_logs.read import train_log_of
+    from compilediag.extensions.train_logs.patterns import load_built_in
+    from compilediag.extensions.train_logs.read import read_train_log
 
-    shapes = built_in()
+    shapes = load_built_in()
     pieces = [raw[at : at + 65536] for at in range(0, len(raw), 65536)]
     taken: list[float] = []
     for _ in range(5):
         begun = time.process_time()
-        train_log_of(pieces, shapes)
+        read_train_log(pieces, shapes)
         taken.append(time.process_time() - begun)
     return min(taken)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from bench import COMPILEDIAG, Bench, Benchmark, Row, environment
 from measure import cpu_seconds
 
-from compilediag.extensions.fleet.folder import fleet_at, newest
-from compilediag.extensions.fleet.noisy_steps import StepRule, steps
+from compilediag.extensions.fleet.folder import load_fleet, load_newest
+from compilediag.extensions.fleet.noisy_steps import StepRule, find_steps
 
 GOLDEN = Path(__file__).parents[1] / "data" / "receipt-1.0.json"
 RECEIPTS, LANES, GOAL_MS = 100_000, 20, 10.0
@@ -21,11 +21,11 @@ SERIES, NOISE, OUTLIERS = 500, 0.02, 0.05
 def store(bench: Bench) -> Iterator[Row]:
     """The index of 100,000 receipts in 20 lanes, opened anew for each question."""
     folder = str(_receipts(bench.folder / "store", RECEIPTS, LANES))
-    first = _seconds(lambda: fleet_at(folder))
+    first = _seconds(lambda: load_fleet(folder))
     time.sleep(2.5)  # what changed a moment ago is not trusted: now it has settled
-    again = _seconds(lambda: fleet_at(folder))
-    looked = bench.median(lambda: _seconds(lambda: fleet_at(folder)))
-    asked = bench.median(lambda: _seconds(lambda: newest(folder, "lane3", 100))) * 1e3
+    again = _seconds(lambda: load_fleet(folder))
+    looked = bench.median(lambda: _seconds(lambda: load_fleet(folder)))
+    asked = bench.median(lambda: _seconds(lambda: load_newest(folder, "lane3", 100))) * 1e3
     yield Row(
         f"newest 100 of a lane in {RECEIPTS:,} receipts, opening the index",
         f"every file looked at: {looked:.1f} s",
@@ -39,7 +39,7 @@ def store(bench: Bench) -> Iterator[Row]:
 def trends(bench: Bench) -> Iterator[Row]:
     """The commands over a thousand receipts, the index there."""
     folder = str(_receipts(bench.folder / "trends", 1000, 1))
-    fleet_at(folder)
+    load_fleet(folder)
     time.sleep(2.5)
     for name in ("stats", "trend"):
         command = [*COMPILEDIAG, name, folder]
@@ -80,7 +80,7 @@ def _steps(draw: random.Random, number: int, newest_runs: int, slower: float, al
         value = 100 * (1 + NOISE * state) * (1.5 if draw.random() < OUTLIERS else 1)
         values.append(value * (1 + slower * (place >= number - newest_runs)))
     ties = [draw.getrandbits(32) for _ in values]
-    return steps(values, ties, StepRule(chance=0.01, min_change=0.02))
+    return find_steps(values, ties, StepRule(chance=0.01, min_change=0.02))
 
 
 def _receipts(folder: Path, number: int, lanes: int) -> Path:

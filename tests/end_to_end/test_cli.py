@@ -89,4 +89,4 @@ def test_this_environment_is_usable(tmp_path: Path, monkeypatch, capsys) -> None
 
 def test_attaching_really_attaches() -> None:
     """A real child, started as a run starts it, writes its journal."""
-    assert doctor._injection().state == "ok"
+    assert doctor._check_attaching().state == "ok"

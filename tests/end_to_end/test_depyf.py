@@ -14,9 +14,9 @@ from command_line import compilediag
 from compilediag import cli
 from compilediag.runs.run_directory import ARTIFACTS, DEPYF
 from compilediag.runs.supervised.child import PASSED_ON, ExitInfo, SupervisedRun
-from compilediag.runs.supervised.depyf import decompile
+from compilediag.runs.supervised.depyf import decompile_frames
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
+from compilediag.runs.supervised.signals import GroupSignalMonitor, SignalInbox
 from compilediag.runs.supervised.target import Target
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -99,8 +99,8 @@ class Stops(SignalInbox):
         super().__init__()
         self._after, self._signals = after, list(signals)
 
-    def wait(self, timeout_s: float | None) -> list[int]:
-        received = super().wait(0.05)
+    def wait_for_signals(self, timeout_s: float | None) -> list[int]:
+        received = super().wait_for_signals(0.05)
         if self._after is not None and self._after.exists() and self._signals:
             received.append(self._signals.pop())
         return received
@@ -113,8 +113,8 @@ def second(folder, code, timeout_s=60.0, stops=(), known: str = "") -> tuple[dic
     variables = {"PATH": os.environ["PATH"], "MY_SECRET_TOKEN": known}
     target = Target("code", command, "code")
     run = SupervisedRun((), options, variables, target, str(folder), time.time(), str(folder))
-    with Stops(folder / "ready", stops) as inbox, GroupWitness(PASSED_ON) as witness:
-        notes = decompile(run, ExitInfo(1, 0, 1.0), inbox, witness)
+    with Stops(folder / "ready", stops) as inbox, GroupSignalMonitor(PASSED_ON) as witness:
+        notes = decompile_frames(run, ExitInfo(1, 0, 1.0), inbox, witness)
     files = sorted((folder / ARTIFACTS / DEPYF).glob("*"))
     return {path.name: path.read_text(encoding="utf-8") for path in files}, " ".join(notes)
 

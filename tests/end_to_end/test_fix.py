@@ -14,13 +14,13 @@ from command_line import captured
 
 from compilediag.cli import main
 from compilediag.fixes.certificate import judge
-from compilediag.fixes.observed import Certificate, Without, subject_of
+from compilediag.fixes.proof_types import Certificate, UnchangedRuns, identify_finding
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
-from compilediag.rules.changes import plan_of
+from compilediag.rules.changes import build_trial_plan
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
-from compilediag.runs.trials.one import Trial, run_trial
+from compilediag.runs.trials.trial import Trial, run_trial
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("forked")
@@ -77,20 +77,20 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
 
     def run(number: int, lie: str = "", stance: str | None = None) -> Trial:
         name = lie or stance or "plain"
-        plan = plan_of((), seed=1, stance=stance)
+        plan = build_trial_plan((), seed=1, stance=stance)
         trial = run_trial(program, number, name, plan, {"LIE": lie}, None)
         assert trial.observed is not None, trial.problem
         return trial
 
     baseline, eager = run(1).observed, run(2, stance="force_eager").observed
     assert [item.rule for item in baseline.receipt.findings][:1] == ["CD104"]
-    subject = subject_of(baseline.receipt.findings[0], baseline.receipt)
+    subject = identify_finding(baseline.receipt.findings[0], baseline.receipt)
     number = iter(range(3, 100))
 
     def certificate(lie: str) -> Certificate:
         observed = run(next(number), lie).observed
         assert observed is not None
-        return judge(subject, Without(baseline, eager), [observed])
+        return judge(subject, UnchangedRuns(baseline, eager), [observed])
 
     return certificate
 

@@ -10,7 +10,7 @@ from fleet_pieces import indexed_copy, receipts_of_two_lanes, same
 from many_receipts import content
 
 from compilediag.extensions.fleet import folder as folders
-from compilediag.extensions.fleet.folder import INDEX_NAME, fleet_at
+from compilediag.extensions.fleet.folder import INDEX_NAME, load_fleet
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,8 @@ for _ in range(6):
     for child in running:
         assert child.communicate()[1] == b""
         assert child.returncode == 0
-    fleet_at(str(receipts))
-    found = fleet_at(str(receipts))
+    load_fleet(str(receipts))
+    found = load_fleet(str(receipts))
     assert found.files_read == 0
     assert same(found, receipts)
     assert sorted(name for name in os.listdir(receipts) if name[0] == ".") == [INDEX_NAME]

@@ -13,12 +13,12 @@ import pytest
 from compilediag.compare.diff import compare
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.offline.html_file import assets
+from compilediag.runs.offline.html_file import load_assets
 from compilediag.timeline.invocations import Step
 from compilediag.views.diff import show_comparison
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import ReportSources, render_report, show_session
-from compilediag.views.html.step_series import step_series
+from compilediag.views.html.report import ReportSources, build_session_page, render_report
+from compilediag.views.html.step_series import build_step_series
 from compilediag.views.style import RenderOptions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +65,9 @@ def report(found: Receipt, steps: int = 60) -> str:
         for n in range(steps)
     ]
     raw = json.dumps(msgspec.to_builtins(found), indent=1)
-    return render_report(found, ReportSources(step_series(every, found), {}, raw), assets())
+    return render_report(
+        found, ReportSources(build_step_series(every, found), {}, raw), load_assets()
+    )
 
 
 def with_ids(found: Receipt) -> Receipt:
@@ -86,9 +88,9 @@ def pages() -> dict[str, str]:
     made = {name: report(receipt(name)) for name in names}
     made["hostile"] = report(hostile())
     found = compare(receipt("findings"), receipt("many"))
-    made["diff"] = render_overview(show_comparison(found, RenderOptions()), assets())
+    made["diff"] = render_overview(show_comparison(found, RenderOptions()), load_assets())
     tests = {"test_a": receipt("findings"), "test_b": receipt("clean")}
-    made["session"] = render_overview(show_session(tests, {}, RenderOptions()), assets())
+    made["session"] = render_overview(build_session_page(tests, {}, RenderOptions()), load_assets())
     return made
 
 

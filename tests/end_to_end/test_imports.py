@@ -89,7 +89,7 @@ def test_reading_a_receipt_loads_nothing_that_folds_a_run(arguments, tmp_path: P
     shutil.copy(RECEIPT, tmp_path / "a.json")
     folding = (
         "compilediag.timeline.timeline",
-        "compilediag.diagnosis.causes.of_run",
+        "compilediag.diagnosis.causes.run_causes",
         "compilediag_harness.wire",
     )
     assert heavy_after("-", *arguments, cwd=tmp_path, heavy=folding)[1] == []

@@ -296,7 +296,7 @@ def loop(call=lambda: None, steps=5):
     for step in range(steps):
         if step == 1:
             call()
-        watch.look()
+        watch.check_interrupt()
 def handling_loop(call):
     for step in range(5):
         try:
@@ -304,7 +304,7 @@ def handling_loop(call):
                 call()
         except KeyboardInterrupt:
             pass
-        watch.look()
+        watch.check_interrupt()
 """
 
 

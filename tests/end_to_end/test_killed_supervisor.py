@@ -46,7 +46,7 @@ def test_analyze_makes_the_receipt(tmp_path: Path) -> None:
 
     assert main(["analyze", str(folder), "--output", str(tmp_path / "first")]) == 0
     first = read_receipt(tmp_path / "first")
-    assert (first.status, first.header.lane.name) == ("partial", "train")
+    assert (first.status, first.header.configuration.name) == ("partial", "train")
     assert first.compile.compiles == 1
     assert first.failure is not None
     assert "killed, or it still goes on" in str(first.failure.reason)

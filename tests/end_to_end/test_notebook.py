@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "html_report.md"
 
 CELLS = {
     "value": "%%compilediag --lane cell --save run.json\nout = scaled(torch.ones(2), 7)\nout.sum()",
-    "names": "print(float(out.sum()), _compilediag.receipt.header.lane.name)",
+    "names": "print(float(out.sum()), _compilediag.receipt.header.configuration.name)",
     "again": "%%compilediag\nfor factor in (1, 2, 3):\n    out = scaled(torch.ones(2), factor)",
     "reset": "%%compilediag\ntorch.compiler.reset()\nout = scaled(torch.ones(2), 5)",
     "error": "%%compilediag\n\n\ndef fails():\n    raise KeyError('it')\nfails()",

@@ -18,7 +18,7 @@ from compilediag import cli
 from compilediag.diagnosis.ranks import divergence as choice
 from compilediag.diagnosis.ranks.divergence import MIN_RANKS, compare_ranks
 from compilediag.readers.inputs import TRACE, Input
-from compilediag.readers.parallel import map_ordered, pool_of
+from compilediag.readers.parallel import make_process_pool, map_ordered
 from compilediag.receipt.file import read_receipt
 from compilediag.runs.offline import (
     find_sources,
@@ -29,12 +29,16 @@ from compilediag.runs.offline import (
     read_source,
     summarise,
 )
-from compilediag.runs.offline.many_ranks import ReceiptOptions, receipt_of_many, workers_at
+from compilediag.runs.offline.many_ranks import (
+    ReceiptOptions,
+    build_receipt_of_many,
+    connect_workers,
+)
 
 
 @pytest.fixture(scope="module")
 def pool() -> Any:
-    with pool_of(2) as made:
+    with make_process_pool(2) as made:
         yield made
 
 
@@ -73,7 +77,7 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
     """What it had is read in this process, and so is what the broken pool no longer takes."""
     folder = folder_of_ranks(tmp_path / "in")
     sources = [Input(str(path), TRACE) for path in sorted(folder.iterdir())]
-    with pool_of(2) as broken:
+    with make_process_pool(2) as broken:
         found = list(map_ordered(partial(killed_or_read, driver=os.getpid()), sources, broken))
         with pytest.raises(BrokenProcessPool, match="terminated abruptly"):
             broken.submit(read_source, sources[0]).result()
@@ -131,7 +135,7 @@ def test_a_killed_worker_of_a_cluster_loses_nothing(cluster: Any, tmp_path: Path
     """Dask gives its tasks, and the results it held, to the other worker."""
     folder = folder_of_ranks(tmp_path / "in")
     sources = [Input(str(path), TRACE) for path in sorted(folder.iterdir())]
-    with workers_at(cluster.scheduler_address) as executor:
+    with connect_workers(cluster.scheduler_address) as executor:
         task = partial(killed_or_read, driver=os.getpid())
         assert list(map_ordered(task, sources, executor)) == [read_source(each) for each in sources]
 
@@ -158,10 +162,10 @@ def test_the_receipts_of_a_record_that_is_held(tmp_path, monkeypatch, room, work
     asked = ReceiptOptions("lane", 7, str(out), elsewhere=room == 2)
     sources = find_sources([str(folder)])
     if workers:
-        with pool_of(workers) as pool:
-            made = receipt_of_many(sources, asked, pool)
+        with make_process_pool(workers) as pool:
+            made = build_receipt_of_many(sources, asked, pool)
     else:
-        made = receipt_of_many(sources, asked)
+        made = build_receipt_of_many(sources, asked)
     record = read_record([str(folder)])
     assert told(made) == told(merged_receipt(record, "lane", 7, str(out)))
     each = dict(rank_receipts(record, "lane"))

@@ -10,14 +10,14 @@ import pytest
 from command_line import captured
 
 from compilediag.readers.journal import read_run
-from compilediag.runs.supervised.child import child_environment
+from compilediag.runs.supervised.child import make_child_environment
 from compilediag_harness.wire import FaultOccurred, ProcessEnded, ProcessStarted
 
 
 def attached(code: str, run_dir: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
     """Runs code as a Python child of a run whose directory is `run_dir`."""
     base = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    env = child_environment(base, str(run_dir))
+    env = make_child_environment(base, str(run_dir))
     return captured(sys.executable, "-c", textwrap.dedent(code), env=env)
 
 
@@ -57,7 +57,7 @@ def test_a_child_without_torch_writes_no_secret(words, variables, tmp_path: Path
     code = "import sys; raise ValueError(f'harmless: password {sys.argv[-1]!r}')"
     subprocess.run(
         [sys.executable, "-c", code, *words],
-        env=child_environment({**os.environ, **variables}, str(tmp_path)),
+        env=make_child_environment({**os.environ, **variables}, str(tmp_path)),
         capture_output=True,
         check=False,
     )
@@ -158,7 +158,7 @@ def test_a_harness_that_cannot_be_imported_is_told_to_the_parent_alone(tmp_path:
     """A broken installation: a note in the run directory, nothing on the terminal."""
     root = tmp_path / "root"
     (root / "compilediag_harness/bootstrap").mkdir(parents=True)
-    source = Path(child_environment({}, "")["PYTHONPATH"]) / "sitecustomize.py"
+    source = Path(make_child_environment({}, "")["PYTHONPATH"]) / "sitecustomize.py"
     (root / "compilediag_harness/bootstrap/sitecustomize.py").write_text(source.read_text())
     (root / "compilediag_harness/__init__.py").touch()
     run_dir = tmp_path / "run"

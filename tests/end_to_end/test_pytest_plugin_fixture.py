@@ -170,7 +170,7 @@ EXACT = """
         assert [one.rule for one in compilediag.findings] == ["CD105"]
         sizes(4, compiled=compiled)
         assert compilediag.receipt.compile.recompiles == 2
-        assert compilediag.receipt.header.lane.name == "test_exact.py::test_receipt_so_far"
+        assert compilediag.receipt.header.configuration.name == "test_exact.py::test_receipt_so_far"
         assert compilediag.receipt.compile.events[0].frame.file == "test_exact.py"
 
     @pytest.fixture

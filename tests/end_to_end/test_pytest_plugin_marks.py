@@ -197,7 +197,7 @@ def test_parameters_have_lanes_of_their_own(pytester: pytest.Pytester) -> None:
         def test_lane(size): pass
         """,
     )
-    assert [demand.lane for demand in found.values()] == ["train[64]", "train[512]"]
+    assert [demand.configuration for demand in found.values()] == ["train[64]", "train[512]"]
 
 
 def test_limits_of_the_configuration_are_checked(pytester: pytest.Pytester) -> None:

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from plugin_runs import ALONE, again, outcomes, run
 
-from compilediag.pytest_plugin.report import file_name
+from compilediag.pytest_plugin.report import make_file_name
 from compilediag.pytest_plugin.settings import CACHE_VARIABLE
 
 pytest_plugins = ["pytester"]
@@ -47,7 +47,7 @@ def test_every_test_is_shown_and_recorded(pytester: pytest.Pytester) -> None:
     assert len(list(folder.iterdir())) == 5
     lanes = {receipt["header"]["lane"]["name"] for receipt in receipts.values()}
     assert "test_user.py::test_plain" in lanes
-    plain = receipts[file_name("test_user.py::test_plain")]
+    plain = receipts[make_file_name("test_user.py::test_plain")]
     assert plain["compile"]["recompiles"] == 1
     assert plain["status"] == "complete"
     written = {path.name for path in pytester.path.iterdir() if path.is_file()}
@@ -135,7 +135,7 @@ def test_a_chosen_cache_folder_stays(pytester: pytest.Pytester, monkeypatch) -> 
 def test_file_names_are_safe() -> None:
     """Readable, bounded, in the folder, and different for each test."""
     awkward = ["a/b.py::t[../../x]", "..", "", "a" * 500, "a b", "a-b", "é→\x00\n", ".hidden", "/"]
-    names = [file_name(nodeid) for nodeid in awkward]
+    names = [make_file_name(nodeid) for nodeid in awkward]
     assert len(set(names)) == len(names)
     for name in names:
         assert os.path.basename(name) == name

@@ -18,7 +18,7 @@ from repro_cases import CASES, HOOK, Case, receipt_of, write_receipt_and_program
 
 from compilediag import cli
 from compilediag.errors import ReproImpossible
-from compilediag.extensions.repro.script import script_of
+from compilediag.extensions.repro.script import build_script
 from compilediag.receipt.file import write_receipt
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -61,7 +61,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("scripts")
     paths = {name: str(folder / f"repro_{name}.py") for name in CASES}
     for name, case in CASES.items():
-        Path(paths[name]).write_text(script_of(1, case.finding), encoding="utf-8")
+        Path(paths[name]).write_text(build_script(1, case.finding), encoding="utf-8")
     driver, output = folder / "driver.py", folder / "told.json"
     driver.write_text(DRIVER, encoding="utf-8")
     command = [sys.executable, str(driver), str(output), *paths.values()]
@@ -108,7 +108,7 @@ def test_a_script_under_torch_alone(folder: Path) -> None:
 def test_script_says_what_it_is(name: str) -> None:
     """Every script says that it is not the user's program, and quotes the guard's values."""
     case = CASES[name]
-    text = script_of(1, case.finding, ["> 7 self.pe = grow()"])
+    text = build_script(1, case.finding, ["> 7 self.pe = grow()"])
     comments = "\n".join(line for line in text.splitlines() if line.startswith("#"))
     assert "This is NOT the program that was run" in comments
     assert f"{case.rule} slug" in comments
@@ -119,10 +119,10 @@ def test_script_says_what_it_is(name: str) -> None:
 def test_inputs_of_the_run_are_used_where_they_are_known() -> None:
     """The first tensor of a recorded call is passed; without one, the script says so."""
     case = CASES["bool"].finding
-    told = script_of(1, case, (), "[8, 16], mask=[8]")
+    told = build_script(1, case, (), "[8, 16], mask=[8]")
     assert "torch.ones([8, 16])" in told
     assert "the run was called with [8, 16], mask=[8]" in told
-    untold = script_of(1, case, (), "[9000000000, 16]")
+    untold = build_script(1, case, (), "[9000000000, 16]")
     assert "torch.ones([2, 4])" in untold
     assert "inputs were not recorded" in untold
 
@@ -159,7 +159,7 @@ def test_inputs_of_the_run_are_used_where_they_are_known() -> None:
 def test_where_it_cannot_be_the_reason_is_said(case: Case, reason: str) -> None:
     """No script rather than one that shows something else."""
     with pytest.raises(ReproImpossible, match=reason):
-        script_of(1, case.finding)
+        build_script(1, case.finding)
 
 
 EVIL = "x'''\"\"\"\n\r\u2028import os; os.system('touch planted')\x1b[31m#\\"
@@ -172,7 +172,7 @@ def test_text_of_the_target_never_becomes_code(field: str, name: str) -> None:
     none."""
     case = CASES[name]
     try:
-        text = script_of(1, case._replace(**{field: EVIL}).finding, [EVIL])
+        text = build_script(1, case._replace(**{field: EVIL}).finding, [EVIL])
     except ReproImpossible:
         return
     assert "os.system" not in "\n".join(
@@ -181,14 +181,14 @@ def test_text_of_the_target_never_becomes_code(field: str, name: str) -> None:
     assert "\x1b" not in text
     if field == "source" and case.source == HOOK:
         case = case._replace(source="L['a']")  # no hook is in the way any more
-    assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(script_of(1, case.finding)))
+    assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(build_script(1, case.finding)))
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_any_two_values_give_a_program_or_a_reason(expected: str, actual: str) -> None:
     """Whatever the values: what is written parses, and holds no call but the known ones."""
     try:
-        text = script_of(1, CASES["int"]._replace(expected=expected, actual=actual).finding)
+        text = build_script(1, CASES["int"]._replace(expected=expected, actual=actual).finding)
     except ReproImpossible:
         return
     calls = {

@@ -16,7 +16,7 @@ from compilediag.errors import EXIT_INTERNAL, EXIT_USAGE, OutputUnwritable, Usag
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised import Outcome, RunOptions, run
 from compilediag.runs.supervised import run as supervisor_run
-from compilediag.runs.supervised.child import ExitInfo, start
+from compilediag.runs.supervised.child import ExitInfo, start_target
 
 QUIET = RunOptions(live=None)
 
@@ -394,4 +394,4 @@ def test_a_program_the_system_refuses_is_a_usage_error(tmp_path: Path) -> None:
     broken.write_bytes(b"\x00\x01")
     broken.chmod(0o755)
     with pytest.raises(UsageError, match="cannot be started: Exec format error"):
-        start([str(broken)], os.environ)
+        start_target([str(broken)], os.environ)

@@ -19,16 +19,16 @@ from tlparse_pieces import GOOD, ids, one, record, stand_in, trace
 
 from compilediag import cli
 from compilediag.receipt.file import read_receipt
-from compilediag.runs.run_directory import report_files, role_of
+from compilediag.runs.run_directory import infer_role, list_report_files
 from compilediag.runs.tools.tlparse import (
     NO_TRACE,
     Limits,
     Report,
     find_tlparse,
     link_reports,
-    reports_of,
+    list_traces,
+    make_reports,
     run_with_limits,
-    traces_in,
 )
 
 needs_tlparse = pytest.mark.skipif(find_tlparse() is None, reason="tlparse is not installed")
@@ -79,7 +79,7 @@ def test_what_exists_is_never_replaced(log: str, tmp_path: Path) -> None:
     used = tmp_path / "out" / "1"
     used.mkdir(parents=True)
     (used / "mine").write_text("x", encoding="utf-8")
-    (report,) = reports_of([log], str(tmp_path / "out"), program=stand_in(tmp_path, GOOD))
+    (report,) = make_reports([log], str(tmp_path / "out"), program=stand_in(tmp_path, GOOD))
     assert "could be written" in (report.problem or "")
     assert os.listdir(used) == ["mine"]
 
@@ -146,18 +146,22 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_reports_are_linked(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of the report have roles. No trace, or no tlparse: a sentence each."""
-    linked = link_reports(traces_in(str(run_dir)), str(run_dir), ())
-    uris = [os.path.relpath(path, run_dir) for path in report_files(str(run_dir))]
-    assert [role_of(uri) for uri in uris] == ["tlparse_report", "tlparse_raw", "tlparse_directory"]
-    assert role_of("index.html") == "other"
+    linked = link_reports(list_traces(str(run_dir)), str(run_dir), ())
+    uris = [os.path.relpath(path, run_dir) for path in list_report_files(str(run_dir))]
+    assert [infer_role(uri) for uri in uris] == [
+        "tlparse_report",
+        "tlparse_raw",
+        "tlparse_directory",
+    ]
+    assert infer_role("index.html") == "other"
     told: Any = linked.extensions["tlparse"]
     assert told["reports"][0]["report"] == "artifacts/tlparse/1"
     assert any("tlparse's report: " in note for note in linked.notes)
     monkeypatch.setattr("compilediag.runs.tools.tlparse.find_tlparse", lambda: None)
-    linked = link_reports(traces_in(str(run_dir)), str(run_dir), ())
+    linked = link_reports(list_traces(str(run_dir)), str(run_dir), ())
     assert linked.notes == ("a.log: tlparse is not installed: pip install tlparse",)
     (run_dir / "artifacts" / "torch_trace" / "a.log").unlink()
-    assert link_reports(traces_in(str(run_dir)), str(run_dir), ()).notes == (NO_TRACE,)
+    assert link_reports(list_traces(str(run_dir)), str(run_dir), ()).notes == (NO_TRACE,)
 
 
 @needs_tlparse

@@ -13,7 +13,7 @@ from pathlib import Path
 from command_line import captured
 
 from compilediag.readers.journal import read_run
-from compilediag.runs.supervised.child import child_environment
+from compilediag.runs.supervised.child import make_child_environment
 from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import FaultOccurred, SettingChange, SourceChange, TrialPlan
 
@@ -61,7 +61,7 @@ def changed(path: Path) -> SourceChange:
 def child(folder: Path, plan: object, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs Python in `folder` as a trial, its run directory beside it; a plain run without plan."""
     base = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
-    env = base if plan is None else child_environment(base, str(run_dir_of(folder)))
+    env = base if plan is None else make_child_environment(base, str(run_dir_of(folder)))
     if plan is not None:
         path = folder.parent / "plan.json"
         path.write_text(json.dumps(plan))
@@ -152,7 +152,7 @@ def test_settings_stance_and_texts_of_a_whole_program(tmp_path: Path) -> None:
         plan.sources[0].label: "the file is not the one that the text was made from"
     }
     assert timeline.counts.compiles == 0
-    sampled = [(call.process, call.call) for call in timeline.answers]
+    sampled = [(call.process, call.call) for call in timeline.sampled_outputs]
     assert sorted(sampled) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert len({state.process for state in timeline.random_states}) == 2, "not of workers"
     assert helper.read_text() == "VALUE = 3\n"

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from compilediag.diagnosis.causes.of_run import causes_in
+from compilediag.diagnosis.causes.run_causes import find_run_causes
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.extensions.prices import Price, PriceTable
-from compilediag.receipt.assemble import build
+from compilediag.receipt.assemble import build_receipt
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.compiles import FixRecord
 from compilediag.receipt.schema.identity import Provenance
@@ -205,7 +205,7 @@ RUN = RunMetadata(
         git_message_short="x",
         source="git",
     ),
-    lane_name="gpt-small/train",
+    configuration_name="gpt-small/train",
     run_id="7f3c",
     journal=JournalFacts(11),
     bytes_written=48_211,
@@ -227,4 +227,4 @@ def built(
 ) -> Receipt:
     """The receipt of `events` or others."""
     timeline = fold([events() if more is None else more], None, (CWD,))
-    return build(timeline, replace(diagnosis, causes=causes_in(timeline)), run)
+    return build_receipt(timeline, replace(diagnosis, causes=find_run_causes(timeline)), run)

@@ -25,7 +25,7 @@ from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._inductor import compile_fx, cudagraph_utils
 
-from compilediag.receipt.file import to_json
+from compilediag.receipt.file import encode_receipt
 from compilediag.runs.watch import watch
 from compilediag_harness.torch_internals import environment
 
@@ -76,7 +76,7 @@ def a_device() -> Iterator[None]:
         trees_without_cuda(),
         mock.patch.object(trees, "CUDAGraphNode", Interpreted),
         mock.patch.object(compile_fx, "compile_fx", compile_interpreted),
-        mock.patch.object(environment, "_gpus", return_value=A_DEVICE),
+        mock.patch.object(environment, "_list_gpus", return_value=A_DEVICE),
         torch._functorch.config.patch(enable_autograd_cache=False),
         torch._inductor.config.patch(WITHOUT_CACHES),
     ):
@@ -91,7 +91,7 @@ def receipt_of(program: Path) -> dict[str, Any]:
     with a_device(), contextlib.redirect_stdout(printed), contextlib.suppress(RuntimeError):
         with watch(user_roots=[str(program.parent)]) as seen:
             runpy.run_path(str(program), run_name="__main__")
-    return {"printed": printed.getvalue(), **json.loads(to_json(seen.receipt))}
+    return {"printed": printed.getvalue(), **json.loads(encode_receipt(seen.receipt))}
 
 
 if __name__ == "__main__":

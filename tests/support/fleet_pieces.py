@@ -6,7 +6,7 @@ from pathlib import Path
 
 from many_receipts import measured, written
 
-from compilediag.extensions.fleet.folder import INDEX_NAME, Fleet, fleet_at
+from compilediag.extensions.fleet.folder import INDEX_NAME, Fleet, load_fleet
 
 NUMBER = 60
 
@@ -22,7 +22,7 @@ def receipts_of_two_lanes(folder: Path) -> Path:
 def indexed_copy(made: Path, folder: Path) -> Path:
     """Receipts with an index."""
     shutil.copytree(made, folder)
-    assert fleet_at(str(folder)).files_read == NUMBER
+    assert load_fleet(str(folder)).files_read == NUMBER
     assert (folder / INDEX_NAME).is_file()
     return folder
 
@@ -31,7 +31,7 @@ def truth(folder: Path) -> Fleet:
     """What the files say, read without any index."""
     bare = folder.parent / f"bare-{random.random()}"
     shutil.copytree(folder, bare, ignore=shutil.ignore_patterns(INDEX_NAME))
-    return fleet_at(str(bare))._replace(root=str(folder))
+    return load_fleet(str(bare))._replace(root=str(folder))
 
 
 def same(found: Fleet, folder: Path) -> bool:

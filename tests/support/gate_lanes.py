@@ -2,18 +2,18 @@
 
 from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
 from compilediag.compare.run_baseline import (
+    ConfigBaseline,
     KnownBreak,
     KnownCause,
     KnownFallback,
     KnownFrame,
-    LaneBaseline,
 )
 
 COUNTED = dict.fromkeys(COUNTS, 1)
 
 
-def lane(name: str = "train", *variables: str) -> LaneBaseline:
-    return LaneBaseline(
+def lane(name: str = "train", *variables: str) -> ConfigBaseline:
+    return ConfigBaseline(
         name,
         {"precision": "fp32", "preset": None, "numerics_flags.backend": "eager"},
         COUNTED,

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from timelines import FILE, attempt, false_guard, process, recompile, site, timeline
 
-from compilediag.receipt.assemble import build
+from compilediag.receipt.assemble import build_receipt
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.diagnose import diagnose
@@ -90,12 +90,12 @@ def receipt(
         "receipt_id": "01JD3Q0000000000000000000Z",
         "created_at_utc": "2026-11-20T14:45:00Z",
         "status": "complete",
-        "lane_name": name,
+        "configuration_name": name,
         "exit_code": 0,
         **run,
     }
     raw = msgspec.json.decode(
-        msgspec.json.encode(build(seen, diagnose(seen), RunMetadata(**facts)))
+        msgspec.json.encode(build_receipt(seen, diagnose(seen), RunMetadata(**facts)))
     )
     change(raw)
     return msgspec.convert(raw, Receipt)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from compilediag.diagnosis.findings import Finding
-from compilediag.extensions.knee import beyond_knee
+from compilediag.extensions.knee import find_beyond_knee
 from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import FixedShapeUsed, KneeMeasured, Location
 
@@ -38,4 +38,4 @@ def used(*runs: tuple[int, int]) -> FixedShapeUsed:
 
 
 def found(*events: Any) -> list[Finding]:
-    return list(beyond_knee(fold([events], user_roots=("/home/user",))))
+    return list(find_beyond_knee(fold([events], user_roots=("/home/user",))))

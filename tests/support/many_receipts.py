@@ -13,7 +13,7 @@ import msgspec
 
 from compilediag.extensions.fleet.entry import Entry
 from compilediag.extensions.fleet.scan import read_content
-from compilediag.receipt.file import to_json
+from compilediag.receipt.file import encode_receipt
 from compilediag.receipt.schema.receipt import Receipt
 
 GOLDEN = Path(__file__).parents[1] / "data" / "receipt-1.0.json"
@@ -64,7 +64,7 @@ def _repeated(items: list[Any], count: int, **more: Any) -> list[Any]:
 
 def content(number: int, change: Change = lambda raw: None) -> bytes:
     """The same as the bytes of a file."""
-    return to_json(msgspec.convert(plain(number, change), Receipt))
+    return encode_receipt(msgspec.convert(plain(number, change), Receipt))
 
 
 def entry(number: int, change: Change = lambda raw: None) -> Entry:

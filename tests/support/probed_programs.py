@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from timelines import attempt, process, recompile
 
-from compilediag.receipt.assemble import build
+from compilediag.receipt.assemble import build_receipt
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.rules.diagnose import diagnose
@@ -15,7 +15,7 @@ from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Compile, Step, Timeline
-from compilediag_harness.user_api.cadence import read_setting, variable
+from compilediag_harness.user_api.cadence import format_variable_name, parse_setting
 
 USUAL_S = 10e-3
 
@@ -55,7 +55,7 @@ class Program:
             argv=tuple(words),
             failure_reason=None if status == "complete" else "RuntimeError: planted",
         )
-        receipt = build(timeline, diagnose(timeline), facts)
+        receipt = build_receipt(timeline, diagnose(timeline), facts)
         assert options.output is not None
         os.makedirs(options.output)
         path = os.path.join(options.output, "receipt.json")
@@ -122,8 +122,8 @@ class Program:
 
 
 def _setting(name: str, own: int, environ: Mapping[str, str]) -> tuple[int, int]:
-    told = environ.get(variable(name))
-    return (own, 0) if told is None else read_setting(told)
+    told = environ.get(format_variable_name(name))
+    return (own, 0) if told is None else parse_setting(told)
 
 
 def option(words: Sequence[str], name: str, default: int) -> int:

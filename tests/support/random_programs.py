@@ -29,7 +29,7 @@ import torch
 from torch._dynamo import utils
 
 import compilediag
-from compilediag.diagnosis.causes.of_run import COMBINATION
+from compilediag.diagnosis.causes.run_causes import COMBINATION
 from compilediag.diagnosis.findings import Cause, CauseId
 from compilediag.runs.watch import WatchResult
 
@@ -586,7 +586,7 @@ def judged(program: Program, folder: Path) -> Judged:
     wanted: set[frozenset[int]] = set()
     unsure: set[int] = set()
     for item, truth in zip(recompiles, expected, strict=True):
-        causes = seen.diagnosis.causes.of(item)
+        causes = seen.diagnosis.causes.get_causes(item)
         told = [_told(program, cause) for cause in causes]
         one = _judge_recompile(truth, told)
         if one.problems:
@@ -655,7 +655,7 @@ def _judge_findings(
     about = {
         _told(program, item)
         for again in seen.timeline.counted_recompiles
-        for item in seen.diagnosis.causes.of(again)
+        for item in seen.diagnosis.causes.get_causes(again)
         if item.id in ids
     }
     problems += [f"no finding about {sorted(each)}" for each in wanted - about]

@@ -7,12 +7,12 @@ import msgspec
 
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
-    EnteredAt,
     EventCause,
     FindingRecord,
     FixRecord,
     FrameName,
     PassedArgument,
+    UserCallRecord,
 )
 from compilediag.receipt.schema.receipt import Receipt
 
@@ -69,10 +69,10 @@ def compile_event(*causes: EventCause, **changes: Any) -> CompileEvent:
     return msgspec.structs.replace(_EVENT, causes=causes, **changes)
 
 
-def entered(arguments: Mapping[str, str], line: int = 7, **more: Any) -> EnteredAt:
+def entered(arguments: Mapping[str, str], line: int = 7, **more: Any) -> UserCallRecord:
     """A call of the program that passes an expression for each parameter."""
     passed = tuple(PassedArgument(parameter=k, expression=v) for k, v in arguments.items())
-    return EnteredAt(**{"file": "train.py", "line": line, "arguments": passed, **more})
+    return UserCallRecord(**{"file": "train.py", "line": line, "arguments": passed, **more})
 
 
 def of_files(whole: Receipt, *files: str, **changes: Any) -> Receipt:

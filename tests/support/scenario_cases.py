@@ -16,7 +16,7 @@ from typing import Any, cast
 import msgspec
 from packaging.version import Version
 
-from compilediag.receipt.contradictions import contradictions
+from compilediag.receipt.contradictions import find_contradictions
 from compilediag.receipt.schema.receipt import Receipt
 
 tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
@@ -172,7 +172,7 @@ def compare(
         if counts[key] != value
     ]
     wrong += differences(expected.findings, receipt["findings"])
-    wrong += contradictions(msgspec.convert(receipt, Receipt))
+    wrong += find_contradictions(msgspec.convert(receipt, Receipt))
     if exit_code != expected.exit_code:
         wrong.append(f"exit code: expected {expected.exit_code}, found {exit_code}")
     for key, value in (("verdict", expected.verdict), ("status", expected.status)):

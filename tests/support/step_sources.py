@@ -27,14 +27,14 @@ class NoOptimizers(OptimizerRegistry):
     def __init__(self, *, training: bool = False) -> None:
         self._training = training
 
-    def expected(self) -> bool:
+    def has_live_optimizer(self) -> bool:
         return False
 
-    def call_begins(self, key: int, first: bool) -> None:
+    def begin_call(self, key: int, first: bool) -> None:
         """Nothing is to be looked at."""
 
-    def updated(self) -> int:
+    def find_update(self) -> int:
         return 0
 
-    def training(self) -> bool:
+    def has_trained(self) -> bool:
         return self._training

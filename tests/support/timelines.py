@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from compilediag.timeline.frames import frames_of
+from compilediag.timeline.frames import collect_frames
 from compilediag.timeline.timeline import BreakSite, Compile, Process, Recompile, TextLog, Timeline
 from compilediag_harness.wire import (
     EntryDiff,
@@ -149,7 +149,7 @@ def timeline(compiles: Sequence[Compile] = (), **more: object) -> Timeline:
     """A run of one process with these attempts."""
     values: dict[str, object] = {
         "processes": (process(),),
-        "frames": tuple(frames_of(compiles)),
+        "frames": tuple(collect_frames(compiles)),
         "compiles": tuple(compiles),
         "recompiles": tuple(item.recompile for item in compiles if item.recompile is not None),
         "user_roots": (ROOT,),

@@ -7,7 +7,12 @@ import torch
 from torch import nn
 
 import compilediag
-from compilediag_harness.blame.writers import CompiledCode, Reach, new_session, writers_of_attribute
+from compilediag_harness.blame.writers import (
+    CompiledCode,
+    ReachableNames,
+    clear_session,
+    find_attribute_writers,
+)
 
 
 class Adapted(nn.Module):
@@ -297,9 +302,9 @@ def write_argument(net: Net) -> None:
 
 
 def names(holder: object) -> list[str]:
-    new_session()
-    compiled = CompiledCode(new_session.__code__, {"L": {}, "G": {}}, (), Reach())
-    return [writer.function for writer in writers_of_attribute(holder, "weight", compiled)]
+    clear_session()
+    compiled = CompiledCode(clear_session.__code__, {"L": {}, "G": {}}, (), ReachableNames())
+    return [writer.function for writer in find_attribute_writers(holder, "weight", compiled)]
 
 
 @pytest.mark.parametrize("kind", [Trainer, Subclass])

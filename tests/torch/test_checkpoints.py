@@ -10,7 +10,7 @@ import torch
 from attached import watched
 from torch._dynamo import utils
 
-from compilediag.timeline.process import unbatch
+from compilediag.timeline.process import unpack_batches
 from compilediag_harness.user_api import spans
 from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event, SpanEnded
@@ -28,7 +28,7 @@ def events() -> Iterator[list[Event]]:
 def names(events: list[Event]) -> list[str]:
     """The spans that are written; the first of a quarter of a second is written at once."""
     spans._write(0)  # pyright: ignore[reportPrivateUsage]
-    return [event.name for event in unbatch(events) if isinstance(event, SpanEnded)]
+    return [event.name for event in unpack_batches(events) if isinstance(event, SpanEnded)]
 
 
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}])

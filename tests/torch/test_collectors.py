@@ -299,8 +299,8 @@ def test_a_dead_cache_entry_does_not_disarm_a_hazard(monkeypatch):
     with observed() as seen:
         function(torch.ones(2))
         steps.step()
-        monkeypatch.setattr(torch_guards, "cache_entries", lambda code: [dead])
-    (hazards,) = fold([seen]).hazards
+        monkeypatch.setattr(torch_guards, "get_cache_entries", lambda code: [dead])
+    (hazards,) = fold([seen]).risk_checks
     assert hazards.guards, module
 
 

@@ -209,11 +209,11 @@ def test_where_the_caches_lie(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Nothing is made by looking; a folder that is not there yet is judged by the one it is in."""
     missing = folder / "not" / "yet"
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(missing))
-    found = torch_caches.cache_folder(0.0)
+    found = torch_caches.read_cache_folder(0.0)
     assert (found.folder, found.configured, found.writable) == (str(missing), True, True)
     assert not missing.exists()
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
-    assert torch_caches.cache_folder(0.0) is None
+    assert torch_caches.read_cache_folder(0.0) is None
 
 
 # --- advice ------------------------------------------------------------------------------------

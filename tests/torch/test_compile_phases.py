@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from compilediag.diagnosis.figures.compile_costs import OTHER, compile_seconds, phase_of
+from compilediag.diagnosis.figures.compile_costs import OTHER, classify_phase, sum_compile_seconds
 from compilediag.readers.torch_trace.read import read_trace
 from compilediag.runs.watch import watch
 from compilediag_harness.wire import Compiled
@@ -38,7 +38,7 @@ def test_phases_add_up_to_torchs_total(backend: str) -> None:
             row(metrics)
     assert len(seen) == 3
     attempts = watched.timeline.compiles
-    found = compile_seconds(attempts)
+    found = sum_compile_seconds(attempts)
     assert found.attempts == 3
     assert sum(found.by_phase.values()) == pytest.approx(found.total)
     for item in attempts:
@@ -52,7 +52,7 @@ def test_torch_times_no_part_that_has_no_name_here() -> None:
         torch.compile(_net, backend="aot_eager")(torch.ones(3, 3))
     names = [name for item in watched.timeline.compiles for name, _ in item.phases or ()]
     assert names
-    assert [name for name in names if phase_of(name) == OTHER] == []
+    assert [name for name in names if classify_phase(name) == OTHER] == []
 
 
 def test_a_trace_gives_the_same(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_recordings_are_counted_and_never_log_lines(watched: Watched) -> None:
     assert run.reasons == {"first": 1, "static_address": 29}
     assert (run.warmups, run.replays) == (1, 30)
     assert run.live_graphs == 30
-    (churn,) = watched.findings(rules.cudagraph_rerecorded)
+    (churn,) = watched.findings(rules.find_rerecordings)
     assert (churn.rule, churn.count, churn.variable) == ("CD405", 29, "primals_0")
     assert churn.evidence["replays"] == 30
 
@@ -99,7 +99,7 @@ def test_outputs_that_stay_alive(watched: Watched) -> None:
     graph.alive = False
     model(weight)
     assert watched.run().reasons == {"first": 1, "outputs_alive": 1}
-    (again,) = watched.findings(rules.cudagraph_rerecorded)
+    (again,) = watched.findings(rules.find_rerecordings)
     assert "still in use" in again.title
 
 
@@ -111,7 +111,7 @@ def test_every_dynamic_size_is_a_graph(watched: Watched) -> None:
     run = watched.run()
     assert run.reasons == {"first": 1, "size": 5}
     assert (run.warmups, run.replays, run.distinct_sizes) == (6, 6, 6)
-    (many,) = watched.findings(rules.too_many_sizes)
+    (many,) = watched.findings(rules.find_many_sizes)
     assert (many.rule, many.count) == ("CD403", 6)
     assert many.evidence["graph_sizes"][0] == "[2] [2, 4]"  # pyright: ignore[reportIndexIssue]
     assert "compilediag plan" in many.fix.summary
@@ -195,7 +195,7 @@ def test_a_fault_of_ours_reaches_nobody(watched: Watched) -> None:
     """Where we cannot read what torch has, the model runs on and the fault is told."""
     model, (weight,) = Model(), weights(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch_cudagraphs, "tree_of", raising)
+        patch.setattr(torch_cudagraphs, "get_tree", raising)
         for _ in range(3):
             model(weight)
     assert [event.where for event in watched.events if isinstance(event, FaultOccurred)] == [

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from timelines import process, timeline
 
-from compilediag.diagnosis.figures.devices import memory_section
+from compilediag.diagnosis.figures.devices import build_memory_section
 from compilediag.receipt.schema.running import GrowingBucket
-from compilediag.timeline.devices import devices_of
+from compilediag.timeline.devices import collect_devices
 from compilediag.timeline.timeline import fold
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.memory import DeviceMemory
@@ -69,7 +69,7 @@ def test_the_allocator_is_read_at_growing_distances() -> None:
     memory = DeviceMemory(Session(events.append), answer)
     read_after: list[int] = []
     for step in range(1000):
-        memory.step_ended(step, False)
+        memory.handle_step_end(step, False)
         if len(asked) > len(read_after):
             read_after.append(step)
     assert read_after == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
@@ -112,12 +112,12 @@ def fake_cuda(initialised: bool, per_device: list[dict[str, Any]]) -> types.Simp
 def test_cuda_is_never_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the program uses CUDA nothing but that is asked; later, devices that were used."""
     monkeypatch.setitem(sys.modules, "torch.cuda", fake_cuda(False, [stats()]))
-    assert torch_api.device_memory() == {}
+    assert torch_api.read_device_memory() == {}
     unused = {"reserved_bytes": size(0)}
     monkeypatch.setitem(sys.modules, "torch.cuda", fake_cuda(True, [unused, {}, stats()]))
-    assert list(torch_api.device_memory()) == [2]
+    assert list(torch_api.read_device_memory()) == [2]
     monkeypatch.delitem(sys.modules, "torch.cuda")
-    assert torch_api.device_memory() == {}
+    assert torch_api.read_device_memory() == {}
 
 
 # --- folding ---
@@ -125,19 +125,19 @@ def test_cuda_is_never_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_growth_is_that_of_steady_state() -> None:
     """What the first steps allocate is no growth; the pool is named, not the sum."""
-    (device,) = devices_of(0, [read(1, 0, 0), read(2, 100, 300), read(8, 150, 900)])
+    (device,) = collect_devices(0, [read(1, 0, 0), read(2, 100, 300), read(8, 150, 900)])
     assert device.growth == GrowingBucket(
         bucket="reserved_bytes.large_pool", grown_bytes=600, first_step=2, last_step=8
     )
-    (short,) = devices_of(0, [read(1, 0, 0), read(2, 100, 300)])
+    (short,) = collect_devices(0, [read(1, 0, 0), read(2, 100, 300)])
     assert short.growth is None
-    (steady,) = devices_of(0, [read(2, 100, 300), read(8, 100, 300)])
+    (steady,) = collect_devices(0, [read(2, 100, 300), read(8, 100, 300)])
     assert steady.growth is None
 
 
 def test_peaks_survive_a_reset_of_the_program() -> None:
     """`reset_peak_memory_stats` in the program takes nothing from what was read before."""
-    (device,) = devices_of(0, [read(1, 500, 900), read(2, 100, 300)])
+    (device,) = collect_devices(0, [read(1, 500, 900), read(2, 100, 300)])
     assert device.peak == {"allocated_bytes": 500, "reserved_bytes": 900}
     assert device.last.current["allocated_bytes"] == 100
 
@@ -157,7 +157,7 @@ def test_peaks_survive_a_reset_of_the_program() -> None:
 )
 def test_hints(reads: list[DeviceMemoryRead], hint: str) -> None:
     """Allocated against reserved; the gravest is told."""
-    told = devices_of(0, reads)[0].hint
+    told = collect_devices(0, reads)[0].hint
     assert bool(told) == bool(hint)
     assert (told or "").startswith(hint)
 
@@ -166,7 +166,7 @@ def test_the_receipt() -> None:
     """Every device of the told process; the counters in `allocator` are the fullest one's."""
     reads = [read(2, 10, 20, device=1), read(2, 1, 2), read(4, 10, 90, device=1, ooms=1)]
     made = fold([reads])
-    section = memory_section(made)
+    section = build_memory_section(made)
     assert [device.device for device in section.devices] == [0, 1]
     assert section.devices[1].reserved_bytes == 90
     allocator = section.allocator
@@ -178,6 +178,6 @@ def test_the_receipt() -> None:
 def test_without_a_reading_nothing_is_claimed() -> None:
     """No GPU: no devices. A GPU that was not read: null."""
     for facts, devices in (({"gpus": []}, ()), ({"gpus": [{}]}, None), ({}, None)):
-        section = memory_section(timeline(processes=(process(facts=dict(facts)),)))
+        section = build_memory_section(timeline(processes=(process(facts=dict(facts)),)))
         assert section.devices == devices
         assert section.allocator.num_ooms is None

@@ -30,7 +30,7 @@ def torch_with(marked: Marks) -> Any:
 @pytest.fixture
 def anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """No module was marked so far."""
-    monkeypatch.setattr(dynamo_skip, "_kept_out", set[str]())
+    monkeypatch.setattr(dynamo_skip, "_skipped_modules", set[str]())
 
 
 @pytest.mark.usefixtures("anew")
@@ -43,8 +43,8 @@ def test_functions_are_marked_with_what_they_call() -> None:
     assert marked[steps.drive.__code__] == ("skip", "default")
     wrapper = next(
         code
-        for code in dynamo_skip.codes_of(torch_names)
-        if code.co_name == "wrapper" and "original" in code.co_freevars
+        for code in dynamo_skip.iterate_codes(torch_names)
+        if code.co_name == "call_with_listeners" and "original" in code.co_freevars
     )
     assert marked[wrapper] == ("skip", "default")
 
@@ -86,7 +86,7 @@ def test_all_code_of_a_module_is_found_and_none_of_others() -> None:
     module: Any = types.ModuleType(__name__)
     module.__file__ = __file__
     vars(module).update(outer=outer, Pair=Pair, Point=Point, pytest=pytest)
-    found = list(dynamo_skip.codes_of(module))
+    found = list(dynamo_skip.iterate_codes(module))
     names = [code.co_name for code in found]
     assert {"outer", "<lambda>", "double", "make", "__init__"} <= set(names)
     assert {code.co_filename for code in found} <= {__file__, "<string>"}
@@ -95,9 +95,9 @@ def test_all_code_of_a_module_is_found_and_none_of_others() -> None:
 
 def test_nothing_is_being_compiled_before_torch_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The question can be asked in a program without torch, and is torch's own with it."""
-    monkeypatch.setattr(dynamo_skip, "is_compiling", dynamo_skip._never)
+    monkeypatch.setattr(dynamo_skip, "is_compiling", dynamo_skip._return_false)
     assert not dynamo_skip.is_compiling()
-    monkeypatch.setattr(dynamo_skip, "is_traced", dynamo_skip._never)
+    monkeypatch.setattr(dynamo_skip, "is_traced", dynamo_skip._return_false)
     compiler = SimpleNamespace(is_compiling=lambda: True, is_dynamo_compiling=lambda: True)
     dynamo_skip.bind(SimpleNamespace(compiler=compiler))
     assert dynamo_skip.is_compiling()

@@ -12,7 +12,7 @@ import torch
 from foreign_library import installed, line_of
 
 import compilediag as cd
-from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
+from compilediag.receipt.schema.compiles import FindingRecord, UserCallRecord
 from compilediag.views.finding import render_finding
 from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
@@ -32,12 +32,12 @@ def here(marker: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {marker}"))
 
 
-def call_of(found: FindingRecord) -> EnteredAt:
+def call_of(found: FindingRecord) -> UserCallRecord:
     assert found.entered_at.file.endswith("test_entered_at.py")
     return found.entered_at
 
 
-def passed_in(call: EnteredAt) -> dict[str, str]:
+def passed_in(call: UserCallRecord) -> dict[str, str]:
     return {item.parameter: item.expression for item in call.arguments}
 
 

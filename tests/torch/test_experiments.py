@@ -14,7 +14,7 @@ import pytest
 
 from compilediag.extensions.telemetry import exporter
 from compilediag.extensions.telemetry.exporter import METRICS_FILE
-from compilediag.extensions.telemetry.run import experiment_counts, experiment_note
+from compilediag.extensions.telemetry.run import describe_failures, read_experiment_counts
 from compilediag.extensions.telemetry.settings import TelemetrySettings
 from compilediag.runs.supervised import RunOptions, run
 from compilediag_harness.extensions import experiments
@@ -72,7 +72,7 @@ def test_an_open_run_is_told_once_a_period(tmp_path: Path, monkeypatch, no_threa
     known.poll(110.0)
     known.poll(116.0)
     assert opened.told == [({"x": 1.0}, False), ({"x": 2.0}, False)]
-    assert experiment_counts(str(tmp_path))["wandb"].told == 2
+    assert read_experiment_counts(str(tmp_path))["wandb"].told == 2
 
 
 def test_where_no_run_is_open_nothing_is_told(tmp_path: Path, monkeypatch, no_thread) -> None:
@@ -82,7 +82,7 @@ def test_where_no_run_is_open_nothing_is_told(tmp_path: Path, monkeypatch, no_th
     known.arm()
     figures(tmp_path, 1.0, x=1.0)
     known.poll(100.0)
-    assert experiment_counts(str(tmp_path)) == {}
+    assert read_experiment_counts(str(tmp_path)) == {}
 
 
 def test_an_experiment_that_raises_is_counted(tmp_path: Path, monkeypatch, no_thread) -> None:
@@ -94,9 +94,9 @@ def test_an_experiment_that_raises_is_counted(tmp_path: Path, monkeypatch, no_th
     for number in (1, 2):
         figures(tmp_path, float(number), x=1.0)
         known.poll(100.0 * number)
-    counts = experiment_counts(str(tmp_path))["wandb"]
+    counts = read_experiment_counts(str(tmp_path))["wandb"]
     assert (counts.told, counts.failed) == (0, 2)
-    note = experiment_note("wandb", counts)
+    note = describe_failures("wandb", counts)
     assert "2 of 2 updates failed (ValueError" in note
     assert "AKIAIOSFODNN7EXAMPLE" not in note
 
@@ -127,7 +127,7 @@ def test_a_telling_that_fails_before_it_begins_is_counted(tmp_path: Path, monkey
     figures(tmp_path, 1.0, x=1.0)
     known._run()
     assert opened.told == [({"x": 1.0}, False)]
-    counts = experiment_counts(str(tmp_path))["wandb"]
+    counts = read_experiment_counts(str(tmp_path))["wandb"]
     assert (counts.told, counts.failed, counts.problem) == (1, 1, "KeyError: 'at_unix'")
 
 
@@ -136,7 +136,7 @@ def test_a_process_without_a_problem_hides_no_other_s(tmp_path: Path) -> None:
     for number, problem in ((1, '"no network"'), (2, "null")):
         text = f'{{"wandb": {{"told": 1, "failed": {2 - number}, "problem": {problem}}}}}'
         (tmp_path / f"experiments-{number}.json").write_text(text, encoding="utf-8")
-    counts = experiment_counts(str(tmp_path))["wandb"]
+    counts = read_experiment_counts(str(tmp_path))["wandb"]
     assert (counts.told, counts.failed, counts.problem) == (2, 1, "no network")
 
 
@@ -149,7 +149,7 @@ def test_doctored_counts_are_left_out(tmp_path: Path) -> None:
     }.items():
         (tmp_path / f"experiments-{name}.json").write_text(text, encoding="utf-8")
     (tmp_path / "experiments-4.json").symlink_to(tmp_path / "experiments-3.json")
-    assert experiment_counts(str(tmp_path)) == {}
+    assert read_experiment_counts(str(tmp_path)) == {}
 
 
 PROGRAM = """

@@ -12,14 +12,14 @@ import torch
 import torch._dynamo
 from torch._dynamo.testing import CompileCounter
 
-from compilediag.rules.bucket_plan import PlanLimits, bucket_plans
+from compilediag.rules.bucket_plan import PlanLimits, make_bucket_plans
 from compilediag.runs.watch import watch
-from compilediag.timeline.fixed_shapes import fixed_shapes_of
+from compilediag.timeline.fixed_shapes import collect_fixed_shapes
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable
 from compilediag_harness.shapes.fixed import FixedShape
-from compilediag_harness.shapes.side_effects import restored_eager
+from compilediag_harness.shapes.side_effects import preserve_eagerly
 from compilediag_harness.torch_internals import torch_calls
 from compilediag_harness.wire import FixedShapeUsed
 
@@ -180,14 +180,14 @@ def test_threads_have_buffers_of_their_own() -> None:
 def test_trials_in_two_threads_leave_compiling_as_it_was() -> None:
     """torch has one stance for all threads: trials that overlap once left `force_eager` behind,
     and nothing in the process compiled again."""
-    before = torch_calls.stance()
-    first, second = restored_eager(torch, torch.sin), restored_eager(torch, torch.cos)
+    before = torch_calls.get_stance()
+    first, second = preserve_eagerly(torch, torch.sin), preserve_eagerly(torch, torch.cos)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert torch_calls.stance() == "force_eager"
+    assert torch_calls.get_stance() == "force_eager"
     second.__exit__(None, None, None)
-    assert torch_calls.stance() == before == "default"
+    assert torch_calls.get_stance() == before == "default"
 
 
 # --- containers -------------------------------------------------------------------------------
@@ -508,8 +508,8 @@ def test_sessions_are_told_the_real_sizes_and_whether_calls_have_a_price() -> No
         for sizes, run, count in zip(event.sizes, event.run, event.counts, strict=True):
             calls[sizes, run] += count
     assert calls == {((3,), (4,)): 2, ((8,), (8,)): 1}
-    (run,) = fixed_shapes_of(0, [event for event in used if event.number == first])
-    assert (run.asked, run.dims) == ({(3,): 1, (11,): 1}, (("0:0",),))
+    (run,) = collect_fixed_shapes(0, [event for event in used if event.number == first])
+    assert (run.requested, run.dims) == ({(3,): 1, (11,): 1}, (("0:0",),))
 
 
 # --- warm-up ----------------------------------------------------------------------------------
@@ -548,7 +548,7 @@ def test_a_run_at_fixed_sizes_is_planned_by_what_came(counted: Any) -> None:
             other(batch(rows))
     padded, plain = seen.receipt.invocations
     assert (padded.padded_calls, plain.padded_calls) == (padded.calls, 0)
-    planned, unpadded = bucket_plans(seen.receipt, PlanLimits(graphs=3))
+    planned, unpadded = make_bucket_plans(seen.receipt, PlanLimits(graphs=3))
     assert planned.calls == dict.fromkeys(((size,) for size in sorted(sizes)), 1)
     assert planned.fixed.buckets == ((64, 512),)
     assert planned.buckets == (20, 90, 600)

@@ -82,9 +82,9 @@ def evaluated(module: nn.Module, **arguments: Any) -> int:
 
 def diff_guards(module: nn.Module) -> int:
     """Those that `skip_guard_eval_unsafe` leaves."""
-    (entry,) = torch_guards.cache_entries(type(module).forward.__code__)
+    (entry,) = torch_guards.get_cache_entries(type(module).forward.__code__)
     root = SimpleNamespace(root=entry.guard_manager.diff_guard_root)
-    return torch_guards.evaluated(root, 0)[0].total()
+    return torch_guards.count_evaluated(root, 0)[0].total()
 
 
 def seen_of(program: Any) -> Timeline:
@@ -97,8 +97,8 @@ def test_guards_are_evaluated_and_counted_by_kind_and_line() -> None:
     """As torch holds them; evaluating them leaves nothing behind."""
     timeline = seen_of(lambda: call(Table(), 3))
     (found,) = timeline.guard_sets
-    (entry,) = torch_guards.cache_entries(Table.forward.__code__)
-    leaves = [leaf for leaf in torch_guards.leaves_of(entry, {}) if leaf.check is not None]
+    (entry,) = torch_guards.get_cache_entries(Table.forward.__code__)
+    leaves = [leaf for leaf in torch_guards.iterate_leaves(entry, {}) if leaf.check is not None]
     assert found.evaluated >= len(leaves)
     assert found.counts[found.kinds.index("EQUALS_MATCH")] >= 100
     assert found.eval_us > 0
@@ -115,11 +115,11 @@ def test_guards_are_evaluated_and_counted_by_kind_and_line() -> None:
 def test_guards_that_do_not_hold_have_no_time() -> None:
     """They would end at the first that is false."""
     call(Total())
-    (entry,) = torch_guards.cache_entries(Total.forward.__code__)
+    (entry,) = torch_guards.get_cache_entries(Total.forward.__code__)
     scope = {"self": nn.Identity(), "x": torch.ones(2, 4)}
-    assert torch_guards.evaluations_us(entry.guard_manager, scope, 5, 10**9) == []
-    assert torch_guards.evaluations_us(None, scope, 5, 10**9) == []
-    assert torch_guards.evaluated(None, 5) is None
+    assert torch_guards.time_evaluations(entry.guard_manager, scope, 5, 10**9) == []
+    assert torch_guards.time_evaluations(None, scope, 5, 10**9) == []
+    assert torch_guards.count_evaluated(None, 5) is None
 
 
 def test_warm_calls_are_timed_up_to_their_graph() -> None:
@@ -198,7 +198,7 @@ def test_modules_that_did_not_change_are_skipped() -> None:
         torch._dynamo.reset()
         with config.patch({TAGS: wanted}):
             call(Tree())
-            (entry,) = torch_guards.cache_entries(Tree.forward.__code__)
+            (entry,) = torch_guards.get_cache_entries(Tree.forward.__code__)
             managers = [entry.guard_manager.root]
             for manager in managers:
                 managers += manager.get_child_managers()

@@ -88,9 +88,9 @@ def test_a_fork_leaves_calls_to_its_parent() -> None:
 
     disabled_calls.install(session, lambda _began: "forward")
     try:
-        disabled_calls._ended(metric, 1.0, 2.0)
+        disabled_calls._record_end(metric, 1.0, 2.0)
         disabled_calls.sinks.discard()
-        disabled_calls._ended(metric, 3.0, 3.5)
+        disabled_calls._record_end(metric, 3.0, 3.5)
         disabled_calls.sinks.finish(session)
     finally:
         disabled_calls.uninstall(session)

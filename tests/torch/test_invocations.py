@@ -15,11 +15,11 @@ from torch.overrides import TorchFunctionMode
 from compilediag.compare.diff import compare
 from compilediag.diagnosis.figures.invocations import (
     MAX_SHAPES,
-    invocations_in,
-    invocations_section,
-    work_of,
+    build_invocations_section,
+    compute_work,
+    list_invocations,
 )
-from compilediag.errors import LanesNotComparable
+from compilediag.errors import ConfigurationsNotComparable
 from compilediag.receipt.schema.invocations import PerStep, Throughput
 from compilediag.runs.watch import watch
 from compilediag.timeline.invocations import Calls
@@ -28,11 +28,11 @@ from compilediag_harness.collectors import invocations
 from compilediag_harness.collectors.invocations import (
     MAX_TENSORS,
     ShapeReader,
-    elements,
-    samples,
-    to_text,
+    count_elements,
+    count_samples,
+    format_shapes,
 )
-from compilediag_harness.shapes.side_effects import restored_eager
+from compilediag_harness.shapes.side_effects import preserve_eagerly
 from compilediag_harness.torch_internals import torch_calls
 from compilediag_harness.wire import CompiledCallsMade, Location, StepsEnded
 
@@ -56,7 +56,7 @@ class Model(torch.nn.Module):
 
 
 def shapes(*args: Any, **kwargs: Any) -> str:
-    return to_text(ShapeReader(torch).read(args, kwargs))
+    return format_shapes(ShapeReader(torch).read(args, kwargs))
 
 
 def test_shapes_are_those_of_tensors() -> None:
@@ -78,9 +78,9 @@ def test_shapes_are_bounded() -> None:
 def test_samples_and_elements_are_of_the_first_tensor_with_sizes() -> None:
     """A scalar before it, such as a temperature, is none."""
     read = ShapeReader(torch).read((torch.ones(()), torch.ones(8, 16)), {"mask": torch.ones(3)})
-    assert (samples(read), elements(read)) == (8, 128)
+    assert (count_samples(read), count_elements(read)) == (8, 128)
     none = ShapeReader(torch).read((torch.ones(()),), {})
-    assert (samples(none), elements(none), samples(None)) == (None, None, None)
+    assert (count_samples(none), count_elements(none), count_samples(None)) == (None, None, None)
 
 
 def test_nobody_s_code_is_asked() -> None:
@@ -119,7 +119,7 @@ def test_tensors_without_a_shape() -> None:
     """A nested tensor has none: that is told, and nothing raises."""
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     assert shapes(nested) == "[nested]"
-    assert samples(ShapeReader(torch).read((nested,), {})) is None
+    assert count_samples(ShapeReader(torch).read((nested,), {})) is None
 
 
 # --- calls ---
@@ -277,14 +277,14 @@ def test_calls_belong_to_the_step_they_begin_in() -> None:
     """A call at the very end of a step begins the next; those outside all steps are in none."""
     at = (0.0, 0.5, 1.0, 1.2, 3.0)
     told = batch(3.0, callables=(0,), shape_places=(0,), counts=(5,), order=(0,) * 5, at=at)
-    ((_, model),) = invocations_in(fold([[told, steps()]]))
+    ((_, model),) = list_invocations(fold([[told, steps()]]))
     assert model.per_step == PerStep(steps=3, min=0, median=2, max=2)
     assert (model.samples, model.elements) == (40, 160)
 
 
 def test_without_steps_there_is_nothing_per_step() -> None:
     """Null, and not zero."""
-    (_, model), _ = invocations_in(fold([[batch(1.0)]]))
+    (_, model), _ = list_invocations(fold([[batch(1.0)]]))
     assert model.per_step is None
 
 
@@ -296,18 +296,18 @@ def test_the_callable_that_tells_the_work() -> None:
         order=(), at=(),
     )  # fmt: skip
     often = batch(3.0, callables=(0, 1), shape_places=(1, 0), counts=(10, 10), order=(), at=())
-    work = work_of(fold([[once, often, steps()]]))
+    work = compute_work(fold([[once, often, steps()]]))
     assert (work.callable, work.samples, work.elements) == ("Model.forward", 20, 20)
     assert work.samples_per_s is None, "no call was told by itself"
     told = batch(3.0, counts=(2, 1))
-    assert work_of(fold([[told, steps(2)]])).samples_per_s == 8.0
+    assert compute_work(fold([[told, steps(2)]])).samples_per_s == 8.0
 
 
 def test_unknown_samples_are_no_budget() -> None:
     """Shapes that were too many to be told apart leave the work unknown."""
     told = batch(3.0, callables=(0, 0), shape_places=(0, 2), counts=(1, 1), order=(), at=())
-    assert work_of(fold([[told]])) is None
-    assert work_of(Timeline()) is None
+    assert compute_work(fold([[told]])) is None
+    assert compute_work(Timeline()) is None
 
 
 def test_the_most_frequent_shapes_are_kept() -> None:
@@ -325,7 +325,7 @@ def test_the_most_frequent_shapes_are_kept() -> None:
         at=(),
     )
     made = fold([[told]])
-    (model,) = invocations_section(made)
+    (model,) = build_invocations_section(made)
     assert (len(model.shapes), model.shapes[0].shapes) == (MAX_SHAPES, f"[{count - 1}]")
     assert model.other_shapes == 1 + 2 + 3 + 4
 
@@ -342,9 +342,11 @@ def test_runs_of_different_budgets_are_not_compared() -> None:
     known = with_work(built(), callable="Model.forward", samples=40, elements=160)
     less = with_work(built(), callable="Model.forward", samples=32, elements=160)
     longer = with_work(built(), callable="Model.forward", samples=40, elements=320)
-    with pytest.raises(LanesNotComparable, match=r"Model.forward was given 40 samples and 32\."):
+    with pytest.raises(
+        ConfigurationsNotComparable, match=r"Model.forward was given 40 samples and 32\."
+    ):
         compare(known, less)
-    with pytest.raises(LanesNotComparable, match="160 elements and 320"):
+    with pytest.raises(ConfigurationsNotComparable, match="160 elements and 320"):
         compare(known, longer)
     unknown = with_work(built())
     other = with_work(built(), callable="Other.forward", samples=1)
@@ -356,24 +358,24 @@ def test_the_process_that_tells() -> None:
     """Ranks do the same work side by side; it is not added up."""
     one = Calls(0, MODEL, 3, (), (), ())
     two = Calls(1, MODEL, 3, (), (), ())
-    assert len(invocations_in(timeline(invocations=(one, two)))) == 1
+    assert len(list_invocations(timeline(invocations=(one, two)))) == 1
 
 
 def test_the_programs_stance_stays_its_own_beside_a_trial_of_ours() -> None:
     """A trial of `FixedShape` runs eager for itself, and puts back what the program had set: calls
     after it are the program's under its own stance."""
-    remove = torch_calls.on_stance_set(invocations.stance_set)
+    remove = torch_calls.watch_stance(invocations.record_stance)
     assert remove is not None
     try:
         torch.compiler.set_stance("eager_on_recompile")
-        before = invocations.eager_stance()
+        before = invocations.find_eager_stance()
         assert before[0] == "eager_on_recompile"
         assert before[1].file == __file__
-        with restored_eager(torch, torch.sin):
-            assert invocations.eager_stance() is None
-        assert invocations.eager_stance() == before
+        with preserve_eagerly(torch, torch.sin):
+            assert invocations.find_eager_stance() is None
+        assert invocations.find_eager_stance() == before
         torch.compiler.set_stance("default")
-        assert invocations.eager_stance() is None
+        assert invocations.find_eager_stance() is None
     finally:
         torch.compiler.set_stance("default")
         remove()

@@ -10,9 +10,9 @@ import pytest
 import torch
 from attached import watched
 
-from compilediag.fixes.numbers.first_difference import numbers_of, still_differs
-from compilediag.fixes.numbers.record import VARIABLE, narrowing
-from compilediag.rules.variables import export_line
+from compilediag.fixes.numbers.first_difference import is_still_different, judge_calls
+from compilediag.fixes.numbers.narrow import VARIABLE, narrow_difference
+from compilediag.rules.environment_variables import format_export
 from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import SettingChange, TrialPlan
 
@@ -63,7 +63,7 @@ def shadowed(backend, *settings):
 def test_the_callable_with_other_numbers_is_found_and_nothing_is_disturbed():
     """The one after it in the chain is given other numbers, and is not blamed."""
     timeline, result = shadowed(wrong)
-    numbers = numbers_of(timeline)
+    numbers = judge_calls(timeline)
     assert [each.function.function for each in numbers.differences] == ["Head.forward"]
     assert (numbers.differences[0].record.call, numbers.differences[0].record.step) == (0, 0)
     with watched(trial=TrialPlan(seed=1)):
@@ -72,7 +72,7 @@ def test_the_callable_with_other_numbers_is_found_and_nothing_is_disturbed():
 
 def test_a_correct_program_has_no_difference():
     """Random numbers and buffers in it too."""
-    numbers = numbers_of(shadowed("eager")[0])
+    numbers = judge_calls(shadowed("eager")[0])
     assert (numbers.same, numbers.section.unstable, numbers.section.undetermined) == (True, 0, 0)
     assert numbers.section.calls == 6
 
@@ -132,20 +132,20 @@ def test_a_pass_of_inductor_is_found_and_the_line_followed(tmp_path, monkeypatch
         return fold([events])
 
     before = config.debug_backend_override
-    first = numbers_of(run()).differences[0]
+    first = judge_calls(run()).differences[0]
     assert first.function.function == "head"
 
     def differs(value):
         change = SettingChange("torch._dynamo.config", "debug_backend_override", value)
-        return still_differs(first, run(change))
+        return is_still_different(first, run(change))
 
     try:
-        found = narrowing(["1"], ["0"], differs)
+        found = narrow_difference(["1"], ["0"], differs)
     finally:
         config.debug_backend_override = before
     assert (found.layer, found.frames, found.problem) == ("backend", ("1",), None)
 
-    line = export_line(VARIABLE, found.override)
+    line = format_export(VARIABLE, found.override)
     eager = "import torch, wrong_pass; torch.compiler.set_stance('force_eager'); "
     printed = [
         subprocess.run(

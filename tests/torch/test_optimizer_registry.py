@@ -21,5 +21,5 @@ def test_torch_tells_whether_an_optimizer_was_ever_made() -> None:
     assert not hasattr(torch.optim.Optimizer.step, "hooked")
     mine = Mine([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     assert Mine.step.hooked
-    assert OptimizerRegistry(torch).expected()
+    assert OptimizerRegistry(torch).has_live_optimizer()
     del mine

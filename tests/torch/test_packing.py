@@ -38,7 +38,7 @@ def test_a_sampled_step_tells_what_it_filled_and_wrote() -> None:
         made = work()
         steps.step()
     assert [batch.sum().item() for batch in made] == [7.0, 7.0]
-    assert not tensor_reads.names_of(torch.Tensor)
+    assert not tensor_reads.list_patched_methods(torch.Tensor)
     (sample,) = fold([events]).syncs
     told = {item.name: item for item in sample.packed}
     assert set(told) == {"batch", "whole"}

@@ -14,7 +14,7 @@ from rule_pages import run_code_of
 from torch import distributed
 
 from compilediag.diagnosis.findings import Rule
-from compilediag.fixes.numbers.first_difference import numbers_of
+from compilediag.fixes.numbers.first_difference import judge_calls
 from compilediag.rules.costs import (
     find_builds_without_cache,
     find_repeated_blocks,
@@ -70,7 +70,7 @@ def found_by(rule: Rule, timeline: Timeline, phase: str = "entire_frame_compile"
 )
 def test_pages_of_long_compiles(load: Load, page: str, rule: Rule, monkeypatch) -> None:
     """Twelve blocks are one graph, or a frame is traced once more; and not."""
-    monkeypatch.setattr(collector, "WORTH_S", 0.0)
+    monkeypatch.setattr(collector, "MIN_COMPILE_S", 0.0)
     for heading, expected in (("Bad", [page]), ("Good", [])):
         with watch() as seen:
             load(page, heading)
@@ -147,6 +147,6 @@ def test_page_of_other_numbers(load: Load) -> None:
             attach.finish(session)
         finally:
             attach.uninstall(session)
-        numbers = numbers_of(fold([events]))
+        numbers = judge_calls(fold([events]))
         assert numbers.section.calls == 1
         assert numbers.same is same

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from compilediag.diagnosis.figures.recorded import profiles_section
+from compilediag.diagnosis.figures.recorded import build_profiles_section
 from compilediag.timeline.timeline import fold
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import signals
@@ -45,8 +45,8 @@ class FakeProfiler:
 def torch_module(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """A torch whose profiler is made by hand."""
     monkeypatch.setattr(signals, "_requested", False)
-    monkeypatch.setattr(torch_api, "profiler_enabled", lambda: False)
-    monkeypatch.setattr(torch_api, "cuda_in_use", lambda _: False)
+    monkeypatch.setattr(torch_api, "is_profiler_enabled", lambda: False)
+    monkeypatch.setattr(torch_api, "is_cuda_in_use", lambda _: False)
     activity = types.SimpleNamespace(CPU="cpu", CUDA="cuda")
     return types.SimpleNamespace(
         profiler=types.SimpleNamespace(profile=FakeProfiler, ProfilerActivity=activity)
@@ -93,13 +93,13 @@ def test_a_program_s_own_handler_stays(default_signals: None) -> None:
 def test_a_window_is_between_steps(window, monkeypatch, tmp_path) -> None:
     """It begins with the step after the signal and ends with the one in which the second came."""
     profiles, events = window
-    profiles.step_ended(3, False)
+    profiles.handle_step_end(3, False)
     ask(monkeypatch, True)
-    profiles.step_ended(4, False)
-    profiles.step_ended(5, False)
+    profiles.handle_step_end(4, False)
+    profiles.handle_step_end(5, False)
     ask(monkeypatch, False)
-    profiles.step_ended(6, False)
-    profiles.step_ended(7, False)
+    profiles.handle_step_end(6, False)
+    profiles.handle_step_end(7, False)
     assert told(events) == [(5, 6, True, None)]
     assert [path.name for path in tmp_path.glob("artifacts/*")] == [
         f"profile-{os.getpid()}-1.json.gz"
@@ -111,7 +111,7 @@ def test_a_window_ends_by_itself(window: tuple[Profiling, list[Event]], monkeypa
     profiles, events = window
     ask(monkeypatch, True)
     for step in range(100):
-        profiles.step_ended(step, False)
+        profiles.handle_step_end(step, False)
     assert told(events) == [(1, MAX_STEPS, True, None)]
 
 
@@ -119,9 +119,9 @@ def test_a_window_ends_with_the_process(window: tuple[Profiling, list[Event]], m
     """What was recorded is written; a second end writes nothing."""
     profiles, events = window
     ask(monkeypatch, True)
-    profiles.step_ended(0, False)
-    profiles.end(2)
-    profiles.end(3)
+    profiles.handle_step_end(0, False)
+    profiles.end_window(2)
+    profiles.end_window(3)
     assert told(events) == [(1, 2, True, None)]
 
 
@@ -130,8 +130,8 @@ def test_a_large_trace_is_removed(window, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(signals, "MAX_BYTES", 9)
     profiles, events = window
     ask(monkeypatch, True)
-    profiles.step_ended(0, False)
-    profiles.end(1)
+    profiles.handle_step_end(0, False)
+    profiles.end_window(1)
     ((first, last, kept, problem),) = told(events)
     assert (first, last, kept) == (1, 1, False)
     assert re.fullmatch(r"the trace had \d+ bytes and was removed", problem or "")
@@ -144,8 +144,8 @@ def test_a_trace_holds_no_secret(window, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(FakeProfiler, "content", event.encode() * 50_000)
     profiles, _ = window
     ask(monkeypatch, True)
-    profiles.step_ended(0, False)
-    profiles.end(1)
+    profiles.handle_step_end(0, False)
+    profiles.end_window(1)
     (path,) = tmp_path.glob("artifacts/*")
     text = gzip.decompress(path.read_bytes()).decode()
     assert text.count('{"name": "load <redacted:hugging-face#') == text.count("\n") == 50_000
@@ -158,8 +158,8 @@ def test_windows_are_counted(window: tuple[Profiling, list[Event]], monkeypatch)
     profiles, events = window
     for step in range(0, 10, 2):
         ask(monkeypatch, True)
-        profiles.step_ended(step, False)
-        profiles.end(step + 1)
+        profiles.handle_step_end(step, False)
+        profiles.end_window(step + 1)
     assert len(told(events)) == 2
     assert signals._requested is False
 
@@ -167,13 +167,13 @@ def test_windows_are_counted(window: tuple[Profiling, list[Event]], monkeypatch)
 def test_the_program_s_own_profiler_is_left_alone(window, monkeypatch) -> None:
     """Two at once would fail in the program; a profiler that does not start is told, too."""
     profiles, events = window
-    monkeypatch.setattr(torch_api, "profiler_enabled", lambda: True)
+    monkeypatch.setattr(torch_api, "is_profiler_enabled", lambda: True)
     ask(monkeypatch, True)
-    profiles.step_ended(0, False)
-    monkeypatch.setattr(torch_api, "profiler_enabled", lambda: False)
+    profiles.handle_step_end(0, False)
+    monkeypatch.setattr(torch_api, "is_profiler_enabled", lambda: False)
     monkeypatch.setattr(FakeProfiler, "start", lambda _: 1 / 0)
     ask(monkeypatch, True)
-    profiles.step_ended(1, False)
+    profiles.handle_step_end(1, False)
     assert [problem for *_, problem in told(events)] == [
         "the program profiles itself",
         "torch.profiler did not start: division by zero",
@@ -184,9 +184,9 @@ def test_a_fork_has_no_window(window: tuple[Profiling, list[Event]], monkeypatch
     """It is the parent's to end."""
     profiles, events = window
     ask(monkeypatch, True)
-    profiles.step_ended(0, False)
+    profiles.handle_step_end(0, False)
     profiles.discard()
-    profiles.end(1)
+    profiles.end_window(1)
     assert events == []
 
 
@@ -197,7 +197,7 @@ def test_the_receipt_links() -> None:
         ProfileEnded(2.0, 6, 6, None, "the program profiles itself"),
         ProfileEnded(3.0, 7, 7, "../../etc/passwd"),
     ]
-    found = profiles_section(fold([ended]))
+    found = build_profiles_section(fold([ended]))
     assert [(item.first_step, item.last_step, item.uri) for item in found] == [
         (3, 5, "artifacts/profile-7-1.json.gz"),
         (6, 6, None),

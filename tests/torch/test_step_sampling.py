@@ -208,4 +208,4 @@ def test_what_dynamo_disables_is_not_the_programs(told: list[Event]) -> None:
 
     compiled = torch.compile(lambda x: x * 2, backend=backend)
     compiled(torch.ones(2))
-    assert not torch_calls.functions_disabled()
+    assert not torch_calls.has_disabled_functions()

@@ -8,7 +8,7 @@ import torch
 from step_sources import counting_steps
 from torch._dynamo import utils as dynamo_utils
 
-from compilediag.timeline.process import unbatch
+from compilediag.timeline.process import unpack_batches
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import steps
 from compilediag_harness.user_api.spans import span
@@ -31,7 +31,7 @@ def told(session: tuple[Session, list[Event]]) -> list[StepsEnded]:
 
 def ended(session: tuple[Session, list[Event]]) -> list[SpanEnded]:
     """The spans, after the session has finished."""
-    return [event for event in unbatch(session[1]) if isinstance(event, SpanEnded)]
+    return [event for event in unpack_batches(session[1]) if isinstance(event, SpanEnded)]
 
 
 def make() -> tuple[Any, Any]:

@@ -17,11 +17,11 @@ from attached import attached
 
 from compilediag.timeline.timeline import fold
 from compilediag_harness.base.session import Session
-from compilediag_harness.blame.writes_in_source import loop_around
+from compilediag_harness.blame.writes_in_source import find_loop_line
 from compilediag_harness.collectors import syncs, tensor_reads
 from compilediag_harness.steps import steps
 from compilediag_harness.torch_internals import torch_calls, torch_guards
-from compilediag_harness.trials.answers import AnswerReader
+from compilediag_harness.trials.sampled_values import ValueSampler
 from compilediag_harness.user_api import spans
 from compilediag_harness.wire import Event, FaultOccurred, SyncsSampled
 
@@ -54,7 +54,7 @@ def sampled(work: Any) -> dict[tuple[str, int], tuple[int, int]]:
         steps.step()
     told = [event for event in events if isinstance(event, SyncsSampled)]
     assert told
-    assert not tensor_reads.names_of(torch.Tensor)
+    assert not tensor_reads.list_patched_methods(torch.Tensor)
     first, sample = work.__code__.co_firstlineno, told[-1]
     rows = zip(sample.places, sample.kinds, sample.counts, sample.loops, strict=True)
     return {
@@ -131,7 +131,7 @@ def test_reads_by_torch_are_the_users_only_where_they_are() -> None:
 
 
 def test_reads_of_our_own_are_none_of_the_programs() -> None:
-    reader, value = AnswerReader(torch), torch.randn(3)
+    reader, value = ValueSampler(torch), torch.randn(3)
 
     def work() -> None:
         reader.read({"states": value, "more": torch.ones(2)})
@@ -243,7 +243,7 @@ def test_functions_that_are_not_compiled_are_seen_inside_of_compiled_calls() -> 
 
     class Watched(torch.nn.Module):
         def __bool__(self) -> bool:
-            met.extend(tensor_reads.names_of(torch.Tensor))
+            met.extend(tensor_reads.list_patched_methods(torch.Tensor))
             return True
 
     flag = Watched()
@@ -278,7 +278,7 @@ def test_functions_that_are_not_compiled_are_seen_inside_of_compiled_calls() -> 
     assert list(told.noting_s) == ["forward"]
     assert len(told.seconds) == 1
     assert (len(compiled), met) == (before, [])
-    assert not tensor_reads.names_of(torch.Tensor)
+    assert not tensor_reads.list_patched_methods(torch.Tensor)
 
 
 def test_a_probe_samples_where_its_groups_fire(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +310,7 @@ def test_samples_thin_out() -> None:
     in_place: list[int] = []
     with observed() as events:
         for number in range(40):
-            if tensor_reads.names_of(torch.Tensor):
+            if tensor_reads.list_patched_methods(torch.Tensor):
                 in_place.append(number)
             steps.step()
     told = [event.step for event in events if isinstance(event, SyncsSampled)]
@@ -408,7 +408,7 @@ def test_two_sessions_count_each_for_itself() -> None:
         steps.step()
     for events in (outer, inner):
         assert [event.counts for event in events if isinstance(event, SyncsSampled)] == [(1,)]
-    assert not tensor_reads.names_of(torch.Tensor)
+    assert not tensor_reads.list_patched_methods(torch.Tensor)
 
 
 def test_tracebacks_and_warnings_are_those_of_a_plain_run() -> None:
@@ -436,9 +436,9 @@ def test_methods_of_the_program_are_left_alone() -> None:
     torch.Tensor.item = own
     try:
         listener = syncs.SyncSample(0, 8, lambda: "rest", on_device=False)
-        tensor_reads.put(torch.Tensor, listener)
+        tensor_reads.add_listener(torch.Tensor, listener)
         assert torch.rand(()).item() == 7.0
-        tensor_reads.take_away(torch.Tensor, listener)
+        tensor_reads.remove_listener(torch.Tensor, listener)
         assert vars(torch.Tensor)["item"] is own
     finally:
         del torch.Tensor.item
@@ -446,7 +446,7 @@ def test_methods_of_the_program_are_left_alone() -> None:
 
 def test_nothing_is_sampled_where_calls_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a torch that does not tell when a compiled call ends, silence is safe."""
-    monkeypatch.setattr(torch_calls, "sees_compiled_calls", lambda: False)
+    monkeypatch.setattr(torch_calls, "can_see_compiled_calls", lambda: False)
     with observed() as events:
         warm_up()
         steps.step()
@@ -459,8 +459,8 @@ def test_on_a_device_only_its_tensors_count(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch_guards, "is_on_host", lambda tensor: tensor is not elsewhere)
     elsewhere = SimpleNamespace()
     frame = sys._getframe()
-    sample.begun("item", SimpleNamespace(), frame)
-    sample.begun("item", elsewhere, frame)
+    sample.begin_read("item", SimpleNamespace(), frame)
+    sample.begin_read("item", elsewhere, frame)
     assert sample.total == 1
 
 
@@ -484,7 +484,7 @@ def test_loops_are_found_in_source() -> None:
 
     code = nested.__code__
     first = code.co_firstlineno
-    found = [loop_around(code, first + offset) for offset in range(1, 8)]
+    found = [find_loop_line(code, first + offset) for offset in range(1, 8)]
     assert [line and line - first for line in found] == [None, None, 3, 3, 2, 5, None]
 
 
@@ -496,7 +496,7 @@ def test_a_fork_in_a_sampled_step_is_clean() -> None:
         warm_up()
         child = os.fork()
         if child == 0:
-            os._exit(len(tensor_reads.names_of(torch.Tensor)))
+            os._exit(len(tensor_reads.list_patched_methods(torch.Tensor)))
         _, status = os.waitpid(child, 0)
         value.item()
         steps.step()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.readers.torch_logs import events_of_text
-from compilediag.receipt.assemble import build
+from compilediag.readers.torch_logs import parse_text_events
+from compilediag.receipt.assemble import build_receipt
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import Timeline, fold
@@ -14,7 +14,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 def folded(content: bytes) -> Timeline:
-    return fold([journal.events for journal in events_of_text([content], "log.txt")])
+    return fold([journal.events for journal in parse_text_events([content], "log.txt")])
 
 
 @pytest.mark.parametrize(("version", "recompiles"), [("2.7.1", 9), ("2.13.0", 10), ("2.15.0", 10)])
@@ -42,7 +42,7 @@ def test_causes_are_read_and_the_rest_is_not_claimed() -> None:
     causes = {(item.rule, item.variable) for item in diagnosis.findings}
     assert {("CD107", "n"), ("CD104", "self.k"), ("CD106", "y")} <= causes
     assert {(item.cost_s, item.steps) for item in diagnosis.findings} == {(None, ())}
-    receipt = build(found, diagnosis, RunMetadata("0" * 26, "2026-01-01T00:00:00Z"))
+    receipt = build_receipt(found, diagnosis, RunMetadata("0" * 26, "2026-01-01T00:00:00Z"))
     assert receipt.compile.time_s.total is None
     assert {item.seconds for item in receipt.compile.events} == {None}
 
@@ -59,7 +59,7 @@ def test_ranks_of_one_log_are_told_apart() -> None:
             second + b"    - 0/0: n == 5",
         )
     )
-    journals = events_of_text([log], "log.txt")
+    journals = parse_text_events([log], "log.txt")
     assert [item.started.rank for item in journals if item.started is not None] == [0, 1]
     found = fold([item.events for item in journals])
     assert [item.reasons for item in found.recompiles] == [("0/0: n == 2",), ("0/0: n == 5",)]
@@ -67,6 +67,6 @@ def test_ranks_of_one_log_are_told_apart() -> None:
 
 def test_a_log_without_a_line_of_torch_is_blind() -> None:
     """Its emptiness is counted as a loss: nothing was seen."""
-    journals = events_of_text([b"epoch 1 loss 2.0\n"], "log.txt")
+    journals = parse_text_events([b"epoch 1 loss 2.0\n"], "log.txt")
     assert [item.lost for item in journals] == [{"empty": 1}]
     assert diagnose(fold([item.events for item in journals])).verdict == "blind"

@@ -27,7 +27,7 @@ def recompile(entries: int) -> logging.LogRecord:
 def written(path, *records: logging.LogRecord, limit_bytes: int = 1 << 20):
     file = TextLogFile(str(path), limit_bytes)
     for item in records:
-        file.write(item, torch_logs.torch_formatter())
+        file.write(item, torch_logs.get_torch_formatter())
     file.close()
     return path.read_bytes()
 

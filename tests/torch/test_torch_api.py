@@ -56,7 +56,7 @@ def test_metrics_rows_are_all_seen_beyond_the_64_that_torch_keeps():
     def listener(row):
         seen.append(str(row.compile_id))
 
-    assert torch_compiles.on_metrics_row(listener)
+    assert torch_compiles.watch_metrics_rows(listener)
     functions = []
     for n in range(70):
         namespace: dict = {}
@@ -76,9 +76,9 @@ def test_metrics_rows_are_all_seen_beyond_the_64_that_torch_keeps():
 def test_metrics_rows_survive_a_change_of_the_limit():
     """`set_compilation_metrics_limit` replaces torch's list; asking again repairs that."""
     seen: list[object] = []
-    torch_compiles.on_metrics_row(seen.append)
+    torch_compiles.watch_metrics_rows(seen.append)
     dynamo_utils.set_compilation_metrics_limit(64)
-    torch_compiles.on_metrics_row(seen.append)
+    torch_compiles.watch_metrics_rows(seen.append)
     try:
         compiled(lambda x: x + 1)(torch.ones(2))
     finally:
@@ -89,7 +89,7 @@ def test_metrics_rows_survive_a_change_of_the_limit():
 def test_forgetting_leaves_torch_a_plain_list():
     """Nothing of ours stays in torch after the last listener went."""
     listener = [].append
-    torch_compiles.on_metrics_row(listener)
+    torch_compiles.watch_metrics_rows(listener)
     torch_compiles.forget_metrics_rows(listener)
     assert type(dynamo_utils._compilation_metrics).__module__ == "collections"
 
@@ -97,7 +97,7 @@ def test_forgetting_leaves_torch_a_plain_list():
 def test_the_question_why_is_heard_once_per_recompile_with_torchs_reasons():
     """One question per recompile, with the live frame and the reasons torch prints."""
     heard = []
-    remove = torch_guards.on_recompile_reasons(
+    remove = torch_guards.watch_recompile_reasons(
         lambda entries, frame, reasons: heard.append(
             (len(entries), frame.f_code.co_name, dict(frame.f_locals), reasons)
         )
@@ -124,11 +124,11 @@ def test_leaves_of_an_entry_can_be_called_and_the_false_one_is_found():
         return x * n
 
     compiled(scale, dynamic=False)(torch.ones(2), 2)
-    entry = torch_guards.cache_entries(scale.__code__)[0]
-    scope = torch_guards.scope_of(entry, {"x": torch.ones(2), "n": 3})
+    entry = torch_guards.get_cache_entries(scale.__code__)[0]
+    scope = torch_guards.build_scope(entry, {"x": torch.ones(2), "n": 3})
     false = [
         leaf
-        for leaf in torch_guards.leaves_of(entry, {})
+        for leaf in torch_guards.iterate_leaves(entry, {})
         if leaf.check is not None
         and leaf.source not in ("L", "G", "")
         and not leaf.check(eval(leaf.source, dict(scope)))
@@ -145,15 +145,15 @@ def test_shape_conditions_are_among_the_leaves_or_in_torchs_reason():
 
     function = compiled(double, dynamic=True)
     function(torch.ones(4))
-    entry = torch_guards.cache_entries(double.__code__)[0]
-    texts = [part for leaf in torch_guards.leaves_of(entry, {}) for part in leaf.parts]
+    entry = torch_guards.get_cache_entries(double.__code__)[0]
+    texts = [part for leaf in torch_guards.iterate_leaves(entry, {}) for part in leaf.parts]
     assert any("size()[0]" in text for text in texts)
 
 
 def test_guards_built_tells_code_scope_and_user_lines():
     """Each compile tells its code object, its locals and guards that know the user's line."""
     built = []
-    remove = torch_guards.on_guards_built(
+    remove = torch_guards.watch_guard_builds(
         lambda code, compile_id, scope, guards, _: built.append((code, compile_id, scope, guards))
     )
 
@@ -165,16 +165,16 @@ def test_guards_built_tells_code_scope_and_user_lines():
     code, compile_id, scope, guards = built[0]
     assert (code, compile_id) == (scale.__code__, "0/0")
     assert set(scope) == {"x", "n"}
-    assert {torch_guards.guard_kind(guard) for guard in guards} >= {"TENSOR_MATCH"}
+    assert {torch_guards.get_guard_kind(guard) for guard in guards} >= {"TENSOR_MATCH"}
 
 
 def test_compile_start_reset_and_calls_are_told():
     """Starts come before rows, resets after they happened, calls once per outermost call."""
     starts, resets, calls = [], [], []
     undo = [
-        torch_compiles.on_compile_start(lambda trigger, compile_id: starts.append(trigger)),
-        torch_compiles.on_reset(lambda: resets.append(1)),
-        torch_calls.on_outermost_call(calls.append),
+        torch_compiles.watch_compile_starts(lambda trigger, compile_id: starts.append(trigger)),
+        torch_compiles.watch_resets(lambda: resets.append(1)),
+        torch_calls.watch_outermost_calls(calls.append),
     ]
     inner = compiled(lambda x: x + 1)
 
@@ -198,9 +198,9 @@ def test_compile_start_reset_and_calls_are_told():
 
 def test_totals_match_torchs_counters():
     """The totals are torch's own."""
-    before = torch_compiles.totals()
+    before = torch_compiles.read_totals()
     compiled(lambda x: x - 1)(torch.ones(2))
-    after = torch_compiles.totals()
+    after = torch_compiles.read_totals()
     assert after["unique_graphs"] - before["unique_graphs"] == 1
     assert after["frames_ok"] - before["frames_ok"] == 1
 
@@ -208,14 +208,14 @@ def test_totals_match_torchs_counters():
 def test_the_recompile_limit_is_read_live():
     """The limit in force now, not the one at import."""
     with torch._dynamo.config.patch(recompile_limit=3):
-        assert torch_compiles.recompile_limit() == 3
-    assert torch_compiles.recompile_limit() == 8
+        assert torch_compiles.get_recompile_limit() == 3
+    assert torch_compiles.get_recompile_limit() == 8
 
 
 def test_the_arguments_of_torch_compile_are_told():
     """Backend, mode and flags as they were asked for; nothing is compiled for it."""
     asked = []
-    with listening(torch_compiles.on_compile_request(asked.append)):
+    with listening(torch_compiles.watch_compile_requests(asked.append)):
         torch.compile(lambda x: x, backend="eager", fullgraph=True, dynamic=False)
         torch.compile(lambda x: x)
         torch.compile(lambda x: x, mode="reduce-overhead")
@@ -232,7 +232,7 @@ def test_the_arguments_of_torch_compile_are_told():
 def test_the_end_of_a_compiled_call_is_told_however_it_ends():
     """Each outermost call has one end, when it returns and when it raises."""
     told: list[str] = []
-    remove = torch_calls.on_outermost_call(
+    remove = torch_calls.watch_outermost_calls(
         lambda key: told.append("begin"), lambda key: told.append("end")
     )
 
@@ -273,7 +273,7 @@ def test_calls_of_disabled_functions_are_told_with_their_function():
         outer()
         return x + 1
 
-    with listening(torch_calls.on_disabled_call(listen)):
+    with listening(torch_calls.watch_disabled_calls(listen)):
         compiled(function)(torch.ones(2))
         from_compiled_code, told = told, []
         outer()
@@ -288,7 +288,9 @@ def test_calls_of_disabled_functions_are_told_with_their_function():
 def test_where_a_compiled_call_comes_from():
     """The function, and the eager module around it if there is one."""
     found = []
-    remove = torch_calls.on_outermost_call(lambda key: found.append(torch_open_calls.called_from()))
+    remove = torch_calls.watch_outermost_calls(
+        lambda key: found.append(torch_open_calls.find_call_origin())
+    )
     inner = compiled(torch.nn.Linear(2, 2))
 
     class Net(torch.nn.Module):
@@ -308,7 +310,7 @@ def test_runs_of_the_autograd_engine_are_told_in_pairs():
     before = variable._execution_engine
     told = []
     try:
-        torch_api.around_backward(torch, lambda: len(told), told.append)
+        torch_api.wrap_backward(torch, lambda: len(told), told.append)
         assert variable._execution_engine is not before
         assert isinstance(variable._execution_engine, torch._C._ImperativeEngine)
         x = torch.ones(2, requires_grad=True)
@@ -331,7 +333,7 @@ def test_hooks_are_read_from_modules_and_tensors():
     module.register_full_backward_pre_hook(print)
     module.weight.register_hook(print)
     module.weight.register_post_accumulate_grad_hook(print)
-    of_module = dict(torch_api.hook_registries(module))
+    of_module = dict(torch_api.iterate_hook_registries(module))
     assert set(of_module) == {
         "forward_hook",
         "forward_pre_hook",
@@ -344,7 +346,7 @@ def test_hooks_are_read_from_modules_and_tensors():
     }
     assert disabled["forward_pre_hook"] == [True]
     assert disabled["forward_hook"] == [False]
-    of_tensor = dict(torch_api.hook_registries(module.weight))
+    of_tensor = dict(torch_api.iterate_hook_registries(module.weight))
     assert set(of_tensor) == {"tensor_hook", "accumulate_grad_hook"}
 
 
@@ -360,11 +362,11 @@ def test_exports_are_announced_and_their_rows_recognised(strict):
     exporting: list[bool] = []
 
     def listener(row):
-        exporting.append(torch_compiles.exporting())
+        exporting.append(torch_compiles.is_exporting())
 
-    remove = torch_compiles.on_export(lambda: begun.append(None))
+    remove = torch_compiles.watch_exports(lambda: begun.append(None))
     assert remove is not None
-    assert torch_compiles.on_metrics_row(listener)
+    assert torch_compiles.watch_metrics_rows(listener)
     try:
         torch.export.export(Exported(), (torch.ones(2),), strict=strict)
         announced = len(begun)
@@ -381,7 +383,7 @@ def test_exports_are_announced_and_their_rows_recognised(strict):
 
 def test_an_export_that_fails_has_no_frame_of_ours_in_its_traceback():
     """What the user reads is what torch alone would print."""
-    with listening(torch_compiles.on_export(lambda: None)):
+    with listening(torch_compiles.watch_exports(lambda: None)):
         with pytest.raises(Exception) as raised:
             torch.export.export(Exported(), (3,), strict=False)
     assert not [entry for entry in raised.traceback if "compilediag_harness" in str(entry.path)]
@@ -390,10 +392,10 @@ def test_an_export_that_fails_has_no_frame_of_ours_in_its_traceback():
 def test_registered_containers_are_taken_apart_as_torch_does():
     """The same members, and a container of the same class from them."""
     result = torch.randn(3, 2).sort(0)
-    members = torch_api.members_of(result)
+    members = torch_api.get_members(result)
     assert members.names == ("0", "1")
     assert all(map(torch.equal, members.values, _pytree.tree_leaves(result)))
-    again = torch_api.remade(result, list(members.values), members.context)
+    again = torch_api.rebuild_container(result, list(members.values), members.context)
     assert type(again) is type(result)
     assert torch_api.is_registered(type(result))
     assert not torch_api.is_registered(torch.Tensor)
@@ -402,7 +404,7 @@ def test_registered_containers_are_taken_apart_as_torch_does():
 def test_conditions_on_sizes_come_with_the_traced_line():
     """torch's own guards are the witness: the size that it makes a constant, at the user's line."""
     seen: list[tuple[str, object]] = []
-    added, fixed = torch_compiles.on_conditions(
+    added, fixed = torch_compiles.watch_conditions(
         lambda env, condition: seen.append(("added", condition)),
         lambda env, sources: seen.append(("fixed", sources)),
     )

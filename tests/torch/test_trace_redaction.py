@@ -11,7 +11,7 @@ import torch._logging._internal as internal
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import logs
-from compilediag_harness.collectors.logs import RedactedTrace, redacted
+from compilediag_harness.collectors.logs import RedactedTrace, redact_record
 from compilediag_harness.wire import Event, FaultOccurred
 
 TOKEN = "hf_ABCDEFGHIJ0123456789"
@@ -40,7 +40,7 @@ def test_metadata_and_payload_lose_their_secrets() -> None:
         "key": "fz7q3l5xk4vn2b6m9c8w0s1d",
     }
     before = record(metadata, f"if label == '{TOKEN}':\n\treturn 1")
-    after: Any = redacted(before)
+    after: Any = redact_record(before)
     text = json.dumps(after.metadata) + after.payload
     assert TOKEN not in text
     assert "swordfish" not in text
@@ -66,7 +66,7 @@ def test_a_fault_of_ours_costs_the_record_alone(monkeypatch: pytest.MonkeyPatch)
         raise RuntimeError("no")
 
     events: list[Event] = []
-    monkeypatch.setattr(logs, "redacted", fail)
+    monkeypatch.setattr(logs, "redact_record", fail)
     formatter = RedactedTrace(internal.TorchLogsFormatter(trace=True), Session(events.append))
     assert formatter.format(record({"artifact": TOKEN})) == ""
     assert [type(event) for event in events] == [FaultOccurred]
@@ -110,5 +110,5 @@ def test_only_the_trace_of_the_run_is_wrapped(handler: internal.LazyTraceHandler
         logs.redact_trace(session)
         assert isinstance(handler.formatter, RedactedTrace)
         assert handler.formatter.formatter is formatter
-    logs.leave_trace(session)
+    logs.restore_trace(session)
     assert handler.formatter is formatter

@@ -8,14 +8,14 @@ import torch
 import torch._dynamo.utils as dynamo_utils
 
 import compilediag as cd
-from compilediag.fixes.answers import compare
 from compilediag.fixes.certificate import judge
 from compilediag.fixes.edits.rewrite import rewrite
-from compilediag.fixes.nothing_worse import padding_points
-from compilediag.fixes.observed import Observed, Subject, Without
+from compilediag.fixes.nothing_worse import check_padding
+from compilediag.fixes.outputs import compare_outputs
+from compilediag.fixes.proof_types import FindingIdentity, ObservedRun, UnchangedRuns
 from compilediag.rules.changes import Edit
 from compilediag.timeline.timeline import fold
-from compilediag_harness.blame.source_locations import definition_of
+from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.trials.settings import IS_METHOD
 from compilediag_harness.wire import (
     PaddedAxis,
@@ -127,7 +127,7 @@ class Tried:
 
     @property
     def point(self):
-        (point,) = padding_points([self.change.function], self.timelines[0], self.timelines[1:])
+        (point,) = check_padding([self.change.function], self.timelines[0], self.timelines[1:])
         return point
 
     @property
@@ -139,10 +139,10 @@ def place_in(program):
     """Of the function that a program compiles."""
     found = []
     program(lambda function: found.append(function) or function)
-    return definition_of(found[0])
+    return get_definition(found[0])
 
 
-FORWARD = definition_of(Encoder.forward)
+FORWARD = get_definition(Encoder.forward)
 TOKENS = axes([("tokens", 1), ("mask", 1)])
 
 
@@ -154,7 +154,7 @@ def test_a_mask_among_the_arguments_keeps_its_padding():
     assert seen.found[0] == pytest.approx(seen.expected[0], abs=1e-4)
     assert seen.found[1] == pytest.approx(seen.expected[1], abs=1e-4)
     assert seen.point.passed, seen.point.sentence
-    answers = compare(*seen.timelines)
+    answers = compare_outputs(*seen.timelines)
     assert (answers.difference, answers.conclusive) == (None, True)
 
 
@@ -168,7 +168,7 @@ def test_a_loop_over_the_size():
     assert (seen.graphs_before, seen.graphs) == (6, 2)
     assert seen.found == pytest.approx(seen.expected, abs=1e-5)
     assert seen.point.passed, seen.point.sentence
-    assert compare(*seen.timelines).difference is None
+    assert compare_outputs(*seen.timelines).difference is None
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_loop_over_the_size():
     ],
 )
 def test_padding_that_harms_or_may_is_no_change(program, padding, word):
-    place = definition_of(torch.nn.Conv2d.forward) if program is images else place_in(program)
+    place = get_definition(torch.nn.Conv2d.forward) if program is images else place_in(program)
     seen = Tried(program, place, padding)
     assert seen.applied is None
     assert seen.point.passed is False
@@ -199,7 +199,7 @@ def test_every_mode_is_checked():
                 model.train(training)
                 run(torch.randn(5, 4))
 
-    place = definition_of(torch.nn.BatchNorm1d.forward)
+    place = get_definition(torch.nn.BatchNorm1d.forward)
     seen = Tried(program, place, axes([("input", 0)], buckets=(8,)))
     verdicts = [set(event.kinds) for event in seen.events.of(PaddingChecked)]
     assert verdicts[0] == {"safe"}
@@ -229,9 +229,11 @@ def test_a_program_with_a_fixed_shape_gives_the_same_answers_at_other_sizes():
     assert [(call, answers[0].shape) for call, answers in outputs_in(first)] == [
         *((0, (5,)), (1, (0,)), (2, (9,)))
     ]
-    answers = compare(fold([first]), fold([second]))
+    answers = compare_outputs(fold([first]), fold([second]))
     assert (answers.difference, answers.conclusive) == (None, True)
-    assert sum(sum(s.asked.values()) + s.other_batches for s in fold([second]).fixed_shapes) == 3
+    assert (
+        sum(sum(s.requested.values()) + s.other_batches for s in fold([second]).fixed_shapes) == 3
+    )
 
 
 def test_a_method_and_a_size_that_cannot_be_are_reported():
@@ -246,7 +248,7 @@ def test_a_method_and_a_size_that_cannot_be_are_reported():
     def program(_compile_it):
         return [Model()(torch.ones(rows, 2)).sum().item() for rows in (3, 5)]
 
-    place = definition_of(Model.forward)
+    place = get_definition(Model.forward)
     seen = Tried(program, place, axes([("x", 0)]))
     assert seen.applied == IS_METHOD
     assert seen.found == seen.expected
@@ -311,10 +313,10 @@ def test_batches_that_are_left_out_are_missing(shuffle):
         with trying(TrialPlan()) as events:
             program(drop_last)
         timelines.append(fold([events]))
-    assert "returned is missing" in (compare(*timelines).difference or "")
-    without, dropped = (Observed(built(), timeline) for timeline in timelines)
-    subject = Subject("findings", key=("CD105", "input"))
-    points = judge(subject, Without(without, None), [dropped]).points
+    assert "returned is missing" in (compare_outputs(*timelines).difference or "")
+    without, dropped = (ObservedRun(built(), timeline) for timeline in timelines)
+    subject = FindingIdentity("findings", key=("CD105", "input"))
+    points = judge(subject, UnchangedRuns(without, None), [dropped]).points
     sentences = {point.name: point.sentence for point in points if point.passed is False}
     assert "compiled calls 3 → 2" in sentences["compiled"]
     assert "is missing" in sentences["answers"]

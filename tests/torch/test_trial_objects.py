@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from compilediag_harness.trials.plan import Notes
-from compilediag_harness.trials.settings import Objects
+from compilediag_harness.trials.settings import PlannedObjects
 from compilediag_harness.wire import Location, ObjectChange, Recompiled, StateRead, TrialPlan
 from tests.torch.test_trials import applied_in, compiled, trying
 
@@ -63,19 +63,19 @@ def test_another_optimizer_keeps_its_numbers():
     """One that lacks the hyperparameter; it is no part that was not applied."""
     notes = Notes()
     change = ObjectChange("tensor_hyperparameter", "momentum")
-    objects = Objects((change,), torch, notes)
+    objects = PlannedObjects((change,), torch, notes)
     try:
         adam = torch.optim.Adam([torch.ones(1, requires_grad=True)])
-        objects.compiled_call_begins()
+        objects.change_new_optimizers()
         assert type(adam.param_groups[0]["lr"]) is float
         sgd = torch.optim.SGD([torch.ones(1, requires_grad=True)], momentum=0.5)
-        objects.compiled_call_begins()
+        objects.change_new_optimizers()
         assert float(sgd.param_groups[0]["momentum"]) == 0.5
         assert isinstance(sgd.param_groups[0]["momentum"], torch.Tensor)
     finally:
         objects.uninstall()
     late = torch.optim.SGD([torch.ones(1, requires_grad=True)], momentum=0.5)
-    objects.compiled_call_begins()
+    objects.change_new_optimizers()
     assert type(late.param_groups[0]["momentum"]) is float
 
 
@@ -137,7 +137,7 @@ def test_a_hook_is_registered_disabled(way):
 )
 def test_another_hook_stays_as_it_is(place):
     module, watch, notes = torch.nn.Linear(2, 2), Watch(), Notes()
-    objects = Objects((ObjectChange("disable_hook", "record", place),), torch, notes)
+    objects = PlannedObjects((ObjectChange("disable_hook", "record", place),), torch, notes)
     try:
         module.register_forward_hook(watch.record)
     finally:

@@ -19,13 +19,13 @@ from attached import watched
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from compilediag.fixes.answers import compare, exact_answers
+from compilediag.fixes.outputs import collect_exact_values, compare_outputs
 from compilediag.timeline.timeline import fold
 from compilediag_harness import wire
-from compilediag_harness.blame.source_locations import definition_of
+from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
-from compilediag_harness.torch_internals.torch_open_calls import CalledWith
-from compilediag_harness.trials import answers, arguments, outputs
+from compilediag_harness.torch_internals.torch_open_calls import CallArguments
+from compilediag_harness.trials import arguments, outputs, sampled_values
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -144,7 +144,7 @@ SIZES = [torch.ones(size, 3) for size in (4, 5, 6)]
     ("action", "dimension"), [("mark_dynamic", 0), ("maybe_mark_dynamic", 0), ("mark_unbacked", 0)]
 )
 def test_a_marked_dimension_does_not_recompile(action, dimension):
-    change = wire.ArgumentChange(definition_of(double), "x", action, dimension)
+    change = wire.ArgumentChange(get_definition(double), "x", action, dimension)
     fresh = [each.clone() for each in SIZES]
     assert recompiles(wire.TrialPlan(), double, SIZES)[0] == 1
     count, events = recompiles(wire.TrialPlan(arguments=(change,)), double, fresh)
@@ -163,7 +163,7 @@ def test_an_argument_inside_of_others_is_found():
                 compiled(forward)({"ids": one.clone()}, one.clone(), scale=one.clone())
         return len(events.of(wire.Recompiled)), events
 
-    place = definition_of(forward)
+    place = get_definition(forward)
     names = ("batch['ids']", "args[0]", "rest['scale']")
     changes = tuple(wire.ArgumentChange(place, name, "mark_dynamic", 0) for name in names)
     assert run(wire.TrialPlan())[0] == 1
@@ -176,8 +176,8 @@ def test_arguments_have_the_names_of_the_parameters():
     def function(self, a, b, *args, c, **rest):
         return None
 
-    call = CalledWith(function, (1, 2, 3), {"c": 4, "d": 5})
-    found, _ = arguments.bound(function.__code__, "owner", call)
+    call = CallArguments(function, (1, 2, 3), {"c": 4, "d": 5})
+    found, _ = arguments.bind_arguments(function.__code__, "owner", call)
     assert found == {"self": "owner", "a": 1, "b": 2, "args": (3,), "c": 4, "rest": {"d": 5}}
 
 
@@ -201,8 +201,8 @@ def test_functions_behind_one_wrapper_are_told_apart():
         return x * 3
 
     changes = (
-        wire.ArgumentChange(definition_of(first.__wrapped__), "x", "mark_dynamic", 0),
-        wire.ArgumentChange(definition_of(second), "args[0]", "mark_dynamic", 0),
+        wire.ArgumentChange(get_definition(first.__wrapped__), "x", "mark_dynamic", 0),
+        wire.ArgumentChange(get_definition(second), "args[0]", "mark_dynamic", 0),
     )
     with trying(wire.TrialPlan(arguments=changes)) as events:
         for function in (first, second):
@@ -215,7 +215,7 @@ def test_functions_behind_one_wrapper_are_told_apart():
 
 
 def test_a_function_in_a_changed_file_is_found_by_its_name():
-    place = definition_of(double)
+    place = get_definition(double)
     moved = dataclasses.replace(place, line=place.line + 7)
     change = wire.ArgumentChange(moved, "x", "mark_dynamic", 0)
     source = wire.SourceChange(place.file, "another", "text")
@@ -236,7 +236,7 @@ def test_an_argument_that_is_not_there_is_a_problem_and_runs_no_code():
     def forward(batch):
         return batch.ids * 2
 
-    place = definition_of(forward)
+    place = get_definition(forward)
     absent = wire.ArgumentChange(place, "batch.mask", "mark_dynamic", 0)
     missing = wire.ArgumentChange(place, "batch.ids", "mark_dynamic")
     strange = wire.ArgumentChange(place, "batch.ids", "delete", 0)
@@ -274,7 +274,7 @@ def in_any_place(x):
 @pytest.mark.parametrize("action", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("argument", ["x", "others[1]", "scale", "rest['bias']"])
 def test_another_layout_is_passed_and_the_programs_own_stays(action, argument):
-    change = wire.ArgumentChange(definition_of(Images.forward), argument, action)
+    change = wire.ArgumentChange(get_definition(Images.forward), argument, action)
 
     def run(plan):
         with trying(plan) as events:
@@ -298,7 +298,7 @@ def test_a_copy_that_the_function_writes_into_is_a_problem():
         return x + 1
 
     for copied in (scaled, double):
-        change = wire.ArgumentChange(definition_of(copied), "x", "unwritten")
+        change = wire.ArgumentChange(get_definition(copied), "x", "unwritten")
         for mode in (torch.no_grad(), torch.inference_mode()):
             _, events = recompiles(wire.TrialPlan(arguments=(change,)), copied, [torch.ones(2)])
             outside = applied_in(events)[change.label]
@@ -319,7 +319,7 @@ def test_a_tensor_is_passed_in_place_of_a_number():
             results = [function(torch.ones(2), number) for number in numbers]
         return len(events.of(wire.Recompiled)), results, applied_in(events)
 
-    place = definition_of(scaled)
+    place = get_definition(scaled)
     real = wire.ArgumentChange(place, "factor", "tensor(torch.float64)")
     whole = wire.ArgumentChange(place, "factor", "tensor")
     before, expected, _ = run(wire.TrialPlan(), (0.5, 0.25, 2))
@@ -334,11 +334,11 @@ def test_a_tensor_is_passed_in_place_of_a_number():
 
 
 def test_another_dtype_is_passed():
-    change = wire.ArgumentChange(definition_of(double), "x", "to(torch.int64)")
+    change = wire.ArgumentChange(get_definition(double), "x", "to(torch.int64)")
     mixed = [torch.ones(3, dtype=torch.int64), torch.ones(3, dtype=torch.int32)]
     assert recompiles(wire.TrialPlan(), double, mixed)[0] == 1
     assert recompiles(wire.TrialPlan(arguments=(change,)), double, mixed)[0] == 0
-    other = wire.ArgumentChange(definition_of(double), "x", "to(torch.save)")
+    other = wire.ArgumentChange(get_definition(double), "x", "to(torch.save)")
     assert applied_in(recompiles(wire.TrialPlan(arguments=(other,)), double, mixed)[1])[other.label]
 
 
@@ -486,7 +486,7 @@ def test_a_seed_makes_an_unseeded_program_the_same():
 
 
 def answers_of(value):
-    return answers.AnswerReader(torch).read(value)
+    return sampled_values.ValueSampler(torch).read(value)
 
 
 def answer_of(value):
@@ -528,7 +528,7 @@ def test_a_tensor_is_sampled_measured_and_digested():
     value = torch.arange(1000, dtype=torch.float32)
     answer = answer_of(value)
     assert (answer.dtype, answer.shape, answer.not_finite) == ("float32", (1000,), 0)
-    assert len(answer.values) == answers.MAX_VALUES
+    assert len(answer.values) == sampled_values.MAX_VALUES
     assert answer.values[:3] == (0.0, 15.0, 31.0)
     assert answer.norm == pytest.approx(float(value.double().norm()))
     assert answer.largest == 999.0
@@ -580,7 +580,7 @@ def test_what_cannot_be_read_is_not():
 
 
 def test_a_large_tensor_is_only_sampled(monkeypatch):
-    monkeypatch.setattr(answers, "MAX_BYTES", 64)
+    monkeypatch.setattr(sampled_values, "MAX_BYTES", 64)
     value = torch.arange(200.0).reshape(10, 20)
     for each in (value, value.t()):
         (answer,), complete = answers_of(each)
@@ -754,14 +754,14 @@ def test_float64_excuses_other_rounding_and_no_flag_that_is_ignored():
 
     eager = wire.TrialPlan(stance="force_eager")
     reference = run(eager)
-    exact = exact_answers(reference, run(dataclasses.replace(eager, reference=True)))
+    exact = collect_exact_values(reference, run(dataclasses.replace(eager, reference=True)))
     assert len(exact) == 1
     other_way = run(large=1100.0)
-    assert compare(reference, other_way).by_rounding
-    assert compare(reference, other_way, exact=exact).excused == 1
-    assert compare(reference, run(large=0.0), exact=exact).excused == 1
-    assert compare(reference, run(large=1100.0, scaled=False), exact=exact).difference
-    assert compare(reference, run(scaled=False), exact=exact).difference
+    assert compare_outputs(reference, other_way).by_rounding
+    assert compare_outputs(reference, other_way, exact=exact).excused == 1
+    assert compare_outputs(reference, run(large=0.0), exact=exact).excused == 1
+    assert compare_outputs(reference, run(large=1100.0, scaled=False), exact=exact).difference
+    assert compare_outputs(reference, run(scaled=False), exact=exact).difference
 
 
 def calls_timed(stance):

@@ -78,14 +78,14 @@ def test_reading_too_early_is_refused() -> None:
 
 def test_the_lines_of_a_run_are_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """`run --witness` around it has a session of its own for that."""
-    options = process_options.ProcessOptions(witness=process_options.WitnessPlan())
+    options = process_options.ProcessOptions(write_tracing=process_options.WriteTracingPlan())
     monkeypatch.setenv(process_options.VARIABLE, options.encode())
     double = fresh()
     with cd.watch() as seen:
         double(torch.ones(2))
         double(torch.ones(3))
     assert seen.receipt.compile.recompiles == 1
-    assert seen.receipt.witness is None
+    assert seen.receipt.write_tracing is None
 
 
 def test_a_watch_in_use_is_not_entered_again() -> None:
@@ -153,7 +153,7 @@ def test_a_root_and_a_lane(tmp_path: Path) -> None:
     root = Path(__file__).parent
     with cd.watch(root=str(root), user_roots=[str(tmp_path)], lane="train") as seen:
         double(torch.ones(2))
-    assert seen.receipt.header.lane.name == "train"
+    assert seen.receipt.header.configuration.name == "train"
     assert seen.receipt.compile.events[0].frame.file == Path(__file__).name
     assert str(tmp_path) in seen.timeline.user_roots
 

@@ -14,7 +14,7 @@ import torch._dynamo.utils as dynamo_utils
 from attached import watched
 
 from compilediag_harness import attach
-from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan
+from compilediag_harness.base.process_options import ProcessOptions, WriteTracingPlan
 from compilediag_harness.blame import line_events
 from compilediag_harness.blame import witness as witness_module
 from compilediag_harness.wire import Recompiled, Witnessed
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore")]
 
 BY_TRACE_FUNCTION = sys.version_info < (3, 12)
 FLAG = 0
-EVERYTHING = WitnessPlan()
+EVERYTHING = WriteTracingPlan()
 x = torch.ones(2, 4)
 
 
@@ -53,7 +53,7 @@ def text_at(place):
 def witnessing(plan=EVERYTHING):
     """Follows lines around a block; the events are complete after it."""
     dynamo_utils.counters.clear()
-    with watched(ProcessOptions(witness=plan)) as events:
+    with watched(ProcessOptions(write_tracing=plan)) as events:
         yield events
 
 
@@ -286,27 +286,27 @@ def test_a_change_is_nobodys_while_another_thread_runs_lines_of_the_user():
     begun, events = threading.Semaphore(0), [threading.Event(), threading.Event()]
     with witnessing():
         (attachment,) = attach._attachments.values()
-        witness = attachment._collectors._witness
+        witness = attachment._collectors._write_tracer
         thread = threading.Thread(target=parked, args=(begun, events))
         thread.start()
         begun.acquire()
-        while not witness._alone():  # until it is asleep
+        while not witness._is_alone():  # until it is asleep
             pass
-        assert witness._alone()
+        assert witness._is_alone()
         events[0].set()
         begun.acquire()
-        assert not witness._alone()
+        assert not witness._is_alone()
         events[1].set()
         thread.join()
-        assert not witness._alone()
-        assert witness._alone()
+        assert not witness._is_alone()
+        assert witness._is_alone()
 
 
 def test_a_change_that_may_be_another_threads_has_no_line(monkeypatch):
     with witnessing() as events:
         probe, arm = armable()
         probe(x)
-        monkeypatch.setattr(witness_module.Witness, "_alone", lambda witness: False)
+        monkeypatch.setattr(witness_module.WriteTracer, "_is_alone", lambda witness: False)
         arm(True)
         monkeypatch.undo()
         probe(x)
@@ -417,7 +417,7 @@ def test_compiles_and_breaks_are_those_of_a_plain_run():
 
 
 def test_only_the_steps_before_a_recompile_are_followed():
-    with witnessing(WitnessPlan(steps=frozenset({5}))) as events:
+    with witnessing(WriteTracingPlan(steps=frozenset({5}))) as events:
         probe, arm = armable()
         for step in range(8):
             arm(step >= 5)
@@ -434,7 +434,7 @@ def test_only_the_steps_before_a_recompile_are_followed():
 
 
 def test_a_change_in_a_step_that_is_not_followed_is_nobodys():
-    with witnessing(WitnessPlan(steps=frozenset({6}))) as events:
+    with witnessing(WriteTracingPlan(steps=frozenset({6}))) as events:
         probe, arm = armable()
         for step in range(8):
             arm(step >= 2)
@@ -443,7 +443,7 @@ def test_a_change_in_a_step_that_is_not_followed_is_nobodys():
 
 
 def test_only_the_sources_of_the_plan_are_watched():
-    with witnessing(WitnessPlan(sources=frozenset({"L['armed']"}))) as events:
+    with witnessing(WriteTracingPlan(sources=frozenset({"L['armed']"}))) as events:
         probe, arm = armable()
         probe(x)
         arm(True)

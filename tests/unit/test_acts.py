@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from timelines import attempt, hazards, site
 
-from compilediag.diagnosis.causes.of_run import causes_in
+from compilediag.diagnosis.causes.run_causes import find_run_causes
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.invocations import Calls, ShapeCount, Step
@@ -228,7 +228,7 @@ def test_one_probable_line_changes_a_name_and_its_flags() -> None:
         ("CD104", "self.scale"),
         ("CD106", "up.weight"),
     ]
-    assert (found.act.evidence, found.act.line) == ("probable", 40)
+    assert (found.common_cause.evidence, found.common_cause.line) == ("probable", 40)
     assert "probably changed 3 guarded values" in found.title
     assert f"run {SWITCH.text} ({FILE}:40) before" in found.fix.summary
 
@@ -274,7 +274,7 @@ def test_a_consequence_may_have_other_lines_too() -> None:
     other = UserCall(FILE, 31, "main", "freeze(model)")
     name, flag = value("a", changed_by=(SWITCH,)), parameter(changed_by=(other, SWITCH))
     (found,) = findings(recompile(3, flag, name))
-    assert (found.act.line, len(found.parts)) == (SWITCH.line, 1)
+    assert (found.common_cause.line, len(found.parts)) == (SWITCH.line, 1)
     elsewhere = value("a", changed_by=(SWITCH, UserCall(FILE, 33, "main")))
     assert apart(recompile(3, flag, elsewhere))
 
@@ -291,11 +291,11 @@ def test_witnessed_lines() -> None:
     one, two = at(20, "set_adapter", MODEL), at(21, "set_adapter", MODEL)
     guards = value("a", changed=changed(one, *loop)), value("b", changed=changed(two, *loop))
     (found,) = findings(recompile(3, *guards))
-    assert (found.act.evidence, found.act.line) == ("witnessed", 40)
+    assert (found.common_cause.evidence, found.common_cause.line) == ("witnessed", 40)
     assert "probably" not in found.title
     same = value("a", changed=changed(one, *loop)), value("b", changed=changed(one, *loop))
     (found,) = findings(recompile(3, *same))
-    assert (found.act.line, found.act.function) == (20, "set_adapter")
+    assert (found.common_cause.line, found.common_cause.function) == (20, "set_adapter")
 
 
 # --- what reads findings -------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_an_armed_guard_of_a_part_is_no_finding_of_its_own() -> None:
     """It is the same act that is about to recompile again."""
     guards = value("active", changed_by=(SWITCH,)), value("scale", changed_by=(SWITCH,))
     armed = hazards((value("scale"),), step=4, where=FRAME)
-    (found,) = findings(recompile(3, *guards), hazards=(armed,))
+    (found,) = findings(recompile(3, *guards), risk_checks=(armed,))
     assert "CD150" in found.also
 
 
@@ -460,4 +460,7 @@ def test_a_name_before_the_weights_that_it_freezes() -> None:
     """What was set comes first, whichever torch checks first."""
     again = recompile(1, parameter(), value("adapter"))
     timeline = Timeline(recompiles=(again,), user_roots=("/home/u",))
-    assert [cause.rule for cause in causes_in(timeline).of(again)] == ["CD104", "CD106"]
+    assert [cause.rule for cause in find_run_causes(timeline).get_causes(again)] == [
+        "CD104",
+        "CD106",
+    ]

@@ -14,19 +14,19 @@ from compilediag.compare.against_eager import (
     Arm,
     ArmPair,
     Work,
-    arm_of,
+    build_arm,
     conclude,
-    not_concluded,
-    slower_than_eager,
+    find_slower_than_eager,
+    make_not_concluded,
 )
 from compilediag.compare.diff import compare
-from compilediag.diagnosis.findings import place_of
-from compilediag.receipt.assemble import amended
-from compilediag.receipt.contradictions import contradictions
+from compilediag.diagnosis.findings import make_place
+from compilediag.receipt.assemble import extend_receipt
+from compilediag.receipt.contradictions import find_contradictions
 from compilediag.receipt.schema.comparisons import AgainstEagerSection, ArmRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Timeline, fold
-from compilediag.views.measured import against_eager_sentence
+from compilediag.views.measured import describe_against_eager
 from compilediag.views.style import RenderOptions
 from compilediag.views.summary import render_markdown
 from compilediag.views.verdict import render
@@ -86,15 +86,15 @@ def timeline(
 
 def test_a_step_that_only_the_process_ended_is_not_steady() -> None:
     """The last of those that calls mark has the end of the program in it."""
-    assert max(arm_of(timeline([0.1] * 8, [0], source="call")).steps) == 6
-    assert max(arm_of(timeline([0.1] * 8, [0])).steps) == 7
+    assert max(build_arm(timeline([0.1] * 8, [0], source="call")).steps) == 6
+    assert max(build_arm(timeline([0.1] * 8, [0])).steps) == 7
 
 
 def test_steps_of_another_kind_are_left_out() -> None:
     """Single calls count as steps until an optimizer shows that a step is more."""
     first = StepsEnded(1.4, 0, "call", (1.1, 1.2, 1.3, 1.4), (0.1,) * 4)
     then = StepsEnded(9.0, 4, "optimizer", (3.0, 5.0, 7.0, 9.0), (2.0,) * 4)
-    found = arm_of(fold([[started(), torch_seen(), first, then, ended()]]))
+    found = build_arm(fold([[started(), torch_seen(), first, then, ended()]]))
     assert sorted(found.steps) == [5, 6, 7]
     assert found.finished == 8
 
@@ -102,16 +102,16 @@ def test_steps_of_another_kind_are_left_out() -> None:
 def test_calls_are_those_of_steady_steps() -> None:
     """By callable; none where a device was in use, since a call may return early there."""
     timed = CallsTimed(5.0, (CELL,), (0, 0, 0), (0, 3, 4), (1, 10, 10), (9.0, 0.5, 0.6))
-    found = arm_of(timeline([0.1] * 8, [0], events=(timed,)))
+    found = build_arm(timeline([0.1] * 8, [0], events=(timed,)))
     assert found.calls == {CELL: {3: Work(0.5, 10), 4: Work(0.6, 10)}}
     on_device = replace(timed, on_device=True)
-    assert arm_of(timeline([0.1] * 8, [0], events=(on_device,))).calls == {}
+    assert build_arm(timeline([0.1] * 8, [0], events=(on_device,))).calls == {}
 
 
 def test_compile_seconds_that_were_not_measured_are_none() -> None:
     """Where torch's metrics were not seen."""
     seen = replace(torch_seen(), hooks={"metrics_rows": False})
-    assert arm_of(fold([[started(), seen, ended()]])).compile_s is None
+    assert build_arm(fold([[started(), seen, ended()]])).compile_s is None
 
 
 # --- what pairs show ---
@@ -284,18 +284,18 @@ def test_callables_that_are_called_another_number_of_times_are_not_compared() ->
 def test_cd631_names_the_callable() -> None:
     """With both times in its evidence, and nothing where the outputs differ."""
     made = with_calls(0.004, 0.001)
-    (found,) = slower_than_eager(fold([[]]), conclude(made))
-    assert (found.rule, found.location) == ("CD631", place_of(CELL))
+    (found,) = find_slower_than_eager(fold([[]]), conclude(made))
+    assert (found.rule, found.location) == ("CD631", make_place(CELL))
     assert found.title == "cell is slower compiled than eager: 0.25x"
     assert found.evidence["eager_call_s"] == pytest.approx(0.001)
-    assert [*slower_than_eager(fold([[]]), conclude(made, DIFFERENCE))] == []
-    assert [*slower_than_eager(fold([[]]), not_concluded("no step"))] == []
+    assert [*find_slower_than_eager(fold([[]]), conclude(made, DIFFERENCE))] == []
+    assert [*find_slower_than_eager(fold([[]]), make_not_concluded("no step"))] == []
 
 
 def test_cd631_is_silent_where_little_is_lost() -> None:
     """Four per cent of a step; and where the callable is faster."""
-    assert [*slower_than_eager(fold([[]]), conclude(with_calls(0.0005, 0.0001)))] == []
-    assert [*slower_than_eager(fold([[]]), conclude(with_calls(0.001, 0.004)))] == []
+    assert [*find_slower_than_eager(fold([[]]), conclude(with_calls(0.0005, 0.0001)))] == []
+    assert [*find_slower_than_eager(fold([[]]), conclude(with_calls(0.001, 0.004)))] == []
 
 
 @pytest.mark.parametrize(
@@ -312,13 +312,13 @@ def test_cd631_says_what_to_change(seconds: float, broken: bool, words: str) -> 
     events = [started(), torch_seen(), compiled("0/0", 2.0, 0, 1.0, frame=CELL)]
     run = fold([[*events, *([site] if broken else []), ended()]])
     assert len(run.breaks) == broken
-    (found,) = slower_than_eager(run, conclude(with_calls(seconds, seconds / 4, step_s=0.02)))
+    (found,) = find_slower_than_eager(run, conclude(with_calls(seconds, seconds / 4, step_s=0.02)))
     assert words in found.fix.summary
 
 
 def test_cd631_is_about_the_steps_where_no_callable_is_why() -> None:
     """A backward that is slow, for one."""
-    (found,) = slower_than_eager(fold([[]]), conclude(pairs(0.2, 0.1)))
+    (found,) = find_slower_than_eager(fold([[]]), conclude(pairs(0.2, 0.1)))
     assert found.location is None
     assert found.title.startswith("steps are slower compiled than eager: 0.5x")
 
@@ -327,7 +327,7 @@ def test_cd631_is_about_the_steps_where_no_callable_is_why() -> None:
 
 
 def sentence(payoff: AgainstEagerSection) -> str:
-    return against_eager_sentence(receipt_with(payoff).against_eager)
+    return describe_against_eager(receipt_with(payoff).against_eager)
 
 
 def receipt_with(payoff: AgainstEagerSection) -> Receipt:
@@ -336,7 +336,9 @@ def receipt_with(payoff: AgainstEagerSection) -> Receipt:
         ArmRecord(arm="eager", pair=0, wall_s=12.0, steps=60, problem="killed by SIGKILL"),
     )
     timeline, section = fold([[started()]]), msgspec.structs.replace(payoff, runs=runs)
-    return amended(built(), timeline, slower_than_eager(timeline, payoff), against_eager=section)
+    return extend_receipt(
+        built(), timeline, find_slower_than_eager(timeline, payoff), against_eager=section
+    )
 
 
 def test_the_receipt_has_the_section_and_the_findings() -> None:
@@ -347,15 +349,15 @@ def test_the_receipt_has_the_section_and_the_findings() -> None:
     assert section.runs[1].problem == "killed by SIGKILL"
     assert made.findings[-1].rule == "CD631"
     assert made.findings[-1].id == f"F{len(made.findings)}"
-    assert contradictions(made) == ()
+    assert find_contradictions(made) == ()
     assert msgspec.json.decode(msgspec.json.encode(made), type=Receipt) == made
 
 
 def test_a_secret_in_a_problem_is_redacted() -> None:
     """The sentence quotes an exception of the program."""
     secret = "hunter2-hunter2-hunter2"
-    payoff = not_concluded(f"the eager run failed: KeyError: {secret}")
-    made = amended(built(), fold([[started()]]), (), (secret,), against_eager=payoff)
+    payoff = make_not_concluded(f"the eager run failed: KeyError: {secret}")
+    made = extend_receipt(built(), fold([[started()]]), (), (secret,), against_eager=payoff)
     assert secret not in str(made.against_eager.problem)
 
 
@@ -370,13 +372,16 @@ def test_a_secret_in_a_problem_is_redacted() -> None:
             "not resolved, the noise is wider than the effect: ",
         ),
         (conclude(pairs(0.1, 0.2), DIFFERENCE), "not concluded, since the"),
-        (not_concluded("the eager run failed: boom"), "not concluded: the eager run failed: boom"),
+        (
+            make_not_concluded("the eager run failed: boom"),
+            "not concluded: the eager run failed: boom",
+        ),
     ],
 )
 def test_the_verdict_is_one_line(payoff: AgainstEagerSection, words: str) -> None:
     """On the screen and in Markdown."""
     made = receipt_with(payoff)
-    assert words in against_eager_sentence(made.against_eager)
+    assert words in describe_against_eager(made.against_eager)
     assert words in " ".join(render(made).split())
     assert "**Against eager:**" in render_markdown(made)
 
@@ -401,6 +406,6 @@ def test_diff_shows_the_ratio_of_both() -> None:
 
 def test_hostile_text_is_no_markup() -> None:
     """The problem quotes the program."""
-    made = receipt_with(not_concluded("\x1b[31m<b>@all</b> `x`"))
+    made = receipt_with(make_not_concluded("\x1b[31m<b>@all</b> `x`"))
     assert "\x1b" not in render(made, RenderOptions(width=80))
     assert "<b>" not in render_markdown(made)

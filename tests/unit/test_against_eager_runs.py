@@ -14,16 +14,16 @@ from compilediag.cli import main
 from compilediag.commands import against_eager as command
 from compilediag.compare.gate import ab
 from compilediag.errors import UsageError
-from compilediag.fixes.observed import Observed
+from compilediag.fixes.proof_types import ObservedRun
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.trials import against_eager as runs
-from compilediag.runs.trials import one
+from compilediag.runs.trials import trial as trial_module
 from compilediag.runs.trials.against_eager import COMPILED, Pairs, run_pairs
-from compilediag.runs.trials.one import Trial
+from compilediag.runs.trials.trial import Trial
 from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import Event, StepsEnded, TrialPlan
 
@@ -37,7 +37,7 @@ def trial(name: str, step_s: float, steps: int = 40, **changes: Any) -> Trial:
     events += [compiled("0/0", 1.0, 0, 4.0)] if name == "compiled" else []
     events += [StepsEnded(9.0, 0, "optimizer", ends, (step_s,) * steps)] if steps else []
     events.append(ended())
-    observed = Observed(built(events), fold([events]))
+    observed = ObservedRun(built(events), fold([events]))
     return replace(Trial(name, observed, None, "out.txt", 10.0), **changes)
 
 
@@ -75,7 +75,7 @@ class Runs:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Runs:
     stand_in = Runs()
-    monkeypatch.setattr(one, "run_trial", stand_in.run)
+    monkeypatch.setattr(trial_module, "run_trial", stand_in.run)
     return stand_in
 
 
@@ -94,7 +94,7 @@ def ran(**changes: Any) -> Pairs:
 
 
 def payoff_of(campaign: Pairs) -> AgainstEagerSection:
-    return command._payoff(campaign, None)  # pyright: ignore[reportPrivateUsage]
+    return command._conclude_payoff(campaign, None)  # pyright: ignore[reportPrivateUsage]
 
 
 def section_in(receipt: Path) -> AgainstEagerSection:
@@ -235,7 +235,7 @@ def first_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Runs) -> F
         outcome = Outcome(
             first.exit_code, str(folder), seen.receipt, str(folder), timeline=seen.timeline
         )
-        monkeypatch.setattr(command, "first_run", lambda *_args, **_more: (outcome, first))
+        monkeypatch.setattr(command, "run_first_trial", lambda *_args, **_more: (outcome, first))
         return folder / "receipt.json"
 
     return begin

@@ -9,7 +9,7 @@ import pytest
 from command_line import analyze
 
 from compilediag import cli
-from compilediag.readers.inputs import sources_of
+from compilediag.readers.inputs import list_inputs
 
 DATA = Path(__file__).parents[1] / "data"
 TRACE = DATA / "traces" / "breaks_inflated.log.gz"
@@ -68,7 +68,7 @@ def test_a_folder_of_everything(tmp_path: Path) -> None:
     (tmp_path / "in" / "slurm-42.out.gz").write_bytes(gzip.compress(STEADY.encode()))
     written(tmp_path / "in" / "README.md", STEADY)
     written(tmp_path / "in" / "notes.txt", "iter 3: loss 2.0 is what I saw\n")
-    kinds = [source.kind for source in sources_of([str(tmp_path / "in")])]
+    kinds = [source.kind for source in list_inputs([str(tmp_path / "in")])]
     assert kinds == ["foreign", "trace", "foreign", "train"]
     receipt = analyze(tmp_path / "out", tmp_path / "in")
     assert receipt["steps"]["count"] == 261

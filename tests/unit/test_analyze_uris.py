@@ -15,9 +15,9 @@ from rank_folders import folder_of_ranks
 
 from compilediag import cli
 from compilediag.readers import inputs
-from compilediag.readers.inputs import RUN, TRACE, UNREADABLE, sources_of
+from compilediag.readers.inputs import RUN, TRACE, UNREADABLE, list_inputs
 from compilediag.readers.journal import read_run
-from compilediag.readers.storage import join, parent
+from compilediag.readers.storage import get_parent, join_path
 
 MemoryFileSystem: Any = import_module("fsspec.implementations.memory").MemoryFileSystem
 
@@ -95,7 +95,7 @@ def test_a_run_directory_at_a_uri(store: Any, tmp_path: Path) -> None:
     put(store, tmp_path / "r", "/r")
     assert read_run("memory://r/run") == read_run(str(run))
     for given in ("memory://r", "memory://r/run", "memory://r/run/journal-1-a.jsonl"):
-        found = sources_of([given])
+        found = list_inputs([given])
         assert [(item.path, item.kind) for item in found] == [("memory://r/run", RUN)]
 
 
@@ -189,7 +189,7 @@ def test_names_never_become_other_places(store: Any, tmp_path: Path) -> None:
     name = f"simplecache::file://{secret}"
     store.pipe_file(f"/in/{name}", b"x")
     store.pipe_file("/in/a.log.gz", (TRACES / "break_in_loop.log.gz").read_bytes())
-    kinds = {item.kind for item in sources_of(["memory://in"])}
+    kinds = {item.kind for item in list_inputs(["memory://in"])}
     assert kinds == {TRACE, UNREADABLE}
     receipt = analyzed(tmp_path / "out", "memory://in")
     assert receipt["compile"]["recompiles"] == 0
@@ -234,8 +234,8 @@ def test_a_place_that_is_none(uri: str, said: str, tmp_path: Path, capsys) -> No
 
 def test_joined_locations_and_their_parents() -> None:
     """The name goes to the link of a chain that has a place of its own."""
-    assert join("s3://b/runs/", "x.log") == "s3://b/runs/x.log"
-    assert join("simplecache::s3://b/runs", "x") == "simplecache::s3://b/runs/x"
-    assert join("zip://in::s3://b/a.zip", "x") == "zip://in/x::s3://b/a.zip"
-    assert parent("zip://in/x::s3://b/a.zip") == "zip://in::s3://b/a.zip"
-    assert parent("s3://b/runs/x") == "s3://b/runs"
+    assert join_path("s3://b/runs/", "x.log") == "s3://b/runs/x.log"
+    assert join_path("simplecache::s3://b/runs", "x") == "simplecache::s3://b/runs/x"
+    assert join_path("zip://in::s3://b/a.zip", "x") == "zip://in/x::s3://b/a.zip"
+    assert get_parent("zip://in/x::s3://b/a.zip") == "zip://in::s3://b/a.zip"
+    assert get_parent("s3://b/runs/x") == "s3://b/runs"

@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.blame.user_calls import entered
+from compilediag_harness.blame.user_calls import find_user_call_or_thread
 from compilediag_harness.wire import Event, UserCall
 
 LIBRARY = """
@@ -22,7 +22,9 @@ def _in_an_engines_thread() -> tuple[UserCall | None, str]:
     found: list[tuple[UserCall | None, str]] = []
     done = threading.Event()
     faults: list[Event] = []
-    _thread.start_new_thread(scope["backward"], (entered, Session(faults.append), found, done))
+    _thread.start_new_thread(
+        scope["backward"], (find_user_call_or_thread, Session(faults.append), found, done)
+    )
     assert done.wait(60)
     assert not faults
     return found[0]

@@ -3,8 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.timeline.invocations import disabled_calls_of, hooks_of, partial_phases_of
-from compilediag.timeline.process import unbatch
+from compilediag.timeline.invocations import (
+    collect_disabled_calls,
+    collect_hooks,
+    collect_partial_phases,
+)
+from compilediag.timeline.process import unpack_batches
 from compilediag.timeline.timeline import CallsOutside, ModuleHook, PartialPhase
 from compilediag_harness import wire
 from compilediag_harness.base.session import Session
@@ -31,7 +35,7 @@ def batch(**changes: object) -> wire.SpansEnded:
 def test_a_batch_is_its_spans() -> None:
     """In the order they ended, among the other events."""
     other = wire.StepsEnded(1.0, 0, "optimizer", (1.0,), (1.0,))
-    assert list(unbatch([other, batch()])) == [
+    assert list(unpack_batches([other, batch()])) == [
         other,
         wire.SpanEnded(1.25, 4, "metrics", 1.0, 0.25, 1, 7, None),
         wire.SpanEnded(1.5, 4, "eval", 0.5, 1.0, 0, 0, "rest"),
@@ -42,7 +46,7 @@ def test_a_batch_is_its_spans() -> None:
 def test_old_records_stay_as_they_are() -> None:
     """A journal of before batches holds one record a span."""
     old: list[wire.Event] = [wire.SpanEnded(1.0, 0, "eval", 0.0, 1.0, 0, 0)]
-    assert list(unbatch(old)) == old
+    assert list(unpack_batches(old)) == old
 
 
 NUMBERS = st.lists(st.integers(-5, 5), max_size=4).map(tuple)
@@ -53,7 +57,7 @@ NUMBERS = st.lists(st.integers(-5, 5), max_size=4).map(tuple)
 def test_a_doctored_batch_gives_what_all_of_it_tells(names, kinds, starts_ns) -> None:
     """Tuples of other lengths and kinds that are none: no error, and no span without a name."""
     doctored = batch(names=names, kinds=kinds, starts_ns=starts_ns)
-    found = [event for event in unbatch([doctored]) if isinstance(event, wire.SpanEnded)]
+    found = [event for event in unpack_batches([doctored]) if isinstance(event, wire.SpanEnded)]
     assert len(found) <= min(len(kinds), len(starts_ns), 3)
     assert all(event.name in names for event in found)
 
@@ -70,7 +74,7 @@ def test_what_is_written_is_read() -> None:
             pass
     spans.finish(session)
     spans.uninstall(session)
-    found = [event for event in unbatch(events) if isinstance(event, wire.SpanEnded)]
+    found = [event for event in unpack_batches(events) if isinstance(event, wire.SpanEnded)]
     assert [event.name for event in found] == ["one", "two", "one"]
     assert all(event.wall_s >= 0.0 for event in found)
     assert [event.t for event in found] == sorted(event.t for event in found)
@@ -86,7 +90,7 @@ def test_sums_of_calls_are_added_up() -> None:
             2.0, (HOOK, HOOK), ("forward", "rest"), (3, 1), (1.5, 0.5), (0.5, 0.5)
         ),
     )
-    assert disabled_calls_of(0, batches) == [
+    assert collect_disabled_calls(0, batches) == [
         CallsOutside(0, HOOK, "forward", 5, 2.5, 0.75),
         CallsOutside(0, OTHER, "rest", 1, 4.0, 4.0),
         CallsOutside(0, HOOK, "rest", 1, 0.5, 0.5),
@@ -96,6 +100,8 @@ def test_sums_of_calls_are_added_up() -> None:
 def test_hooks_and_partial_phases() -> None:
     """Each as it was recorded; what is missing of a phase is listed once."""
     found = wire.HooksFound(1.0, ("forward_hook",), ("encoder",), (HOOK,), (True,))
-    assert hooks_of(2, [found]) == [ModuleHook(2, "forward_hook", "encoder", HOOK, True)]
+    assert collect_hooks(2, [found]) == [ModuleHook(2, "forward_hook", "encoder", HOOK, True)]
     steps = wire.StepsEnded(1.0, 0, "call", (1.0,), (1.0,), partial={"forward": "only inside Net"})
-    assert partial_phases_of(1, (steps, steps)) == [PartialPhase(1, "forward", "only inside Net")]
+    assert collect_partial_phases(1, (steps, steps)) == [
+        PartialPhase(1, "forward", "only inside Net")
+    ]

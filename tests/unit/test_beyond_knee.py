@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from knee_pieces import found, measured, used
 
-from compilediag.diagnosis.figures.invocations import shapes_section
+from compilediag.diagnosis.figures.invocations import build_shapes_section
 from compilediag.extensions.knee import NO_MEMORY
 from compilediag.timeline.timeline import fold
 from compilediag_harness.extensions.knee import Knee, find_knee
@@ -35,7 +35,7 @@ def test_the_receipt_has_what_was_measured() -> None:
     first = measured((64, 1.0, 1.0), knee=64)
     event = measured((512, 10.0, 10.2), (1024, None, None), knee=512, problem=NO_MEMORY)
     timeline = fold([(first, event, used((512, 1)))])
-    section = shapes_section(timeline)
+    section = build_shapes_section(timeline)
     knee = section and section.fixed[0].knee
     assert (knee.size, [item.size for item in knee.measured]) == (512, [512, 1024])
     assert knee.measured[0].rows_per_s == pytest.approx(51_200)

@@ -265,7 +265,7 @@ ALLOWED: tuple[tuple[Check, str, str], ...] = (
         "compilediag.extensions.fleet.stats_command",
         "from compilediag.extensions.fleet import stats_view\nfrom compilediag import cli",
     ),
-    (rooms_go_down, RULE, "from compilediag.rules.breaks import text"),
+    (rooms_go_down, RULE, "from compilediag.rules.breaks import break_report"),
     (pure_is_pure, RULE, "from pathlib import PurePosixPath"),
     (private_torch_in_one_place, STEPS, "x = torch.optim.Optimizer.__name__"),
     (only_writers_print, "compilediag.commands.terminal", "print('done')"),

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from built_receipt import BREAK, CWD, FRAME, compiled, ended, flag_guard, started, torch_seen
 
-from compilediag.receipt.assemble import build
-from compilediag.receipt.file import to_json
+from compilediag.receipt.assemble import build_receipt
+from compilediag.receipt.file import encode_receipt
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.diagnose import diagnose
@@ -106,7 +106,7 @@ def work(events: Sequence[Event]) -> tuple[int, Receipt]:
     sys.setprofile(count)
     try:
         timeline = fold([[started(), torch_seen(), *events, ended(counters={})]], user_roots=(CWD,))
-        receipt = build(timeline, diagnose(timeline), RUN)
+        receipt = build_receipt(timeline, diagnose(timeline), RUN)
         render(receipt, complete=True)
     finally:
         sys.setprofile(None)
@@ -120,5 +120,5 @@ def test_twice_as_much_is_twice_the_work(program: Callable[[int], list[Event]]) 
     found = [work(program(n)) for n in (100, 200, 300)]
     (first, _), (second, _), (third, _) = found
     assert third - second <= 1.2 * (second - first) + 500
-    sizes = [len(to_json(receipt)) for _, receipt in found]
+    sizes = [len(encode_receipt(receipt)) for _, receipt in found]
     assert sizes[2] - sizes[1] <= 1.2 * (sizes[1] - sizes[0]) + 500

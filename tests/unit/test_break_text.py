@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.rules.breaks.text import CODES, categories, read_break
+from compilediag.rules.breaks.break_report import CODES, load_categories, read_break
 from compilediag_harness.wire import Location
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "golden_breaks.json").read_text("utf-8"))
@@ -220,7 +220,7 @@ def test_any_text(text: str) -> None:
 
 def test_data_is_consistent() -> None:
     """Every id, rule and refinement names a category that has a code; every expression is one."""
-    table = categories()
+    table = load_categories()
     rules = (*table.by_context, *table.by_title, *table.by_legacy_title)
     assert {*table.ids.values(), *(category for category, _ in rules)} <= set(CODES)
     assert all(pattern.pattern for _, pattern in rules)

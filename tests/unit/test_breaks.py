@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from timelines import FILE, PACKAGE_FILE, TORCH_FILE, WHERE, attempt, site, timeline
 
-from compilediag.diagnosis.findings import Finding, place_of
+from compilediag.diagnosis.findings import Finding, make_place
 from compilediag.rules.breaks.rule import find_breaks
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location
@@ -96,7 +96,7 @@ def test_whose_a_break_is(broke, frame, blamed, owner, severity) -> None:
     text = item_at(broke.file, broke.line, broke.function)
     met = site(text, file=broke.file, line=broke.line, function=broke.function)
     finding = only(timeline([attempt("0/0", where=frame)], breaks=(met,)))
-    assert finding.location == place_of(blamed)
+    assert finding.location == make_place(blamed)
     assert (finding.ownership, finding.severity) == (owner, severity)
 
 
@@ -105,7 +105,7 @@ def test_a_stack_without_the_compiled_frame() -> None:
     text = item_at(TORCH_FILE, 1829, "inner").replace("line 12, in forward", "line 39, in main")
     met = site(text, file=TORCH_FILE, line=1829, function="inner")
     finding = only(timeline([attempt("0/0")], breaks=(met,)))
-    assert (finding.location, finding.ownership) == (place_of(WHERE), "user")
+    assert (finding.location, finding.ownership) == (make_place(WHERE), "user")
 
 
 def test_the_reason_that_2_7_leaves_out() -> None:
@@ -144,4 +144,4 @@ def test_unknown_wording(text: str) -> None:
     """An unknown report is still a finding, of the category for the rest."""
     finding = only(timeline([attempt("0/0")], breaks=(site(text),)))
     assert finding.rule in ("CD290", "CD203")
-    assert finding.location == place_of(Location(FILE, 14, "forward"))
+    assert finding.location == make_place(Location(FILE, 14, "forward"))

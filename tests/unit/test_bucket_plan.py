@@ -12,7 +12,7 @@ from receipt_records import compile_event, entered
 from timelines import FILE, attempt, false_guard, recompile, timeline
 
 from compilediag import cli
-from compilediag.diagnosis.figures.invocations import MAX_SIZES, invocations_section
+from compilediag.diagnosis.figures.invocations import MAX_SIZES, build_invocations_section
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.schema.compiles import FrameName
 from compilediag.receipt.schema.invocations import (
@@ -22,7 +22,7 @@ from compilediag.receipt.schema.invocations import (
     VaryingSizesRecord,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.bucket_plan import PlanLimits, bucket_plans, histogram
+from compilediag.rules.bucket_plan import PlanLimits, build_histogram, make_bucket_plans
 from compilediag.rules.diagnose import RECOMPILE_RULES as RULES
 from compilediag.timeline.invocations import Calls, ShapeCount
 from compilediag.timeline.timeline import Compile
@@ -69,7 +69,7 @@ def compiled_for(*sizes: tuple[str, str], dimension: int = 0) -> list[Compile]:
 def receipt_with(*invocations: Calls) -> Receipt:
     """A receipt that holds the ledger of these calls."""
     seen = timeline([attempt()], invocations=invocations)
-    return replace(receipt(), invocations=invocations_section(seen))
+    return replace(receipt(), invocations=build_invocations_section(seen))
 
 
 # --- planning ---
@@ -77,7 +77,7 @@ def receipt_with(*invocations: Calls) -> Receipt:
 
 def test_the_ledger_gives_sizes_counts_and_names() -> None:
     """Two buckets for sizes around 6 and 31, compared with the rules of thumb over these calls."""
-    (found,) = bucket_plans(receipt_with(batches()), PlanLimits(graphs=2))
+    (found,) = make_bucket_plans(receipt_with(batches()), PlanLimits(graphs=2))
     assert found.calls == {(size,): number for size, number in SIZES.items()}
     assert found.dims == (("obs:0", "mask:0"),)
     assert found.counts is not None
@@ -108,7 +108,7 @@ def test_the_code_names_what_the_program_calls(text, arguments, held_by) -> None
     frame = FrameName(function="score", file=str(given.invocations[0].file), line=10)
     event = compile_event(frame=frame, entered_at=entered(arguments, 36, text=text))
     given = replace(given, compile=replace(given.compile, events=(event,)))
-    (found,) = bucket_plans(given, PlanLimits(graphs=2))
+    (found,) = make_bucket_plans(given, PlanLimits(graphs=2))
     assert (found.held_by, found.called_at) == (held_by, "train.py:36" if held_by else None)
     drawn = render_plan([found], RenderOptions(width=100))
     assert f"  {held_by or 'score'} = cd.FixedShape({held_by or 'score'}, " in drawn
@@ -120,7 +120,7 @@ def test_limits_reach_the_planner() -> None:
     seen = receipt_with(batches())
 
     def chosen(**limits: Any) -> tuple[int, ...]:
-        (found,) = bucket_plans(seen, PlanLimits(**limits))
+        (found,) = make_bucket_plans(seen, PlanLimits(**limits))
         return found.buckets
 
     assert chosen(graphs=8) == (5, 7, 8, 30, 32)
@@ -133,24 +133,24 @@ def test_most_called_first() -> None:
     """A callable whose sizes never change has no plan; the others stand by their calls."""
     rare = called({"[3]": 1, "[4]": 1}, ("x",), Location(FILE, 50, "rare"))
     fixed = called({"[8]": 900}, ("x",), Location(FILE, 60, "fixed"))
-    found = bucket_plans(receipt_with(rare, fixed, batches()), PlanLimits())
+    found = make_bucket_plans(receipt_with(rare, fixed, batches()), PlanLimits())
     assert [item.name for item in found] == ["score", "rare"]
 
 
 def test_two_sizes_make_a_grid_and_three_no_plan() -> None:
     """A graph for each combination of three sizes would be too many: nothing is proposed."""
     pairs = called({"[2, 7]": 9, "[2, 9]": 1, "[4, 7]": 2, "[4, 9]": 5}, ("ids",))
-    (found,) = bucket_plans(receipt_with(pairs), PlanLimits(graphs=4))
+    (found,) = make_bucket_plans(receipt_with(pairs), PlanLimits(graphs=4))
     assert (found.grid, found.alternatives[0].graphs) == (((2, 4), (7, 9)), 4)
     three = called({"[1, 2, 3]": 1, "[2, 2, 9]": 1, "[2, 5, 3]": 1}, ("ids",))
-    (found,) = bucket_plans(receipt_with(three), PlanLimits())
+    (found,) = make_bucket_plans(receipt_with(three), PlanLimits())
     assert (found.buckets, found.grid, found.alternatives) == (None, None, ())
 
 
 def test_recompiles_tell_sizes_where_no_call_was_counted() -> None:
     """Without a ledger the sizes that recompiles met are planned for, and marked as uncounted."""
     compiles = compiled_for(("[8, 4]", "[16, 4]"), ("[8, 4]", "[5, 4]"))
-    (found,) = bucket_plans(receipt(*compiles), PlanLimits())
+    (found,) = make_bucket_plans(receipt(*compiles), PlanLimits())
     assert (found.name, found.counts, found.sizes) == ("score", None, ((5,), (8,), (16,)))
     assert found.dims == (("obs:0",),)
 
@@ -188,7 +188,7 @@ def fixed_shape(
         sizes=(SizeRecord(run=tuple(its[0] for its in buckets), calls=4, elements=80),),
         padding_waste_fraction=waste,
         warmed=True,
-        asked=VaryingSizesRecord(
+        requested=VaryingSizesRecord(
             dims=tuple((f"obs:{dim}",) for dim in range(len(axes))),
             sizes=tuple(sorted(asked)),
             counts=tuple(asked[its] for its in sorted(asked)),
@@ -201,7 +201,7 @@ def test_what_pads_already_is_planned_by_what_it_was_given() -> None:
     The comparison has the padding that was measured, and the code names what to write instead."""
     asked = {(size,): number for size, number in SIZES.items()}
     calls = called({"[64, 4]": 40, "[512, 4]": 7}, ("obs",), padded=47)
-    (found,) = bucket_plans(padding(fixed_shape(asked), calls), PlanLimits(graphs=2))
+    (found,) = make_bucket_plans(padding(fixed_shape(asked), calls), PlanLimits(graphs=2))
     assert (found.calls, found.fixed is not None) == (asked, True)
     assert [row.name for row in found.alternatives[:2]] == ["planned", "as it ran"]
     assert found.alternatives[1][1:] == (1, 3.0)
@@ -211,7 +211,8 @@ def test_what_pads_already_is_planned_by_what_it_was_given() -> None:
     assert "cd.FixedShape" not in drawn
     as_planned = fixed_shape(asked, buckets=((8, 32),))
     drawn = render_plan(
-        bucket_plans(padding(as_planned, calls), PlanLimits(graphs=2)), RenderOptions(width=100)
+        make_bucket_plans(padding(as_planned, calls), PlanLimits(graphs=2)),
+        RenderOptions(width=100),
     )
     assert drawn.rstrip().endswith("pads to [8, 32] now: as planned")
 
@@ -221,7 +222,7 @@ def test_two_axes_keep_their_names() -> None:
     asked = {(2, 7): 9, (2, 9): 1, (4, 7): 2, (4, 9): 5, (3, 0): 1}
     record = fixed_shape(asked, ((8,), (16,)), ("B", "T"))
     drawn = render_plan(
-        bucket_plans(padding(record), PlanLimits(graphs=4)), RenderOptions(width=100)
+        make_bucket_plans(padding(record), PlanLimits(graphs=4)), RenderOptions(width=100)
     )
     assert '{"B": [8], "T": [16]} now; write instead' in drawn
     assert drawn.rstrip().endswith('buckets={"B": [2, 4], "T": [7, 9]}')
@@ -230,7 +231,7 @@ def test_two_axes_keep_their_names() -> None:
 def test_calls_from_both_sides_are_said() -> None:
     """A function that is called with and without padding: which sizes were needed is not known."""
     calls = called({"[64, 4]": 4, "[5, 4]": 3}, ("obs",), padded=4)
-    (found,) = bucket_plans(receipt_with(calls), PlanLimits())
+    (found,) = make_bucket_plans(receipt_with(calls), PlanLimits())
     assert found.padded_calls == 4
     drawn = render_plan((found,), RenderOptions(width=200))
     assert "4 calls of these came from a FixedShape, at sizes that it had padded to" in drawn
@@ -238,7 +239,7 @@ def test_calls_from_both_sides_are_said() -> None:
 
 def test_nothing_is_planned_of_a_fixed_shape_that_was_only_warmed_up() -> None:
     """The sizes of its recompiles are its buckets: they are no sizes that anybody needs."""
-    assert bucket_plans(padding(replace(fixed_shape({}), asked=None)), PlanLimits()) == ()
+    assert make_bucket_plans(padding(replace(fixed_shape({}), requested=None)), PlanLimits()) == ()
 
 
 # --- the finding ---
@@ -283,7 +284,9 @@ def test_one_recompile_needs_no_plan() -> None:
 
 def test_ranges_lie_between_the_edges() -> None:
     """Every size is in one range, of its bucket; a batch above all buckets stands apart."""
-    sections, split = histogram({0: 9, 1: 2, 5: 30, 7: 10, 8: 2, 30: 4, 32: 1, 70: 3}, [8, 32], 8)
+    sections, split = build_histogram(
+        {0: 9, 1: 2, 5: 30, 7: 10, 8: 2, 30: 4, 32: 1, 70: 3}, [8, 32], 8
+    )
     assert [section.bucket for section in sections] == [8, 32]
     assert [tuple(item) for item in sections[0].ranges] == [
         (1, 2, 2),
@@ -303,7 +306,7 @@ def test_ranges_lie_between_the_edges() -> None:
 def test_the_screen() -> None:
     """Ranges with bars, an edge under each bucket, the comparison, and code to copy."""
     drawn = render_plan(
-        bucket_plans(receipt_with(batches()), PlanLimits(graphs=2)), RenderOptions(width=60)
+        make_bucket_plans(receipt_with(batches()), PlanLimits(graphs=2)), RenderOptions(width=60)
     )
     lines = drawn.splitlines()
     assert lines[0].endswith("47 calls · 5 sizes")
@@ -325,7 +328,7 @@ def test_the_screen() -> None:
 def test_calls_that_were_not_seen_are_said() -> None:
     """Where not every call was looked at, or shapes were not distinguished, the plan says so."""
     seen = receipt_with(called({"[2]": 3, "[4]": 1, None: 6}, ("x",)))
-    (found,) = bucket_plans(seen, PlanLimits())
+    (found,) = make_bucket_plans(seen, PlanLimits())
     drawn = render_plan((replace(found, complete=False),), RenderOptions(width=200))
     assert "6 calls had sizes that are not known" in drawn
     assert "COMPILEDIAG_EVERY_STEP=1 records all" in drawn
@@ -338,7 +341,7 @@ def test_the_code_of_a_grid_names_both_sizes() -> None:
         {"[2, 7]": 9, "[2, 9]": 1, "[4, 7]": 2}, ("ids",), Location(FILE, 3, "Net.forward")
     )
     drawn = render_plan(
-        bucket_plans(receipt_with(pairs), PlanLimits(graphs=4)), RenderOptions(width=100)
+        make_bucket_plans(receipt_with(pairs), PlanLimits(graphs=4)), RenderOptions(width=100)
     )
     assert (
         'net = cd.FixedShape(net, dims={"ids": {"rows": 0, "length": 1}}, '
@@ -351,7 +354,9 @@ def test_what_cannot_be_planned_is_said() -> None:
     assert "holds no sizes that change" in render_plan((), RenderOptions())
     three = called({"[1, 2, 3]": 1, "[2, 2, 9]": 1, "[2, 5, 3]": 1}, ("ids",))
     twice = called({"[4, 4]": 1, "[5, 5]": 1}, ("mask",), Location(FILE, 3, "f"))
-    drawn = render_plan(bucket_plans(receipt_with(three, twice), PlanLimits()), RenderOptions())
+    drawn = render_plan(
+        make_bucket_plans(receipt_with(three, twice), PlanLimits()), RenderOptions()
+    )
     assert "3 sizes change independently" in drawn
     assert "one tensor has this size in two dims" in drawn
     assert "FixedShape(" not in drawn
@@ -361,7 +366,8 @@ def test_names_of_the_target_are_escaped() -> None:
     """A key of a dict may hold anything: no control character reaches the screen as it is."""
     shapes: dict[str | None, int] = {'a\x1b"b=[2]': 1, 'a\x1b"b=[3]': 1}
     drawn = render_plan(
-        bucket_plans(receipt_with(called(shapes)), PlanLimits()), RenderOptions(ascii_only=True)
+        make_bucket_plans(receipt_with(called(shapes)), PlanLimits()),
+        RenderOptions(ascii_only=True),
     )
     assert "\x1b" not in drawn
     assert drawn.isascii()

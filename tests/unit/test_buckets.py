@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from compilediag_harness.shapes.buckets import (
     BucketsImpossible,
     batch_size,
-    evaluate,
+    evaluate_buckets,
+    list_multiples,
+    list_powers_of_two,
     memory_cap,
-    multiples_of,
     plan,
     plan_buckets,
-    powers_of_two,
 )
 
 SIZES = st.dictionaries(st.integers(1, 24), st.integers(1, 9), min_size=1, max_size=7)
@@ -49,7 +49,7 @@ def test_no_choice_is_cheaper(counts, k, costs, per_graph) -> None:
     found = plan(counts, k, cost=lambda size: costs[size], per_graph_cost=per_graph)
     assert found.cost + per_graph * len(found.buckets) == brute_force(counts, k, table, per_graph)
     assert len(found.buckets) <= k
-    assert evaluate(counts, found.buckets, cost=lambda size: costs[size]).cost == found.cost
+    assert evaluate_buckets(counts, found.buckets, cost=lambda size: costs[size]).cost == found.cost
 
 
 @settings(max_examples=100, deadline=None)
@@ -132,17 +132,17 @@ def test_what_cannot_be_planned_is_said(counts, arguments, said) -> None:
 
 def test_given_buckets_are_judged_alike() -> None:
     """A bucket without a call is left out."""
-    found = evaluate({3: 2, 9: 1}, [4, 8, 16])
+    found = evaluate_buckets({3: 2, 9: 1}, [4, 8, 16])
     assert (found.buckets, found.calls, found.run_rows) == ((4, 16), (2, 1), 24)
     assert found.waste == pytest.approx(24 / 15 - 1)
 
 
 def test_rules_of_thumb() -> None:
     """The two usual rules, up to the first bucket that holds the largest size."""
-    assert powers_of_two(1) == (2,)
-    assert powers_of_two(33) == (2, 4, 8, 16, 32, 64)
-    assert powers_of_two(64) == (2, 4, 8, 16, 32, 64)
-    assert multiples_of(8, 17) == (8, 16, 24)
+    assert list_powers_of_two(1) == (2,)
+    assert list_powers_of_two(33) == (2, 4, 8, 16, 32, 64)
+    assert list_powers_of_two(64) == (2, 4, 8, 16, 32, 64)
+    assert list_multiples(8, 17) == (8, 16, 24)
 
 
 def drawn(name: str) -> Counter[int]:
@@ -162,8 +162,8 @@ def drawn(name: str) -> Counter[int]:
 def test_half_the_padding_of_powers_of_two(name: str) -> None:
     """With as many buckets, the plan pads at most half as many rows as powers of two do."""
     counts = drawn(name)
-    ladder = powers_of_two(max(counts))
-    usual, planned = evaluate(counts, ladder), plan(counts, len(ladder))
+    ladder = list_powers_of_two(max(counts))
+    usual, planned = evaluate_buckets(counts, ladder), plan(counts, len(ladder))
     assert len(planned.buckets) <= len(ladder)
     assert planned.run_rows - planned.rows <= (usual.run_rows - usual.rows) / 2
 
@@ -216,8 +216,8 @@ def test_never_above_the_cap(wanted: int, cap: int, multiple: int, power_of_two:
         (lambda: batch_size(0, cap=8), "no batch size"),
         (lambda: batch_size(8, cap=64, multiple=12, power_of_two=True), "no power of two"),
         (lambda: batch_size(8, cap=7, multiple=8), "multiple of 8 is 7 or less"),
-        (lambda: evaluate({3: 2}, [4], cost={8: 1.0}), "size 4 is nan"),
-        (lambda: evaluate({3: 2}, []), "at least 1"),
+        (lambda: evaluate_buckets({3: 2}, [4], cost={8: 1.0}), "size 4 is nan"),
+        (lambda: evaluate_buckets({3: 2}, []), "at least 1"),
         (lambda: memory_cap(2, 120, 8, 180, 109), "not one row"),
         (lambda: memory_cap(2, 120, 8, 120, 1000), "further apart"),
     ],

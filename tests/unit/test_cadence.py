@@ -2,7 +2,7 @@
 
 import pytest
 
-from compilediag_harness.user_api.cadence import cadence, read_setting, variable
+from compilediag_harness.user_api.cadence import cadence, format_variable_name, parse_setting
 
 
 def fires(every: int = 4, steps: int = 12) -> list[int]:
@@ -35,11 +35,11 @@ def test_a_probe_moves_it(monkeypatch, setting: str, expected: list[int]) -> Non
 @pytest.mark.parametrize("setting", ["", "0", "-4", "4+", "often", "4.5", "1e3"])
 def test_a_bad_setting_is_said_and_changes_nothing(monkeypatch, setting: str) -> None:
     """The program runs on as written, with one warning that names the variable."""
-    monkeypatch.setenv(variable("attention-entropy"), setting)
+    monkeypatch.setenv(format_variable_name("attention-entropy"), setting)
     with pytest.warns(UserWarning, match="COMPILEDIAG_CADENCE_ATTENTION_ENTROPY"):
         assert fires() == [0, 4, 8]
     with pytest.raises(ValueError, match="period"):
-        read_setting(setting)
+        parse_setting(setting)
 
 
 def test_a_period_below_one_is_refused() -> None:

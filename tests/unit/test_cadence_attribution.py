@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from timelines import attempt, recompile
 
-from compilediag.extensions.cadence.attribution import attribute
-from compilediag.extensions.cadence.conclude import collide, conclude
+from compilediag.extensions.cadence.attribution import attribute_cost
+from compilediag.extensions.cadence.conclude import compute_collision, conclude
 from compilediag.extensions.cadence.plan import Plan, ProbeGroup, Variant
 from compilediag.extensions.cadence.samples import (
     StepSample,
     VariantEvidence,
-    evidence_of,
-    extra_compiles,
+    collect_evidence,
+    find_extra,
 )
 from compilediag.timeline.devices import SyncSite
 from compilediag.timeline.invocations import Calls
@@ -65,7 +65,7 @@ QUIET = variant(None, [FIRST], seed=1)
 def test_a_metrics_cost_is_told_apart_from_its_compile() -> None:
     """The first hit compiles, every firing pays the metric, in the phase where it happens."""
     alone = variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(6)])
-    cost = attribute(alone, QUIET, FIRES, 3)
+    cost = attribute_cost(alone, QUIET, FIRES, 3)
     assert cost.first_hit.compile_s == pytest.approx(0.5)
     assert cost.first_hit.metric_s == pytest.approx(5e-3, rel=0.1)
     assert cost.first_hit.total_s == pytest.approx(0.505, rel=0.01)
@@ -90,7 +90,7 @@ def synchronising(extra: Mapping[int, float]) -> VariantEvidence:
 
 def test_synchronising_is_told_apart_from_the_metric() -> None:
     """Half of what a firing takes longer lies inside reads, beyond those of every step."""
-    cost = attribute(synchronising(dict.fromkeys(FIRES, 8e-3)), variant(seed=1), FIRES, 3)
+    cost = attribute_cost(synchronising(dict.fromkeys(FIRES, 8e-3)), variant(seed=1), FIRES, 3)
     for split in (cost.first_hit, cost.recurring):
         assert split.sync_s == pytest.approx(4e-3, rel=0.05)
         assert split.metric_s == pytest.approx(4e-3, rel=0.1)
@@ -108,7 +108,7 @@ def test_synchronising_needs_most_firings_sampled() -> None:
         samples = tuple(
             replace(item, sync_s=None) if item.number in missing else item for item in run.samples
         )
-        cost = attribute(replace(run, samples=samples), variant(seed=1), FIRES, 3)
+        cost = attribute_cost(replace(run, samples=samples), variant(seed=1), FIRES, 3)
         assert (cost.recurring.sync_s is not None) is known
         assert cost.recurring.total_s == pytest.approx(8e-3, rel=0.1)
 
@@ -125,16 +125,16 @@ def test_what_noting_costs_is_nobodys() -> None:
         {"forward": 1e-3, "spans": 0.5e-3},
     )
     run = Timeline(steps=steps, syncs=(noted, SampledStep(0, 2, False, True, (), 0.0)))
-    found = evidence_of(run)
+    found = collect_evidence(run)
     assert [item.sync_s for item in found.samples] == [None, 2e-3, 0.0]
     assert found.samples[1].work_s == pytest.approx(8.5e-3)
     assert found.samples[1].phases == pytest.approx({"forward": 3e-3, "rest": 5.5e-3})
-    assert [item.sync_s for item in found.without_syncs().samples] == [None] * 3
+    assert [item.sync_s for item in found.drop_syncs().samples] == [None] * 3
 
 
 def test_what_noise_explains_is_no_cost() -> None:
     """A firing that is not longer than the quiet steps vary has none, but a bound."""
-    cost = attribute(variant(noise=1e-3), variant(seed=1), FIRES, 3)
+    cost = attribute_cost(variant(noise=1e-3), variant(seed=1), FIRES, 3)
     assert (cost.recurring.total_s, cost.recurring.metric_s, cost.metric_s) == (None, None, None)
     assert 0 < (cost.recurring.noise_s or 0) < 3e-3
 
@@ -142,7 +142,9 @@ def test_what_noise_explains_is_no_cost() -> None:
 def test_noise_alone_is_seldom_a_cost() -> None:
     """Two hundred runs of noise."""
     control = variant(seed=9999)
-    costs = [attribute(variant(seed=seed, noise=2e-3), control, FIRES, 3) for seed in range(200)]
+    costs = [
+        attribute_cost(variant(seed=seed, noise=2e-3), control, FIRES, 3) for seed in range(200)
+    ]
     found = [item for item in costs if item.recurring and item.recurring.total_s is not None]
     assert len(found) <= 4
 
@@ -150,7 +152,7 @@ def test_noise_alone_is_seldom_a_cost() -> None:
 def test_a_first_hit_in_warmup_has_no_metric() -> None:
     """No two steps are alike there: only its compiles are reported."""
     fires = (0, 7, 14, 21, 28)
-    cost = attribute(variant(dict.fromkeys(fires, 5e-3)), variant(seed=1), fires, 3)
+    cost = attribute_cost(variant(dict.fromkeys(fires, 5e-3)), variant(seed=1), fires, 3)
     assert (cost.first_hit.total_s, cost.first_hit.metric_s) == (None, None)
     assert cost.recurring.metric_s == pytest.approx(5e-3, rel=0.1)
     assert cost.after_warmup == 4
@@ -161,14 +163,14 @@ def test_compiles_of_the_control_are_nobodys() -> None:
     groups caused is not mistaken for one that comes later in both."""
     both, own = again(30, "0/1", "size 3"), again(6, "0/1", "flag == False")
     later, moved = replace(both, compile_id="0/2"), again(31, "0/1", "size 3")
-    assert extra_compiles([FIRST, own, later], [FIRST, both]) == (own,)
+    assert find_extra([FIRST, own, later], [FIRST, both]) == (own,)
     for same in (moved, both):
-        assert extra_compiles([FIRST, same], [FIRST, both]) == ()
+        assert find_extra([FIRST, same], [FIRST, both]) == ()
 
 
 def test_without_a_control_compiles_are_not_told() -> None:
     """Nobody knows whose they are; the metric is still known."""
-    cost = attribute(variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(6)]), None, FIRES, 3)
+    cost = attribute_cost(variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(6)]), None, FIRES, 3)
     assert (cost.compile_s, cost.first_hit.compile_s) == (None, None)
     assert cost.first_hit.total_s == cost.first_hit.metric_s
     assert cost.metric_s == pytest.approx(len(FIRES) * 5e-3, rel=0.1)
@@ -178,17 +180,21 @@ def test_few_steps_tell_nothing() -> None:
     """A variant that died early, and one without a step."""
     short = replace(variant(), samples=variant().samples[:5])
     for evidence in (short, VariantEvidence()):
-        cost = attribute(evidence, variant(), FIRES, 3)
+        cost = attribute_cost(evidence, variant(), FIRES, 3)
         assert (cost.first_hit, cost.recurring, cost.metric_s) == (None, None, None)
 
 
 def test_a_collision_is_compared_with_the_sum() -> None:
     """What it costs beyond that is reported in seconds and recompiles, less as well as more."""
     control = QUIET
-    a = attribute(variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(6)], seed=2), control, FIRES, 3)
-    b = attribute(variant(dict.fromkeys(FIRES, 4e-3), [FIRST, again(6)], seed=3), control, FIRES, 3)
+    a = attribute_cost(
+        variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(6)], seed=2), control, FIRES, 3
+    )
+    b = attribute_cost(
+        variant(dict.fromkeys(FIRES, 4e-3), [FIRST, again(6)], seed=3), control, FIRES, 3
+    )
     dear = variant(dict.fromkeys(FIRES, 20e-3), [FIRST, again(6)], seed=4)
-    found = collide(attribute(dear, control, FIRES, 3), [a, b])
+    found = compute_collision(attribute_cost(dear, control, FIRES, 3), [a, b])
     assert found.extra_recompiles == -1
     assert found.extra_recurring_s == pytest.approx(11e-3, rel=0.1)
     assert found.extra_first_hit_s == pytest.approx(-0.5 + 11e-3, rel=0.1)
@@ -196,9 +202,9 @@ def test_a_collision_is_compared_with_the_sum() -> None:
 
 def test_a_slower_machine_is_no_collision() -> None:
     """Where quiet steps were half as long again, so may the same metric be."""
-    a = attribute(variant(dict.fromkeys(FIRES, 5e-3)), None, FIRES, 3)
+    a = attribute_cost(variant(dict.fromkeys(FIRES, 5e-3)), None, FIRES, 3)
     slow = variant(dict.fromkeys(FIRES, 7.5e-3), usual=15e-3)
-    assert collide(attribute(slow, None, FIRES, 3), [a]).extra_recurring_s is None
+    assert compute_collision(attribute_cost(slow, None, FIRES, 3), [a]).extra_recurring_s is None
 
 
 def runs(**evidence: VariantEvidence) -> dict[Variant, VariantEvidence]:
@@ -277,7 +283,7 @@ def test_evidence_is_that_of_the_lead_process() -> None:
     analysed = replace(recompile(step=1), analysis_s=0.2)
     step = Step(0, 1, 1.0, 1.0, None, 0.1, None, 0.5, 0.6, 0.2)
     other = replace(step, process=1)
-    found = evidence_of(Timeline(steps=(step, other), recompiles=(analysed,)))
+    found = collect_evidence(Timeline(steps=(step, other), recompiles=(analysed,)))
     (sample,) = found.samples
     assert sample.work_s == pytest.approx(0.3)
     assert sample.phases == pytest.approx(
@@ -307,10 +313,10 @@ def test_a_first_compile_is_not_averaged_into_the_later_firings() -> None:
     """A frame that is compiled at the third firing is compiled once; a recompile there recurs."""
     late = attempt("5/0", step=FIRES[2], seconds=0.7)
     steps = variant(dict.fromkeys(FIRES, 5e-3), [FIRST, late])
-    cost = attribute(steps, QUIET, FIRES, 3)
+    cost = attribute_cost(steps, QUIET, FIRES, 3)
     assert (cost.first_hit.compile_s, cost.recurring.compile_s) == (0.7, 0.0)
     steps = variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(FIRES[2])])
-    cost = attribute(steps, QUIET, FIRES, 3)
+    cost = attribute_cost(steps, QUIET, FIRES, 3)
     assert cost.recurring.compile_s == pytest.approx(0.5 / (len(FIRES) - 1))
 
 
@@ -320,7 +326,7 @@ def test_a_firing_in_two_steps_counts_once_and_costs_both() -> None:
     group = CadenceGroup(0.0, 0, "a", 7, 6, 4, FIRES, 0, ends)
     extra = {**dict.fromkeys(FIRES, 5e-3), **dict.fromkeys(ends, 3e-3)}
     split = replace(variant(extra), groups=(group,))
-    cost = attribute(split, QUIET, FIRES, 3)
+    cost = attribute_cost(split, QUIET, FIRES, 3)
     assert cost.after_warmup == len(FIRES)
     assert cost.recurring.metric_s == pytest.approx(8e-3, rel=0.1)
     assert cost.recurring.by_phase.forward == pytest.approx(8e-3, rel=0.1)
@@ -346,7 +352,7 @@ def test_counts_that_differ_each_time_attribute_nothing() -> None:
     samples = tuple(
         replace(item, calls=item.number) if item.number in FIRES else item for item in steps.samples
     )
-    assert attribute(replace(steps, samples=samples), None, FIRES, 3).work == {"reads": 0}
+    assert attribute_cost(replace(steps, samples=samples), None, FIRES, 3).work == {"reads": 0}
 
 
 def test_the_steps_of_a_template_are_found_in_its_counts() -> None:
@@ -376,6 +382,6 @@ def test_calls_are_counted_by_step() -> None:
     where = Location("app.py", 1, "f")
     whole = Calls(0, where, 4, (), (0.1, 0.2, 2.5, 3.5), (None,) * 4)
     cut = Calls(0, where, 9, (), (0.3, 3.2), (None,) * 2)
-    seen = evidence_of(Timeline(steps=steps, invocations=(whole, cut)))
+    seen = collect_evidence(Timeline(steps=steps, invocations=(whole, cut)))
     assert [item.calls for item in seen.samples] == [3, None, 1, None, None]
-    assert [item.calls for item in evidence_of(Timeline(steps=steps)).samples] == [None] * 5
+    assert [item.calls for item in collect_evidence(Timeline(steps=steps)).samples] == [None] * 5

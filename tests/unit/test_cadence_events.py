@@ -8,7 +8,7 @@ import pytest
 
 from compilediag.readers.journal import decode_line
 from compilediag.timeline.process import assign_steps
-from compilediag.timeline.recorded import CadenceGroup, groups_of
+from compilediag.timeline.recorded import CadenceGroup, collect_cadences
 from compilediag_harness.base.session import Session
 from compilediag_harness.user_api import cadence as module
 from compilediag_harness.user_api.cadence import Cadence, cadence
@@ -90,7 +90,7 @@ def test_a_late_session_receives_earlier_groups(events: list[Event]) -> None:
 
 def test_without_a_session_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """One attribute check a question."""
-    for name in ("_monotonic", "to_name"):
+    for name in ("_monotonic", "clip_name"):
         monkeypatch.setattr(module, name, None)
     assert not module.sinks.all
     assert [Cadence("entropy", 2).due(number) for number in range(3)] == [True, False, True]
@@ -110,7 +110,7 @@ def test_steps_are_final_when_it_is_known_where_they_ended() -> None:
     ends = StepsEnded(2.0, 0, "optimizer", (0.5, 1.0), (0.5, 0.5))
     events = assign_steps([DECLARED, CadenceAsked(0.1, 0, "entropy", 10), batch, ends])
     labelled = [event for event in events if not isinstance(event, StepsEnded)]
-    (group,) = groups_of(0, labelled)
+    (group,) = collect_cadences(0, labelled)
     assert (group.fires, group.shift, group.every) == ((0, 1), 10, 2)
 
 
@@ -125,7 +125,9 @@ def test_a_fork_leaves_the_firings_to_its_parent(events: list[Event]) -> None:
 
 def test_a_doctored_batch_breaks_nothing() -> None:
     """A position that no name has is passed over."""
-    (group,) = groups_of(0, [DECLARED, CadenceFired(1.0, ("entropy",), (0, 9), (0.1,), (1, 2))])
+    (group,) = collect_cadences(
+        0, [DECLARED, CadenceFired(1.0, ("entropy",), (0, 9), (0.1,), (1, 2))]
+    )
     assert group.fires == (1,)
 
 
@@ -133,7 +135,7 @@ def group_of(*rows: tuple[int, int]) -> CadenceGroup:
     """A group by (step, the program's number) of its firings."""
     steps, numbers = zip(*rows, strict=True)
     batch = CadenceFired(1.0, ("entropy",), (0,) * len(rows), (0.1,) * len(rows), steps, numbers)
-    (group,) = groups_of(0, [DECLARED, batch])
+    (group,) = collect_cadences(0, [DECLARED, batch])
     return group
 
 
@@ -155,7 +157,7 @@ def test_a_number_that_comes_again_is_another_firing() -> None:
 def test_older_journals_have_no_numbers() -> None:
     """Each step is a firing, as it was."""
     batch = CadenceFired(1.0, ("entropy",), (0, 0), (0.1, 0.2), (3, 4))
-    (group,) = groups_of(0, [DECLARED, batch])
+    (group,) = collect_cadences(0, [DECLARED, batch])
     assert group.steps == group.fires == (3, 4)
 
 

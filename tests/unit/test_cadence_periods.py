@@ -7,9 +7,9 @@ import pytest
 
 from compilediag.extensions.cadence import periods
 from compilediag.extensions.cadence.periods import (
+    compute_longest_period,
     find_offset,
     find_periods,
-    longest_period,
 )
 
 NOISES: dict[str, Callable[[random.Random], float]] = {
@@ -71,7 +71,7 @@ def test_steps_taken_for_a_meeting_must_cost_like_one() -> None:
 def test_three_spikes_are_no_rhythm() -> None:
     """Evenly spaced or not: three of unknown period are too often chance."""
     assert find_periods(steps(4, "normal", 60, (20, 5, 50e-3))) == []
-    assert longest_period(60) == 15
+    assert compute_longest_period(60) == 15
 
 
 def test_one_disturbed_firing_in_eight_does_not_hide_a_rhythm() -> None:
@@ -103,4 +103,4 @@ def test_steps_of_a_long_run_beyond_the_limit_are_left_out(monkeypatch: pytest.M
     values = [*steps(7, "normal", 300, (60, 20, 30e-3)), *steps(8, "normal", 300, (7, 0, 90e-3))]
     assert [(r.period, r.first) for r in find_periods(values)] == [(60, 20)]
     assert find_offset(values, 60) == find_offset(values[:300], 60)
-    assert longest_period(3000) == longest_period(300)
+    assert compute_longest_period(3000) == compute_longest_period(300)

@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
-from compilediag.timeline.invocations import varying_sizes
+from compilediag.timeline.invocations import find_varying_sizes
 
 
 def test_sizes_that_go_together_are_one() -> None:
     """The rows of a batch and of its mask change together; the width never does."""
     shapes = [("[8, 4], mask=[8]", 3), ("[16, 4], mask=[16]", 1), ("[8, 4], mask=[8]", 2)]
-    assert varying_sizes(shapes, ("obs", "mask")) == VaryingSizesRecord(
+    assert find_varying_sizes(shapes, ("obs", "mask")) == VaryingSizesRecord(
         dims=(("obs:0", "mask:0"),), sizes=((8,), (16,)), counts=(5, 1)
     )
 
@@ -19,7 +19,7 @@ def test_sizes_that_go_together_are_one() -> None:
 def test_two_independent_sizes_are_counted_together() -> None:
     """Rows and length: how often each pair came is what a grid is planned from."""
     shapes = [("[2, 7]", 1), ("[2, 9]", 4), ("[4, 7]", 2)]
-    assert varying_sizes(shapes) == VaryingSizesRecord(
+    assert find_varying_sizes(shapes) == VaryingSizesRecord(
         dims=(("0:0",), ("0:1",)), sizes=((2, 7), (2, 9), (4, 7)), counts=(1, 4, 2)
     )
 
@@ -36,7 +36,7 @@ def test_two_independent_sizes_are_counted_together() -> None:
 )
 def test_nothing_changes_or_nothing_is_known(shapes: list[tuple[str | None, int]]) -> None:
     """One combination, none with plain sizes, or tensors of other ranks: there is no size."""
-    assert varying_sizes(shapes) is None
+    assert find_varying_sizes(shapes) is None
 
 
 def test_names_fit_or_are_not_used() -> None:
@@ -44,7 +44,7 @@ def test_names_fit_or_are_not_used() -> None:
     shapes = [("[8], ids=[8]", 1), ("[9], ids=[9]", 1)]
     expected = VaryingSizesRecord(dims=(("0:0", "ids:0"),), sizes=((8,), (9,)), counts=(1, 1))
     for names in ((), ("x",), ("x", "x")):
-        assert varying_sizes(shapes, names) == expected
+        assert find_varying_sizes(shapes, names) == expected
 
 
 @settings(deadline=None)
@@ -56,7 +56,7 @@ def test_names_fit_or_are_not_used() -> None:
 def test_every_call_is_in_one_place(pairs: dict[tuple[int, int], int]) -> None:
     """The counts of the sizes and of the other calls add up to the calls."""
     shapes = [(f"[{one}, 3], y=[{other}]", count) for (one, other), count in pairs.items()]
-    found = varying_sizes(shapes)
+    found = find_varying_sizes(shapes)
     if len(pairs) == 1:
         assert found is None
         return

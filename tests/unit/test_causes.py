@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import timelines
 
-from compilediag.diagnosis.causes.of_run import causes_of, explained
+from compilediag.diagnosis.causes.run_causes import explain_recompile, list_causes
 from compilediag.diagnosis.findings import Cause
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
@@ -46,12 +46,12 @@ def keys_differ(source: str, actual: str = AUTOCAST_KEYS) -> FalseGuard:
 
 def only(guard: FalseGuard, *reasons: str) -> Cause:
     """The single cause of a recompile with one false guard."""
-    (cause,) = causes_of(recompile(entry(guard), reasons=reasons))
+    (cause,) = list_causes(recompile(entry(guard), reasons=reasons))
     return cause
 
 
 def codes(*guards: FalseGuard) -> list[str]:
-    return [cause.rule for cause in causes_of(recompile(entry(*guards)))]
+    return [cause.rule for cause in list_causes(recompile(entry(*guards)))]
 
 
 AUTOCAST = FalseGuard("L", "GLOBAL_STATE", "GLOBAL_STATE changed: autocast(cpu)_enabled ")
@@ -242,7 +242,7 @@ class TestFamilies:
         ]
         inside = GuardFacts(root="argument", inference_mode=True)
         mode = FalseGuard("", "GLOBAL_STATE", "GLOBAL_STATE changed: grad_mode ")
-        (cause,) = causes_of(
+        (cause,) = list_causes(
             recompile(entry(mode, *(replace(guard, facts=inside) for guard in guards)))
         )
         assert (cause.rule, cause.variable) == ("CD111", "inference_mode")
@@ -257,7 +257,7 @@ class TestConsequences:
     def test_autocast_makes_every_tensor_guard_false(self) -> None:
         """Only the mode is left of autocast, input, weight and bias."""
         tensors = [keys_differ(f"L['self']._parameters['{name}']") for name in ("weight", "bias")]
-        (cause,) = causes_of(recompile(entry(AUTOCAST, keys_differ("L['x']"), *tensors)))
+        (cause,) = list_causes(recompile(entry(AUTOCAST, keys_differ("L['x']"), *tensors)))
         assert (cause.rule, cause.kind) == ("CD111", "autocast.cpu.enabled")
 
     def test_a_real_mismatch_under_autocast_stays(self) -> None:
@@ -293,7 +293,7 @@ class TestConsequences:
         leaf = FalseGuard(
             "L['x']", "DIMENSION_DYNAMIC_MARKING_GUARD", "hasattr(x, '_dynamo_dynamic_indices')"
         )
-        (cause,) = causes_of(recompile(entry(FalseGuard("", "PRINTED", text), leaf)))
+        (cause,) = list_causes(recompile(entry(FalseGuard("", "PRINTED", text), leaf)))
         assert (cause.rule, cause.kind, cause.variable) == ("CD105", "marking", "x")
 
     def test_model_cast_at_once_is_one_cause(self) -> None:
@@ -319,7 +319,7 @@ class TestCompanions:
 
     def test_int_and_buffer_are_one_cause(self) -> None:
         """The int became the buffer's new size: fix the buffer and both are mended."""
-        (cause,) = causes_of(recompile(entry(self.LENGTH, self.TABLE)))
+        (cause,) = list_causes(recompile(entry(self.LENGTH, self.TABLE)))
         assert (cause.rule, cause.variable, cause.kind) == ("CD103", "table", "shape")
 
     def test_unrelated_attribute_stays(self) -> None:
@@ -330,7 +330,7 @@ class TestCompanions:
         """Once the size is dynamic the int fails alone; an older entry shows the grown buffer."""
         near = entry(self.LENGTH, compile_id="0/1")
         far = entry(self.LENGTH, self.TABLE, X)
-        (cause,) = causes_of(recompile(near, far))
+        (cause,) = list_causes(recompile(near, far))
         assert (cause.rule, cause.kind, cause.variable) == ("CD103", "companion", "table")
 
     def test_flag_read_with_the_buffer(self) -> None:
@@ -356,24 +356,24 @@ class TestNearest:
 
     def test_all_three_bugs_at_once(self) -> None:
         """Flag, dict and buffer fail together: three causes, the closure's first."""
-        found = causes_of(recompile(entry(FLAG, STASH, PE)))
+        found = list_causes(recompile(entry(FLAG, STASH, PE)))
         assert [cause.rule for cause in found] == ["CD101", "CD102", "CD103"]
         assert [cause.primary for cause in found] == [True, False, False]
 
     def test_fewest_conditions_win(self) -> None:
         """A farther entry's conditions are no causes."""
-        found = causes_of(recompile(entry(FLAG, PE), entry(X, compile_id="0/1")))
+        found = list_causes(recompile(entry(FLAG, PE), entry(X, compile_id="0/1")))
         assert [cause.rule for cause in found] == ["CD105"]
 
     def test_what_no_entry_accepts_is_the_cause(self) -> None:
         """Two entries are one guard away: the flag has a value that the other was compiled for, the
         dict one that none was. Beside one another the new one is first."""
         known, novel = replace(FLAG, novel=False), replace(STASH, novel=True)
-        (cause,) = causes_of(recompile(entry(known), entry(novel, compile_id="0/1")))
+        (cause,) = list_causes(recompile(entry(known), entry(novel, compile_id="0/1")))
         assert cause.rule == "CD102"
-        both = causes_of(replace(recompile(entry(known, novel)), entries_left_out=1))
+        both = list_causes(replace(recompile(entry(known, novel)), entries_left_out=1))
         assert [item.rule for item in both] == ["CD102", "CD101"]
-        unknown = causes_of(recompile(entry(FLAG, STASH)))
+        unknown = list_causes(recompile(entry(FLAG, STASH)))
         assert [item.rule for item in unknown] == ["CD101", "CD102"]
 
     def test_one_act_on_many_tensors_is_near(self) -> None:
@@ -395,29 +395,29 @@ class TestNearest:
         ]
         other = [value(f"L['{name}']", "1", "2", facts) for name in ("k", "m", "n")]
         longer = sized("L['past']", "[4, 8]", "[6, 8]", facts)
-        found = causes_of(recompile(entry(*other), entry(*whole, longer, compile_id="0/1")))
+        found = list_causes(recompile(entry(*other), entry(*whole, longer, compile_id="0/1")))
         assert {cause.rule for cause in found} == {"CD105", "CD106"}
 
     def test_ties_go_to_the_most_recently_used(self) -> None:
         """Of equals the first listed entry shows what changed since the previous call."""
-        found = causes_of(recompile(entry(FLAG), entry(X, compile_id="0/1")))
+        found = list_causes(recompile(entry(FLAG), entry(X, compile_id="0/1")))
         assert [cause.rule for cause in found] == ["CD101"]
 
     def test_consequences_do_not_make_an_entry_far(self) -> None:
         """Autocast fails four guards of its entry and is nearer than two real changes."""
         tensors = [keys_differ(f"L['{name}']") for name in "abc"]
-        found = causes_of(recompile(entry(PE, X), entry(AUTOCAST, *tensors)))
+        found = list_causes(recompile(entry(PE, X), entry(AUTOCAST, *tensors)))
         assert [cause.rule for cause in found] == ["CD111"]
 
     def test_other_instances_do_not_count(self) -> None:
         """With an entry of this instance the entries of others are no measure."""
         other = value("L['self'].i", "0", "1", replace(MODULE, instance_changed=True))
-        found = causes_of(recompile(entry(other), entry(PE, X, compile_id="0/1")))
+        found = list_causes(recompile(entry(other), entry(PE, X, compile_id="0/1")))
         assert [cause.rule for cause in found] == ["CD103", "CD105"]
 
     def test_leafless_entry_takes_the_printed_reason(self) -> None:
         """An entry whose leaves are all true has what torch printed: on 2.7 an empty reason."""
-        (cause,) = causes_of(recompile(entry(), reasons=("0/0: ",)))
+        (cause,) = list_causes(recompile(entry(), reasons=("0/0: ",)))
         assert (cause.rule, cause.confidence) == ("CD112", "text")
 
 
@@ -428,12 +428,12 @@ class TestText:
 
     def test_first_reason_is_primary(self) -> None:
         """Which entry is nearest is unknown: the most recently used one is taken."""
-        (cause,) = causes_of(recompile(reasons=self.REASONS))
+        (cause,) = list_causes(recompile(reasons=self.REASONS))
         assert (cause.rule, cause.primary, cause.confidence) == ("CD107", True, "text")
 
     def test_every_entry_that_is_named_is_kept(self) -> None:
         """Each with the one guard that torch prints; how many more were false is not known."""
-        found = explained(recompile(reasons=self.REASONS)).entries
+        found = explain_recompile(recompile(reasons=self.REASONS)).entries
         assert [
             (item.compile_id, [guard.variable for guard in item.guards], item.left_out)
             for item in found
@@ -441,15 +441,15 @@ class TestText:
 
     def test_incomplete_analysis_is_not_trusted(self) -> None:
         """Half of the entries do not determine the nearest one."""
-        (cause,) = causes_of(recompile(entry(FLAG), reasons=self.REASONS, problem="stopped"))
+        (cause,) = list_causes(recompile(entry(FLAG), reasons=self.REASONS, problem="stopped"))
         assert (cause.rule, cause.confidence) == ("CD107", "text")
 
     def test_no_reason_at_all(self) -> None:
         """Nothing is known: the cause is unclassified, not guessed."""
-        (cause,) = causes_of(recompile())
+        (cause,) = list_causes(recompile())
         assert (cause.rule, cause.kind) == ("CD190", "no_reason")
 
     def test_unknown_text_is_shown(self) -> None:
         """A text of a future torch is unclassified, and kept."""
-        (cause,) = causes_of(recompile(reasons=("0/0: quantum guard failed",)))
+        (cause,) = list_causes(recompile(reasons=("0/0: quantum guard failed",)))
         assert (cause.rule, cause.guard) == ("CD190", "quantum guard failed")

@@ -50,7 +50,7 @@ def found(
     draw: random.Random, values: Sequence[float], **rule: float
 ) -> tuple[noisy_steps.LevelStep, ...]:
     ties = [draw.getrandbits(32) for _ in values]
-    return noisy_steps.steps(values, ties, noisy_steps.StepRule(**rule))
+    return noisy_steps.find_steps(values, ties, noisy_steps.StepRule(**rule))
 
 
 @pytest.mark.parametrize("series", [normal, with_outliers, skewed, tied, seldom_false])
@@ -124,13 +124,13 @@ def test_shares_are_compared_by_their_means() -> None:
 
 
 def test_too_short_series_have_no_steps() -> None:
-    """Below twice the shortest level nothing is found, and `min_values` is what is needed."""
+    """Below twice the shortest level nothing is found; `compute_min_values` is what is needed."""
     assert found(random.Random(1), [1.0] * 3 + [2.0] * 3) == ()
-    needed = noisy_steps.min_values(0.01, noisy_steps.SHORTEST)
+    needed = noisy_steps.compute_min_values(0.01, noisy_steps.SHORTEST)
     half = needed // 2
     assert found(random.Random(1), [1.0] * half + [2.0] * (needed - half), chance=0.01) != ()
     fewer = [float(number) for number in range(needed - 1)]
-    split = noisy_steps.clearest_split(fewer, range(len(fewer)), noisy_steps.SHORTEST)
+    split = noisy_steps.find_split(fewer, range(len(fewer)), noisy_steps.SHORTEST)
     assert split.chance > 0.01
 
 
@@ -150,7 +150,7 @@ def test_small_probabilities_are_bounds(few: int, number: int) -> None:
     for value, exact in exact_tails(few, number).items():
         if exact < 0.02:
             excess = value - few * (number + 1) / 2
-            assert noisy_steps._tail(excess, few, number) >= exact * 0.999
+            assert noisy_steps._bound_tail(excess, few, number) >= exact * 0.999
 
 
 def test_the_level_of_the_likelihood_ratio_is_right() -> None:
@@ -175,7 +175,7 @@ def test_the_level_of_the_likelihood_ratio_is_right() -> None:
 def test_lasting_counts_are_levels(series, levels, began) -> None:
     """A count that stays at another value has changed, be it by one and for three receipts; a
     single receipt changes nothing, and the newest ones are kept apart until there are enough."""
-    found = count_levels.levels_of(series)
+    found = count_levels.find_levels(series)
     assert [tuple(level) for level in found.levels] == levels
     assert found.began == began
 
@@ -185,7 +185,7 @@ def test_lasting_counts_are_levels(series, levels, began) -> None:
 )
 def test_restless_counts_have_no_levels(series: list[int]) -> None:
     """Counts that differ from run to run are left to the statistics of noise."""
-    assert count_levels.levels_of(series) is None
+    assert count_levels.find_levels(series) is None
 
 
 @pytest.mark.parametrize("share", [0.02, 0.05, 0.1, 0.3])
@@ -194,6 +194,6 @@ def test_strays_make_no_level(share: float) -> None:
     draw = random.Random(SEED)
     alarms = 0
     for _ in range(300):
-        found = count_levels.levels_of([3 * (draw.random() < share) for _ in range(200)])
+        found = count_levels.find_levels([3 * (draw.random() < share) for _ in range(200)])
         alarms += found is not None and (len(found.levels) > 1)
     assert alarms <= 6

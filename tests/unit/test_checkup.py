@@ -8,7 +8,7 @@ import pytest
 
 from compilediag import cli
 from compilediag.commands import doctor
-from compilediag.commands.doctor import Check, DoctorDocument, HookStatus, screen_of
+from compilediag.commands.doctor import Check, DoctorDocument, HookStatus, render_screen
 from compilediag.views.style import RenderOptions
 
 ANSWER = {
@@ -23,7 +23,7 @@ ANSWER = {
 def child_that(monkeypatch, stdout: str = "", stderr: str = "", code: int = 0) -> None:
     """Replaces the child processes of the doctor by one that has answered."""
     done = subprocess.CompletedProcess([], code, stdout, stderr)
-    monkeypatch.setattr(doctor, "_child", lambda *_: done)
+    monkeypatch.setattr(doctor, "_run_child", lambda *_: done)
 
 
 def states(found: DoctorDocument) -> dict[str, str]:
@@ -33,11 +33,11 @@ def states(found: DoctorDocument) -> dict[str, str]:
 def test_missing_hook_is_a_warning_with_what_is_lost(tmp_path: Path, monkeypatch) -> None:
     """A private name that this torch lacks lowers the evidence and does not forbid the use."""
     child_that(monkeypatch, f"noise\ncompilediag-probe {json.dumps(ANSWER)}\n")
-    monkeypatch.setattr(doctor, "_injection", lambda: Check("attaching", "ok", "yes"))
+    monkeypatch.setattr(doctor, "_check_attaching", lambda: Check("attaching", "ok", "yes"))
     found = doctor.examine(tmp_path / ".compilediag")
     assert found.usable
     assert states(found)["hooks"] == "warning"
-    text = screen_of(found, RenderOptions())
+    text = render_screen(found, RenderOptions())
     assert "reset is missing; lost: ids may be mixed up" in text
     assert text.startswith("✓ compilediag can be used here")
 
@@ -72,7 +72,7 @@ def test_journal_that_does_not_appear_is_a_failure(tmp_path: Path, monkeypatch) 
 def test_output_folder_that_cannot_be_made(tmp_path: Path) -> None:
     """A file in the place of the folder is reported; nothing is created."""
     (tmp_path / "file").write_text("mine", encoding="utf-8")
-    check = doctor._output(tmp_path / "file" / ".compilediag")
+    check = doctor._check_output(tmp_path / "file" / ".compilediag")
     assert check.state == "failed"
     assert check.remedy
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
@@ -83,14 +83,16 @@ def test_missing_tools_are_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.shutil, "which", lambda _: None)
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(doctor.sys, "executable", "/nowhere/python")
-    assert [doctor._compiler().state, doctor._tool("git", "lost").state] == ["warning"] * 2
+    assert [doctor._check_compiler().state, doctor._check_tool("git", "lost").state] == [
+        "warning"
+    ] * 2
 
 
 def test_variables_that_switch_compiling_off_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """TORCH_COMPILE_DISABLE=1 explains a run in which nothing compiles."""
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
     monkeypatch.setenv("TORCH_COMPILE_JOB_ID", "x")
-    assert [check.name for check in doctor._environment()] == [
+    assert [check.name for check in doctor._check_environment()] == [
         "TORCH_COMPILE_DISABLE",
         "stored profiles",
     ]
@@ -103,7 +105,7 @@ def test_child_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         raise subprocess.TimeoutExpired("python", 1)
 
     monkeypatch.setattr(doctor.subprocess, "run", hang)
-    assert doctor._child(["-c", "pass"]) == "a child process did not end within 120 s"
+    assert doctor._run_child(["-c", "pass"]) == "a child process did not end within 120 s"
 
 
 def test_view_has_the_answer_first_and_the_next_command_last() -> None:
@@ -118,7 +120,7 @@ def test_view_has_the_answer_first_and_the_next_command_last() -> None:
             Check("git", "ok", "here"),
         ),
     )
-    lines = screen_of(found, RenderOptions(60)).splitlines()
+    lines = render_screen(found, RenderOptions(60)).splitlines()
     assert lines[0] == "✗ compilediag cannot be used here: torch"
     assert "  torch   not installed" in lines
     assert "     fix: mend it" in lines

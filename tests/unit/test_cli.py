@@ -9,7 +9,7 @@ from command_line import FINDINGS, raising
 
 from compilediag import __version__, cli
 from compilediag.errors import EXIT_INTERNAL, EXIT_USAGE, UsageError
-from compilediag.project_urls import issues_page
+from compilediag.project_urls import format_issue_address
 
 WHOLE = Path(FINDINGS).read_text(encoding="utf-8")
 
@@ -137,7 +137,7 @@ def test_a_fault_of_ours_is_reported_as_ours(monkeypatch: pytest.MonkeyPatch, ca
     err = capsys.readouterr().err
     assert "RuntimeError: boom \\x1b[2J" in err
     assert "command_line.py:" in err
-    assert issues_page() in err
+    assert format_issue_address() in err
     assert "Traceback" not in err
 
 
@@ -146,10 +146,10 @@ def test_help_on_a_terminal_has_the_same_parts() -> None:
     from compilediag.commands import subcommand
     from compilediag.commands.show import command
 
-    drawn = subcommand._drawn(command, click.Context(command, info_name="compilediag show"))
+    drawn = subcommand._render_help(command, click.Context(command, info_name="compilediag show"))
     assert "--timeline" in drawn
     assert "Usage:" in drawn
     assert drawn.count("\n   compilediag show") == 8
-    drawn = subcommand._drawn(cli.group, click.Context(cli.group, info_name="compilediag"))
+    drawn = subcommand._render_help(cli.group, click.Context(cli.group, info_name="compilediag"))
     for name in cli.COMMANDS:
         assert name in drawn

@@ -6,15 +6,15 @@ from dataclasses import replace
 from built_receipt import built, compiled, ended, started, torch_seen
 from timelines import FILE, WHERE, attempt, process, timeline
 
-from compilediag.compare.changed_data import changed_cache_keys
-from compilediag.compare.cold_and_warm import ColdAndWarm, changing_keys, conclude
+from compilediag.compare.changed_data import find_changed_cache_keys
+from compilediag.compare.cold_and_warm import ColdAndWarm, conclude, find_changing_keys
 from compilediag.diagnosis.figures.key_difference import (
     KeyChange,
-    in_words,
-    key_changes,
-    what_to_change,
+    describe_changes,
+    describe_remedy,
+    find_key_changes,
 )
-from compilediag.diagnosis.findings import place_of
+from compilediag.diagnosis.findings import make_place
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.evidence import find_nothing_compiled
 from compilediag.timeline.compiles import Precompiled, ProcessCaches
@@ -68,8 +68,8 @@ def test_a_key_that_changes() -> None:
     (again,) = found.again
     assert again.record.why == "key_changed"
     assert again.changes == (KeyChange("gm", "mul(x, 0.25)", "mul(x, 0.75)"),)
-    (finding,) = changing_keys(warm, found)
-    assert (finding.rule, finding.location) == ("CD612", place_of(WHERE))
+    (finding,) = find_changing_keys(warm, found)
+    assert (finding.rule, finding.location) == ("CD612", make_place(WHERE))
     assert finding.evidence["compile_ids"] == ["0/0"]
 
 
@@ -79,7 +79,7 @@ def test_a_bypass_has_torchs_reason() -> None:
     found = concluded(warm)
     assert found.again[0].record.why == "bypass"
     assert found.again[0].record.reason == "torch does not cache it: Unsupported call"
-    assert not list(changing_keys(warm, found))
+    assert not list(find_changing_keys(warm, found))
 
 
 def test_the_same_key_without_its_entry() -> None:
@@ -123,9 +123,11 @@ def test_a_backend_without_a_cache() -> None:
 def test_another_torch_is_one_component() -> None:
     """Hundreds of settings differ with it."""
     settings = {f"inductor_config[{n}]": f"{n:08} {n}" for n in range(100)}
-    changes = key_changes({**GRAPH, **settings}, {**OTHER_GRAPH, "torch_version": "wwwwwwww 2.15"})
-    assert in_words(changes) == "the version of torch"
-    assert what_to_change(changes) == "use one version of torch"
+    changes = find_key_changes(
+        {**GRAPH, **settings}, {**OTHER_GRAPH, "torch_version": "wwwwwwww 2.15"}
+    )
+    assert describe_changes(changes) == "the version of torch"
+    assert describe_remedy(changes) == "use one version of torch"
 
 
 def test_components_in_words() -> None:
@@ -135,10 +137,10 @@ def test_components_in_words() -> None:
         "inductor_config[max_autotune]": "f F",
     }
     after = {"fx_kwargs[boxed_forward_device_index]": "b 1", "inductor_config[max_autotune]": "t T"}
-    assert in_words(key_changes(before, after)) == (
+    assert describe_changes(find_key_changes(before, after)) == (
         "the index of the device and the setting torch._inductor.config.max_autotune"
     )
-    assert key_changes({}, after) == ()
+    assert find_key_changes({}, after) == ()
 
 
 def test_diff_names_what_keys_differ_in() -> None:
@@ -149,11 +151,11 @@ def test_diff_names_what_keys_differ_in() -> None:
         return built([started(), torch_seen(), lookup, compiled("0/0", 2.0, 0, 1.0), ended()])
 
     before = of("k1", GRAPH)
-    (change,) = changed_cache_keys(before, of("k2", OTHER_GRAPH))
+    (change,) = find_changed_cache_keys(before, of("k2", OTHER_GRAPH))
     assert [item.name for item in change.changes] == ["gm"]
     assert (change.functions, change.compile_ids) == (("forward",), ("0/0",))
-    assert not changed_cache_keys(before, of("k1", GRAPH))
-    assert not changed_cache_keys(before, of("k2", OTHER_GRAPH, "hit"))
+    assert not find_changed_cache_keys(before, of("k1", GRAPH))
+    assert not find_changed_cache_keys(before, of("k2", OTHER_GRAPH, "hit"))
 
 
 def test_loaded_functions_that_ran_are_not_blind() -> None:

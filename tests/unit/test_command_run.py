@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from compilediag.cli import main
-from compilediag.commands.subcommand import checked, read_defaults
-from compilediag.commands.target import TOML_KEYS, with_files_read
+from compilediag.commands.subcommand import check_tables, read_defaults
+from compilediag.commands.target import TOML_KEYS, read_option_files
 from compilediag.compare.gate.limits import Limit
 from compilediag.errors import UsageError
 from compilediag.extensions.prices import read_prices
 from compilediag.extensions.telemetry.settings import TelemetrySettings
-from compilediag.option_fields import entries, filled
+from compilediag.option_fields import collect_options, fill_options
 from compilediag.runs.supervised.options import RunOptions
 
 
@@ -73,11 +73,11 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
         "telemetry_every": 20, "experiments": True, "html": str(tmp_path / "page.html"),
     }  # fmt: skip
     assert values.keys() == TOML_KEYS[""].keys()
-    options = filled(RunOptions, {}, checked(values, TOML_KEYS, "here"))
-    named = {key.key: field for field, key in entries(RunOptions).items() if key.toml}
+    options = fill_options(RunOptions, {}, check_tables(values, TOML_KEYS, "here"))
+    named = {key.key: field for field, key in collect_options(RunOptions).items() if key.toml}
     given = {key: getattr(options, named[key]) for key in values}
     assert given == {**values, "fail_on": (Limit("recompiles", ">", 0),)}
-    prepared = with_files_read(options)
+    prepared = read_option_files(options)
     assert prepared.prices == read_prices(str(prices))
     assert prepared.telemetry == TelemetrySettings(
         otlp="http://localhost:4318",
@@ -103,7 +103,7 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
 )
 def test_flags_win(given: dict[str, bool], table: dict[str, object], live: str | None) -> None:
     """Over the table of pyproject.toml, whichever of both has the default."""
-    assert filled(RunOptions, given, table).live_mode == live
+    assert fill_options(RunOptions, given, table).live_mode == live
 
 
 def test_a_file_that_nests_too_deep(tmp_path: Path) -> None:

@@ -10,15 +10,15 @@ import pytest
 from built_receipt import compiled, ended, started, torch_seen
 from trace_lines import line
 
-from compilediag.diagnosis.figures.key_difference import digest_of
+from compilediag.diagnosis.figures.key_difference import get_digest
 from compilediag.diagnosis.findings import Finding
-from compilediag.readers.torch_trace.read import read_trace, trace_of
+from compilediag.readers.torch_trace.read import parse_trace, read_trace
 from compilediag.readers.torch_trace.scan import PAYLOAD_LIMIT
-from compilediag.rules.caches import LARGE_OPS, LOST_CACHE_S, reason_of
+from compilediag.rules.caches import LARGE_OPS, LOST_CACHE_S, find_reason
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import (
-    COMPONENTS_KEPT,
+    MAX_COMPONENTS,
     CacheFolderRead,
     CacheLookedUp,
     CacheWritten,
@@ -39,7 +39,7 @@ def looked(cache: str, outcome: str, compile_id: str = "0/0", **more: Any) -> Ca
 
 
 def described(info: dict[str, Any]) -> tuple[Any, CacheLookedUp]:
-    return Lookups().described(looked("fx_graph", "miss"), info)
+    return Lookups().describe(looked("fx_graph", "miss"), info)
 
 
 def findings(*own: Event, ops: int = 6, seconds: float = 1.0, **row: Any) -> list[Finding]:
@@ -73,7 +73,7 @@ def test_what_torch_says_of_a_lookup() -> None:
         "gm": "mhuckhjj GraphModule() def f(): 1",
         "fx_kwargs[get_decomp_fn]": "fdx5cz4g <function table>",
     }
-    assert [digest_of(value) for _, value in read.components] == ["mhuckhjj", "fdx5cz4g"]
+    assert [get_digest(value) for _, value in read.components] == ["mhuckhjj", "fdx5cz4g"]
     assert (settings.digest, len(read.settings)) == (read.settings, 8)
 
 
@@ -102,9 +102,9 @@ def test_what_is_missing_or_of_another_type_is_empty(info: dict[str, Any]) -> No
 
 def test_a_key_of_many_parts_is_bounded() -> None:
     """Each tensor of a large model is one."""
-    lines = [f"[{FALSE}] example_inputs[{index}]: x" for index in range(COMPONENTS_KEPT + 5)]
+    lines = [f"[{FALSE}] example_inputs[{index}]: x" for index in range(MAX_COMPONENTS + 5)]
     _, read = described({"components": lines})
-    assert (len(read.components), read.components_left_out) == (COMPONENTS_KEPT, 5)
+    assert (len(read.components), read.components_left_out) == (MAX_COMPONENTS, 5)
 
 
 # --- recorded traces -----------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_a_graph_that_is_too_long_for_one_record() -> None:
     info = {"cache_status_detailed": "full_miss", "key": "fabc", "components": long}
     meta = b'{"artifact": {"name": "fx_graph_cache_miss", "encoding": "json"}, "frame_id": 0, '
     text = line(meta + b'"frame_compile_id": 0}', json.dumps(info).encode())
-    (journal,) = trace_of([text], "trace.log")
+    (journal,) = parse_trace([text], "trace.log")
     assert not journal.lost
     (found,) = [item for item in journal.events if isinstance(item, CacheLookedUp)]
     assert (found.key, found.status, found.compile_id) == ("fabc", "full_miss", "0/0")
@@ -184,7 +184,7 @@ def test_a_graph_that_is_too_long_for_one_record() -> None:
 )
 def test_reasons(text: str, kind: str) -> None:
     """In torch's words."""
-    assert reason_of(text).kind == kind
+    assert find_reason(text).kind == kind
 
 
 def test_a_bypass() -> None:

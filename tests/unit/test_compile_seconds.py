@@ -8,8 +8,8 @@ from built_receipt import built, compiled, ended, started, torch_seen
 from screens import screen
 from trace_lines import line
 
-from compilediag.diagnosis.figures.compile_costs import OTHER, PHASES, phase_of
-from compilediag.readers.torch_trace.read import trace_of
+from compilediag.diagnosis.figures.compile_costs import OTHER, PHASES, classify_phase
+from compilediag.readers.torch_trace.read import parse_trace
 from compilediag.views.compiles import LABELS, show_compile_time
 from compilediag.views.style import RenderOptions
 from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
@@ -26,7 +26,7 @@ def own(times: PhaseTimes) -> PhaseSeconds:
 def replay(times: PhaseTimes, *events: tuple[str, str, int]) -> None:
     """What began and ended, at which millisecond."""
     for what, name, at in events:
-        (times.began if what == "began" else times.ended)(name, at * MS)
+        (times.begin_phase if what == "began" else times.end_phase)(name, at * MS)
 
 
 FRAME = "entire_frame_compile"
@@ -79,7 +79,7 @@ def test_what_is_open_around_a_compile_is_no_part_of_it() -> None:
     times = PhaseTimes()
     replay(times, ("began", "dynamo", 0), ("began", FRAME, 1), ("ended", FRAME, 3))
     assert own(times) == ((FRAME, 0.002),)
-    times.ended("dynamo", 9 * MS)
+    times.end_phase("dynamo", 9 * MS)
     assert own(times) == ()
 
 
@@ -106,15 +106,15 @@ def test_each_thread_has_its_own() -> None:
     times, found = PhaseTimes(), list[object]()
 
     def other() -> None:
-        times.began("gc", 0)
-        times.ended("gc", MS)
+        times.begin_phase("gc", 0)
+        times.end_phase("gc", MS)
         found.append(own(times))
 
-    times.began("entire_frame_compile", 0)
+    times.begin_phase("entire_frame_compile", 0)
     thread = threading.Thread(target=other)
     thread.start()
     thread.join()
-    times.ended("entire_frame_compile", 2 * MS)
+    times.end_phase("entire_frame_compile", 2 * MS)
     assert found == [(("gc", 0.001),)]
     assert own(times) == (("entire_frame_compile", 0.002),)
 
@@ -137,7 +137,7 @@ def _row_in_trace(compile_id: str, start_us: int, end_us: int) -> bytes:
 
 
 def _rows_of(*records: bytes) -> list[Compiled]:
-    events = [event for journal in trace_of(records, "x.log") for event in journal.events]
+    events = [event for journal in parse_trace(records, "x.log") for event in journal.events]
     return [event for event in events if isinstance(event, Compiled)]
 
 
@@ -177,7 +177,7 @@ def test_two_threads_in_one_trace() -> None:
 def test_a_timing_that_is_none_of_torchs() -> None:
     """It is counted as lost."""
     damaged = line(b'{"chromium_event": {}, "frame_id": 0, "frame_compile_id": 0}', b"{}")
-    (journal,) = trace_of([damaged, _row_in_trace("0/0", 0, 9)], "x.log")
+    (journal,) = parse_trace([damaged, _row_in_trace("0/0", 0, 9)], "x.log")
     assert journal.lost == {"bad_json": 1}
 
 
@@ -216,7 +216,7 @@ def test_where_torch_times_nothing() -> None:
 )
 def test_names(name: str, phase: str) -> None:
     """What torch calls its parts, and what we call them."""
-    assert phase_of(name) == phase
+    assert classify_phase(name) == phase
 
 
 def test_every_phase_has_a_label() -> None:

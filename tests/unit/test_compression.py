@@ -17,7 +17,7 @@ CONTENT = b"".join(b"line %d of a trace\n" % number for number in range(40_000))
 def opened(path: Path, content: bytes) -> tuple[bytes, str | None]:
     path.write_bytes(content)
     file = open_stream(str(path))
-    return b"".join(file.chunks()), file.problem
+    return b"".join(file.read_chunks()), file.problem
 
 
 def test_plain_and_gzip(tmp_path: Path) -> None:
@@ -78,5 +78,5 @@ def test_what_is_no_regular_file_is_a_problem(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, tmp_path / "absent"):
         file = open_stream(str(path))
-        assert list(file.chunks()) == []
+        assert list(file.read_chunks()) == []
         assert file.problem == "it cannot be opened, or is no regular file"

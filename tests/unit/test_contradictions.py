@@ -11,7 +11,7 @@ from gate_receipts import again, branch, eager, first, receipt
 from many_receipts import GOLDEN, written
 
 from compilediag.cli import main
-from compilediag.receipt.contradictions import contradictions
+from compilediag.receipt.contradictions import find_contradictions
 from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.schema.receipt import Receipt
 
@@ -38,7 +38,7 @@ def changed(change: Callable[[dict[str, Any]], Any], made: Receipt = RUN) -> Rec
 )
 def test_no_receipt_of_ours_contradicts_itself(made: Receipt) -> None:
     """Clean, blind, with findings, killed, and those of released versions."""
-    assert contradictions(made) == ()
+    assert find_contradictions(made) == ()
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_no_receipt_of_ours_contradicts_itself(made: Receipt) -> None:
 )
 def test_what_cannot_be_true_is_named(change: Callable[[dict[str, Any]], Any], words: str) -> None:
     """Each in a sentence; at most five."""
-    found = contradictions(changed(change))
+    found = find_contradictions(changed(change))
     assert any(words in text for text in found), found
     assert len(found) <= 5
 
@@ -78,7 +78,7 @@ def test_a_finding_about_a_recompile_needs_one() -> None:
         raw["compile"]["events"].pop()
         raw["compile"].update(compiles=1, recompiles=0, graphs=1)
 
-    found = contradictions(changed(without_recompile, receipt(first(), again("n"))))
+    found = find_contradictions(changed(without_recompile, receipt(first(), again("n"))))
     assert found == ("F1 (CD107) is about a recompile, and there is none",)
 
 
@@ -89,7 +89,7 @@ def test_lists_that_were_cut_hold_fewer() -> None:
         raw["compile"].update(compiles=90, recompiles=70, graphs=90)
         raw["completeness"]["reasons"] = ["compile.events: 88 later compiles are counted"]
 
-    assert contradictions(changed(cut)) == ()
+    assert find_contradictions(changed(cut)) == ()
 
 
 def test_the_gate_refuses_it(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

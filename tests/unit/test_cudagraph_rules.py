@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from timelines import FILE, attempt, process, timeline
 
-from compilediag.compare.gate.limits import count_of, parse_limits
-from compilediag.compare.run_baseline import run_baseline
-from compilediag.diagnosis.figures.devices import cudagraph_section
+from compilediag.compare.gate.limits import get_count, parse_limits
+from compilediag.compare.run_baseline import build_run_baseline
+from compilediag.diagnosis.figures.devices import build_cudagraph_section
 from compilediag.rules import cudagraphs as rules
-from compilediag.timeline.devices import CudagraphRun, skip_reason
+from compilediag.timeline.devices import CudagraphRun, parse_skip_reason
 from compilediag.timeline.invocations import Calls, ShapeCount
 from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness import wire
@@ -86,7 +86,7 @@ def test_a_killed_process_has_what_it_told() -> None:
 )
 def test_reasons_are_torch_s(text: str, reason: str | None) -> None:
     """Equal reasons are equal, whatever they are numbered with; another warning has none."""
-    assert skip_reason(text) == reason
+    assert parse_skip_reason(text) == reason
 
 
 # --- the receipt and the gate ---
@@ -94,7 +94,7 @@ def test_reasons_are_torch_s(text: str, reason: str | None) -> None:
 
 def test_not_applicable_without_a_device() -> None:
     """On a CPU torch leaves out every graph: that is no number of this run."""
-    section = cudagraph_section(seen(ran(0, 0, skips=9), processes=(CPU,)))
+    section = build_cudagraph_section(seen(ran(0, 0, skips=9), processes=(CPU,)))
     assert (section.applicable, section.recordings, section.skips) == (False, None, None)
 
 
@@ -102,7 +102,7 @@ def test_the_section_tells_counts_and_reasons() -> None:
     """Everything that was reported, of the lead process; a warning that is no skip is none."""
     events = (recorded(), recorded("size", sizes=("[9, 4]",)), ran(2, 5, skips=1, live_graphs=2))
     run = seen(*events, warnings=(warning(MUTATED), warning("something else")))
-    section = cudagraph_section(run)
+    section = build_cudagraph_section(run)
     assert section.applicable is True
     assert (section.recordings, section.replays, section.warmups) == (2, 5, 1)
     assert section.recordings_by_reason == {"first": 1, "size": 1}
@@ -112,14 +112,14 @@ def test_the_section_tells_counts_and_reasons() -> None:
 
 def test_a_device_and_no_graph_is_known_to_be_none() -> None:
     """The trees were never imported and the process ended in order: zero. Killed: not known."""
-    assert cudagraph_section(seen()).recordings == 0
+    assert build_cudagraph_section(seen()).recordings == 0
     killed = process(facts={"gpus": [{}]}, ended=False)
-    assert cudagraph_section(seen(processes=(killed,))).recordings is None
+    assert build_cudagraph_section(seen(processes=(killed,))).recordings is None
 
 
 def test_what_cannot_be_watched_is_null() -> None:
     """A torch whose trees we do not know: no number, and never zero."""
-    section = cudagraph_section(seen(ran(0, 0, lost="unknown trees")))
+    section = build_cudagraph_section(seen(ran(0, 0, lost="unknown trees")))
     assert (section.applicable, section.recordings, section.replays) == (True, None, None)
 
 
@@ -135,7 +135,7 @@ def test_padding_in_graphs_is_told_of_one_callable() -> None:
         )
 
     def waste(*events: wire.Event) -> float | None:
-        return cudagraph_section(seen(ran(2, 5), *events)).padding_waste_fraction
+        return build_cudagraph_section(seen(ran(2, 5), *events)).padding_waste_fraction
 
     assert waste(padded(0, 2)) == 0.25
     assert waste(padded(0, 2), padded(1, 0)) == 0.25
@@ -153,8 +153,8 @@ def test_the_gate_counts_recordings_and_replays() -> None:
     limits = parse_limits("recordings > 1, replays < 4")
 
     def counted(told: Timeline) -> list[int | None]:
-        made = replace(receipt(), cudagraph=cudagraph_section(told))
-        return [count_of(made, run_baseline(made), limit.name) for limit in limits]
+        made = replace(receipt(), cudagraph=build_cudagraph_section(told))
+        return [get_count(made, build_run_baseline(made), limit.name) for limit in limits]
 
     assert counted(seen(recorded(), ran(2, 3))) == [2, 3]
     assert [limit.is_broken_by(count) for limit, count in zip(limits, (2, 3), strict=True)] == [
@@ -171,7 +171,7 @@ def test_the_gate_counts_recordings_and_replays() -> None:
 def test_a_skip_has_its_reason_and_place() -> None:
     """CD401 with torch's reason and the user's line, once for equal reasons."""
     run = seen(ran(0), warnings=(warning(MUTATED), warning(MUTATED, 4), warning(LIMIT, 9)))
-    mutated, limit = rules.cudagraph_skipped(run)
+    mutated, limit = rules.find_skipped_cudagraphs(run)
     assert (mutated.rule, mutated.count, mutated.steps) == ("CD401", 2, (1, 4))
     assert (mutated.location.line, mutated.confidence) == (14, "text")
     assert limit.location is None
@@ -182,14 +182,16 @@ def test_no_skip_is_no_proof() -> None:
     recorded, nobody requested them, or nothing could be watched."""
     asked = {"compile_requests": [{"mode": "reduce-overhead"}], "gpus": [{}]}
     with_mode = {"processes": (process(facts=asked),)}
-    (silent,) = rules.cudagraph_skipped(seen(wire.CudagraphsRan(2.0, (), (), (), ()), **with_mode))
+    (silent,) = rules.find_skipped_cudagraphs(
+        seen(wire.CudagraphsRan(2.0, (), (), (), ()), **with_mode)
+    )
     assert "none was recorded" in silent.title
     for run in (
         seen(ran(1), **with_mode),
         seen(wire.CudagraphsRan(2.0, (), (), (), ())),
         seen(wire.CudagraphsRan(2.0, (), (), (), (), lost="unknown trees"), **with_mode),
     ):
-        assert list(rules.cudagraph_skipped(run)) == []
+        assert list(rules.find_skipped_cudagraphs(run)) == []
 
 
 def test_nothing_is_said_on_a_cpu() -> None:
@@ -205,7 +207,7 @@ def test_an_overwritten_output_ends_the_run() -> None:
         f'subsequent run. Stack trace: File "{FILE}", line 21, in evaluate\n    use(out)'
     )
     ended = process(facts={"gpus": [{}]}, failure=failure)
-    (found,) = rules.output_overwritten(timeline([attempt()], processes=(ended,)))
+    (found,) = rules.find_overwritten_outputs(timeline([attempt()], processes=(ended,)))
     assert (found.rule, found.severity) == ("CD404", "error")
     assert found.location.line == 21
 
@@ -217,7 +219,7 @@ def test_sizes_of_static_compiles_are_sizes_too() -> None:
         recorded("first", f"0/{number}", sizes=(f"[{number}, 4]",), function=number)
         for number in range(1, 7)
     ]
-    (found,) = rules.too_many_sizes(seen(*many, ran(6)))
+    (found,) = rules.find_many_sizes(seen(*many, ran(6)))
     assert (found.rule, found.count, found.cost_s) == ("CD403", 6, 3.0)
     assert found.location.file == FILE
 
@@ -228,7 +230,7 @@ def test_too_many_sizes_come_with_the_plan() -> None:
     shapes = tuple(ShapeCount(f"[{rows}, 4]", 3, rows, 4 * rows) for rows in range(60, 66))
     place = attempt().frame
     calls = Calls(0, place, 18, shapes, (), (), tensors=("x",))
-    (found,) = rules.too_many_sizes(seen(*many, ran(6), invocations=(calls,)))
+    (found,) = rules.find_many_sizes(seen(*many, ran(6), invocations=(calls,)))
     assert (found.evidence["sizes"], found.evidence["calls"]) == (list(range(60, 66)), [3] * 6)
     assert found.evidence["buckets"] == [65]
     assert found.fix.summary == (
@@ -240,11 +242,11 @@ def test_a_frame_recorded_once_a_partition_has_one_size() -> None:
     """Six graphs that are the first of one compile are its partitions, whatever tensors they take;
     at four more sizes of the call there are thirty graphs, and five sizes."""
     parts = [recorded("first", function=number, sizes=(f"[8, {number}]",)) for number in range(6)]
-    assert list(rules.too_many_sizes(seen(*parts, ran(6)))) == []
+    assert list(rules.find_many_sizes(seen(*parts, ran(6)))) == []
     more = [
         recorded("size", function=rows * 6 + number, sizes=(f"[{rows}, {number}]",))
         for rows in (9, 10, 11, 12)
         for number in range(6)
     ]
-    (found,) = rules.too_many_sizes(seen(*parts, *more, ran(30)))
+    (found,) = rules.find_many_sizes(seen(*parts, *more, ran(30)))
     assert (found.title, found.count) == ("5 sizes, and CUDA graphs for each", 30)

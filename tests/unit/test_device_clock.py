@@ -6,7 +6,7 @@ from typing import Any
 
 from compilediag.timeline.timeline import fold
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps.phases import BATCH, DEPTH, DeviceClock
+from compilediag_harness.steps.phases import BATCH_STEPS, MAX_WAITING_STEPS, DeviceClock
 from compilediag_harness.steps.step_clock import StepClock
 from compilediag_harness.user_api.spans import BACKWARD, DATA_WAIT, FORWARD
 from compilediag_harness.wire import DeviceStepsTimed, Event, StepsEnded
@@ -58,7 +58,7 @@ def step(clock: DeviceClock, device: Device, number: int) -> None:
         device.queued_ms += work_ms
         clock.leave(phase)
     device.queued_ms += 1.0
-    clock.step_ended(number, False)
+    clock.handle_step_end(number, False)
 
 
 def steps(count: int, behind_ms: float = 0.0) -> tuple[DeviceClock, list[Event]]:
@@ -95,7 +95,7 @@ def test_nothing_waits_for_a_slow_device() -> None:
 
 def test_what_waits_is_bounded() -> None:
     """A device that never finishes costs no more than so many steps of events."""
-    clock, events = steps(DEPTH + 20, behind_ms=1e9)
+    clock, events = steps(MAX_WAITING_STEPS + 20, behind_ms=1e9)
     assert clock.dropped == 19
     clock.finish()
     assert rows(events) == []
@@ -103,8 +103,8 @@ def test_what_waits_is_bounded() -> None:
 
 def test_records_are_batched() -> None:
     """One for many steps."""
-    _, events = steps(BATCH + 2)
-    assert [len(rows([event])) for event in events] == [BATCH]
+    _, events = steps(BATCH_STEPS + 2)
+    assert [len(rows([event])) for event in events] == [BATCH_STEPS]
 
 
 def test_nothing_is_recorded_while_a_graph_is_captured() -> None:
@@ -129,11 +129,11 @@ def test_steps_that_are_decided_together_are_not_timed() -> None:
     clock, events = make(device)
     host = StepClock(clock.session, 0.0)
     host.device = clock
-    clock.session.step_listeners.append(clock.step_ended)
+    clock.session.step_listeners.append(clock.handle_step_end)
     for count in (1, 1, 2, 1):
         for _ in range(count):
             device.queued_ms += 13.0
-            host.cut(device.queued_ms)
+            host.cut_step(device.queued_ms)
         host.commit()
     clock.finish()
     assert [row[0] for row in rows(events)] == [1, 4]
@@ -141,13 +141,13 @@ def test_steps_that_are_decided_together_are_not_timed() -> None:
 
 def test_the_receipt_has_the_device_s_sums() -> None:
     """Beside the host's, with the method and no synchronisation; null without a device."""
-    from compilediag.diagnosis.figures.steps import steps_section
+    from compilediag.diagnosis.figures.steps import build_steps_section
 
     clock, events = steps(3)
     clock.finish()
     host = StepsEnded(3.0, 0, "optimizer", (1.0, 2.0, 3.0), (1.0, 1.0, 1.0))
-    with_device = steps_section(fold([[host, *events]]), ())
-    without = steps_section(fold([[host]]), ())
+    with_device = build_steps_section(fold([[host, *events]]), ())
+    without = build_steps_section(fold([[host]]), ())
     told = with_device.device_timing
     assert (told.method, told.extra_syncs, told.steps) == ("cuda_events", 0, 2)
     assert (told.step_s, told.forward_s, told.backward_s) == (0.026, 0.008, 0.016)

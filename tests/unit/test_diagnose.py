@@ -8,7 +8,7 @@ import pytest
 from built_receipt import finding as built_finding
 from timelines import FILE, at_limit, attempt, false_guard, log, process, recompile, site, timeline
 
-from compilediag.diagnosis.causes.of_run import causes_in
+from compilediag.diagnosis.causes.run_causes import find_run_causes
 from compilediag.diagnosis.codes import Severity
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.diagnose import ALL_RULES, diagnose
@@ -47,18 +47,18 @@ def test_causes_are_worked_out_once_and_kept() -> None:
         processes=(process(torch=False),),  # of an unknown version no setting is known
     )
     diagnosis = diagnose(run)
-    assert diagnosis.causes == causes_in(run)
+    assert diagnosis.causes == find_run_causes(run)
     rules = [rule for rule in ALL_RULES if isinstance(rule, RecompileRule)]
     alone = [msgspec.structs.replace(finding, id="F1") for rule in rules for finding in rule(run)]
     assert alone == list(diagnosis.findings) != []
-    assert causes_in(CLEAN).groups == {}
+    assert find_run_causes(CLEAN).groups == {}
 
 
 def test_findings_are_found_by_what_they_explain() -> None:
     """Each cause and each break leads to its finding, also where that absorbed another one."""
     run = timeline([attempt("0/0"), attempt("0/1", kind="recompile")], text_log=log(1))
     diagnosis = diagnose(run)
-    (cause,) = diagnosis.causes.of(run.recompiles[0])
+    (cause,) = diagnosis.causes.get_causes(run.recompiles[0])
     assert diagnosis.finding_ids == {cause.id: "F1"}
     for text in (ITEM, LOOP):
         assert diagnose(broken_frame(text)).finding_ids == {(FILE, 14): "F1"}

@@ -15,7 +15,7 @@ from timelines import attempt, false_guard, recompile
 
 from compilediag.compare.diff import Comparison, FieldChange, compare
 from compilediag.compare.keys import COUNTS
-from compilediag.errors import LanesNotComparable
+from compilediag.errors import ConfigurationsNotComparable
 from compilediag.receipt import file
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Compile
@@ -172,18 +172,18 @@ def test_a_field_that_an_older_version_lacks_does_not_separate_lanes(monkeypatch
         lambda raw: raw["header"]["lane"]["numerics_flags"].update(matmul_precision="high")
     )
     path = "numerics_flags.matmul_precision"
-    monkeypatch.setitem(file.ADDED_TO_LANE, path, (1, 0))
+    monkeypatch.setitem(file.ADDED_TO_CONFIGURATION, path, (1, 0))
     found = compare(receipt(older), flag)
-    assert found.lane_not_recorded == (FieldChange(f"lane.{path}", None, "high"),)
-    assert not compare(flag, flag).lane_not_recorded
-    with pytest.raises(LanesNotComparable, match="matmul_precision"):
+    assert found.configuration_not_recorded == (FieldChange(f"lane.{path}", None, "high"),)
+    assert not compare(flag, flag).configuration_not_recorded
+    with pytest.raises(ConfigurationsNotComparable, match="matmul_precision"):
         compare(receipt(), flag)
 
     def other(raw: dict[str, Any]) -> None:
         older(raw)
         raw["header"]["lane"]["name"] = "other"
 
-    with pytest.raises(LanesNotComparable, match=r"lane\.name"):
+    with pytest.raises(ConfigurationsNotComparable, match=r"lane\.name"):
         compare(receipt(other), flag)
 
 
@@ -225,7 +225,7 @@ def test_tracked_runs_of_other_lanes_are_not_compared() -> None:
         return lambda raw: raw.update(tracked=list(items), memory=None)
 
     found = compare(receipt(runs(tracked())), receipt(runs(tracked(config={"shots": 0}))))
-    assert found.tracked_lanes == (FieldChange("tracked.eval/copy.shots", 5, 0),)
+    assert found.tracked_configurations == (FieldChange("tracked.eval/copy.shots", 5, 0),)
     assert not [item for item in found.numbers if item.name.startswith("eval/copy")]
     failed = compare(receipt(runs(tracked())), receipt(runs(tracked(state="failed"))))
     assert not [item for item in failed.numbers if item.name.startswith("eval/copy")]
@@ -278,7 +278,7 @@ FIXES = {
 @pytest.mark.parametrize("after", FIXES.values(), ids=FIXES)
 def test_what_a_fix_changes_is_refused_with_the_way_out(after: Receipt) -> None:
     """Without the option, in a sentence that names it; with it, counts and causes are compared."""
-    with pytest.raises(LanesNotComparable, match="add --changed-data") as raised:
+    with pytest.raises(ConfigurationsNotComparable, match="add --changed-data") as raised:
         compare(given(), after)
     found = compare(given(), after, other_data=True)
     assert [item.key.variable for item in found.causes_same] == ["pos.pe", "capture", "stash"]
@@ -292,7 +292,7 @@ def test_what_a_fix_changes_is_refused_with_the_way_out(after: Receipt) -> None:
 def test_other_runs_stay_refused(lane: dict[str, str]) -> None:
     """No fix changes the backend: the option allows it as little, and is not advised for it."""
     for other_data in (False, True):
-        with pytest.raises(LanesNotComparable, match=next(iter(lane))) as raised:
+        with pytest.raises(ConfigurationsNotComparable, match=next(iter(lane))) as raised:
             compare(given(), given(32, **lane), other_data=other_data)
         assert "--changed-data" not in str(raised.value)
 

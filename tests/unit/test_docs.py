@@ -143,8 +143,8 @@ def test_every_code_of_a_rule_is_registered_and_has_a_page() -> None:
     """What a rule can say can be looked up."""
     named = set().union(*emitted().values())
     assert named - set(REGISTER) == set()
-    assert named - set(explain.codes_with_page()) == set()
-    assert set(explain.codes_with_page()) - set(REGISTER) == set(), "a page of no code"
+    assert named - set(explain.list_codes_with_page()) == set()
+    assert set(explain.list_codes_with_page()) - set(REGISTER) == set(), "a page of no code"
 
 
 def test_every_code_named_in_the_docs_is_registered_and_has_a_page() -> None:
@@ -154,14 +154,14 @@ def test_every_code_named_in_the_docs_is_registered_and_has_a_page() -> None:
         for page in PAGES
         for code in re.findall(r"\bCD\d{3}\b", page.read_text(encoding="utf-8"))
     }
-    explained = set(explain.codes_with_page()) & set(REGISTER)
+    explained = set(explain.list_codes_with_page()) & set(REGISTER)
     assert len(named) > 100
     assert sorted(item for item in named if item[0] not in explained) == []
 
 
-@pytest.mark.parametrize("code", explain.codes_with_page())
+@pytest.mark.parametrize("code", explain.list_codes_with_page())
 def test_rule_pages_have_one_shape(code: str) -> None:
-    text = explain.page(code) or ""
+    text = explain.read_page(code) or ""
     assert text.startswith(f"# {code}")
     assert len(text.splitlines()) > 8
 

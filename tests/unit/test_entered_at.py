@@ -8,8 +8,8 @@ from built_receipt import compiled
 from timelines import FILE, PACKAGE_FILE, TORCH_FILE
 from trace_lines import line
 
-from compilediag.diagnosis.findings import entered_record, place_of
-from compilediag.readers.torch_trace.read import trace_of
+from compilediag.diagnosis.findings import make_call_record, make_place
+from compilediag.readers.torch_trace.read import parse_trace
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import fold
 from compilediag_harness import wire
@@ -37,8 +37,8 @@ def test_a_recompile_has_the_call_of_its_row() -> None:
     assert [item.entered_at for item in timeline.compiles] == [OTHER, CALL]
     assert [item.entered_at for item in timeline.recompiles] == [CALL]
     (finding,) = (item for item in diagnose(timeline).findings if item.rule == "CD107")
-    assert finding.location == place_of(wire.Location(PACKAGE_FILE, 12, "forward"))
-    assert finding.entered_at == entered_record(CALL)
+    assert finding.location == make_place(wire.Location(PACKAGE_FILE, 12, "forward"))
+    assert finding.entered_at == make_call_record(CALL)
 
 
 def test_a_compile_that_did_not_end() -> None:
@@ -55,7 +55,7 @@ def test_a_break_has_the_call_of_its_compile() -> None:
     timeline = fold([[row("0/0", OTHER)], [broke, row("0/0", CALL)]])
     assert [item.entered_at for item in timeline.breaks] == [CALL]
     (finding,) = (item for item in diagnose(timeline).findings if item.rule.startswith("CD2"))
-    assert finding.entered_at == entered_record(CALL)
+    assert finding.entered_at == make_call_record(CALL)
 
 
 def test_frames() -> None:
@@ -68,7 +68,7 @@ def test_frames() -> None:
     assert [frame.entered_at for frame in timeline.frames] == [CALL]
     assert [item.entered_at for item in timeline.skipped] == [CALL]
     found = {item.rule: item.entered_at for item in diagnose(timeline).findings}
-    assert found["CD904"] == found["CD152"] == entered_record(CALL)
+    assert found["CD904"] == found["CD152"] == make_call_record(CALL)
 
 
 def test_a_thread_without_such_a_call() -> None:
@@ -101,7 +101,7 @@ def entered(stack: Stack) -> tuple[wire.UserCall | None, str]:
     metrics = {"compile_id": "0/0", "co_filename": PACKAGE_FILE, "has_guarded_code": True}
     end = json.dumps({"compilation_metrics": {**metrics, "recompile_reason": None}, **ids})
     data = b"".join(line(each.encode()) for each in (*strings, start, end))
-    (journal,) = trace_of([data], "trace")
+    (journal,) = parse_trace([data], "trace")
     (found,) = [event for event in journal.events if isinstance(event, wire.Compiled)]
     return found.entered_at, found.entered_from
 

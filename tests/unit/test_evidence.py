@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from timelines import FILE, PACKAGE_FILE, TORCH_FILE, WHERE, attempt, log, process, timeline
 
-from compilediag.diagnosis.findings import Finding, place_of
+from compilediag.diagnosis.findings import Finding, make_place
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.rules.evidence import (
     find_eager_frames,
@@ -74,7 +74,7 @@ def test_what_became_of_the_call(fail_type: str | None, rule: str, outcome: str)
     finding = one(find_eager_frames(timeline([attempt("0/0", kind="failed", **facts)])))
     assert (finding.rule, finding.title) == (rule, f"forward {outcome}: why")
     assert (finding.severity, finding.cost_s) == ("error", 0.4)
-    assert finding.location == place_of(WHERE)
+    assert finding.location == make_place(WHERE)
 
 
 def test_generators() -> None:
@@ -159,7 +159,7 @@ def test_calls_under_a_stance_that_compiles_nothing() -> None:
 
     title = '5 of 8 calls under the stance "{}"'
     assert findings("eager_on_recompile", "default") == [
-        (title.format("eager_on_recompile"), "warning", 5, place_of(where))
+        (title.format("eager_on_recompile"), "warning", 5, make_place(where))
     ]
     assert findings("force_eager", "force_eager")[0][1] == "warning"
     assert findings("force_eager", "default")[0][1] == "info"
@@ -173,5 +173,5 @@ def test_a_stance_of_a_damaged_journal() -> None:
 
 def test_a_field_of_another_type_costs_itself_alone() -> None:
     """Another rule may use a name for something else; what else the evidence has is read."""
-    read = GuardEvidence.of({"expected": "1", "actual": "2", "buckets": [[4]], "limit": "none"})
+    read = GuardEvidence.parse({"expected": "1", "actual": "2", "buckets": [[4]], "limit": "none"})
     assert (read.expected, read.actual, read.buckets, read.limit) == ("1", "2", (), None)

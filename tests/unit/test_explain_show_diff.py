@@ -13,7 +13,7 @@ from compilediag.diagnosis.codes import REGISTER
 
 FINDINGS = str(VIEWS / "findings.json")
 CLEAN = str(VIEWS / "clean.json")
-PAGE = (explain.page("CD103") or "").strip()
+PAGE = (explain.read_page("CD103") or "").strip()
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,15 @@ from compilediag.receipt.schema.invocations import (
     VaryingSizesRecord,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import Change, Declared, Edit, EditImpossible, plan_of
-from compilediag.rules.offers import changes_for
-from compilediag.runs.trials.sources import listed
+from compilediag.rules.candidates import list_changes
+from compilediag.rules.changes import (
+    DeclaredEffects,
+    Edit,
+    EditImpossible,
+    ProgramChange,
+    build_trial_plan,
+)
+from compilediag.runs.trials.sources import list_possible_changes
 from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun
 from compilediag.timeline.invocations import Calls
 from compilediag_harness.wire import PaddingChecked
@@ -27,7 +33,7 @@ from tests.support.timelines import WHERE
 from tests.unit.test_fix_certificate import (
     GOOD,
     Certificate,
-    Observed,
+    ObservedRun,
     finding,
     judged,
     receipt,
@@ -52,9 +58,9 @@ def called(
     )
 
 
-def buckets(rule: str, of: Receipt, **evidence: Any) -> list[Change]:
+def buckets(rule: str, of: Receipt, **evidence: Any) -> list[ProgramChange]:
     about = msgspec.structs.replace(finding(rule), evidence=evidence)
-    return [change for change in changes_for(about, of) if change.pads]
+    return [change for change in list_changes(about, of) if change.pads]
 
 
 @pytest.mark.parametrize("rule", ["CD105", "CD118", "CD151", "CD152", "CD403"])
@@ -65,7 +71,7 @@ def test_the_fewest_sizes_that_pad_little_and_fewer_than_came(rule: str) -> None
         "  # where it is compiled"
     )
     assert (change.kind, change.left, *change.pads) == ("program", 1, change.padded[0].function)
-    plan = plan_of([change])
+    plan = build_trial_plan([change])
     assert (plan.padded[0].axes[0].buckets, plan.check_padding) == ((5, 10), True)
     assert plan.labels == ("FixedShape(forward, [5, 10])",)
     one = buckets(rule, called(sizes={8: 5, 6: 1}))
@@ -169,12 +175,14 @@ def test_of_two_ways_to_do_the_same_the_first_that_can_be_made_is_tried(tmp_path
     impossible = replace(
         outside, edits=(Edit(str(tmp_path / "gone.py"), 1, "fixed_shape", ("f", ARGUMENTS)),)
     )
-    found = listed([impossible, outside], {})
+    found = list_possible_changes([impossible, outside], {})
     assert found.possible == (outside,)
     assert [each.change for each in found.impossible] == [impossible.line]
-    assert listed([outside, replace(outside, line="another")], {}).possible == (outside,)
+    assert list_possible_changes([outside, replace(outside, line="another")], {}).possible == (
+        outside,
+    )
     apart = replace(outside, same_as="")
-    assert listed([apart, replace(apart, line="another")], {}).possible == (
+    assert list_possible_changes([apart, replace(apart, line="another")], {}).possible == (
         apart,
         replace(apart, line="another"),
     )
@@ -195,11 +203,11 @@ def checked(*kinds: str, unseen: tuple[str, ...] = (), probes: Any = ("zeros",))
     return PaddingChecked(0.0, 0, 0, WHERE, unseen=unseen, **tried, **outputs)
 
 
-def padded(*checks: PaddingChecked, calls: int = 12) -> Observed:
+def padded(*checks: PaddingChecked, calls: int = 12) -> ObservedRun:
     """A run of which every batch of 3 rows was padded to 4."""
     size = SizeRun((4,), calls, 3 * calls)
     shape = FixedShapeRun(
-        0, 0, WHERE, ("rows",), ((4,),), (size,), (), (), checks, (), asked={(3,): calls}
+        0, 0, WHERE, ("rows",), ((4,),), (size,), (), (), checks, (), requested={(3,): calls}
     )
     # Two calls more of a warm-up.
     calls_made = Calls(0, WHERE, calls + 2, (), (), (), padded=calls + 2)
@@ -211,7 +219,7 @@ def point(certificate: Certificate) -> Any:
 
 
 def test_padding_is_harmless_and_how_much_there_is() -> None:
-    found = judged(padded(checked("safe", "nan_leak")), declared=Declared(pads=(WHERE,)))
+    found = judged(padded(checked("safe", "nan_leak")), declared=DeclaredEffects(pads=(WHERE,)))
     assert found.holds, found.reason
     assert (point(found).figures[0].before, point(found).figures[0].after) == (0.0, 33.3)
     assert not [each for each in judged(GOOD).points if each.name == "padding"]
@@ -232,12 +240,12 @@ def test_padding_is_harmless_and_how_much_there_is() -> None:
 def test_padding_that_harms_or_may_is_refused(checks, reason) -> None:
     """By the check of any mode, first or last, in any run."""
     for runs in ((padded(*checks),), (padded(checked("safe")), padded(*checks))):
-        found = judged(*runs, declared=Declared(pads=(WHERE,)))
+        found = judged(*runs, declared=DeclaredEffects(pads=(WHERE,)))
         assert not found.holds
         assert reason in found.reason
 
 
 def test_what_is_not_padded_or_called_less_is_refused() -> None:
-    assert judged(declared=Declared(pads=(WHERE,))).reason == "nothing was padded"
-    fewer = judged(padded(checked("safe"), calls=9), declared=Declared(pads=(WHERE,)))
+    assert judged(declared=DeclaredEffects(pads=(WHERE,))).reason == "nothing was padded"
+    fewer = judged(padded(checked("safe"), calls=9), declared=DeclaredEffects(pads=(WHERE,)))
     assert "compiled calls 12 → 9" in fewer.reason  # those of a warm-up make up for none

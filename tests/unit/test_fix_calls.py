@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from compilediag.fixes.edits.rewrite import rewrite
-from compilediag.receipt.schema.compiles import EnteredAt, FrameName
+from compilediag.receipt.schema.compiles import FrameName, UserCallRecord
 from compilediag.receipt.schema.invocations import Invocation, ShapesRecord
-from compilediag.rules.case import Case, case_of
-from compilediag.rules.changes import Change, Edit, EditImpossible
-from compilediag.rules.objects import neutral_changes
-from compilediag.rules.values import filled_changes, flag_changes
+from compilediag.rules.changes import Edit, EditImpossible, ProgramChange
+from compilediag.rules.fix_context import FixContext, make_context
+from compilediag.rules.objects import propose_neutral_arguments
+from compilediag.rules.values import propose_assignments, propose_fixed_flags
 from tests.support.receipt_records import entered, of_files
 from tests.unit.test_fix_candidates import finding, receipt
 
@@ -20,11 +20,13 @@ pytest.importorskip("libcst")
 MASK = {"source": "L['mask']", "values": [["None", "Tensor [4, 24] torch.bool"]]}
 
 
-def call(line: int, text: str, **arguments: str) -> EnteredAt:
+def call(line: int, text: str, **arguments: str) -> UserCallRecord:
     return entered(arguments, line, text=text)
 
 
-def case(rule: str, calls: list[EnteredAt | None], shapes: list[str], **evidence: Any) -> Case:
+def case(
+    rule: str, calls: list[UserCallRecord | None], shapes: list[str], **evidence: Any
+) -> FixContext:
     whole = receipt("2.13.0+cpu")
     frame = FrameName(function="Net.forward", file="net.py", line=7)
     events = tuple(
@@ -40,10 +42,10 @@ def case(rule: str, calls: list[EnteredAt | None], shapes: list[str], **evidence
     )
     compiled = msgspec.structs.replace(whole.compile, events=events)
     whole = of_files(whole, "train.py", compile=compiled, invocations=(called,))
-    return case_of(finding(rule, **evidence), whole)
+    return make_context(finding(rule, **evidence), whole)
 
 
-def codes(changes: list[Change]) -> list[tuple[str, ...]]:
+def codes(changes: list[ProgramChange]) -> list[tuple[str, ...]]:
     return [edit.code for change in changes for edit in change.edits]
 
 
@@ -52,8 +54,10 @@ WITH = call(13, "model(x, mask=m)", x="x", mask="m")
 SHAPES = ["[4, 24]", "[4, 24], mask=[4, 24]"]
 
 
-def masks(calls: list[EnteredAt | None], shapes: list[str], **evidence: Any) -> list[Change]:
-    return list(neutral_changes(case("CD114", calls, shapes, **{**MASK, **evidence})))
+def masks(
+    calls: list[UserCallRecord | None], shapes: list[str], **evidence: Any
+) -> list[ProgramChange]:
+    return list(propose_neutral_arguments(case("CD114", calls, shapes, **{**MASK, **evidence})))
 
 
 def test_a_variable_that_is_none_at_times_is_replaced_where_it_is_passed() -> None:
@@ -121,7 +125,9 @@ def test_a_keyword_that_some_calls_pass_has_the_dtype_that_the_trial_finds() -> 
         without = call(15, "model(x)", **{"args[0]": "x"})
         shapes = ["[4, 24]", f"[4, 24], {name}=[4, 24]"]
         keys = {"source": "L['kwargs']", "values": [["0 keys", "1 key"]]}
-        return codes(list(neutral_changes(case("CD108", [without, with_it], shapes, **keys))))
+        return codes(
+            list(propose_neutral_arguments(case("CD108", [without, with_it], shapes, **keys)))
+        )
 
     found = of("src_key_padding_mask")
     assert {code[:2] for code in found} == {("model(x)", "src_key_padding_mask")}
@@ -133,7 +139,7 @@ def test_a_keyword_that_some_calls_pass_has_the_dtype_that_the_trial_finds() -> 
 def test_a_flag_is_the_same_in_every_call(source: str) -> None:
     calls = [call(3, "f(x, fast=n > 2)", x="x", fast="n > 2"), call(9, "f(x)", x="x"), WITHOUT]
     flag = {"source": source, "values": [["False", "True"]]}
-    found = list(flag_changes(case("CD107", [*calls[:2]], [], **flag)))
+    found = list(propose_fixed_flags(case("CD107", [*calls[:2]], [], **flag)))
     assert [[(edit.kind, edit.code) for edit in each.edits] for each in found] == [
         [("argument", ("f(x, fast=n > 2)", "1", value)), ("keyword", ("f(x)", "fast", value))]
         for value in ("True", "False")
@@ -148,8 +154,8 @@ FILLED = {
 }
 
 
-def filled(calls: list[EnteredAt | None], **evidence: Any) -> list[Change]:
-    return list(filled_changes(case("CD104", calls, [], **{**FILLED, **evidence})))
+def filled(calls: list[UserCallRecord | None], **evidence: Any) -> list[ProgramChange]:
+    return list(propose_assignments(case("CD104", calls, [], **{**FILLED, **evidence})))
 
 
 def test_an_attribute_has_its_value_before_each_call_that_compiles() -> None:

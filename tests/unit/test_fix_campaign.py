@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from compilediag.diagnosis.codes import UNCHANGEABLE
-from compilediag.fixes.observed import Listed, Observed, Result
+from compilediag.fixes.proof_types import FindingResult, ListedChanges, ObservedRun
 from compilediag.receipt.file import read_receipt, write_receipt
-from compilediag.receipt.proofs import missing_proof
+from compilediag.receipt.proofs import explain_missing_proof
 from compilediag.receipt.schema.compiles import (
     CandidateRecord,
     FindingRecord,
@@ -20,14 +20,14 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules import offers as of_finding
-from compilediag.rules.changes import NEEDS_LIBCST, Change, Edit, EditImpossible
+from compilediag.rules import candidates as of_finding
+from compilediag.rules.changes import NEEDS_LIBCST, Edit, EditImpossible, ProgramChange
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
-from compilediag.runs.trials import one
+from compilediag.runs.trials import trial as trial_module
 from compilediag.runs.trials.campaign import Campaign, run_campaign
-from compilediag.runs.trials.one import Trial, campaign_folder
-from compilediag.runs.trials.results import NAME, as_json, environment_lines, save
+from compilediag.runs.trials.results import NAME, build_fix_json, format_environment, save_results
+from compilediag.runs.trials.trial import Trial, choose_campaign_folder
 from compilediag.views.fix import render_candidates, render_fixes
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import TrialPlan
@@ -65,7 +65,7 @@ class Runs:
         self.together_fails = False
         self.need_each_other = ""
         self.follows = ("", "")
-        monkeypatch.setattr(one, "run_trial", self.run)
+        monkeypatch.setattr(trial_module, "run_trial", self.run)
 
     def run(
         self,
@@ -94,7 +94,7 @@ class Runs:
             left = list(self.events)
         value = float(number) if self.random else 1.0
         problems = (why for source, why in self.fails_on.items() if source in values)
-        seen = Observed(receipt(*left), run(value=value), next(problems, None))
+        seen = ObservedRun(receipt(*left), run(value=value), next(problems, None))
         return Trial(name, seen, seen.problem, f"{number}.txt", 2.0)
 
 
@@ -110,7 +110,7 @@ def campaign(of: Receipt = BEFORE, **more: Any) -> Campaign:
     return Campaign(program, lambda text: None, receipt=of, wanted=of.findings, **more)
 
 
-def proofs(results: tuple[Result, ...]) -> list[str | None]:
+def proofs(results: tuple[FindingResult, ...]) -> list[str | None]:
     return [item.proof.change.line if item.proof else None for item in results]
 
 
@@ -118,7 +118,7 @@ def line(*values: str) -> str:
     return f'export {SOURCES}="{",".join(values)}"'
 
 
-def screen(*fixes: Result) -> str:
+def screen(*fixes: FindingResult) -> str:
     return render_fixes(BEFORE, fixes, [], [], [], RenderOptions())
 
 
@@ -137,7 +137,7 @@ def test_each_alone_then_together_then_again(runs: Runs) -> None:
     assert proofs(results) == [line("L['n']"), line("L['m']")]
     assert [each.certificate.holds for each in results[0].tried] == [False, True]
     assert results[0].tried[1].certificate.runs == 3
-    assert environment_lines(made) == [line("L['n']", "L['m']")]
+    assert format_environment(made) == [line("L['n']", "L['m']")]
     assert runs.timeout_s == 4 * 2.0 + 60
 
 
@@ -147,7 +147,7 @@ def test_what_does_not_go_together_is_proved_alone(runs: Runs) -> None:
     results = run_campaign(made)
     assert runs.made[-3:] == ["all of them together", f"again: {line(N)}", f"again: {line(M)}"]
     assert proofs(results) == [line("L['n']"), line("L['m']")]
-    assert environment_lines(made) == []
+    assert format_environment(made) == []
     assert made.notes[0].startswith("with all changes together finding 1 is refused: ")
     assert "do not go together" in made.notes[1]
 
@@ -218,8 +218,8 @@ def test_two_changes_that_need_each_other(runs: Runs) -> None:
     ]
     beside = [item.proof and (item.proof.beside, item.proof.certificate.runs) for item in results]
     assert beside == [(("F2",), 2), (("F1",), 2)]
-    assert environment_lines(made) == [line(N, M)]
-    found = as_json(made, results)["findings"][1]["tried"][0]
+    assert format_environment(made) == [line(N, M)]
+    found = build_fix_json(made, results)["findings"][1]["tried"][0]
     assert (found["together_with"], found["proved"]) == (["F1"], True)
     assert found["risk"] == "together with the change of finding 1; slower"
 
@@ -273,16 +273,16 @@ def test_what_was_tried_is_beside_the_receipt_and_proofs_are_in_it(runs: Runs, t
     write_receipt(BEFORE, path)
     made = campaign()
     results = run_campaign(made)
-    save(made, results, str(path))
+    save_results(made, results, str(path))
     saved = read_receipt(path)
     fix, second = (each.fix for each in saved.findings)
     assert (fix.verified, fix.proof.change) == (True, line(N))
     assert fix.proof.torch == BEFORE.environment.torch
     refusal = RefusedChange(change=line("L['bad']"), reason="1 of 1 recompiles remain")
     assert (fix.refused, second.refused) == ((refusal,), ())
-    assert missing_proof(saved.findings[0], saved) is None
+    assert explain_missing_proof(saved.findings[0], saved) is None
     document = json.loads((tmp_path / NAME).read_text())
-    assert document == json.loads(json.dumps(as_json(made, results)))
+    assert document == json.loads(json.dumps(build_fix_json(made, results)))
     refused, proved = document["findings"][0]["tried"]
     assert (refused["proved"], refused["refused"]) == (False, "1 of 1 recompiles remain")
     assert (proved["proved"], proved["refused"], proved["runs"]) == (True, None, 3)
@@ -291,14 +291,14 @@ def test_what_was_tried_is_beside_the_receipt_and_proofs_are_in_it(runs: Runs, t
 def test_the_screen(runs: Runs) -> None:
     made = campaign()
     results = run_campaign(made)
-    lines = environment_lines(made)
+    lines = format_environment(made)
     text = render_fixes(BEFORE, results, lines, made.together, ["a note"], RenderOptions())
     assert text.startswith("2 of 2 findings have a proved change\n")
     assert f"     ✗ refused  {line(BAD)}\n" in text
     assert "1 of 1 recompiles remain" in text
     assert "     ✓ proved  export" in text
     assert "recompiles 1 → 0" in text
-    shell = f"  type this before you start the program:\n    {environment_lines(made)[0]}\n"
+    shell = f"  type this before you start the program:\n    {format_environment(made)[0]}\n"
     assert shell in text
     assert text.endswith("  note: a note\n\n  next: compilediag explain 1\n")
 
@@ -307,7 +307,7 @@ def test_there_is_always_a_reason() -> None:
     """Rules whose findings usually have a change have no reason of their own."""
     grown = msgspec.structs.replace(FIRST, rule="CD105")
     assert "CD105" not in UNCHANGEABLE
-    text = screen(Result(grown, (), Listed((), ())))
+    text = screen(FindingResult(grown, (), ListedChanges((), ())))
     assert "no change is known for code of this form" in text
 
 
@@ -315,7 +315,7 @@ def test_edits_that_need_libcst_are_one_line() -> None:
     """Whether they would fit the files is not known: their names would say nothing."""
     edits = tuple(RefusedChange(change=f"edit {each}", reason=NEEDS_LIBCST) for each in "ab")
     other = RefusedChange(change="edit c", reason="line 3 is not a statement of its own")
-    text = screen(Result(FIRST, (), Listed((), (*edits, other))))
+    text = screen(FindingResult(FIRST, (), ListedChanges((), (*edits, other))))
     assert "       2 edits not tried: edits need libcst: pip install" in text
     assert "edit a" not in text
     assert "not possible: edit c: line 3" in text
@@ -331,8 +331,8 @@ def test_edits_that_need_libcst_are_one_line() -> None:
 )
 def test_the_screen_says_what_to_do_where_nothing_is_proved(runs, tried, candidates, sentence):
     refused = run_campaign(campaign())[0].tried[0]
-    listed = Listed((refused.change,) * candidates, ())
-    text = screen(Result(FIRST, (refused,) * tried, listed))
+    listed = ListedChanges((refused.change,) * candidates, ())
+    text = screen(FindingResult(FIRST, (refused,) * tried, listed))
     assert text.startswith("0 of 1 finding has a proved change\n")
     assert f"     {sentence}\n" in text
     words = UNCHANGEABLE[FIRST.rule]
@@ -342,8 +342,8 @@ def test_the_screen_says_what_to_do_where_nothing_is_proved(runs, tried, candida
 def test_the_screen_says_what_stands_in_the_way_of_an_edit() -> None:
     """Of the program, instead of what its rule says in general."""
     edits = [RefusedChange(change=f"edit {n}", reason=f"`x[{n}]` is kept") for n in range(3)]
-    listed = Listed((), tuple(edits))
-    text = screen(Result(FIRST, (), listed))
+    listed = ListedChanges((), tuple(edits))
+    text = screen(FindingResult(FIRST, (), listed))
     assert "not possible: edit 0: `x[0]` is kept\n" in text
     assert text.count("not possible") == 2
     assert UNCHANGEABLE[FIRST.rule] not in text
@@ -356,9 +356,9 @@ def test_the_screen_puts_each_line_where_it_belongs() -> None:
     """What is typed, what is written, what `--apply` makes; hostile lines stay inert."""
     edit = Edit("train.py", 1, "before", ("y",))
     changes = [
-        Change("environment", "export A=1", "", variables=(("A", "1"),)),
-        Change("configuration", "torch._dynamo.config.x = True\x1b[31m", ""),
-        Change("source", "train.py:1 mark\n::error::", "", edits=(edit,)),
+        ProgramChange("environment", "export A=1", "", variables=(("A", "1"),)),
+        ProgramChange("configuration", "torch._dynamo.config.x = True\x1b[31m", ""),
+        ProgramChange("source", "train.py:1 mark\n::error::", "", edits=(edit,)),
     ]
     text = render_fixes(BEFORE, [], ["export A=1"], changes, [], RenderOptions())
     assert text == (
@@ -370,9 +370,9 @@ def test_the_screen_puts_each_line_where_it_belongs() -> None:
 
 
 def test_campaigns_before_stay_as_they_are(tmp_path: Path) -> None:
-    assert campaign_folder(str(tmp_path)) == str(tmp_path / "fix")
+    assert choose_campaign_folder(str(tmp_path)) == str(tmp_path / "fix")
     (tmp_path / "fix" / "01-x").mkdir(parents=True)
-    assert campaign_folder(str(tmp_path)) == str(tmp_path / "fix-2")
+    assert choose_campaign_folder(str(tmp_path)) == str(tmp_path / "fix-2")
 
 
 def test_float64_costs_a_run_only_where_numbers_alone_differ(runs: Runs, monkeypatch) -> None:
@@ -398,12 +398,12 @@ def run_with_rounding(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Campaign:
         value, more = (0.9999 if "L['n']" in variables.get(SOURCES, "") else 1.0), {}
         if plan.reference:
             exact = replace(output(0.9999).answers[0], dtype="float64")
-            more = {"answers": (replace(output(1.0), reference=(exact,)),)}
+            more = {"sampled_outputs": (replace(output(1.0), reference=(exact,)),)}
         observed = replace(trial.observed, timeline=run(value=value, **more))
         problem = runs.fails_on.get("reference") if plan.reference else None
         return replace(trial, observed=observed, problem=problem)
 
-    monkeypatch.setattr(one, "run_trial", run_trial)
+    monkeypatch.setattr(trial_module, "run_trial", run_trial)
     return campaign()
 
 
@@ -421,20 +421,23 @@ def test_a_line_that_no_longer_matches_ends_the_runs(runs: Runs, tmp_path: Path)
     made = campaign()
     edit = Edit(str(tmp_path / "gone.py"), 1, "before", ("y",))
     with pytest.raises(EditImpossible, match=r"gone\.py cannot be read"):
-        made.edited_files([Change("source", "x", "", edits=(edit,))])
+        made.make_edited_files([ProgramChange("source", "x", "", edits=(edit,))])
 
 
 def test_a_proof_of_a_campaign_before_is_kept_unless_its_change_fails(runs: Runs, tmp_path) -> None:
     """One that is interrupted takes nothing away."""
     path = tmp_path / "receipt.json"
     made = campaign()
-    save(made, run_campaign(made), str(path))
+    save_results(made, run_campaign(made), str(path))
     proved = read_receipt(path)
     runs.stop_at = 5
     stopped = campaign(proved)
-    save(stopped, run_campaign(stopped), str(path))
-    assert [missing_proof(each, proved) for each in read_receipt(path).findings] == [None, None]
+    save_results(stopped, run_campaign(stopped), str(path))
+    assert [explain_missing_proof(each, proved) for each in read_receipt(path).findings] == [
+        None,
+        None,
+    ]
     runs.stop_at, runs.fails_on = 99, {"L['n']": "RuntimeError: no"}
     failing = campaign(proved)
-    save(failing, run_campaign(failing), str(path))
+    save_results(failing, run_campaign(failing), str(path))
     assert [each.fix.verified for each in read_receipt(path).findings] == [False, True]

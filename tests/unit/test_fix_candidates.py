@@ -16,17 +16,17 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.invocations import Invocation
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.candidates import list_changes
 from compilediag.rules.changes import (
-    Change,
-    Declared,
+    DeclaredEffects,
     NumberAsTensor,
-    declared_by,
-    located,
-    plan_of,
+    ProgramChange,
+    build_trial_plan,
+    locate_functions,
+    merge_effects,
 )
-from compilediag.rules.limits import sufficient
-from compilediag.rules.offers import changes_for
-from compilediag.rules.variables import added, joined
+from compilediag.rules.environment_variables import join_values, merge_environment
+from compilediag.rules.limits import set_needed_limit
 from compilediag_harness.wire import ArgumentChange, Location
 from tests.support.built_receipt import built
 from tests.support.receipt_records import (
@@ -46,8 +46,8 @@ def lines(rule: str, torch: str = "2.13.0+cpu", **evidence: Any) -> list[str]:
 
 def changes(
     rule: str, torch: str = "2.13.0+cpu", own: tuple[str, ...] = (), **evidence: Any
-) -> tuple[Change, ...]:
-    return changes_for(finding(rule, **evidence), receipt(torch, own))
+) -> tuple[ProgramChange, ...]:
+    return list_changes(finding(rule, **evidence), receipt(torch, own))
 
 
 def finding(rule: str, **evidence: Any) -> FindingRecord:
@@ -74,7 +74,7 @@ def test_a_size_is_marked_at_the_call_and_then_everything_is_dynamic() -> None:
     assert changes("CD105", **SIZE)[0].arguments == (argument,)
 
 
-def passing(expression: str, *others: tuple[str, str, str, str]) -> Change:
+def passing(expression: str, *others: tuple[str, str, str, str]) -> ProgramChange:
     """The mark of a size where the program passes an expression; other causes of the finding as
     (source, before, after, expression)."""
     call = entered({"x": expression, **{each[0][3:-2]: each[3] for each in others}})
@@ -88,7 +88,7 @@ def passing(expression: str, *others: tuple[str, str, str, str]) -> Change:
         whole, compile=msgspec.structs.replace(whole.compile, events=events)
     )
     found = msgspec.structs.replace(finding("CD105", **SIZE), entered_at=call)
-    return changes_for(found, whole)[0]
+    return list_changes(found, whole)[0]
 
 
 @pytest.mark.parametrize(
@@ -224,13 +224,13 @@ def test_other_rules() -> None:
             "CD104",
             {"source": "L['self']._modules['a'].calls", "values": [["0", "1"], ["1", "2"]]},
             ("number_as_tensor", ("calls", "int64")),
-            Declared(numbers=frozenset([NumberAsTensor("calls", "int64")])),
+            DeclaredEffects(numbers=frozenset([NumberAsTensor("calls", "int64")])),
         ),
         (
             "CD109",
             {"source": "G['RATE']", "values": [["1", "0.5"]]},
             ("number_as_tensor", ("RATE", "float64")),
-            Declared(),
+            DeclaredEffects(),
         ),
     ],
 )
@@ -242,7 +242,7 @@ def test_state_that_code_changes(rule, evidence, edit, declared) -> None:
         each.kind == "environment" or each.edits[0].kind == "disabled_hook" for each in others
     )
     assert [(each.kind, each.code) for each in change.edits] == [edit]
-    assert declared_by([change]) == declared
+    assert merge_effects([change]) == declared
 
 
 @pytest.mark.parametrize(
@@ -276,21 +276,23 @@ def test_functions_are_those_of_the_run() -> None:
     change = changes("CD105", **SIZE)[0]
     there = Location("/home/me/p/model.py", 13, "forward")
     other = Location("/home/me/p/supermodel.py", 13, "forward")
-    assert located(change, [other, there]).arguments[0].function == there
-    assert located(change, [other]) == change
+    assert locate_functions(change, [other, there]).arguments[0].function == there
+    assert locate_functions(change, [other]) == change
 
 
 def test_changes_together_apply_each_part_once() -> None:
     mark, dynamic = changes("CD105", **SIZE)
-    plan = plan_of([mark, dynamic, mark], seed=3)
+    plan = build_trial_plan([mark, dynamic, mark], seed=3)
     assert (len(plan.arguments), len(plan.compile_options), plan.seed) == (1, 1, 3)
 
 
 def test_variables_that_are_set_are_kept() -> None:
     sources, overrides = "TORCH_COMPILE_DYNAMIC_SOURCES", "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS"
-    assert joined([(sources, "L.a"), (sources, "L.b,L.a")]) == {sources: "L.a,L.b"}
-    assert joined([(overrides, ">=0:a=1"), (overrides, ">=0:b=2")]) == {overrides: ">=0:a=1,b=2"}
-    assert added({sources: "L.b", "X": "1"}, {sources: "L.a", "X": "0"}) == {
+    assert join_values([(sources, "L.a"), (sources, "L.b,L.a")]) == {sources: "L.a,L.b"}
+    assert join_values([(overrides, ">=0:a=1"), (overrides, ">=0:b=2")]) == {
+        overrides: ">=0:a=1,b=2"
+    }
+    assert merge_environment({sources: "L.b", "X": "1"}, {sources: "L.a", "X": "0"}) == {
         sources: "L.a,L.b",
         "X": "1",
     }
@@ -331,7 +333,7 @@ def test_the_number_is_the_one_that_a_run_needed() -> None:
         whole, compile=msgspec.structs.replace(whole.compile, frames_detail=details)
     )
     tried = [changes("CD152", causes=["CD107"], limit=limit)[0] for limit in (8, 4)]
-    enough = [sufficient(each, ran) for each in tried]
+    enough = [set_needed_limit(each, ran) for each in tried]
     assert [each.line for each in enough] == [f"{LIMIT}12", f"{KEYWORD}12)"]
     assert not any(each.searches for each in enough)
     assert [item.value for each in enough for item in (*each.settings, *each.options)] == [12, 12]

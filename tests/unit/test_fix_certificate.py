@@ -6,9 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.fixes.answers import compare
 from compilediag.fixes.certificate import judge, needs_float64
-from compilediag.fixes.observed import Certificate, Observed, Subject, Without, count_in, subject_of
+from compilediag.fixes.outputs import compare_outputs
+from compilediag.fixes.proof_types import (
+    Certificate,
+    FindingIdentity,
+    ObservedRun,
+    UnchangedRuns,
+    count_finding,
+    identify_finding,
+)
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     CompileSection,
@@ -20,14 +27,14 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import CudagraphSection
-from compilediag.rules.changes import Declared, NumberAsTensor
+from compilediag.rules.changes import DeclaredEffects, NumberAsTensor
 from compilediag.timeline.invocations import Calls, StanceCalls, Step
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
-    Answer,
     Location,
     OutputsSampled,
     RandomStateRead,
+    SampledValue,
     StateRead,
     TrialApplied,
 )
@@ -90,16 +97,16 @@ def receipt(
 
 
 def output(value: float) -> OutputsSampled:
-    answer = Answer(
+    answer = SampledValue(
         "", "tensor", "float32", (1,), (value,), norm=value, largest=value, digest=repr(value)
     )
     return OutputsSampled(0.0, 0, WHERE, 0, (answer,))
 
 
 def run(value: float = 1.0, calls: int = 6, steps: int = STEPS, **more: Any) -> Timeline:
-    count = Answer(".calls", "number", "int", values=(float(calls),), digest=str(calls))
+    count = SampledValue(".calls", "number", "int", values=(float(calls),), digest=str(calls))
     facts: dict[str, Any] = {
-        "answers": (output(value),),
+        "sampled_outputs": (output(value),),
         "held_states": (StateRead(0.0, WHERE, "Model", (count,)),),
         "random_states": (RandomStateRead(0.0, (("torch", "a"),)),),
         "invocations": (Calls(0, WHERE, steps, (), (), ()),),
@@ -110,22 +117,22 @@ def run(value: float = 1.0, calls: int = 6, steps: int = STEPS, **more: Any) -> 
 
 
 FINDING = finding()
-BASE = Observed(receipt(again(1, cause()), again(2, cause()), findings=(FINDING,)), run())
-EAGER = Observed(receipt(), run())
-SUBJECT = subject_of(FINDING, BASE.receipt)
-GOOD = Observed(receipt(), run())
+BASE = ObservedRun(receipt(again(1, cause()), again(2, cause()), findings=(FINDING,)), run())
+EAGER = ObservedRun(receipt(), run())
+SUBJECT = identify_finding(FINDING, BASE.receipt)
+GOOD = ObservedRun(receipt(), run())
 ELSEWHERE = Location(WHERE.file, 99, "other")
-SILENT = {"timeline": run(answers=(), held_states=())}
+SILENT = {"timeline": run(sampled_outputs=(), held_states=())}
 """A run whose calls return nothing."""
 
 
-def judged(*runs: Observed, **more: Any) -> Certificate:
-    return judge(SUBJECT, Without(BASE, EAGER), runs or (GOOD, GOOD), **more)
+def judged(*runs: ObservedRun, **more: Any) -> Certificate:
+    return judge(SUBJECT, UnchangedRuns(BASE, EAGER), runs or (GOOD, GOOD), **more)
 
 
-def judged_after(before: Receipt, *runs: Observed, **more: Any) -> Certificate:
+def judged_after(before: Receipt, *runs: ObservedRun, **more: Any) -> Certificate:
     """Where the program as it is has another receipt."""
-    return judge(SUBJECT, Without(replace(BASE, receipt=before), EAGER), runs, **more)
+    return judge(SUBJECT, UnchangedRuns(replace(BASE, receipt=before), EAGER), runs, **more)
 
 
 def failed(certificate: Certificate) -> list[str]:
@@ -145,12 +152,12 @@ def test_what_holds_in_all_points() -> None:
 
 def test_a_subject_is_found_again_by_its_cause_not_by_its_number() -> None:
     other = receipt(again(1, cause(finding="F9")), again(2, cause("m", "F1")))
-    assert count_in(SUBJECT, other) == 1
+    assert count_finding(SUBJECT, other) == 1
     broken = receipt(breaks=(site(finding="F1"),), findings=(FINDING,))
-    assert subject_of(FINDING, broken).unit == "graph breaks"
+    assert identify_finding(FINDING, broken).unit == "graph breaks"
     both = receipt(again(1, cause()), breaks=(site(finding="F1"),), findings=(FINDING,))
-    assert subject_of(FINDING, both) == subject_of(FINDING, broken)
-    assert subject_of(FINDING, receipt()).key == ("CD107", "n", "model.py", "forward")
+    assert identify_finding(FINDING, both) == identify_finding(FINDING, broken)
+    assert identify_finding(FINDING, receipt()).key == ("CD107", "n", "model.py", "forward")
 
 
 REMAINS = receipt(again(1, cause(finding="F3")), findings=(FINDING,))
@@ -158,7 +165,7 @@ REMAINS = receipt(again(1, cause(finding="F3")), findings=(FINDING,))
 
 def test_some_may_remain_where_that_is_known() -> None:
     assert failed(judged(replace(GOOD, receipt=REMAINS))) == ["finding"]
-    assert judged(replace(GOOD, receipt=REMAINS), declared=Declared(left=1)).holds
+    assert judged(replace(GOOD, receipt=REMAINS), declared=DeclaredEffects(left=1)).holds
     assert failed(judged(GOOD, replace(GOOD, receipt=REMAINS))) == ["finding"]  # in each run
 
 
@@ -196,7 +203,7 @@ def test_something_else_got_worse(worse: Receipt, reason: str) -> None:
 def test_a_break_that_only_moved_is_new() -> None:
     before = replace(BASE, receipt=receipt(again(1, cause()), breaks=(site(),)))
     after = replace(GOOD, receipt=receipt(breaks=(site("other"),)))
-    found = judge(subject_of(FINDING, before.receipt), Without(before, EAGER), (after,))
+    found = judge(identify_finding(FINDING, before.receipt), UnchangedRuns(before, EAGER), (after,))
     assert "a new graph break in forward: other" in found.reason
 
 
@@ -206,20 +213,20 @@ def test_a_recompile_behind_a_break_may_have_another_name_without_it() -> None:
         again(1, cause("kept", "F2")), findings=(FINDING,), breaks=(site(finding="F1"),)
     )
     before = replace(BASE, receipt=broken)
-    subject = subject_of(FINDING, broken)
+    subject = identify_finding(FINDING, broken)
     renamed = receipt(again(1, cause("self.kept", "F2")), findings=(finding(number="F2"),))
-    assert judge(subject, Without(before, EAGER), (replace(GOOD, receipt=renamed),)).holds
+    assert judge(subject, UnchangedRuns(before, EAGER), (replace(GOOD, receipt=renamed),)).holds
     more = receipt(again(1, cause("self.kept", "F2")), again(2, cause("m", "F3")))
-    found = judge(subject, Without(before, EAGER), (replace(GOOD, receipt=more),))
+    found = judge(subject, UnchangedRuns(before, EAGER), (replace(GOOD, receipt=more),))
     assert "all recompiles 1 → 2" in found.reason
     other = receipt(findings=(finding("CD150"),))
-    found = judge(subject, Without(before, EAGER), (replace(GOOD, receipt=other),))
+    found = judge(subject, UnchangedRuns(before, EAGER), (replace(GOOD, receipt=other),))
     assert "a new finding, CD150" in found.reason
     eager = finding("CD904", "F4", None)  # gone with the same break
     both = msgspec.structs.replace(broken, findings=(*broken.findings, eager))
     found = judge(
-        subject_of(eager, both),
-        Without(replace(BASE, receipt=both), EAGER),
+        identify_finding(eager, both),
+        UnchangedRuns(replace(BASE, receipt=both), EAGER),
         (replace(GOOD, receipt=renamed),),
     )
     assert found.holds
@@ -258,7 +265,7 @@ def test_less_is_compiled(vacuous: Timeline, reason: str) -> None:
     [
         (run(value=2.0), "1 → 2"),
         (run(calls=1), "calls: 6 → 1"),
-        (run(answers=()), "is missing"),
+        (run(sampled_outputs=()), "is missing"),
         (run(random_states=(RandomStateRead(0.0, (("torch", "b"),)),)), "different random numbers"),
     ],
 )
@@ -269,7 +276,7 @@ def test_other_results(other: Timeline, reason: str) -> None:
 
 
 def test_other_printed_results() -> None:
-    printed = Without(replace(BASE, printed=("loss 1.0",)), EAGER)
+    printed = UnchangedRuns(replace(BASE, printed=("loss 1.0",)), EAGER)
     same, other = (replace(GOOD, printed=(text,)) for text in ("loss 1.00001", "loss 1.5"))
     assert judge(SUBJECT, printed, (same,)).holds
     assert "prints 'loss 1.5'" in judge(SUBJECT, printed, (other,)).reason
@@ -278,8 +285,8 @@ def test_other_printed_results() -> None:
 
 def test_results_in_a_message_that_is_left_out() -> None:
     """The message is declared; what else is printed stays, in its order."""
-    printed = Without(replace(BASE, printed=("loss 1.0", "loss 2.0", "RESULT 3")), EAGER)
-    message = Declared(silences=True)
+    printed = UnchangedRuns(replace(BASE, printed=("loss 1.0", "loss 2.0", "RESULT 3")), EAGER)
+    message = DeclaredEffects(silences=True)
     rest, other, turned = (
         replace(GOOD, printed=texts)
         for texts in (("loss 1.0", "RESULT 3"), ("RESULT 4",), ("RESULT 3", "loss 1.0"))
@@ -295,23 +302,23 @@ def test_results_in_a_message_that_is_left_out() -> None:
 
 def test_a_message_is_not_all_that_can_be_compared() -> None:
     bare, eager, after = (replace(each, **SILENT) for each in (BASE, EAGER, GOOD))
-    printed = Without(replace(bare, printed=("loss 1.0",)), eager)
-    found = judge(SUBJECT, printed, (after,), declared=Declared(silences=True))
+    printed = UnchangedRuns(replace(bare, printed=("loss 1.0",)), eager)
+    found = judge(SUBJECT, printed, (after,), declared=DeclaredEffects(silences=True))
     assert "no number" in found.reason
 
 
 def test_what_is_printed_is_compared_where_calls_return_nothing() -> None:
     """An optimizer's step, say: its result is what the program prints."""
     bare, eager, after = (replace(each, **SILENT) for each in (BASE, EAGER, GOOD))
-    for without in (Without(bare, eager), Without(bare, None)):
+    for without in (UnchangedRuns(bare, eager), UnchangedRuns(bare, None)):
         assert "no number that a compiled call returned" in judge(SUBJECT, without, (after,)).reason
-    printed = Without(replace(bare, printed=("loss 1.0",)), eager)
+    printed = UnchangedRuns(replace(bare, printed=("loss 1.0",)), eager)
     assert judge(SUBJECT, printed, (replace(after, printed=("loss 1.0",)),)).holds
     assert not judge(SUBJECT, printed, (replace(after, printed=("loss 2.0",)),)).holds
 
 
 def test_equal_to_eager_where_the_program_itself_was_not() -> None:
-    wrong = Without(replace(BASE, timeline=run(value=5.0)), EAGER)
+    wrong = UnchangedRuns(replace(BASE, timeline=run(value=5.0)), EAGER)
     found = judge(SUBJECT, wrong, (GOOD,))
     assert found.holds
     assert "differed from eager" in found.points[4].sentence
@@ -322,8 +329,8 @@ def test_equal_to_eager_where_the_program_itself_was_not() -> None:
 
 
 def test_a_random_program_proves_nothing() -> None:
-    differ = compare(run(value=1.0), run(value=3.0))
-    found = judge(SUBJECT, Without(BASE, EAGER, differ), (GOOD,))
+    differ = compare_outputs(run(value=1.0), run(value=3.0))
+    found = judge(SUBJECT, UnchangedRuns(BASE, EAGER, differ), (GOOD,))
     assert "two runs without the change differ" in found.reason
 
 
@@ -338,22 +345,24 @@ def test_a_change_that_was_not_applied_proves_nothing() -> None:
 def test_a_subject_without_a_recompile_is_the_finding_itself() -> None:
     forecast = finding("CD151", "F2", None)
     before = replace(BASE, receipt=receipt(findings=(forecast,)))
-    subject = subject_of(forecast, before.receipt)
-    assert subject == Subject("findings", key=("CD151", "", "model.py", "forward"))
-    assert judge(subject, Without(before, EAGER), (GOOD,)).holds
-    assert failed(judge(subject, Without(before, EAGER), (before,))) == ["finding"]
+    subject = identify_finding(forecast, before.receipt)
+    assert subject == FindingIdentity("findings", key=("CD151", "", "model.py", "forward"))
+    assert judge(subject, UnchangedRuns(before, EAGER), (GOOD,)).holds
+    assert failed(judge(subject, UnchangedRuns(before, EAGER), (before,))) == ["finding"]
 
 
-def precise(value: float, exact: float) -> Observed:
+def precise(value: float, exact: float) -> ObservedRun:
     """An eager run with the call in float64."""
     answer = replace(output(exact).answers[0], dtype="float64")
-    return replace(EAGER, timeline=run(answers=(replace(output(value), reference=(answer,)),)))
+    return replace(
+        EAGER, timeline=run(sampled_outputs=(replace(output(value), reference=(answer,)),))
+    )
 
 
 def test_float64_decides_where_numbers_alone_differ() -> None:
     """Eager is 0.0001 from it: as much is excused, a hundred times as much is not."""
     near, lie = (replace(GOOD, timeline=run(value=value)) for value in (0.9998, 1.01))
-    without = Without(BASE, EAGER)
+    without = UnchangedRuns(BASE, EAGER)
     for other in (near, lie):
         refused = judge(SUBJECT, without, (other,))
         assert failed(refused) == ["answers"]
@@ -375,11 +384,11 @@ def test_float64_decides_where_numbers_alone_differ() -> None:
         replace(GOOD, timeline=run(value=1.01, random_states=())),
         replace(GOOD, timeline=run(value=1.01), printed=("loss 1",)),
         replace(GOOD, timeline=run(value=1.01, steps=3)),
-        replace(GOOD, timeline=run(answers=())),
+        replace(GOOD, timeline=run(sampled_outputs=())),
     ],
 )
-def test_float64_is_not_needed_where_it_decides_nothing(other: Observed) -> None:
-    without = Without(BASE, EAGER)
+def test_float64_is_not_needed_where_it_decides_nothing(other: ObservedRun) -> None:
+    without = UnchangedRuns(BASE, EAGER)
     assert not needs_float64(judge(SUBJECT, without, (other,)), without, (other,))
 
 
@@ -404,9 +413,9 @@ def test_a_hook_that_is_left_to_python_takes_its_operations() -> None:
     def compiled(operations: int) -> Timeline:
         return replace(run(), compiles=(attempt("0/0", kind="first", graph_ops=operations),))
 
-    without = Without(replace(BASE, timeline=compiled(6)), EAGER)
-    hooked, gone = (Observed(receipt(), compiled(count)) for count in (4, 2))
-    disabled = Declared(disables=frozenset(["record"]))
+    without = UnchangedRuns(replace(BASE, timeline=compiled(6)), EAGER)
+    hooked, gone = (ObservedRun(receipt(), compiled(count)) for count in (4, 2))
+    disabled = DeclaredEffects(disables=frozenset(["record"]))
     assert judge(SUBJECT, without, [hooked], declared=disabled).holds
     assert failed(judge(SUBJECT, without, [hooked])) == ["compiled"]
     assert failed(judge(SUBJECT, without, [gone], declared=disabled)) == ["compiled"]
@@ -414,34 +423,34 @@ def test_a_hook_that_is_left_to_python_takes_its_operations() -> None:
 
 def test_a_counter_as_a_tensor_must_end_as_it_did() -> None:
     """What else it may become: tests of `compare`."""
-    answer = Answer(".calls", "tensor", "int64", (), (6.0,), digest="t")
-    held = Observed(receipt(), run(held_states=(StateRead(0.0, WHERE, "Model", (answer,)),)))
-    declared = Declared(numbers=frozenset([NumberAsTensor("calls", "int64")]))
+    answer = SampledValue(".calls", "tensor", "int64", (), (6.0,), digest="t")
+    held = ObservedRun(receipt(), run(held_states=(StateRead(0.0, WHERE, "Model", (answer,)),)))
+    declared = DeclaredEffects(numbers=frozenset([NumberAsTensor("calls", "int64")]))
     assert judged(held, declared=declared).holds
     assert failed(judged(held)) == ["answers"]
 
 
-def limited(*events: CompileEvent, steps: int = STEPS, hit: bool = True) -> Observed:
+def limited(*events: CompileEvent, steps: int = STEPS, hit: bool = True) -> ObservedRun:
     """A run in which the frame was at the recompile limit, or no more."""
     at_limit = finding("CD152", "F2", None)
     found = (at_limit,) if hit else ()
     whole = receipt(*events, findings=found, recompile_limit_hits=int(hit))
-    return Observed(whole, run(steps=steps))
+    return ObservedRun(whole, run(steps=steps))
 
 
 HELPER = FrameName(function="helper", file="model.py", line=30)
 
 
-def raised(after: Observed, **more: Any) -> Certificate:
+def raised(after: ObservedRun, **more: Any) -> Certificate:
     before = limited(again(1, cause()))
-    subject = subject_of(before.receipt.findings[0], before.receipt)
-    return judge(subject, Without(before, EAGER), [after], **more)
+    subject = identify_finding(before.receipt.findings[0], before.receipt)
+    return judge(subject, UnchangedRuns(before, EAGER), [after], **more)
 
 
 def test_variants_that_ran_eager_at_the_limit_may_compile() -> None:
     """Only where the change is declared to do that."""
     more = limited(again(1, cause()), again(2, cause()), again(3, cause()), hit=False)
-    assert raised(more, declared=Declared(unlimits=True)).holds
+    assert raised(more, declared=DeclaredEffects(unlimits=True)).holds
     assert failed(raised(more)) == ["others"]
 
 
@@ -451,7 +460,9 @@ def test_a_cause_is_not_removed_by_compiling_elsewhere_what_it_recompiled() -> N
     before = receipt(again(1, cause()), again(2, cause()), recompile_limit_hits=1)
     before = msgspec.structs.replace(before, findings=(FINDING, finding("CD152", "F2", None)))
     after = receipt(again(1, cause("m")), again(2, cause("m")))
-    found = judged_after(before, replace(GOOD, receipt=after), declared=Declared(unlimits=True))
+    found = judged_after(
+        before, replace(GOOD, receipt=after), declared=DeclaredEffects(unlimits=True)
+    )
     assert failed(found)[0] == "finding"
     assert "as many recompiles as before (2 → 2): calls that ran eager" in found.reason
 
@@ -467,7 +478,7 @@ def test_a_cause_is_not_removed_by_compiling_elsewhere_what_it_recompiled() -> N
     ],
 )
 def test_a_limit_that_only_moves(events: tuple[CompileEvent, ...], reason: str) -> None:
-    certificate = raised(limited(*events, hit=False), declared=Declared(unlimits=True))
+    certificate = raised(limited(*events, hit=False), declared=DeclaredEffects(unlimits=True))
     assert failed(certificate) == ["others"]
     assert reason in certificate.reason
 
@@ -489,25 +500,25 @@ def split(
 
 
 def test_a_graph_may_be_split_only_at_the_function_that_is_disabled() -> None:
-    disabled = Declared(disables=frozenset(["record"]))
-    hook = Observed(split("watch.<locals>.record"), run())
+    disabled = DeclaredEffects(disables=frozenset(["record"]))
+    hook = ObservedRun(split("watch.<locals>.record"), run())
     assert judged(hook, declared=disabled).holds
     assert failed(judged(hook)) == ["others"]
     for other in (split("Model.forward"), split("watch.<locals>.record", "graph_break()")):
-        assert failed(judged(Observed(other, run()), declared=disabled)) == ["others"]
+        assert failed(judged(ObservedRun(other, run()), declared=disabled)) == ["others"]
 
 
 def test_a_hook_that_is_called_at_last_may_recompile_what_it_belongs_to() -> None:
     """Only where the change says that it corrects this, and for nothing else."""
     ignored = finding("CD119", variable="hidden")
-    without = Without(Observed(receipt(findings=(ignored,)), run()), EAGER)
-    subject = subject_of(ignored, without.baseline.receipt)
+    without = UnchangedRuns(ObservedRun(receipt(findings=(ignored,)), run()), EAGER)
+    subject = identify_finding(ignored, without.baseline.receipt)
     hooked = finding("CD115", variable="hidden._forward_hooks")
-    called = Observed(
+    called = ObservedRun(
         receipt(again(1, cause(hooked.variable or "", rule="CD115")), findings=(hooked,)), run()
     )
-    other = Observed(receipt(again(1, cause("n")), findings=(finding(),)), run())
-    corrects = Declared(corrects=True)
+    other = ObservedRun(receipt(again(1, cause("n")), findings=(finding(),)), run())
+    corrects = DeclaredEffects(corrects=True)
     assert judge(subject, without, [called], declared=corrects).holds
     assert failed(judge(subject, without, [called])) == ["others"]
     assert failed(judge(subject, without, [other], declared=corrects)) == ["others"]
@@ -517,7 +528,9 @@ def test_captures_of_generated_code_are_one() -> None:
     places = [Location(f"<eval_with_key>.{at}", 4, "forward") for at in (2, 5)]
     captures = [attempt("0/0", where=each, graph_ops=9) for each in places]
     own = run().compiles
-    without = Without(replace(BASE, timeline=replace(run(), compiles=(*own, *captures))), EAGER)
+    without = UnchangedRuns(
+        replace(BASE, timeline=replace(run(), compiles=(*own, *captures))), EAGER
+    )
     after = replace(GOOD, timeline=replace(run(), compiles=(*own, captures[0])))
     assert judge(SUBJECT, without, [after]).holds
     smaller = attempt("0/0", where=places[0], graph_ops=8)

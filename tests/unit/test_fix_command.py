@@ -11,10 +11,10 @@ import pytest
 from compilediag.cli import main
 from compilediag.commands import fix as command
 from compilediag.receipt.file import write_receipt
-from compilediag.receipt.locate import point_latest
+from compilediag.receipt.locate import link_latest
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.trials import sources
-from compilediag.runs.trials.one import Trial
+from compilediag.runs.trials.trial import Trial
 from tests.unit.test_fix_campaign import BEFORE
 
 CampaignCalls = list[Any]
@@ -42,7 +42,7 @@ def of(*words: str) -> Receipt:
 def save(folder: Path, receipt: Receipt) -> None:
     run = folder / ".compilediag" / "20260101T000000Z-train-1"
     write_receipt(receipt, run / "receipt.json")
-    point_latest(run)
+    link_latest(run)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_file_named_by_a_number_is_a_program(latest: Path, monkeypatch) -> Non
         seen.append(words)
         raise command.UsageError("stop")
 
-    monkeypatch.setattr(command, "first_run", first_run)
+    monkeypatch.setattr(command, "run_first_trial", first_run)
     assert main(["fix", "--yes", "2"]) == 2
     assert seen == [("2",)]
 
@@ -163,9 +163,9 @@ def test_options_of_pyproject(latest: Path, campaigns: CampaignCalls, capsys) ->
 
 def test_uncommitted_changes_are_said_before_anything_runs(latest, campaigns, monkeypatch, capsys):
     """Without git, too; --force runs."""
-    monkeypatch.setattr(command, "editable_files", lambda campaign: [str(latest / "train.py")])
+    monkeypatch.setattr(command, "list_editable_files", lambda campaign: [str(latest / "train.py")])
     for status, sentence in ((None, "is in no git repository"), (" M train.py", "not committed")):
-        monkeypatch.setattr(sources, "git", lambda *words, status=status: status)
+        monkeypatch.setattr(sources, "run_git", lambda *words, status=status: status)
         assert main(["fix", "--yes", "--apply"]) == 2
         assert sentence in capsys.readouterr().err
     assert campaigns == []

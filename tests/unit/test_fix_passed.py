@@ -6,32 +6,34 @@ import msgspec
 import pytest
 
 from compilediag.fixes.edits.rewrite import rewrite
-from compilediag.receipt.schema.compiles import EnteredAt
-from compilediag.rules.case import Case, case_of
-from compilediag.rules.changes import Change, Edit, EditImpossible
-from compilediag.rules.sizes.changes import mark_changes, size_changes
-from compilediag.rules.tensors import tensor_changes
-from compilediag.rules.values import passed_changes
+from compilediag.receipt.schema.compiles import UserCallRecord
+from compilediag.rules.changes import Edit, EditImpossible, ProgramChange
+from compilediag.rules.fix_context import FixContext, make_context
+from compilediag.rules.sizes.changes import propose_mark_edits, propose_size_changes
+from compilediag.rules.tensors import propose_tensor_copies
+from compilediag.rules.values import propose_tensor_arguments
 from tests.support.receipt_records import entered, of_files
 from tests.unit.test_fix_candidates import finding, receipt
 
 pytest.importorskip("libcst")
 
 
-MAKERS = (passed_changes, tensor_changes, size_changes)
+MAKERS = (propose_tensor_arguments, propose_tensor_copies, propose_size_changes)
 
 
-def offered(rule: str, text: str, arguments: dict[str, str], **evidence: Any) -> list[Change]:
+def offered(
+    rule: str, text: str, arguments: dict[str, str], **evidence: Any
+) -> list[ProgramChange]:
     """For a finding whose one compile was entered by a call of the program's own."""
     made = case(rule, entered(arguments, 1, text=text), **evidence)
     return [change for make in MAKERS for change in make(made)]
 
 
-def case(rule: str, call: EnteredAt, **evidence: Any) -> Case:
+def case(rule: str, call: UserCallRecord, **evidence: Any) -> FixContext:
     whole = receipt("2.13.0+cpu")
     event = msgspec.structs.replace(whole.compile.events[0], entered_at=call)
     compiled = msgspec.structs.replace(whole.compile, events=(event,))
-    return case_of(finding(rule, **evidence), of_files(whole, "train.py", compile=compiled))
+    return make_context(finding(rule, **evidence), of_files(whole, "train.py", compile=compiled))
 
 
 CHANNELS_LAST = [["stride [192, 1, 24, 3]", "stride [192, 64, 8, 1]"]]
@@ -103,7 +105,7 @@ def test_a_call_of_which_too_little_is_known_is_changed_from_outside_only() -> N
 def test_a_size_below_an_argument_is_marked_where_it_is_passed() -> None:
     def marks(source: str, passed: dict[str, str]) -> list[str]:
         size = {"kind": "size", "source": source, "values": [["[4, 2]", "[6, 2]"]]}
-        made = mark_changes(case("CD105", entered(passed, 1), **size))
+        made = propose_mark_edits(case("CD105", entered(passed, 1), **size))
         return [code for change in made for code in change.edits[0].code]
 
     mark = "torch._dynamo.maybe_mark_dynamic({}, 0)"

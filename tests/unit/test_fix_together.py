@@ -4,7 +4,7 @@ import msgspec
 
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.offers import changes_for
+from compilediag.rules.candidates import list_changes
 from tests.support.receipt_records import entered, finding_record
 from tests.unit.test_fix_candidates import receipt
 
@@ -50,7 +50,7 @@ def run_of(*findings: FindingRecord, elsewhere: str = "") -> Receipt:
 
 
 def lines(which: int, *findings: FindingRecord) -> list[str]:
-    return [change.line for change in changes_for(findings[which], run_of(*findings))]
+    return [change.line for change in list_changes(findings[which], run_of(*findings))]
 
 
 def test_own_sources_are_tried_first_and_then_those_of_all() -> None:
@@ -61,7 +61,7 @@ def test_own_sources_are_tried_first_and_then_those_of_all() -> None:
 
 def test_sources_of_other_functions_are_left_alone() -> None:
     here, there = finding(1, "CD105", BATCH), finding(2, "CD105", CONTEXT)
-    found = changes_for(here, run_of(here, there, elsewhere="F2"))
+    found = list_changes(here, run_of(here, there, elsewhere="F2"))
     assert OF_ALL not in [change.line for change in found]
 
 

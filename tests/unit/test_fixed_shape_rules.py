@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compilediag.diagnosis.codes import REGISTER
-from compilediag.diagnosis.figures.invocations import planned_padding, shapes_section
-from compilediag.diagnosis.findings import place_of
+from compilediag.diagnosis.figures.invocations import build_shapes_section, plan_padding
+from compilediag.diagnosis.findings import make_place
 from compilediag.receipt.schema.invocations import FixedShapeRecord
 from compilediag.rules.fixed_shapes import (
     find_contamination,
@@ -17,7 +17,7 @@ from compilediag.rules.fixed_shapes import (
     find_late_compiles,
     find_padding_waste,
 )
-from compilediag.timeline.fixed_shapes import ASKED_KEPT, SizeRun, fixed_shapes_of
+from compilediag.timeline.fixed_shapes import MAX_REQUESTED_SIZES, SizeRun, collect_fixed_shapes
 from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness import wire
 from compilediag_harness.base.session import Session
@@ -89,15 +89,15 @@ def timeline(*events: wire.Event) -> Timeline:
 
 def recorded(run: Timeline) -> FixedShapeRecord:
     """What the receipt has of the first FixedShape."""
-    return shapes_section(run).fixed[0]
+    return build_shapes_section(run).fixed[0]
 
 
 def test_calls_are_added_up_by_size() -> None:
     """Over all records; padding is what ran and was not real."""
-    (item,) = fixed_shapes_of(0, [used((3, 4, 2), (4, 4, 1)), used((6, 8, 1))])
+    (item,) = collect_fixed_shapes(0, [used((3, 4, 2), (4, 4, 1)), used((6, 8, 1))])
     assert item.sizes == (SizeRun((4,), 3, 10), SizeRun((8,), 1, 6))
     assert item.padding_waste == 20 / 16 - 1
-    assert fixed_shapes_of(0, [WARMED])[0].padding_waste is None
+    assert collect_fixed_shapes(0, [WARMED])[0].padding_waste is None
 
 
 def test_contamination_names_the_output_and_the_fix() -> None:
@@ -106,7 +106,7 @@ def test_contamination_names_the_output_and_the_fix() -> None:
         timeline(checked(("a", "safe"), ("b", "contaminated"), ("c", "parity"), ("d", "rng")))
     )
     assert (finding.rule, finding.severity, finding.variable) == ("CD406", "error", "b")
-    assert (finding.location, finding.count) == (place_of(PLACE), 2)
+    assert (finding.location, finding.count) == (make_place(PLACE), 2)
     assert finding.title == "b depends on padding: seen contaminated, and 1 more"
     assert "mask=" in finding.fix.summary
     assert not list(find_contamination(timeline(checked(("a", "nan_leak"), ("b", "rng")))))
@@ -148,8 +148,8 @@ def test_planned_sizes_never_pad_more(counts: dict[int, int], buckets: set[int])
         (size, next(item for item in chosen if item >= size), count)
         for size, count in counts.items()
     ]
-    (item,) = fixed_shapes_of(0, [used(*calls, buckets=chosen)])
-    planned = planned_padding(item)
+    (item,) = collect_fixed_shapes(0, [used(*calls, buckets=chosen)])
+    planned = plan_padding(item)
     (sizes,) = planned.buckets
     assert len(sizes) <= len(chosen)
     assert sizes[-1] >= max(counts)
@@ -185,19 +185,19 @@ def test_two_axes_are_planned_as_a_grid() -> None:
 def test_batches_are_known_as_they_came() -> None:
     """Before padding and splitting; an old journal has nothing of them."""
     (item,) = timeline(split(), split()).fixed_shapes
-    assert (item.asked, item.other_batches) == ({(11,): 4, (6,): 10}, 0)
-    assert recorded(timeline(used((3, 4, 2)))).asked is None
+    assert (item.requested, item.other_batches) == ({(11,): 4, (6,): 10}, 0)
+    assert recorded(timeline(used((3, 4, 2)))).requested is None
 
 
 def test_batches_of_many_sizes_are_bounded() -> None:
     """Sizes beyond those kept are counted."""
-    sizes = tuple((size,) for size in range(1, ASKED_KEPT + 4))
+    sizes = tuple((size,) for size in range(1, MAX_REQUESTED_SIZES + 4))
     counts = (2,) * len(sizes)
     event = wire.FixedShapeUsed(
         *(1.0, 0, PLACE, ("rows",), ((9999,),), sizes, ((9999,),) * len(sizes), counts), asked=sizes
     )
-    (item,) = fixed_shapes_of(0, [event])
-    assert (len(item.asked), item.other_batches) == (ASKED_KEPT, 3 * 2)
+    (item,) = collect_fixed_shapes(0, [event])
+    assert (len(item.requested), item.other_batches) == (MAX_REQUESTED_SIZES, 3 * 2)
 
 
 def test_waste_is_told_when_most_rows_were_done() -> None:
@@ -224,7 +224,7 @@ def test_compiles_after_the_warmup_are_told() -> None:
 
 def test_what_was_not_measured_is_null_in_the_receipt() -> None:
     """What was done and proved: the recorded runs of padding_contaminates and early_exit."""
-    assert shapes_section(timeline()) is None
+    assert build_shapes_section(timeline()) is None
     warmed = recorded(timeline(used((3, 4, 2)), WARMED, LATE))
     assert (warmed.warmed, warmed.warmup_compiles, warmed.late_compiles) == (True, 2, 1)
     bare = recorded(timeline(used((3, 4, 2))))
@@ -242,9 +242,9 @@ def test_sessions_are_told_in_batches_and_at_the_end() -> None:
     shape_log.sinks.install(session)
     try:
         # The first is written at once.
-        shape_log.called(declared, (3,), (4,), (3,), in_graphs=False)
+        shape_log.record_call(declared, (3,), (4,), (3,), in_graphs=False)
         for number in range(5):
-            shape_log.called(declared, (2,), (4,), (2,), in_graphs=number > 2)
+            shape_log.record_call(declared, (2,), (4,), (2,), in_graphs=number > 2)
         shape_log.sinks.finish(session)
     finally:
         shape_log.sinks.uninstall(session)

@@ -10,8 +10,8 @@ from many_receipts import Change, content, measured, written
 from compilediag.cli import main
 from compilediag.errors import UsageError
 from compilediag.extensions.fleet import options
-from compilediag.extensions.fleet.options import seconds_of
-from compilediag.views.format import pair, quantity
+from compilediag.extensions.fleet.options import parse_moment
+from compilediag.views.format import format_pair, format_quantity
 
 Run = Callable[..., str]
 
@@ -128,14 +128,14 @@ def test_an_error_is_one_sentence(arguments, message, receipts, capsys, monkeypa
 def test_moments() -> None:
     """Days, times with and without a zone, and stretches before now."""
     now = 1_800_000_000.0
-    assert seconds_of("--since", "30d", now) == now - 30 * 86400
-    assert seconds_of("--since", "2w", now) == now - 14 * 86400
-    assert seconds_of("--since", "1970-01-02", now) == 86400
-    assert seconds_of("--since", "1970-01-01T01:00:00Z", now) == 3600
-    assert seconds_of("--since", None, now) is None
+    assert parse_moment("--since", "30d", now) == now - 30 * 86400
+    assert parse_moment("--since", "2w", now) == now - 14 * 86400
+    assert parse_moment("--since", "1970-01-02", now) == 86400
+    assert parse_moment("--since", "1970-01-01T01:00:00Z", now) == 3600
+    assert parse_moment("--since", None, now) is None
     with pytest.raises(UsageError):
-        seconds_of("--since", "30 days", now)
-    assert time.gmtime(seconds_of("--until", "2026-11-01", now) or 0)[:3] == (2026, 11, 1)
+        parse_moment("--since", "30 days", now)
+    assert time.gmtime(parse_moment("--until", "2026-11-01", now) or 0)[:3] == (2026, 11, 1)
 
 
 @pytest.mark.parametrize(
@@ -156,12 +156,12 @@ def test_moments() -> None:
 )
 def test_quantities_have_three_figures(value: float, unit: str, text: str) -> None:
     """A change of a percent can be seen, and no more is pretended."""
-    assert quantity(value, unit) == text
+    assert format_quantity(value, unit) == text
 
 
 def test_counts_are_shown_in_full() -> None:
     """A thousand and one is not a thousand."""
-    assert pair(1000, 1001, "count", "->") == "1,000 -> 1,001"
+    assert format_pair(1000, 1001, "count", "->") == "1,000 -> 1,001"
 
 
 def test_an_uncertain_beginning_is_shown_as_a_range(tmp_path: Path, run: Run) -> None:

@@ -13,7 +13,7 @@ from many_receipts import content, measured, written
 
 from compilediag.extensions.fleet import folder
 from compilediag.extensions.fleet import folder as folders
-from compilediag.extensions.fleet.folder import INDEX_NAME, Fleet, fleet_at, newest
+from compilediag.extensions.fleet.folder import INDEX_NAME, Fleet, load_fleet, load_newest
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def medians(fleet: Fleet) -> list[float]:
 
 def test_only_what_is_wanted_is_kept(receipts: Path) -> None:
     """A lane can be asked for, from the index as from the files."""
-    found = fleet_at(str(receipts), lambda lane, created_s: lane == "gpt/train")
+    found = load_fleet(str(receipts), lambda lane, created_s: lane == "gpt/train")
     assert medians(found) == list(range(0, NUMBER, 2))
 
 
@@ -43,13 +43,13 @@ def test_changed_added_and_deleted_files_are_noticed(receipts: Path) -> None:
     (receipts / "r00003.json").write_bytes(content(3, measured(steps__median=333.0)))
     (receipts / "r00007.json").unlink()
     (receipts / "new.json").write_bytes(content(100, measured(steps__median=100.0)))
-    found = fleet_at(str(receipts))
+    found = load_fleet(str(receipts))
     assert found.files_read == 2
     assert 333.0 in medians(found)
     assert 100.0 in medians(found)
     assert 7.0 not in medians(found)
     assert same(found, receipts)
-    assert fleet_at(str(receipts)).files_read == 0
+    assert load_fleet(str(receipts)).files_read == 0
 
 
 def test_a_change_that_hides_is_noticed(receipts: Path) -> None:
@@ -61,15 +61,15 @@ def test_a_change_that_hides_is_noticed(receipts: Path) -> None:
     file.write_bytes(text.replace(b'"median": 3', b'"median": 4'))
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert file.stat().st_size == before.st_size
-    assert medians(fleet_at(str(receipts)))[3] == 4.0
+    assert medians(load_fleet(str(receipts)))[3] == 4.0
 
 
 def test_fresh_files_are_read_again(made: Path, tmp_path: Path) -> None:
     """A file that changed a moment ago may change again without a trace: it is not trusted yet."""
     folder = tmp_path / "receipts"
     shutil.copytree(made, folder, copy_function=shutil.copyfile)
-    assert fleet_at(str(folder)).files_read == NUMBER
-    assert fleet_at(str(folder)).files_read == NUMBER
+    assert load_fleet(str(folder)).files_read == NUMBER
+    assert load_fleet(str(folder)).files_read == NUMBER
 
 
 @pytest.mark.parametrize("damage", ["cut", "zeros", "noise", "no text"])
@@ -88,23 +88,23 @@ def test_a_damaged_index_is_made_again(receipts: Path, damage: str) -> None:
     else:
         whole = whole.replace(b"r000", b"\xff\xff\xff\xff")
     path.write_bytes(whole)
-    assert newest(str(receipts), "gpt/train", 5) is None
-    found = fleet_at(str(receipts))
+    assert load_newest(str(receipts), "gpt/train", 5) is None
+    found = load_fleet(str(receipts))
     assert found.entries == expected
     assert found.files_read == NUMBER
     if damage != "no text":
         assert found.notes == ("the index was damaged: every file was read",)
-    assert fleet_at(str(receipts)).files_read == 0
+    assert load_fleet(str(receipts)).files_read == 0
 
 
 def test_an_index_of_another_version_is_made_again(receipts: Path, monkeypatch) -> None:
     """What another version kept is not trusted: it may have kept something else."""
     with monkeypatch.context() as patch:
         patch.setattr(folder, "__version__", "99.0")
-        assert fleet_at(str(receipts)).files_read == NUMBER
-        assert fleet_at(str(receipts)).files_read == 0
-    assert fleet_at(str(receipts)).files_read == NUMBER
-    assert fleet_at(str(receipts)).files_read == 0
+        assert load_fleet(str(receipts)).files_read == NUMBER
+        assert load_fleet(str(receipts)).files_read == 0
+    assert load_fleet(str(receipts)).files_read == NUMBER
+    assert load_fleet(str(receipts)).files_read == 0
 
 
 @pytest.mark.parametrize("kind", ["text", "database", "folder", "damaged head"])
@@ -125,7 +125,7 @@ def test_what_is_not_our_index_is_left_alone(receipts: Path, kind: str) -> None:
             theirs.execute("CREATE TABLE files (path TEXT)")
         theirs.close()
     before = path.read_bytes() if path.is_file() else None
-    found = fleet_at(str(receipts))
+    found = load_fleet(str(receipts))
     assert medians(found) == list(range(NUMBER))
     assert INDEX_NAME in found.notes[0]
     assert (path.read_bytes() if path.is_file() else None) == before
@@ -140,7 +140,7 @@ def test_a_folder_that_takes_no_index_is_read(made: Path, tmp_path: Path, monkey
     folder = tmp_path / "receipts"
     shutil.copytree(made, folder)
     monkeypatch.setattr(sqlite3, "connect", refuse)
-    found = fleet_at(str(folder))
+    found = load_fleet(str(folder))
     assert medians(found) == list(range(NUMBER))
     assert "attempt to write a readonly database" in found.notes[0]
     assert [name for name in os.listdir(folder) if not name.endswith(".json")] == []
@@ -165,7 +165,7 @@ def test_an_index_serves_where_nothing_can_be_written(receipts: Path) -> None:
     before = sorted(os.listdir(receipts))
     receipts.chmod(0o555)
     try:
-        assert fleet_at(str(receipts)).files_read == 0
+        assert load_fleet(str(receipts)).files_read == 0
     finally:
         receipts.chmod(0o755)
     assert sorted(os.listdir(receipts)) == before
@@ -174,7 +174,7 @@ def test_an_index_serves_where_nothing_can_be_written(receipts: Path) -> None:
 def test_small_folders_get_no_index(tmp_path: Path) -> None:
     """A few receipts are read as fast as an index is: nothing is left among them."""
     written(tmp_path / "few", range(5), lambda n: measured())
-    assert len(fleet_at(str(tmp_path / "few")).entries) == 5
+    assert len(load_fleet(str(tmp_path / "few")).entries) == 5
     assert len(os.listdir(tmp_path / "few")) == 5
 
 
@@ -184,18 +184,18 @@ def test_names_that_are_no_text_are_read_every_time(receipts: Path) -> None:
     with open(odd, "wb") as file:
         file.write(content(200))
     for _ in range(2):
-        found = fleet_at(str(receipts))
+        found = load_fleet(str(receipts))
         assert found.files_read == 1
         assert len(found.entries) == NUMBER + 1
 
 
 def test_the_newest_of_a_lane_come_from_the_index_alone(receipts: Path) -> None:
     """The newest of a lane, in the order of time, with a word that nothing else was looked at."""
-    found = newest(str(receipts), "gpt/train", 5)
+    found = load_newest(str(receipts), "gpt/train", 5)
     assert medians(found) == [50, 52, 54, 56, 58]
     assert "as indexed" in found.notes[0]
     (receipts / "r00056.json").write_bytes(content(56, measured(steps__median=1.0)))
-    assert newest(str(receipts), "gpt/train", 5) is None
-    assert newest(str(receipts), "vit/train", 5) is not None
+    assert load_newest(str(receipts), "gpt/train", 5) is None
+    assert load_newest(str(receipts), "vit/train", 5) is not None
     (receipts / INDEX_NAME).unlink()
-    assert newest(str(receipts), "vit/train", 5) is None
+    assert load_newest(str(receipts), "vit/train", 5) is None

@@ -8,12 +8,12 @@ from many_receipts import content, entry, measured, plain, written
 
 from compilediag.errors import UsageError
 from compilediag.extensions.fleet.entry import BadFile, Entry
-from compilediag.extensions.fleet.folder import fleet_at
-from compilediag.extensions.fleet.scan import candidates, read_content, read_file, scan
+from compilediag.extensions.fleet.folder import load_fleet
+from compilediag.extensions.fleet.scan import read_content, read_file, scan, select_candidates
 
 
 def kinds(folder: Path) -> dict[str, str]:
-    return {item.path: item.kind for item in fleet_at(str(folder)).problems}
+    return {item.path: item.kind for item in load_fleet(str(folder)).problems}
 
 
 def test_what_is_no_receipt_is_named(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_what_is_no_receipt_is_named(tmp_path: Path) -> None:
         "wrong.json": "damaged",
         "huge.json": "foreign",
     }
-    (good,) = fleet_at(str(tmp_path)).entries
+    (good,) = load_fleet(str(tmp_path)).entries
     assert good.path == "good.json"
 
 
@@ -60,14 +60,14 @@ def test_runs_and_files_at_any_depth(tmp_path: Path) -> None:
     assert paths == [".compilediag/run1/receipt.json", "a.json", "deep/er/b.json"]
     assert problems == []
     plain_files = (path for path in tmp_path.rglob("*") if not path.is_symlink())
-    assert candidates([str(path.relative_to(tmp_path)) for path in plain_files]) == paths
+    assert select_candidates([str(path.relative_to(tmp_path)) for path in plain_files]) == paths
 
 
 def test_copies_count_once(tmp_path: Path) -> None:
     """A receipt that lies there twice is one run; the copy is named."""
     _write(tmp_path / "a.json", 1)
     _write(tmp_path / "b.json", 1)
-    assert [found.path for found in fleet_at(str(tmp_path)).entries] == ["a.json"]
+    assert [found.path for found in load_fleet(str(tmp_path)).entries] == ["a.json"]
     assert kinds(tmp_path) == {"b.json": "copy"}
 
 
@@ -138,11 +138,11 @@ def test_receipts_at_a_uri_are_those_of_the_folder(tmp_path: Path) -> None:
     run.parent.mkdir()
     run.write_bytes(content(8, measured(header__lane__preset="größer \u202e 'x'")))
     (run.parent / "other.json").write_text("{}", encoding="utf-8")
-    here, there = fleet_at(str(tmp_path)), fleet_at(f"file://{tmp_path}")
+    here, there = load_fleet(str(tmp_path)), load_fleet(f"file://{tmp_path}")
     assert len(there.entries) == 6
     assert there.entries == here.entries
     assert there.problems == here.problems == ()
     with pytest.raises(UsageError, match="there is nothing at"):
-        fleet_at(f"file://{tmp_path}/nothing")
+        load_fleet(f"file://{tmp_path}/nothing")
     with pytest.raises(UsageError, match="Protocol not known"):
-        fleet_at("nosuch://place")
+        load_fleet("nosuch://place")

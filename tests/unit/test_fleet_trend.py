@@ -6,11 +6,17 @@ from typing import Any
 import pytest
 from many_receipts import Change, commit, entry, measured
 
-from compilediag.extensions.fleet.changes import LaneEvent, LaneTrend, events_of
-from compilediag.extensions.fleet.entry import Choice, Entry, as_presets, by_lane, labels_of
+from compilediag.extensions.fleet.changes import ChangeEvent, Trend, group_changes
+from compilediag.extensions.fleet.entry import (
+    Entry,
+    ReceiptFilter,
+    group_by_config,
+    label_configs,
+    merge_by_preset,
+)
 from compilediag.extensions.fleet.measures import MEASURES
-from compilediag.extensions.fleet.stats import stats_of
-from compilediag.extensions.fleet.trend import Rules, trend_of
+from compilediag.extensions.fleet.stats import compute_stats
+from compilediag.extensions.fleet.trend import Rules, compute_trends
 
 DRAW = random.Random(20_261_121)
 NOISE = [1 + 0.02 * DRAW.gauss(0, 1) for _ in range(400)]
@@ -33,20 +39,20 @@ def entries(numbers: range, **more: Any) -> list[Entry]:
     return [entry(number, steady(number, **more)) for number in numbers]
 
 
-def only(found: tuple[LaneTrend, ...]) -> LaneTrend:
+def only(found: tuple[Trend, ...]) -> Trend:
     (lane,) = found
     return lane
 
 
-def event_of(found: tuple[LaneTrend, ...]) -> LaneEvent:
-    (event,) = events_of(only(found))
+def event_of(found: tuple[Trend, ...]) -> ChangeEvent:
+    (event,) = group_changes(only(found))
     return event
 
 
 def test_steady_receipts_have_no_changes() -> None:
     """A hundred runs that differ by noise only: every series is steady, with its level."""
-    lane = only(trend_of(entries(range(100))))
-    assert events_of(lane) == ()
+    lane = only(compute_trends(entries(range(100))))
+    assert group_changes(lane) == ()
     assert all(series.enough for series in lane.series)
     levels = {series.measure: series.level for series in lane.series}
     assert levels["step_s"] == pytest.approx(0.5, rel=0.01)
@@ -56,7 +62,7 @@ def test_steady_receipts_have_no_changes() -> None:
 def test_a_slowdown_is_named_with_receipt_and_commit() -> None:
     """What began together is told together: the receipt, its commit, and the last one before."""
     made = [*entries(range(60)), *entries(range(60, 90), median=0.6)]
-    event = event_of(trend_of(made))
+    event = event_of(compute_trends(made))
     assert event.state == "worse"
     assert event.first.path == "r00060.json"
     assert event.first.commit == commit(60)
@@ -72,7 +78,7 @@ def test_a_slowdown_is_named_with_receipt_and_commit() -> None:
 def test_a_recompile_that_stays_is_a_change() -> None:
     """One recompile more in three runs in a row: counts have no noise."""
     made = [*entries(range(30)), *entries(range(30, 33), compile__recompiles=2)]
-    event = event_of(trend_of(made))
+    event = event_of(compute_trends(made))
     (change,) = event.changes
     assert (change.measure, change.before, change.after) == ("recompiles", 1, 2)
     assert (event.state, change.first.path, change.chance) == ("worse", "r00030.json", None)
@@ -81,7 +87,7 @@ def test_a_recompile_that_stays_is_a_change() -> None:
 def test_the_newest_receipt_alone_is_not_lasting() -> None:
     """It may be the beginning of something: it is said, and not called lasting."""
     made = [*entries(range(30)), *entries(range(30, 31), compile__graph_breaks=4)]
-    event = event_of(trend_of(made))
+    event = event_of(compute_trends(made))
     (change,) = event.changes
     assert (event.state, change.measure, change.lasting) == ("beginning", "graph_breaks", False)
     assert change.receipts == 1
@@ -90,8 +96,8 @@ def test_the_newest_receipt_alone_is_not_lasting() -> None:
 def test_what_was_mended_is_not_a_complaint() -> None:
     """A change that a later one took back says until when it lasted; the better end is told."""
     made = [*entries(range(30)), *entries(range(30, 60), median=0.7), *entries(range(60, 90))]
-    found = only(trend_of(made, Rules(measures=("step_s",))))
-    better, undone = events_of(found)
+    found = only(compute_trends(made, Rules(measures=("step_s",))))
+    better, undone = group_changes(found)
     assert (better.state, better.first.path) == ("better", "r00060.json")
     assert (undone.state, undone.first.path) == ("undone", "r00030.json")
     assert undone.changes[0].undone == better.first
@@ -102,7 +108,7 @@ def test_the_same_commit_is_no_cause() -> None:
     same = {"header__provenance__git_commit": "a" * 40}
     newer = {**same, "environment__torch": "2.14.0", "median": 0.6, "steps__count": 90}
     made = [*entries(range(40), **same), *entries(range(40, 70), **newer)]
-    change = event_of(trend_of(made)).surest
+    change = event_of(compute_trends(made)).surest
     assert change.same_commit
     assert [tuple(fact) for fact in change.also] == [
         ("torch", "2.13.0+cpu", "2.14.0"),
@@ -110,7 +116,7 @@ def test_the_same_commit_is_no_cause() -> None:
     ]
     dirty = [*entries(range(40), **same), *entries(range(40, 70), **newer)]
     dirty[40] = dirty[40]._replace(dirty=True)
-    assert not event_of(trend_of(dirty)).surest.same_commit
+    assert not event_of(compute_trends(dirty)).surest.same_commit
 
 
 def test_machines_are_not_compared() -> None:
@@ -118,9 +124,9 @@ def test_machines_are_not_compared() -> None:
     Counts do not depend on it."""
     slow = {"environment__cpu_model": "slow", "median": 0.9, "compile__recompiles": 3}
     made = [*entries(range(40)), *entries(range(40, 80), **slow)]
-    lane = only(trend_of(made))
+    lane = only(compute_trends(made))
     assert lane.machines == 2
-    (event,) = events_of(lane)
+    (event,) = group_changes(lane)
     assert [change.measure for change in event.changes] == ["recompiles"]
     assert "machine" in [fact.name for fact in event.changes[0].also]
 
@@ -129,12 +135,12 @@ def test_runs_that_did_not_end_well_are_left_out() -> None:
     """Their figures are of half a run; they count for the checks, and can be asked for."""
     bad = {"status": "killed", "checks__exit_code_zero": False, "median": 0.9}
     made = [*entries(range(50)), *entries(range(50, 80), **bad)]
-    lane = only(trend_of(made))
+    lane = only(compute_trends(made))
     assert lane.left_out == {"killed": 30}
-    (event,) = events_of(lane)
+    (event,) = group_changes(lane)
     assert [change.measure for change in event.changes] == ["checks_passed"]
     assert event.first.path == "r00050.json"
-    every = events_of(only(trend_of(made, Rules(any_status=True))))
+    every = group_changes(only(compute_trends(made, Rules(any_status=True))))
     assert "step_s" in {change.measure for event in every for change in event.changes}
 
 
@@ -145,7 +151,7 @@ def test_more_series_do_not_mean_more_false_alarms() -> None:
     for seed in range(40):
         draw = random.Random(seed)
         made = [_noisy(draw, number) for number in range(40)]
-        alarms += bool(events_of(only(trend_of(made))))
+        alarms += bool(group_changes(only(compute_trends(made))))
     assert alarms <= 2
 
 
@@ -170,17 +176,17 @@ def test_stray_times_and_missing_ones() -> None:
     DRAW.shuffle(made)
     made.append(entry(99, measured(header__created_at_utc="?")))
     made.sort(key=lambda item: item.created_s or 0.0)
-    found = only(trend_of(made))
+    found = only(compute_trends(made))
     assert found.left_out == {"without a time": 1}
-    assert events_of(found)[0].first.path == "r00040.json"
+    assert group_changes(found)[0].first.path == "r00040.json"
 
 
 def test_only_the_newest_are_followed() -> None:
     """As many as asked; how many are older is told."""
     made = [*entries(range(40)), *entries(range(40, 70), median=0.6)]
-    found = only(trend_of(made, Rules(last=25)))
+    found = only(compute_trends(made, Rules(last=25)))
     assert (found.receipts, found.older) == (25, 45)
-    assert events_of(found) == ()
+    assert group_changes(found) == ()
 
 
 def test_lanes_are_apart() -> None:
@@ -191,13 +197,13 @@ def test_lanes_are_apart() -> None:
         *entries(range(3, 6), **{"header__lane__preset": "small", flags: "max-autotune"}),
         *entries(range(6, 9), header__lane__name="other"),
     ]
-    labels = list(labels_of(by_lane(made)).values())
+    labels = list(label_configs(group_by_config(made)).values())
     assert labels == [
         "gpt-small/train small fp32 mode=unknown",
         "gpt-small/train small fp32 mode=max-autotune",
         "other fp32",
     ]
-    presets = {lane.name for lane in by_lane(as_presets(made))}
+    presets = {lane.name for lane in group_by_config(merge_by_preset(made))}
     assert presets == {"small", "(no preset)"}
 
 
@@ -209,15 +215,15 @@ def test_receipts_can_be_chosen() -> None:
     ]
     second = made[1].created_s
     chosen = {
-        Choice(lanes=("vit",)): [3, 4, 5],
-        Choice(lanes=("gpt-*",)): [0, 1, 2],
-        Choice(presets=("small",)): [0, 1, 2],
-        Choice(since_s=second): [1, 2, 3, 4, 5],
-        Choice(until_s=second): [0],
-        Choice(): list(range(6)),
+        ReceiptFilter(configurations=("vit",)): [3, 4, 5],
+        ReceiptFilter(configurations=("gpt-*",)): [0, 1, 2],
+        ReceiptFilter(presets=("small",)): [0, 1, 2],
+        ReceiptFilter(since_s=second): [1, 2, 3, 4, 5],
+        ReceiptFilter(until_s=second): [0],
+        ReceiptFilter(): list(range(6)),
     }
     for choice, numbers in chosen.items():
-        paths = [item.path for item in choice.of(made)]
+        paths = [item.path for item in choice.select(made)]
         assert paths == [f"r{number:05d}.json" for number in numbers]
 
 
@@ -229,7 +235,7 @@ def test_stats_are_medians_and_pass_rates() -> None:
     ]
     failed = measured(checks__no_oom=False, checks__losses_finite=False)
     made += [entry(n, failed) for n in range(150, 160)]
-    (lane,) = stats_of(made)
+    (lane,) = compute_stats(made)
     assert lane.receipts == 160
     assert lane.statuses == {"complete": 157, "failed": 3}
     assert lane.checks.runs == 100
@@ -237,14 +243,14 @@ def test_stats_are_medians_and_pass_rates() -> None:
     assert lane.checks.failed == {"no_oom": 10, "losses_finite": 10}
     assert lane.measures["step_s"].max == 149
     assert lane.throughput == "steps_per_s"
-    (newest,) = stats_of(made, last=10)
+    (newest,) = compute_stats(made, last=10)
     assert (newest.receipts, newest.checks.passed) == (10, 0)
 
 
 def test_the_throughput_is_the_one_most_receipts_have() -> None:
     """Tokens where half of the runs tell them, else steps: units are never mixed."""
     made = entries(range(10))
-    assert stats_of(made)[0].throughput == "steps_per_s"
+    assert compute_stats(made)[0].throughput == "steps_per_s"
     made += entries(range(10, 30), throughput__tokens_per_s=1000.0)
-    assert stats_of(made)[0].throughput == "tokens_per_s"
-    assert stats_of(made)[0].measures["tokens_per_s"].receipts == 20
+    assert compute_stats(made)[0].throughput == "tokens_per_s"
+    assert compute_stats(made)[0].measures["tokens_per_s"].receipts == 20

@@ -64,5 +64,5 @@ def test_the_last_look_at_a_frame_counts() -> None:
     """A guard that was armed and is not any more is no hazard."""
     look = HazardsChecked(1.0, 0, FRAME, (), 10, 0, 0.001, "over 50 ms")
     later = HazardsChecked(2.0, 1, FRAME, (), 20, 0, 0.001)
-    (hazards,) = fold([[look, later]]).hazards
+    (hazards,) = fold([[look, later]]).risk_checks
     assert (hazards.checked, hazards.skipped) == (20, None)

@@ -10,7 +10,7 @@ import pytest
 from timelines import FILE, at_limit, attempt, false_guard, hazards, process, recompile
 from timelines import timeline as run_of
 
-from compilediag.diagnosis.findings import Finding, entered_record
+from compilediag.diagnosis.findings import Finding, make_call_record
 from compilediag.rules.limits import find_armed_guards, find_limit_hits, find_variant_forecasts
 from compilediag.rules.modes import find_autograd_recaptures
 from compilediag.rules.sizes.lines import find_violated_constraints
@@ -44,7 +44,7 @@ def test_several_checks_of_one_variable_are_one_cause() -> None:
         false_guard("L['v']", "len(L['v']) == 1", leaf="LENGTH_CHECK", expected=None, actual=None),
         false_guard("L['v'][0]", "L['v'][0] == 2"),
     ]
-    (finding,) = found(find_armed_guards, run_of([FORWARD], hazards=(hazards(guards),)))
+    (finding,) = found(find_armed_guards, run_of([FORWARD], risk_checks=(hazards(guards),)))
     assert finding.evidence["cause"] == "CD108"
 
 
@@ -101,10 +101,10 @@ UNSUPPORTED = attempt("0/0", kind="failed", fail_type="Unsupported", fail_reason
     ("rule", "run"),
     [
         # A guard that is true again at the last look; a look given up after its time budget.
-        (find_armed_guards, run_of([FORWARD], hazards=(ARMED, hazards([], step=1)))),
-        (find_armed_guards, run_of([FORWARD], hazards=(replace(ARMED, skipped="over 50 ms"),))),
+        (find_armed_guards, run_of([FORWARD], risk_checks=(ARMED, hazards([], step=1)))),
+        (find_armed_guards, run_of([FORWARD], risk_checks=(replace(ARMED, skipped="over 50 ms"),))),
         # A frame that runs eager for good never recompiles, whatever its guards say.
-        (find_armed_guards, run_of(at_limit(8), hazards=(replace(ARMED, step=9),))),
+        (find_armed_guards, run_of(at_limit(8), risk_checks=(replace(ARMED, step=9),))),
         # Eight first compiles of eight isolated regions share a frame id and no limit.
         (find_variant_forecasts, run_of([attempt(f"0/{n}") for n in range(8)])),
         # Integer arguments are generalised from the second value on: they do not multiply.
@@ -140,7 +140,7 @@ def test_the_call_of_backward_stands_on_captures() -> None:
         replace(attempt(f"!{n}/{n}/0", where=generated, step=n), entered_at=call) for n in range(3)
     ]
     (finding,) = found(find_autograd_recaptures, run_of(made))
-    assert (finding.location, finding.entered_at) == (None, entered_record(call))
+    assert (finding.location, finding.entered_at) == (None, make_call_record(call))
 
 
 def test_compiled_autograd_misses_in_the_log() -> None:

@@ -2,7 +2,14 @@
 
 import pytest
 
-from compilediag.views.format import count, measured, ordinal, percent, seconds, steps
+from compilediag.views.format import (
+    format_metric,
+    format_ordinal,
+    format_percent,
+    format_seconds,
+    format_steps,
+    pluralize,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +32,7 @@ from compilediag.views.format import count, measured, ordinal, percent, seconds,
 )
 def test_seconds(value: float | None, expected: str) -> None:
     """Two figures and a unit at every size; null is never zero."""
-    assert seconds(value) == expected
+    assert format_seconds(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -46,7 +53,7 @@ def test_seconds(value: float | None, expected: str) -> None:
 )
 def test_figures_have_the_unit_of_their_name(name: str, value: float | None, expected: str) -> None:
     """Seconds, bytes, shares and rates by the end of the name; other numbers to four figures."""
-    assert measured(name, value) == expected
+    assert format_metric(name, value) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,17 +69,17 @@ def test_figures_have_the_unit_of_their_name(name: str, value: float | None, exp
 )
 def test_percent(part: float | None, whole: float | None, expected: str | None) -> None:
     """A share of something not measured is not shown."""
-    assert percent(part, whole) == expected
+    assert format_percent(part, whole) == expected
 
 
 def test_count_has_its_plural() -> None:
-    found = [count(n, "recompile") for n in (0, 1, 1234)]
+    found = [pluralize(n, "recompile") for n in (0, 1, 1234)]
     assert found == ["0 recompiles", "1 recompile", "1,234 recompiles"]
 
 
 def test_ordinal() -> None:
     """The English endings, the teens included."""
-    expected = [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 111)]
+    expected = [format_ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 111)]
     assert expected == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "111th"]
 
 
@@ -91,4 +98,4 @@ def test_ordinal() -> None:
 )
 def test_steps(numbers: tuple[int, ...], expected: str) -> None:
     """A rhythm is claimed only for three equally distant steps or more."""
-    assert steps(numbers) == expected
+    assert format_steps(numbers) == expected

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from compilediag.cli import main
-from compilediag.compare.gate.ab import MIN_ROUNDS, ROUNDS, SLOWER, CommandRun, intervals, timings
+from compilediag.compare.gate.ab import (
+    MIN_ROUNDS,
+    ROUNDS,
+    SLOWER,
+    CommandRun,
+    compare_times,
+    compute_intervals,
+)
 
 TRIALS = 200
 
@@ -30,7 +37,7 @@ def noisy_ratios(effect: float, rounds: int = ROUNDS, trials: int = TRIALS) -> A
 
 
 def share_called_slower(effect: float, rounds: int = ROUNDS) -> float:
-    low, _, _ = intervals(noisy_ratios(effect, rounds))
+    low, _, _ = compute_intervals(noisy_ratios(effect, rounds))
     return sum(math.expm1(bound) > SLOWER for bound in low) / len(low)
 
 
@@ -46,7 +53,7 @@ def test_what_would_have_been_found_is_found() -> None:
     """The slowdown that is reported as findable, put into other noise of the same kind, is found
     about four times in five."""
     ratios = noisy_ratios(0.0)
-    low, _, error = intervals(ratios)
+    low, _, error = compute_intervals(ratios)
     middles = sorted(
         math.log1p(SLOWER) + float(sorted(row)[len(row) // 2]) - bound + 0.84162 * spread
         for row, bound, spread in zip(ratios, low, error, strict=True)
@@ -62,7 +69,7 @@ def test_a_clear_slowdown() -> None:
     """Each clock with its medians, change, bounds, and what would have been found."""
     pytest.importorskip("scipy", minversion="1.15")
     steady = [1.0 + 0.001 * (number % 3) for number in range(15)]
-    cpu, wall = timings(samples(*steady), samples(*(1.2 * value for value in steady)))
+    cpu, wall = compare_times(samples(*steady), samples(*(1.2 * value for value in steady)))
     assert (cpu.clock, wall.clock) == ("CPU", "wall")
     assert (cpu.a_s, wall.a_s) == (0.5005, 1.001)
     assert wall.change == pytest.approx(0.2)
@@ -75,7 +82,7 @@ def test_a_clock_that_saw_nothing_is_left_out() -> None:
     """A command too short for the CPU clock has no ratio."""
     pytest.importorskip("scipy", minversion="1.15")
     runs = [CommandRun(0.0, 1.0)] * 15
-    assert [item.clock for item in timings(runs, runs)] == ["wall"]
+    assert [item.clock for item in compare_times(runs, runs)] == ["wall"]
 
 
 def test_without_scipy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:

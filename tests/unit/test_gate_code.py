@@ -10,7 +10,7 @@ from compilediag.compare.gate.inconclusive import (
     compare_code,
     is_code,
 )
-from compilediag.compare.gate.judge import judge, recorded
+from compilediag.compare.gate.judge import judge, record_baseline
 from compilediag.receipt.schema.identity import Provenance
 
 RAN = Provenance(
@@ -41,7 +41,7 @@ def test_other_code_is_not_judged(here: WorkingTree, words: str) -> None:
     assert words in reason
     judged = judge(receipt(), code=compare_code(RAN, here))
     assert (judged.judged, judged.passed) == (False, False)
-    assert recorded(receipt(), None, code=compare_code(RAN, here)).inconclusive == (reason,)
+    assert record_baseline(receipt(), None, code=compare_code(RAN, here)).inconclusive == (reason,)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from gate_receipts import again, branch, eager, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
 
-from compilediag.compare.gate.judge import judge, recorded
+from compilediag.compare.gate.judge import judge, record_baseline
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.limits import NAMES, SECONDS, parse_limits
-from compilediag.compare.run_baseline import LaneBaseline, finding_of_cause
+from compilediag.compare.run_baseline import ConfigBaseline, find_cause_finding
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.receipt import Receipt
 
@@ -20,11 +20,11 @@ RECORDED = sorted((Path(__file__).parents[1] / "data" / "views").glob("*.json"))
 Change = Callable[[dict[str, Any]], Any]
 
 
-def known(run: Receipt, reason: str | None = "known") -> LaneBaseline:
-    return recorded(run, None, reason=reason).lane
+def known(run: Receipt, reason: str | None = "known") -> ConfigBaseline:
+    return record_baseline(run, None, reason=reason).baseline
 
 
-def against(baseline: Receipt | LaneBaseline, run: Receipt, **more: Any) -> Judgement:
+def against(baseline: Receipt | ConfigBaseline, run: Receipt, **more: Any) -> Judgement:
     lane = known(baseline) if isinstance(baseline, Receipt) else baseline
     return judge(run, baseline=lane, baseline_name="x.json", **more)
 
@@ -193,7 +193,7 @@ def test_what_was_not_observed_is_no_pass(change: Change, said: str) -> None:
         assert (found.passed, found.judged) == (False, False)
         assert {item.kind for item in found.failures} == {"not_judged"}
         assert said in found.failures[0].message
-    assert said in recorded(run, None).inconclusive[0]
+    assert said in record_baseline(run, None).inconclusive[0]
 
 
 def test_a_code_of_a_version_to_come_is_no_reason() -> None:
@@ -348,5 +348,5 @@ def test_a_cause_is_explained_by_the_finding_it_names() -> None:
     cause = ONE_CAUSE.compile.events[-1].causes[0]
     last = ONE_CAUSE.findings[-1]
     named = replace(cause, variable="another", finding=last.id)
-    assert finding_of_cause(ONE_CAUSE, named) == last
-    assert finding_of_cause(ONE_CAUSE, replace(named, finding=None)) is None
+    assert find_cause_finding(ONE_CAUSE, named) == last
+    assert find_cause_finding(ONE_CAUSE, replace(named, finding=None)) is None

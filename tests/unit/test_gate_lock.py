@@ -12,11 +12,11 @@ from gate_receipts import again, branch, eager, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
 
-from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, read, text_of
+from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, format_lock, parse_lock
 from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
-from compilediag.compare.gate.judge import enlarged, judge, recorded
-from compilediag.compare.keys import FrameKey, portable_file
-from compilediag.compare.run_baseline import KnownFrame, run_baseline
+from compilediag.compare.gate.judge import judge, list_enlarged, record_baseline
+from compilediag.compare.keys import FrameKey, normalize_file
+from compilediag.compare.run_baseline import KnownFrame, build_run_baseline
 from compilediag.errors import BaselineUnreadable
 
 RUN = receipt(first(), again("n"), eager(), breaks=[branch()])
@@ -26,28 +26,28 @@ def test_the_text_does_not_depend_on_the_order() -> None:
     """Two machines that saw the same in another order write the same bytes."""
     names = [f"v{index}" for index in range(9)]
     shuffled = random.Random(1).sample(names, len(names))
-    one = text_of(Baseline((lane("b", *names), lane("a"))))
-    assert one == text_of(Baseline((lane("a"), lane("b", *shuffled))))
+    one = format_lock(Baseline((lane("b", *names), lane("a"))))
+    assert one == format_lock(Baseline((lane("a"), lane("b", *shuffled))))
 
 
 def test_one_item_a_line() -> None:
     """A cause is one line of the file, so that a new one is one line of a diff."""
-    before = text_of(Baseline((lane("a", "n", "p"),))).splitlines()
-    after = text_of(Baseline((lane("a", "n", "o", "p"),))).splitlines()
+    before = format_lock(Baseline((lane("a", "n", "p"),))).splitlines()
+    after = format_lock(Baseline((lane("a", "n", "o", "p"),))).splitlines()
     assert len(set(after) - set(before)) == 1
     assert set(before) <= set(after)
 
 
 def test_unknown_fields_are_kept() -> None:
     """What a newer minor version wrote survives a read and a write, at every level."""
-    raw: dict[str, Any] = json.loads(text_of(Baseline((lane("a", "n"),))))
+    raw: dict[str, Any] = json.loads(format_lock(Baseline((lane("a", "n"),))))
     raw["schema_version"] = "1.7"
     raw["owner"] = "team"
     raw["lanes"]["a"]["note"] = {"of": ["a", 1]}
     raw["lanes"]["a"]["counts"]["recordings_by_reason"] = 3
     for part in ("causes", "breaks", "frames", "fallbacks"):
         raw["lanes"]["a"][part][0]["since"] = "2030"
-    assert json.loads(text_of(read(json.dumps(raw)))) == raw
+    assert json.loads(format_lock(parse_lock(json.dumps(raw)))) == raw
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_unknown_fields_are_kept() -> None:
 )
 def test_a_damaged_file_is_an_error(change: Any, message: str) -> None:
     """The message names the file and the field."""
-    raw = json.loads(text_of(Baseline((lane("a", "n"),))))
+    raw = json.loads(format_lock(Baseline((lane("a", "n"),))))
     change(raw)
     with pytest.raises(BaselineUnreadable, match=message) as caught:
-        read(json.dumps(raw), "x.json")
+        parse_lock(json.dumps(raw), "x.json")
     assert "x.json" in str(caught.value)
 
 
@@ -94,7 +94,7 @@ def test_a_damaged_file_is_an_error(change: Any, message: str) -> None:
 def test_no_baseline_at_all(text: str, message: str) -> None:
     """Foreign and cut files."""
     with pytest.raises(BaselineUnreadable, match=message):
-        read(text)
+        parse_lock(text)
 
 
 DAMAGE: tuple[Any, ...] = (None, -1, True, "x", "\ud800", 1.5, 10**30, [], {}, [[]], [{}], {"a": 1})
@@ -111,7 +111,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 @pytest.mark.parametrize("damage", DAMAGE, ids=repr)
 def test_no_damage_is_a_fault_of_ours(damage: Any) -> None:
     """Any value in any place is refused by name, or read, written again and judged by."""
-    whole = json.loads(text_of(Baseline((recorded(RUN, None, reason="r").lane,))))
+    whole = json.loads(format_lock(Baseline((record_baseline(RUN, None, reason="r").baseline,))))
     for path in places(whole):
         raw = json.loads(json.dumps(whole))
         holder = raw
@@ -119,11 +119,11 @@ def test_no_damage_is_a_fault_of_ours(damage: Any) -> None:
             holder = holder[key]
         holder[path[-1]] = damage
         try:
-            lock = read(json.dumps(raw), "x.json")
+            lock = parse_lock(json.dumps(raw), "x.json")
         except BaselineUnreadable:
             continue
-        assert text_of(read(text_of(lock))) == text_of(lock)
-        for each in lock.lanes:
+        assert format_lock(parse_lock(format_lock(lock))) == format_lock(lock)
+        for each in lock.configurations:
             judge(RUN, baseline=each, baseline_name="x.json")
 
 
@@ -141,23 +141,26 @@ def test_two_entries_of_one_name_are_refused(text: str) -> None:
     """However they are spelled and wherever they stand: a merge that kept both sides must not let
     the last one win in silence."""
     with pytest.raises(BaselineUnreadable, match=r"two entries named .* two lanes of one name"):
-        read(text)
+        parse_lock(text)
 
 
 @pytest.mark.parametrize("mark", ["<<<<<<< ours", "|||||||", "=======", ">>>>>>> theirs"])
 def test_each_mark_of_a_merge(mark: str) -> None:
     """One mark that was left behind is enough; the same signs inside a text are none."""
     with pytest.raises(BaselineUnreadable, match="unresolved merge conflict at line 2"):
-        read(f"{{\n{mark}\n}}")
+        parse_lock(f"{{\n{mark}\n}}")
     with pytest.raises(BaselineUnreadable, match="is not a compilediag baseline"):
-        read(f'{{\n"reason": "{mark}"\n}}')
+        parse_lock(f'{{\n"reason": "{mark}"\n}}')
 
 
 def test_nothing_depends_on_the_machine() -> None:
     """No line, no second, no folder: the same run recorded elsewhere gives the same text."""
     here = receipt(first(), again("n", line=12), eager(), breaks=[branch(14)])
     there = receipt(first(line=90), again("n", line=99, seconds=7.0), eager(), breaks=[branch(88)])
-    texts = {text_of(Baseline((recorded(each, None, reason="r").lane,))) for each in (here, there)}
+    texts = {
+        format_lock(Baseline((record_baseline(each, None, reason="r").baseline,)))
+        for each in (here, there)
+    }
     assert len(texts) == 1
     assert "/home" not in texts.pop()
 
@@ -182,45 +185,47 @@ def test_nothing_depends_on_the_machine() -> None:
 )
 def test_files_by_names_that_travel(file: str, portable: str) -> None:
     """Packages by their name, other folders by their last parts."""
-    assert portable_file(file) == portable
+    assert normalize_file(file) == portable
 
 
 def test_functions_that_torch_names_after_lines() -> None:
     """What follows a graph break is named by torch after its line; two of them are one frame."""
     names = ["torch_dynamo_resume_in_forward_at_31", "torch_dynamo_resume_in_forward_at_36"]
-    frames = run_baseline(receipt(*(first(name, n) for n, name in enumerate(names)))).lane.frames
+    frames = build_run_baseline(
+        receipt(*(first(name, n) for n, name in enumerate(names)))
+    ).baseline.frames
     assert frames == (KnownFrame(FrameKey("app.py", "forward (resumed)"), 2),)
 
 
 def test_reasons_stay_and_new_ones_are_asked_for() -> None:
     """A kept cause keeps its reason, a new one gets the one given; what is gone is dropped."""
-    old = recorded(receipt(first(), again("n")), None, reason="warm-up")
+    old = record_baseline(receipt(first(), again("n")), None, reason="warm-up")
     assert old.allowed == ("CD107 n",)
     both = receipt(first(), again("n"), again("m", 2, 2))
-    assert recorded(both, old.lane).unexplained == ("CD107 m",)
-    new = recorded(both, old.lane, reason="second size")
-    assert {item.key.variable: item.reason for item in new.lane.causes} == {
+    assert record_baseline(both, old.baseline).unexplained == ("CD107 m",)
+    new = record_baseline(both, old.baseline, reason="second size")
+    assert {item.key.variable: item.reason for item in new.baseline.causes} == {
         "n": "warm-up",
         "m": "second size",
     }
-    assert recorded(receipt(), new.lane).lane.causes == ()
+    assert record_baseline(receipt(), new.baseline).baseline.causes == ()
 
 
 def test_a_missing_reason_is_reported_and_can_be_added_later() -> None:
     """An entry without a reason, made by hand, is filled in by the next update with one."""
-    made = recorded(receipt(first(), again("n")), None, reason="warm-up").lane
+    made = record_baseline(receipt(first(), again("n")), None, reason="warm-up").baseline
     bare = replace(made, causes=tuple(replace(item, reason=None) for item in made.causes))
     again_ = receipt(first(), again("n"))
-    assert recorded(again_, bare).without_reason == ("CD107 n",)
-    assert recorded(again_, bare, reason="late").lane.causes[0].reason == "late"
+    assert record_baseline(again_, bare).without_reason == ("CD107 n",)
+    assert record_baseline(again_, bare, reason="late").baseline.causes[0].reason == "late"
 
 
 def test_unknown_fields_survive_an_update() -> None:
     """A run recorded over a newer version's lane loses none of its fields."""
-    made = recorded(receipt(first(), again("n")), None, reason="r").lane
+    made = record_baseline(receipt(first(), again("n")), None, reason="r").baseline
     causes = tuple(replace(item, unknown={"since": 1}) for item in made.causes)
     old = replace(made, causes=causes, unknown={"note": 2})
-    new = recorded(receipt(first(), again("n")), old).lane
+    new = record_baseline(receipt(first(), again("n")), old).baseline
     assert (new.unknown, new.causes[0].unknown) == ({"note": 2}, {"since": 1})
 
 
@@ -258,29 +263,35 @@ def test_writing_replaces_the_file_behind_a_link(tmp_path: Path) -> None:
 
 def test_a_baseline_that_a_change_enlarges_is_shown_as_such() -> None:
     """Items with their reasons, more of one, a lane; nothing for one that is smaller or moved."""
-    base = recorded(RUN, None, reason="by design").lane
-    more = recorded(
+    base = record_baseline(RUN, None, reason="by design").baseline
+    more = record_baseline(
         receipt(first(), again("n"), again("m", 2, 2), eager()), base, reason="why"
-    ).lane
-    (sentence,) = enlarged(base, more, "origin/main")
+    ).baseline
+    (sentence,) = list_enlarged(base, more, "origin/main")
     assert sentence == (
         "this change itself allows 1 thing that origin/main does not: CD107 m 0 → 1 (reason: why)"
     )
-    (smaller,) = enlarged(more, base, "main")
+    (smaller,) = list_enlarged(more, base, "main")
     assert smaller.endswith("graph break in forward of app.py 0 → 1 (reason: by design)")
-    assert enlarged(base, base, "main") == ()
-    assert "adds the lane 'train'" in enlarged(None, base, "main")[0]
+    assert list_enlarged(base, base, "main") == ()
+    assert "adds the lane 'train'" in list_enlarged(None, base, "main")[0]
     counts = replace(base, counts={**base.counts, "frames": base.counts["frames"] + 1})
-    assert "frames 2 → 3" in enlarged(base, counts, "main")[0]
+    assert "frames 2 → 3" in list_enlarged(base, counts, "main")[0]
     assert judge(RUN, baseline=base, enlarged=[sentence]).notices[0] == sentence
 
 
 def test_a_reason_for_each_item() -> None:
     """A part of the name chooses; what it does not choose keeps its own, or gets that of all."""
-    made = recorded(RUN, None, reasons=[("CD107 n", "warm-up"), ("runs eager", "no compiler")])
+    made = record_baseline(
+        RUN, None, reasons=[("CD107 n", "warm-up"), ("runs eager", "no compiler")]
+    )
     assert made.unexplained == ("graph break in forward of app.py",)
     assert made.explained == {"CD107 n", "runs eager"}
-    every = recorded(RUN, made.lane, reason="by design", reasons=[("CD107", "measured")])
-    assert [item.reason for item in every.lane.allowed] == ["measured", "by design", "no compiler"]
+    every = record_baseline(RUN, made.baseline, reason="by design", reasons=[("CD107", "measured")])
+    assert [item.reason for item in every.baseline.allowed] == [
+        "measured",
+        "by design",
+        "no compiler",
+    ]
     assert every.unexplained == ()
-    assert recorded(RUN, None, reason="x", reasons=[("CD108", "y")]).explained == frozenset()
+    assert record_baseline(RUN, None, reason="x", reasons=[("CD108", "y")]).explained == frozenset()

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from screens import comparison_screen
 from timelines import attempt
 
-from compilediag.compare.changes import moved
+from compilediag.compare.changes import relocate
 from compilediag.compare.diff import compare
-from compilediag.compare.gate.judge import judge, recorded
-from compilediag.compare.run_baseline import LaneBaseline, run_baseline
+from compilediag.compare.gate.judge import judge, record_baseline
+from compilediag.compare.run_baseline import ConfigBaseline, build_run_baseline
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.style import RenderOptions
 
@@ -25,8 +25,8 @@ def run_in(file: str, function: str = "forward", variable: str = "n") -> Receipt
     return receipt(*made, breaks=[branch(function=function, file=file)])
 
 
-def allowed(made: Receipt) -> LaneBaseline:
-    return recorded(made, None, reason="known").lane
+def allowed(made: Receipt) -> ConfigBaseline:
+    return record_baseline(made, None, reason="known").baseline
 
 
 def test_a_moved_file_passes_with_its_reasons() -> None:
@@ -36,7 +36,7 @@ def test_a_moved_file_passes_with_its_reasons() -> None:
     assert (judged.passed, judged.improvements) == (True, ())
     assert [item.reason for item in judged.known] == ["known"] * 3
     assert sum(text.startswith("moved from") for text in judged.notices) == 3
-    again = recorded(run_in(NEW), lane)
+    again = record_baseline(run_in(NEW), lane)
     assert (again.unexplained, again.without_reason) == ((), ())
 
 
@@ -89,5 +89,5 @@ def test_more_of_it_at_the_new_place_fails() -> None:
 
 def test_nothing_moves_between_equal_runs() -> None:
     """The baseline is the same object."""
-    lane = run_baseline(receipt(first(), again("n"))).lane
-    assert moved(lane, lane).lane is lane
+    lane = build_run_baseline(receipt(first(), again("n"))).baseline
+    assert relocate(lane, lane).baseline is lane

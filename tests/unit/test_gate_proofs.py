@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from timelines import PACKAGE_FILE
 
 from compilediag.cli import main
-from compilediag.compare.gate.judge import judge, recorded
+from compilediag.compare.gate.judge import judge, record_baseline
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.limits import parse_limits
 from compilediag.receipt.file import write_receipt
-from compilediag.receipt.proofs import sources_digest
+from compilediag.receipt.proofs import compute_sources_digest
 from compilediag.receipt.schema.compiles import (
     FindingRecord,
     ProofPoint,
@@ -34,7 +34,7 @@ def with_digests(run: Receipt, **digests: str) -> Receipt:
 
 CLEAN = receipt()
 FOUND = with_digests(receipt(first(), again("n")), **{"app.py": "aa"})
-DIGEST = sources_digest(["app.py"], {"app.py": "aa"})
+DIGEST = compute_sources_digest(["app.py"], {"app.py": "aa"})
 GOOD = ProofRecord(
     kind="environment",
     change=LINE,
@@ -106,12 +106,12 @@ def test_a_file_that_was_added_is_other_code() -> None:
 
 def test_what_the_baseline_allows_needs_one_too() -> None:
     """And what is new fails as ever, with its proof shown."""
-    known = recorded(FOUND, None, reason="accepted").lane
+    known = record_baseline(FOUND, None, reason="accepted").baseline
     more = {"baseline": known, "baseline_name": "x.json"}
     assert judge(FOUND, **more).passed
     assert [item.kind for item in judged(FOUND, **more).failures] == ["unproved"]
     assert judged(with_proof(FOUND, GOOD), **more).passed
-    none = recorded(CLEAN, None).lane
+    none = record_baseline(CLEAN, None).baseline
     (failure,) = judged(with_proof(FOUND, GOOD), baseline=none, baseline_name="x").failures[:1]
     assert (failure.kind, failure.proved) == ("cause", f"{LINE} (recompiles 1 → 0)")
 

@@ -24,12 +24,12 @@ from msgspec import structs
 from screens import acting
 
 from compilediag.compare.changes import CountChange
-from compilediag.compare.gate.judgement import Item, Judgement, Kind
-from compilediag.receipt.schema.compiles import EnteredAt, PassedArgument
+from compilediag.compare.gate.judgement import Issue, Judgement, Kind
+from compilediag.receipt.schema.compiles import PassedArgument, UserCallRecord
 from compilediag.views.gate import FORMATS, forges
-from compilediag.views.gate.messages import RepositoryLine, location
+from compilediag.views.gate.messages import RepositoryLine, find_location
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import display_width
+from compilediag.views.text import measure_width
 
 DATA = Path(__file__).parents[1] / "data"
 GOLDEN = DATA / "gate"
@@ -37,7 +37,7 @@ SARIF = jsonschema.Draft4Validator(json.loads((DATA / "sarif-2.1.0-rtm.5.json").
 OPTIONS = RenderOptions(width=100)
 ROOTED = RenderOptions(root="/home/runner/work/nano/nano")
 
-CAUSE = Item(
+CAUSE = Issue(
     kind="cause",
     rule="CD103",
     message="pos.pe ([1, 16] → [8, 16]) made torch compile forward again: 2 recompiles",
@@ -53,7 +53,7 @@ CAUSE = Item(
     finding="F1",
     proved="export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['n']\" (recompiles 2 → 0)",
 )
-BREAK = Item(
+BREAK = Issue(
     kind="break",
     rule="CD201",
     message="an if depends on tensor data",
@@ -65,13 +65,13 @@ BREAK = Item(
     fix="use torch.where",
     finding="F2",
 )
-COUNT = Item(
+COUNT = Issue(
     kind="count", rule="recompiles", message="recompiles went from 1 to 3", before=1, after=3
 )
-BETTER = Item(
+BETTER = Issue(
     kind="cause", rule="CD101", message="flag is gone", before=2, after=0, variable="flag"
 )
-KNOWN = Item(
+KNOWN = Issue(
     kind="break",
     rule="CD203",
     message="a call of print",
@@ -82,14 +82,14 @@ KNOWN = Item(
     function="main",
     reason="intended: it prints the loss",
 )
-LIMIT = Item(
+LIMIT = Issue(
     kind="limit",
     rule="recompiles",
     message="recompiles: 3, and the limit is recompiles>2",
     before=2,
     after=3,
 )
-UNPROVED = Item(
+UNPROVED = Issue(
     kind="unproved",
     rule="CD151",
     message="6 of 8 variants used: no change is proved; run `compilediag fix 3`",
@@ -98,12 +98,12 @@ UNPROVED = Item(
     function="forward",
     finding="F3",
 )
-BLIND = Item(
+BLIND = Issue(
     kind="not_judged", rule="not_judged", message="the receipt is blind: torch's log was lost"
 )
 
 FAILED = Judgement(
-    lane="nano/train",
+    configuration="nano/train",
     receipt_id="01JB0000000000000000000000",
     verdict="findings",
     baseline="compilediag.lock.json",
@@ -114,7 +114,7 @@ FAILED = Judgement(
     known=(KNOWN,),
     notices=("torch is 2.13.0; the baseline was made with 2.12.1",),
 )
-Changed = TypeVar("Changed", Item, Judgement)
+Changed = TypeVar("Changed", Issue, Judgement)
 
 
 def replace(item: Changed, **changes: Any) -> Changed:
@@ -124,7 +124,7 @@ def replace(item: Changed, **changes: Any) -> Changed:
 
 PASSED = replace(
     FAILED,
-    lane="nano/eval",
+    configuration="nano/eval",
     verdict="clean",
     failures=(),
     improvements=(),
@@ -133,7 +133,7 @@ PASSED = replace(
     counts=(),
 )
 UNJUDGED = replace(
-    PASSED, lane="nano/bench", verdict="blind", counts=(), known=(), failures=(BLIND,)
+    PASSED, configuration="nano/bench", verdict="blind", counts=(), known=(), failures=(BLIND,)
 )
 ALL = (PASSED, FAILED, UNJUDGED)
 
@@ -274,17 +274,19 @@ def test_github_shows_at_most_ten_notices() -> None:
 )
 def test_only_files_of_the_repository_are_marked(file: str, path: str | None) -> None:
     """A place is a relative path below the root, or there is none."""
-    found = location(replace(CAUSE, file=file), ROOTED)
+    found = find_location(replace(CAUSE, file=file), ROOTED)
     assert found == (None if path is None else RepositoryLine(path, 7))
 
 
 def test_files_of_a_folder_are_marked_from_the_root() -> None:
     """A gate that runs below the root of its repository marks the same lines."""
     options = structs.replace(ROOTED, folder="examples/nano")
-    assert location(replace(CAUSE, file="a.py"), options) == RepositoryLine("examples/nano/a.py", 7)
+    assert find_location(replace(CAUSE, file="a.py"), options) == RepositoryLine(
+        "examples/nano/a.py", 7
+    )
     rooted = "/home/runner/work/nano/nano/src/a.py"
-    assert location(replace(CAUSE, file=rooted), options) == RepositoryLine("src/a.py", 7)
-    assert location(replace(CAUSE, file="<string>"), options) is None
+    assert find_location(replace(CAUSE, file=rooted), options) == RepositoryLine("src/a.py", 7)
+    assert find_location(replace(CAUSE, file="<string>"), options) is None
 
 
 # --- gitlab --------------------------------------------------------------------------------------
@@ -296,7 +298,7 @@ def test_fingerprints_survive_moved_lines_and_distinguish_twins(name: str) -> No
     before = fingerprints(name, FAILED)
     moved = fingerprints(name, replace(FAILED, failures=(replace(CAUSE, line=99), BREAK, COUNT)))
     assert before == moved
-    other = replace(FAILED, lane="nano/other")
+    other = replace(FAILED, configuration="nano/other")
     twins = fingerprints(name, replace(FAILED, failures=(CAUSE, CAUSE)), other)
     assert len(set(twins)) == len(twins) == 5
     assert before[0] == twins[0]
@@ -420,7 +422,7 @@ def test_no_more_results_than_code_scanning_takes(monkeypatch: pytest.MonkeyPatc
     """Small ones too: their number is limited beside their size."""
     assert forges.MAX_RESULTS <= 25_000
     monkeypatch.setattr(forges, "MAX_RESULTS", 10)
-    item = Item(kind="count", rule="r", message="m")
+    item = Issue(kind="count", rule="r", message="m")
     read = json.loads(render("sarif", replace(FAILED, failures=(item,) * 12)))
     assert len(read["runs"][0]["results"]) <= 10
 
@@ -430,7 +432,7 @@ def test_many_lanes_of_costly_texts_stay_below_the_limit(name: str) -> None:
     """Limits hold for the texts that escaping makes longest, in every field, over many lanes."""
     text = "😀'&" * 400
     items = tuple(
-        Item(
+        Issue(
             *("cause", f"{index}{text}", text, 0, 1, text, 1, text, text, text, text, 1.0, "F1"),
             reason=text,
             proved=text,
@@ -439,7 +441,7 @@ def test_many_lanes_of_costly_texts_stay_below_the_limit(name: str) -> None:
     )
     lanes = [
         Judgement(
-            lane=f"{index}{text}",
+            configuration=f"{index}{text}",
             **dict.fromkeys(("receipt_id", "verdict", "baseline"), text),
             limits=(text,),
             counts=(CountChange(text, 0, 1),) * 20,
@@ -502,9 +504,9 @@ KINDS: tuple[Kind, ...] = (
 def hostile(texts: Callable[[], str], index: int) -> Judgement:
     """A judgement with such a text in every field, and items of each kind."""
 
-    def item(kind: Kind) -> Item:
+    def item(kind: Kind) -> Issue:
         numbers = (None, 0, index % 9)
-        return Item(
+        return Issue(
             kind,
             "CD103" if index % 3 else texts(),
             texts(),
@@ -517,7 +519,7 @@ def hostile(texts: Callable[[], str], index: int) -> Judgement:
             "F1" if index % 2 else texts(),
             texts(),
             proved=texts() if index % 3 else None,
-            call=EnteredAt(
+            call=UserCallRecord(
                 file=texts(),
                 line=(-1, 0, 1, 10**9)[index % 4],
                 function=texts(),
@@ -530,7 +532,7 @@ def hostile(texts: Callable[[], str], index: int) -> Judgement:
 
     items = [item(KINDS[(index + more) % len(KINDS)]) for more in range(3)]
     return Judgement(
-        lane=texts(),
+        configuration=texts(),
         receipt_id=texts(),
         verdict=texts(),
         baseline=texts() if index % 2 else None,
@@ -571,7 +573,7 @@ def test_a_hostile_terminal_fits_and_starts_no_command() -> None:
         assert render("terminal", *found, options=RenderOptions(80, ascii_only=True)).isascii()
         text = render("terminal", *found, options=RenderOptions(60))
         for line in text.splitlines():
-            assert display_width(line) <= 60
+            assert measure_width(line) <= 60
             assert not line.lstrip().startswith("::")
             assert "##[" not in line
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timelines import attempt
 
-from compilediag.diagnosis.figures.goodput import MAIN_THREAD, Account, account
+from compilediag.diagnosis.figures.goodput import MAIN_THREAD, Account, compute_account
 from compilediag.timeline.timeline import Compile, Step, Timeline
 from compilediag_harness.user_api import spans
 from compilediag_harness.wire import SpanEnded
@@ -120,13 +120,13 @@ RUNS: dict[str, tuple[dict[str, Any], float, dict[str, float]]] = {
 @pytest.mark.parametrize(("run", "wall_s", "expected"), RUNS.values(), ids=RUNS)
 def test_a_run(run: dict[str, Any], wall_s: float, expected: dict[str, float]) -> None:
     """Every second in its category, and only there."""
-    assert seconds(account(Timeline(**run), wall_s)) == expected
+    assert seconds(compute_account(Timeline(**run), wall_s)) == expected
 
 
 def test_after_a_kill_nobody_knows() -> None:
     """Time beyond the last event of a killed run is idle, not startup."""
     timeline = Timeline(steps=(step(0, 1.0, 1.0),))
-    assert seconds(account(timeline, 5.0, orderly=False)) == {"goodput": 1.0, "idle": 4.0}
+    assert seconds(compute_account(timeline, 5.0, orderly=False)) == {"goodput": 1.0, "idle": 4.0}
 
 
 def test_the_main_thread_has_the_harness_s_number() -> None:
@@ -136,14 +136,14 @@ def test_the_main_thread_has_the_harness_s_number() -> None:
 
 def test_no_step_is_not_zero_goodput() -> None:
     """Without a step goodput is unknown; the time that is left is idle."""
-    found = account(Timeline(compiles=(compiled(2.0, 1.0),)), 4.0)
+    found = compute_account(Timeline(compiles=(compiled(2.0, 1.0),)), 4.0)
     assert (found.goodput_ns, found.fraction) == (None, None)
     assert seconds(found) == {"startup": 1.0 + 2.0, "compile_first": 1.0}
 
 
 def test_nothing_known() -> None:
     """Without a wall time and without an event there is no account."""
-    assert account(Timeline(), None) is None
+    assert compute_account(Timeline(), None) is None
 
 
 TIMES = st.floats(min_value=0.0, max_value=50.0)
@@ -168,7 +168,7 @@ def test_goodput_plus_badput_is_wall(compiles, steps, spans, wall_s, orderly) ->
         steps=tuple(sorted(steps, key=lambda item: item.end)),
         spans=tuple(spans),
     )
-    found = account(timeline, wall_s, orderly=orderly)
+    found = compute_account(timeline, wall_s, orderly=orderly)
     if found is None:
         return
     assert total(found) == found.wall_ns
@@ -179,5 +179,5 @@ def test_goodput_plus_badput_is_wall(compiles, steps, spans, wall_s, orderly) ->
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_time_that_is_no_number_is_left_out(value: float) -> None:
     """An unusable time does not spoil the rest."""
-    found = account(Timeline(steps=(step(0, 2.0, 1.0), step(1, value, value))), 2.0)
+    found = compute_account(Timeline(steps=(step(0, 2.0, 1.0), step(1, value, value))), 2.0)
     assert seconds(found) == {"startup": 1.0, "goodput": 1.0}

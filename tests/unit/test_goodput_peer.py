@@ -17,7 +17,7 @@ from unittest.mock import MagicMock
 import pytest
 from timelines import attempt
 
-from compilediag.diagnosis.figures.goodput import Account, account
+from compilediag.diagnosis.figures.goodput import Account, compute_account
 from compilediag.timeline.timeline import Compile, Process, Step, Timeline
 from compilediag_harness.wire import Location, ProcessEnded
 
@@ -50,7 +50,7 @@ def ours(recompiles: range) -> Account:
     timeline = Timeline(
         processes=(Process(0, None, None, {}, ended),), steps=tuple(steps), compiles=tuple(compiles)
     )
-    found = account(timeline, None)
+    found = compute_account(timeline, None)
     assert (found.goodput_ns or 0) + sum(part or 0 for part in found.badput_ns.values()) == (
         found.wall_ns
     )

@@ -7,7 +7,7 @@ import pytest
 from built_receipt import CWD, FRAME, built, compiled, ended, started, torch_seen
 from screens import screen
 
-from compilediag.diagnosis.findings import place_of
+from compilediag.diagnosis.findings import make_place
 from compilediag.rules.costs import MIN_GUARDS, find_expensive_guards
 from compilediag.timeline.timeline import Timeline, fold
 from compilediag.views.compiles import show_compile_time
@@ -83,7 +83,7 @@ def test_guards_that_take_a_tenth_of_a_step() -> None:
     """At the frame; modules are skipped first, checks dropped last."""
     (found,) = find_expensive_guards(run(guards()))
     assert found.title == "guards take 200 us of each 2.0 ms step (10%): 1,000 of forward"
-    assert found.location == place_of(FRAME)
+    assert found.location == make_place(FRAME)
     assert found.count == STEPS
     assert found.cost_s == pytest.approx(200e-6 * STEPS)
     ways = found.fix.summary.split("; or ")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from compilediag.diagnosis.guards.checks import guard_of
+from compilediag.diagnosis.guards.checks import parse_guard
 from compilediag.diagnosis.guards.families import GuardContext, decide
 from compilediag.diagnosis.guards.reason import PrintedReason, parse_reason
-from compilediag.diagnosis.guards.source import GuardPath, display_name, path_of, paths_in
+from compilediag.diagnosis.guards.source import GuardPath, find_paths, format_variable, parse_path
 from compilediag_harness.wire import GuardFacts, Location
 
 GOLDEN = json.loads(
@@ -41,12 +41,12 @@ def family_of_text(reason: PrintedReason) -> str:
     known = GuardContext(
         place=reason.location, user_line=reason.user_line, explanation=reason.comment
     )
-    return decide(guard_of(reason.expression), known).code
+    return decide(parse_guard(reason.expression), known).code
 
 
 def variable_of(source: str, facts: GuardFacts, hint: str | None = None) -> str:
-    path = path_of(source)
-    return display_name(path, facts, hint) if path is not None else source
+    path = parse_path(source)
+    return format_variable(path, facts, hint) if path is not None else source
 
 
 def test_agreement_with_the_golden_strings() -> None:
@@ -131,13 +131,13 @@ def test_variable_names(source: str, variable: str) -> None:
 
 def test_what_a_wrapper_of_torch_passes_on() -> None:
     """The user wrote neither `args` nor `fn`: a parameter, a keyword, a child of its container."""
-    first, key = path_of("L['args'][0]"), path_of("L['kwargs']['mask']")
+    first, key = parse_path("L['args'][0]"), parse_path("L['kwargs']['mask']")
     assert first is not None
     assert key is not None
-    assert display_name(first, GuardFacts(parameter="input"), in_torch=True) == "input"
-    assert display_name(first, GuardFacts(), in_torch=True) == "argument 0"
-    assert display_name(first, GuardFacts()) == "args[0]"  # in a function of the user's own
-    assert display_name(key, GuardFacts(), in_torch=True) == "mask"
+    assert format_variable(first, GuardFacts(parameter="input"), in_torch=True) == "input"
+    assert format_variable(first, GuardFacts(), in_torch=True) == "argument 0"
+    assert format_variable(first, GuardFacts()) == "args[0]"  # in a function of the user's own
+    assert format_variable(key, GuardFacts(), in_torch=True) == "mask"
     child = GuardFacts(root_type="Sequential")
     assert variable_of("L['fn']._modules['1'].rate", child) == "Sequential[1].rate"
 
@@ -161,15 +161,15 @@ def test_holder_path_comes_first() -> None:
 def test_both_spellings_are_one_path() -> None:
     """torch 2.7 and later write a hook's cell differently; the path is the same."""
     printed = HOOK_27.replace("fn.", "L['fn'].")
-    assert path_of(f"{printed}.__closure__[0].cell_contents") == path_of(
+    assert parse_path(f"{printed}.__closure__[0].cell_contents") == parse_path(
         f"{HOOK}.__closure__[0].cell_contents"
     )
 
 
 def test_paths_in_a_condition() -> None:
     """Every value a shape condition names is found, the size calls are not part of them."""
-    found = list(paths_in("L['x'].size()[0] > L['self'].length"))
-    assert found == [GuardPath("x", "local"), path_of("L['self'].length")]
+    found = list(find_paths("L['x'].size()[0] > L['self'].length"))
+    assert found == [GuardPath("x", "local"), parse_path("L['self'].length")]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_paths_in_a_condition() -> None:
 )
 def test_expressions(text: str, check: str, expected: str | None, actual: str | None) -> None:
     """What a guard checks, expects and found is read from its text."""
-    guard = guard_of(text)
+    guard = parse_guard(text)
     assert (guard.check, guard.expected, guard.actual) == (check, expected, actual)
 
 

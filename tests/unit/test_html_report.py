@@ -17,13 +17,13 @@ from compilediag.compare.diff import compare
 from compilediag.receipt.schema.compiles import ProofFigure, ProofPoint, ProofRecord
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.offline.html_file import assets, excerpts
+from compilediag.runs.offline.html_file import collect_excerpts, load_assets
 from compilediag.timeline.invocations import Step
 from compilediag.views.diff import show_comparison
-from compilediag.views.document import LineChart, Table, shares
+from compilediag.views.document import LineChart, Table, compute_shares
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import ReportSources, render_report, show_session
-from compilediag.views.html.step_series import MAX_POINTS, StepSeries, step_series
+from compilediag.views.html.report import ReportSources, build_session_page, render_report
+from compilediag.views.html.step_series import MAX_POINTS, StepSeries, build_step_series
 from compilediag.views.style import RenderOptions
 
 MAX_BYTES = 500_000
@@ -34,7 +34,7 @@ def page(found: Receipt, series: StepSeries | None = None) -> str:
     """The report with all that it can show."""
     raw = json.dumps(msgspec.to_builtins(found), indent=1)
     sources = ReportSources(series or StepSeries(), {}, raw)
-    return render_report(found, sources, assets(), suffix=" run")
+    return render_report(found, sources, load_assets(), suffix=" run")
 
 
 class Parsed(HTMLParser):
@@ -117,7 +117,7 @@ def test_hostile_names_of_marks_stay_data() -> None:
     event = msgspec.structs.replace(event, frame=frame, step=1)
     compiled = msgspec.structs.replace(found.compile, events=(event,))
     changed = msgspec.structs.replace(found, compile=compiled)
-    parsed = Parsed(page(changed, step_series([step(1), step(2)], changed)))
+    parsed = Parsed(page(changed, build_step_series([step(1), step(2)], changed)))
     assert len(parsed.raw["script"]) == 2
     (mark,) = json.loads(parsed.raw["script"][0])["marks"]
     assert HOSTILE[:20] in mark["text"]
@@ -132,7 +132,7 @@ def test_a_long_run_is_thinned_out_and_keeps_its_longest_steps() -> None:
     """100,000 steps stay small; no long one is lost."""
     long = {4321, 50_000, 99_999}
     steps = [step(number, 1.0 if number in long else 0.01) for number in range(100_000)]
-    series = step_series(steps, stored("findings"))
+    series = build_step_series(steps, stored("findings"))
     assert len(series.numbers) <= MAX_POINTS
     assert series.steps == 100_000
     assert {n for n, ms in zip(series.numbers, series.wall_ms, strict=True) if ms == 1000} == long
@@ -184,11 +184,13 @@ def test_a_proof_is_shown_with_its_points() -> None:
 def test_pages_of_comparisons_and_sessions() -> None:
     """The same house: they parse, and fetch nothing."""
     before, after = stored("findings"), stored("many")
-    text = render_overview(show_comparison(compare(before, after), RenderOptions()), assets())
+    text = render_overview(show_comparison(compare(before, after), RenderOptions()), load_assets())
     assert len(Parsed(text).raw["script"]) == 2
     assert "recompiles" in text
     tests = {"test_a": before, "test_<b>": stored("clean"), "test_c": stored("breaks")}
-    text = render_overview(show_session(tests, {"test_a": " a.json"}, RenderOptions()), assets())
+    text = render_overview(
+        build_session_page(tests, {"test_a": " a.json"}, RenderOptions()), load_assets()
+    )
     parsed = Parsed(text)
     assert len(parsed.ids) == len(set(parsed.ids))
     assert "3 watched tests, 2 with findings" in text
@@ -203,7 +205,7 @@ def with_file(found: Receipt, file: str, digests: dict[str, str]) -> Receipt:
     """The first finding at line 3 of a file, of which the receipt has a digest."""
     finding = found.findings[0]
     place = msgspec.structs.replace(finding.location, file=file, line=3)
-    finding = msgspec.structs.replace(finding, location=place, entered_at=None, act=None)
+    finding = msgspec.structs.replace(finding, location=place, entered_at=None, common_cause=None)
     provenance = Provenance(source_sha256=digests)
     header = msgspec.structs.replace(found.header, provenance=provenance)
     return msgspec.structs.replace(found, findings=(finding,), header=header)
@@ -214,7 +216,9 @@ def test_source_is_shown_as_the_run_had_it(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     Path("model.py").write_text(SOURCE)
     digest = hashlib.sha256(SOURCE.encode()).hexdigest()
-    (shown,) = excerpts(with_file(stored("findings"), "model.py", {"model.py": digest})).values()
+    (shown,) = collect_excerpts(
+        with_file(stored("findings"), "model.py", {"model.py": digest})
+    ).values()
     assert [line.number for line in shown.lines] == [1, 2, 3, 4, 5]
     assert [line.blamed for line in shown.lines] == [False, False, True, False, False]
     assert "abcdefghijklmnop" not in shown.lines[3].text
@@ -240,7 +244,7 @@ def test_other_source_is_not_shown(name: str, why: str, tmp_path: Path, monkeypa
         Path(file).write_text(SOURCE)
     os.symlink("/etc/passwd", "link.py")
     digests = {} if name == "later.py" else {name: "0" * 64}
-    (shown,) = excerpts(with_file(stored("findings"), name, digests)).values()
+    (shown,) = collect_excerpts(with_file(stored("findings"), name, digests)).values()
     assert shown.lines == ()
     assert why in shown.note
 
@@ -251,7 +255,7 @@ def test_numbers_become_shades_bars_and_lines() -> None:
     assert Table(("a", "b"), rows, bars=[1.0, 4.0]).shares == [0.25, 1.0]
     assert Table(("a", "b"), rows, heat={"b": [1.0, 3.0]}).shades == [(0, 0), (0, 8)]
     assert Table(("a", "b"), rows, heat={"b": [None, 3.0]}).shades == [(0, 0), (0, 0)]
-    parts = shares([("a", "", 1.0), ("b", "", 3.0)])
+    parts = compute_shares([("a", "", 1.0), ("b", "", 3.0)])
     assert [(part.start, part.width) for part in parts] == [(0.0, 25.0), (25.0, 75.0)]
     assert LineChart("t", "c", [1.0, 100.0], 1.0, 100.0).points == "0.0,39.0 240.0,1.0"
 
@@ -291,6 +295,6 @@ def test_a_run_refuses_a_page_that_cannot_be_written_before_it_starts(tmp_path, 
 
 def test_the_script_ends_no_element() -> None:
     """What stands between its tags is taken as it is."""
-    made = assets()
+    made = load_assets()
     assert not re.search(r"</(script|style)", made.script + made.style, re.IGNORECASE)
     assert "<!--" not in made.script

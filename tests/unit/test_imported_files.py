@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compilediag_harness.blame import source_locations
-from compilediag_harness.blame.source_locations import imported_files, with_full_path
+from compilediag_harness.blame.source_locations import complete_path, list_imported_files
 from compilediag_harness.wire import Location
 
 
@@ -17,7 +17,7 @@ def test_own_files_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("of_the_user")
     started = getattr(sys.modules["__main__"], "__file__", None)  # counts as the user's own
-    found = [file for file in imported_files() or () if file != started]
+    found = [file for file in list_imported_files() or () if file != started]
     assert str(tmp_path / "of_the_user.py") in found
     assert not [
         file for file in found if "site-packages" in file or file.endswith("/json/__init__.py")
@@ -33,11 +33,11 @@ def test_a_lazy_module_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "lazy_of_the_user", module)
     spec.loader.exec_module(module)
-    imported_files()
-    with_full_path(Location("of/nobody.py", 1), ())
+    list_imported_files()
+    complete_path(Location("of/nobody.py", 1), ())
 
 
 def test_too_many_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """One record has room for so much."""
     monkeypatch.setattr(source_locations, "MAX_IMPORTED_CHARS", 0)
-    assert imported_files() is None
+    assert list_imported_files() is None

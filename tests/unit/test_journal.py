@@ -171,8 +171,8 @@ def test_hand_written_records_equal_the_encoder(text: str, monkeypatch) -> None:
     from compilediag_harness import process
 
     monkeypatch.setattr(sys, "orig_argv", ["python", text])
-    fields = process.identity()
-    line = process._json_line("ProcessStarted", t=0.25, **fields)
+    fields = process.read_identity()
+    line = process._encode_line("ProcessStarted", t=0.25, **fields)
     fields["argv"] = tuple(fields["argv"])
     assert line == encode(ProcessStarted(t=0.25, **fields))
     assert json.loads(line)["argv"][1] == text

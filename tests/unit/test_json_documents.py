@@ -15,12 +15,17 @@ from repro_cases import CASES as REPEATED
 
 from compilediag import cli
 from compilediag.cli import COMMANDS, load_command
-from compilediag.commands.documents import DOCUMENTS, OF_ALL, OF_COMMAND, DeclaredDocument
+from compilediag.commands.documents import (
+    COMMON_EXIT_CODES,
+    DOCUMENTS,
+    EXIT_CODES_BY_COMMAND,
+    DeclaredDocument,
+)
 from compilediag.compare.gate.judge import judge
-from compilediag.compare.gate.judgement import Item
+from compilediag.compare.gate.judgement import Issue
 from compilediag.compare.gate.limits import parse_limits
-from compilediag.receipt.file import read_receipt, to_json
-from compilediag.receipt.schema.compiles import EnteredAt
+from compilediag.receipt.file import encode_receipt, read_receipt
+from compilediag.receipt.schema.compiles import UserCallRecord
 from compilediag.views.gate import FORMATS
 from compilediag.views.style import RenderOptions
 
@@ -72,7 +77,7 @@ def with_source(folder: Path) -> Path:
     found = read_receipt(FINDINGS)
     changed = msgspec.structs.replace(found, findings=(REPEATED["size"].finding,))
     file = folder / "size.json"
-    file.write_bytes(to_json(changed))
+    file.write_bytes(encode_receipt(changed))
     return file
 
 
@@ -111,8 +116,8 @@ def require_fit(out: str, name: str, page: Any) -> dict[str, Any]:
 
 def test_a_judgement_fits_its_schema(page: Any) -> None:
     """With an item of each list, and one about a library."""
-    call = EnteredAt(file="train.py", line=3, text="model(x)")
-    item = Item(kind="cause", rule="CD101", message="é", before=0, after=1, call=call)
+    call = UserCallRecord(file="train.py", line=3, text="model(x)")
+    item = Issue(kind="cause", rule="CD101", message="é", before=0, after=1, call=call)
     found = judge(read_receipt(FINDINGS), limits=parse_limits("recompiles>0"))
     lists = {"improvements": (item,), "known": (item,), "notices": ("n",)}
     text = FORMATS["json"]([msgspec.structs.replace(found, **lists)], RenderOptions())
@@ -153,7 +158,7 @@ def test_no_field_of_a_release_is_lost_or_retyped(page: Any) -> None:
 
 def test_every_command_has_json_and_exit_codes() -> None:
     """Both are documented for each."""
-    assert {*OF_COMMAND} == {*COMMANDS}
+    assert {*EXIT_CODES_BY_COMMAND} == {*COMMANDS}
     printed = " ".join(each.printed_by for each in DOCUMENTS)
     for name in COMMANDS:
         assert name in printed
@@ -181,4 +186,4 @@ def test_what_cannot_be_done_prints_no_document(words: tuple[str, ...], capsys) 
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("compilediag: ")
-    assert 2 in OF_ALL
+    assert 2 in COMMON_EXIT_CODES

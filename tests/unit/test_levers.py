@@ -10,7 +10,7 @@ import pytest
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import Process, Timeline
-from compilediag.views.findings import joined_exports
+from compilediag.views.findings import join_exports
 from compilediag_harness.wire import FalseGuard
 from tests.support.timelines import attempt, false_guard, process, recompile, timeline
 
@@ -139,7 +139,7 @@ def test_settings_of_several_findings_are_joined() -> None:
         finding(candidate(OVERRIDES, ">=0:a=1"), candidate(DYNAMIC, "L['never']")),
         finding(candidate(OVERRIDES, ">=0:b=2")),
     ]
-    assert joined_exports(findings) == [
+    assert join_exports(findings) == [
         f"export {DYNAMIC}=\"L['n'],L['x']:0\"",
         f'export {OVERRIDES}=">=0:a=1,b=2"',
     ]

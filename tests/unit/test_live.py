@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 from built_receipt import compiled, flag_guard, recompiled
 
-from compilediag.runs.supervised.live_tail import LiveView, drawn, sentences_on
+from compilediag.runs.supervised.live_tail import LiveView, choose_live_mode, describe_events
 from compilediag.timeline.timeline import fold
-from compilediag.views.live import Progress, screen_line, status, title
+from compilediag.views.live import (
+    Progress,
+    format_screen_line,
+    format_status,
+    format_terminal_title,
+)
 from compilediag_harness import wire
 from compilediag_harness.base.journal import Journal
 
@@ -29,12 +34,12 @@ def test_the_line_has_step_rate_and_what_compiles_and_why() -> None:
     progress.apply(wire.StepsEnded(1.0, 0, "optimizer", (0.5, 1.0), (0.5, 0.5)), 10.0)
     progress.apply(wire.CompileStarted(2.0, 4, "recompile", "0/1", 0), 11.0)
     assert progress.apply(AGAIN, 11.0) == ()
-    assert status([progress], 13.0, 14.0) == (
+    assert format_status([progress], 13.0, 14.0) == (
         "compilediag · 14 s · step 2 · 2 steps/s · "
         "compiling forward model.py:22 again (capture False → True) 2 s"
     )
     assert progress.apply(DONE, 14.0) == (AGAIN, DONE)
-    assert progress.line(14.0) == "step 2 · 2 steps/s · 1 recompile · compiles cost 1.5 s"
+    assert progress.format_line(14.0) == "step 2 · 2 steps/s · 1 recompile · compiles cost 1.5 s"
 
 
 def test_a_compile_has_a_sentence_every_ten_seconds() -> None:
@@ -42,32 +47,32 @@ def test_a_compile_has_a_sentence_every_ten_seconds() -> None:
     backward that is compiled later, that of its forward."""
     progress = Progress()
     progress.apply(wire.CompileStarted(2.0, 0, "DYNAMO", "0/0", 0, WHERE), 10.0)
-    assert progress.long_compiles(19.9) == []
-    assert progress.long_compiles(20.0) == [("0/0", 1, "compiling forward model.py:22 10 s")]
-    assert progress.long_compiles(45.0) == [("0/0", 3, "compiling forward model.py:22 35 s")]
+    assert progress.list_long_compiles(19.9) == []
+    assert progress.list_long_compiles(20.0) == [("0/0", 1, "compiling forward model.py:22 10 s")]
+    assert progress.list_long_compiles(45.0) == [("0/0", 3, "compiling forward model.py:22 35 s")]
     progress.apply(replace(DONE, compile_id="0/0", recompile_reason=None), 46.0)
     progress.apply(wire.CompileStarted(50.0, 0, "LAZY_BACKWARD", "0/0", 0), 50.0)
-    assert progress.long_compiles(60.0) == [("0/0", 1, "compiling forward model.py:22 10 s")]
+    assert progress.list_long_compiles(60.0) == [("0/0", 1, "compiling forward model.py:22 10 s")]
 
 
 def test_a_recompile_is_told_in_the_words_of_the_verdict() -> None:
     """Family, variable, values, line and seconds; values that are secret are not shown."""
     first, last = compiled("0/0", 2.25, 0, 1.0), compiled("0/1", 2.7, 3, 0.1875)
-    (told,) = sentences_on((first, recompiled("0/1", 2.6, 3), last), ())
+    (told,) = describe_events((first, recompiled("0/1", 2.6, 3), last), ())
     assert told.startswith("step 3: recompile: ")
     assert ": capture  False → True · " in told
     assert "/model.py:21 in hook · " in told
     assert told.endswith(" · 0.19 s")
     asked = recompiled("0/1", 2.6, 3, flag_guard("'hunter22'", "'swordfish9'"))
-    assert "swordfish9" in sentences_on((first, asked, last), ())[0]
-    assert "swordfish9" not in sentences_on((first, asked, last), ("swordfish9",))[0]
+    assert "swordfish9" in describe_events((first, asked, last), ())[0]
+    assert "swordfish9" not in describe_events((first, asked, last), ("swordfish9",))[0]
 
 
 def test_a_line_clears_what_it_is_written_over() -> None:
     """It begins at the left edge and ends the row; text of the target acts on nothing."""
-    assert screen_line("a\x1b[2J\nb").startswith("\r\x1b[Kcompilediag · a")
-    assert re.findall(r"[\x00-\x1f]", screen_line("a\x1b[2J\nb")) == ["\r", "\x1b", "\n"]
-    assert screen_line("a", plain=True) == "\rcompilediag · a\n"
+    assert format_screen_line("a\x1b[2J\nb").startswith("\r\x1b[Kcompilediag · a")
+    assert re.findall(r"[\x00-\x1f]", format_screen_line("a\x1b[2J\nb")) == ["\r", "\x1b", "\n"]
+    assert format_screen_line("a", plain=True) == "\rcompilediag · a\n"
 
 
 def test_recompiles_are_counted_as_a_receipt_counts_them() -> None:
@@ -92,7 +97,7 @@ def test_a_hostile_guard_cannot_leave_the_title() -> None:
     event = wire.Recompiled(0.0, 0, "0/1", 0, WHERE, (), (wire.EntryDiff("0/0", (bad,)),), 0.0)
     progress = Progress()
     progress.apply(event, 0.0)
-    drawn = title(status([progress], 1.0, 1.0))
+    drawn = format_terminal_title(format_status([progress], 1.0, 1.0))
     assert drawn.startswith("\x1b]2;")
     assert re.findall(r"[\x00-\x1f\x7f-\x9f]", drawn) == ["\x1b", "\x07"]
 
@@ -100,7 +105,7 @@ def test_a_hostile_guard_cannot_leave_the_title() -> None:
 def test_several_processes_share_one_line() -> None:
     """The one with most steps leads; the others are counted."""
     ahead, behind = Progress(steps=9), Progress(steps=2)
-    assert status([behind, ahead], 0.0, 3.0) == "compilediag · 3 s · step 9 · 2 processes"
+    assert format_status([behind, ahead], 0.0, 3.0) == "compilediag · 3 s · step 9 · 2 processes"
 
 
 def opening() -> bytes:
@@ -127,15 +132,15 @@ def test_following_a_journal_that_grows(tmp_path: Path) -> None:
 def test_nothing_is_drawn_where_there_is_no_terminal(tmp_path: Path) -> None:
     """A file or a pipe never gets a byte; a terminal without a title none either."""
     with open(tmp_path / "out", "wb") as file:
-        assert drawn(file.fileno(), {"TERM": "xterm"}, "both") is None
+        assert choose_live_mode(file.fileno(), {"TERM": "xterm"}, "both") is None
     master, slave = pty.openpty()
     try:
-        assert drawn(slave, {"TERM": "xterm-256color"}, "both") == "both"
-        assert drawn(slave, {"TERM": "linux"}, "both") == "lines"
-        assert drawn(slave, {"TERM": "linux"}, "title") is None
+        assert choose_live_mode(slave, {"TERM": "xterm-256color"}, "both") == "both"
+        assert choose_live_mode(slave, {"TERM": "linux"}, "both") == "lines"
+        assert choose_live_mode(slave, {"TERM": "linux"}, "title") is None
         for variables in ({"TERM": "dumb"}, {}):
-            assert drawn(slave, variables, "both") is None
-            assert drawn(slave, variables, "lines") == "lines"
+            assert choose_live_mode(slave, variables, "both") is None
+            assert choose_live_mode(slave, variables, "lines") == "lines"
     finally:
         os.close(master)
         os.close(slave)
@@ -145,7 +150,7 @@ def test_a_background_job_does_not_draw(tmp_path: Path) -> None:
     """A terminal that belongs to another group (here: to nothing) is left alone."""
     master, slave = pty.openpty()
     view = LiveView(str(tmp_path), slave)
-    view.draw()
+    view.update()
     os.set_blocking(master, False)
     with pytest.raises(BlockingIOError):
         os.read(master, 100)

@@ -19,12 +19,12 @@ class Look:
         self.collecting: list[bool] = []
         self._error = error
 
-    def recompiled(self, *_: Any) -> None:
+    def record_recompile(self, *_: Any) -> None:
         self.collecting.append(gc.isenabled())
         if self._error is not None:
             raise self._error
 
-    remember = recompiled
+    remember = record_recompile
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -37,8 +37,8 @@ def test_no_collection_is_set_off_and_the_program_s_choice_stays(before: bool) -
     enabled = gc.isenabled()
     (gc.enable if before else gc.disable)()
     try:
-        collectors.recompiled([], SimpleNamespace(f_code=Look.recompiled.__code__), [])
-        collectors.guards_built(None, "0/0", {}, (), None)
+        collectors.handle_recompile([], SimpleNamespace(f_code=Look.record_recompile.__code__), [])
+        collectors.handle_guards_built(None, "0/0", {}, (), None)
         assert gc.isenabled() is before
     finally:
         (gc.enable if enabled else gc.disable)()

@@ -12,15 +12,15 @@ from compilediag.diagnosis.ranks.divergence import MIN_RANKS
 from compilediag.readers import parallel
 from compilediag.readers.inputs import FOREIGN, RUN, TRACE, Input
 from compilediag.readers.journal import ProcessJournal
-from compilediag.readers.parallel import pool_of
+from compilediag.readers.parallel import make_process_pool
 from compilediag.runs.offline import many_ranks
 from compilediag.runs.offline.many_ranks import (
     ReceiptOptions,
     are_many,
-    lowest_ranks,
-    receipt_of_many,
+    build_receipt_of_many,
+    find_lowest_ranks,
 )
-from compilediag.runs.offline.sources import find_sources, rank_named, read_source
+from compilediag.runs.offline.sources import find_sources, parse_named_rank, read_source
 
 
 @pytest.mark.parametrize(("kept", "read_again"), [(0, [0, 1]), (4096, [1])])
@@ -31,17 +31,17 @@ def test_only_listed_ranks_are_read_again(tmp_path, monkeypatch, kept, read_agai
         monkeypatch.setattr(module, "MIN_RANKS", 0)
     monkeypatch.setattr(choice, "MAX_RANKS", 2)
     monkeypatch.setattr(many_ranks, "MAX_RANKS", 1)
-    monkeypatch.setattr(many_ranks, "MAX_KEPT_EVENTS", kept)
+    monkeypatch.setattr(many_ranks, "MAX_RETURNED_EVENTS", kept)
     read: list[int | None] = []
 
     def counted(source: Input) -> tuple[ProcessJournal, ...]:
-        read.append(rank_named(source))
+        read.append(parse_named_rank(source))
         return read_source(source)
 
     monkeypatch.setattr(many_ranks, "read_source", counted)
     sources = find_sources([str(folder_of_ranks(tmp_path / "in"))])
-    made = receipt_of_many(sources, ReceiptOptions("lane", None, str(tmp_path / "out")))
-    assert made.ranks.told == 2
+    made = build_receipt_of_many(sources, ReceiptOptions("lane", None, str(tmp_path / "out")))
+    assert made.ranks.reported == 2
     assert read[:4] == [0, 1, 3, 4]
     assert sorted(read[4:], key=str) == sorted([0, 1, *read_again])
 
@@ -50,8 +50,8 @@ def test_the_lowest_ranks_are_kept_by_their_names(monkeypatch: pytest.MonkeyPatc
     """Those without a rank last, as the receipt shows them."""
     monkeypatch.setattr(many_ranks, "MAX_RANKS", 3)
     names = ["x.log", "trace_rank_10_a.log", "trace_rank_2_a.log", "y.log", "trace_rank_1_a.log"]
-    assert lowest_ranks([Input(f"in/{name}", TRACE) for name in names]) == {4, 2, 1}
-    assert lowest_ranks([Input(f"in/{name}", TRACE) for name in names[:2]]) == {0, 1}
+    assert find_lowest_ranks([Input(f"in/{name}", TRACE) for name in names]) == {4, 2, 1}
+    assert find_lowest_ranks([Input(f"in/{name}", TRACE) for name in names[:2]]) == {0, 1}
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -91,5 +91,5 @@ def test_a_process_with_threads_is_not_forked(monkeypatch, threads: list[str], m
     monkeypatch.setattr(parallel.os, "listdir", tasks)
     monkeypatch.setattr(parallel.sys, "platform", "linux")
     monkeypatch.setattr(parallel.sys, "version_info", (3, 11))
-    pool: Any = pool_of(1)
+    pool: Any = make_process_pool(1)
     assert pool._mp_context.get_start_method() == method

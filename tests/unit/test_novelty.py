@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from timelines import recompile
 
-from compilediag.diagnosis.causes.of_run import Explanation, causes_of, explained
+from compilediag.diagnosis.causes.run_causes import Explanation, explain_recompile, list_causes
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
 
@@ -49,7 +49,7 @@ def state(*parts: str, novel: bool | None = True) -> FalseGuard:
 
 def found(*entries: tuple[FalseGuard, ...]) -> Explanation:
     """Why a recompile happened that found these entries, most recently used first."""
-    return explained(recompile_of(*entries))
+    return explain_recompile(recompile_of(*entries))
 
 
 def recompile_of(*entries: tuple[FalseGuard, ...], compile_id: str = "0/9") -> Recompile:
@@ -156,7 +156,7 @@ class TestNew:
         entries = (size,), (key, A)
         assert named(*entries) == [("CD109", "d")]
         more = replace(recompile_of(*entries), entries_left_out=1)
-        assert [cause.variable for cause in causes_of(more)] == ["d", "a"]
+        assert [cause.variable for cause in list_causes(more)] == ["d", "a"]
 
     def test_a_longer_dict_is_no_longer_new_because_it_once_was_none(self) -> None:
         """An entry was compiled without the dict, another one with a shorter one under a flag."""
@@ -223,7 +223,7 @@ class TestEntries:
     def test_one_guard_each_where_nothing_was_evaluated(self) -> None:
         """A printed reason shows one guard of each entry, and not whether its value is new."""
         again = replace(recompile("0/1"), entries=())
-        (entry,) = explained(again).entries
+        (entry,) = explain_recompile(again).entries
         assert (entry.compile_id, entry.left_out) == ("0/0", None)
         assert [(guard.variable, guard.novel) for guard in entry.guards] == [("n", None)]
-        assert causes_of(again)
+        assert list_causes(again)

@@ -4,16 +4,16 @@ import math
 
 import pytest
 
-from compilediag.fixes.numbers.first_difference import judged
-from compilediag.fixes.numbers.record import MAX_RUNS, narrowing
+from compilediag.fixes.numbers.first_difference import judge_value
+from compilediag.fixes.numbers.narrow import MAX_RUNS, narrow_difference
 from compilediag.receipt.schema.comparisons import NarrowedRecord
-from compilediag_harness.wire import Answer, ComparedValue
+from compilediag_harness.wire import ComparedValue, SampledValue
 
 
-def tensor(*values: float, dtype: str = "float32") -> Answer:
+def tensor(*values: float, dtype: str = "float32") -> SampledValue:
     norm = math.sqrt(sum(x * x for x in values))
     largest = max(map(abs, values))
-    return Answer("", "tensor", dtype, (len(values),), values, norm, largest, 0, repr(values))
+    return SampledValue("", "tensor", dtype, (len(values),), values, norm, largest, 0, repr(values))
 
 
 EAGER = tensor(1.0, 2.0, 3.0)
@@ -37,7 +37,7 @@ OTHER = tensor(1.0, 2.0, 3.5)
 )
 def test_a_value_is_judged_by_float64(value: ComparedValue, kind: str) -> None:
     """Without it, or where eager is far from it, nothing is concluded."""
-    assert judged(value, floating=True).kind == kind
+    assert judge_value(value, floating=True).kind == kind
 
 
 def found(frame: str | None, cures: set[str], own: list[str], others: list[str]) -> NarrowedRecord:
@@ -50,7 +50,7 @@ def found(frame: str | None, cures: set[str], own: list[str], others: list[str])
         frames, _, backend = value.partition(":")
         return not ((frames == ">=0" or frame in frames.split(",")) and backend in cures)
 
-    return narrowing(own, others, differs)
+    return narrow_difference(own, others, differs)
 
 
 def test_the_frame_and_the_layer_are_found() -> None:

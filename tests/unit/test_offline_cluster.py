@@ -7,7 +7,7 @@ from rank_folders import folder_of_ranks
 
 from compilediag import cli
 from compilediag.errors import UsageError
-from compilediag.runs.offline.many_ranks import workers_at
+from compilediag.runs.offline.many_ranks import connect_workers
 
 
 def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,7 +15,7 @@ def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
     with (
         pytest.raises(UsageError, match=r"pip install 'compilediag\[dask\]'.*--jobs N"),
-        workers_at("tcp://localhost:1"),
+        connect_workers("tcp://localhost:1"),
     ):
         pass
 
@@ -27,7 +27,7 @@ def test_no_scheduler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compilediag.runs.offline.many_ranks.CONNECT_S", 0.2)
     with (
         pytest.raises(UsageError, match="no dask scheduler answers at tcp://127"),
-        workers_at("tcp://127.0.0.1:9"),
+        connect_workers("tcp://127.0.0.1:9"),
     ):
         pass
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from compilediag.readers.inputs import TRACE, Input
 from compilediag.readers.parallel import AHEAD, map_ordered
-from compilediag.runs.offline.sources import workers_worth
+from compilediag.runs.offline.sources import choose_worker_count
 
 
 class Refusing(Executor):
@@ -47,5 +47,5 @@ def test_little_is_read_in_one_process(tmp_path: Path) -> None:
     """Processes start later than a small file is read; many ranks are worth them at any size."""
     (tmp_path / "a").touch()
     small = Input(str(tmp_path / "a"), TRACE)
-    assert workers_worth([small]) == workers_worth([small] * 3) == 1
-    assert workers_worth([small] * 1000) == min(1000, len(os.sched_getaffinity(0)))
+    assert choose_worker_count([small]) == choose_worker_count([small] * 3) == 1
+    assert choose_worker_count([small] * 1000) == min(1000, len(os.sched_getaffinity(0)))

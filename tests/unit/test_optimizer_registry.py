@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from compilediag_harness.steps.step_detection import SEARCHES, OptimizerRegistry
+from compilediag_harness.steps.step_detection import MAX_SEARCHES, OptimizerRegistry
 from compilediag_harness.torch_internals import torch_api
 
 
@@ -54,17 +54,17 @@ KEY = 7
 
 def a_call(live: OptimizerRegistry, *writes: Parameter, first: bool = False) -> bool:
     """A compiled call, which may write parameters; whether it is taken for an update."""
-    live.call_begins(KEY, first)
+    live.begin_call(KEY, first)
     for parameter in writes:
         parameter._version += 1
-    return live.updated() == KEY
+    return live.find_update() == KEY
 
 
 def test_none_is_expected_where_none_lives() -> None:
     """Also among objects that must not be touched."""
     proxy = Proxy()
     live = OptimizerRegistry(TORCH)
-    assert not live.expected()
+    assert not live.has_live_optimizer()
     assert not a_call(live, first=True)
     del proxy
 
@@ -74,7 +74,7 @@ def test_a_call_that_writes_the_parameters_is_an_update() -> None:
     between two calls (weights that are loaded) is no step."""
     adam, unfinished = Adam(), Unfinished()
     live = OptimizerRegistry(TORCH)
-    assert live.expected()
+    assert live.has_live_optimizer()
     assert not a_call(live)
     adam.weight._version += 1
     assert not a_call(live)
@@ -98,7 +98,7 @@ def test_a_forward_that_writes_one_of_them_is_none() -> None:
 def test_one_that_is_made_later_is_found_when_something_new_is_called() -> None:
     """Where none was, or all are gone."""
     live = OptimizerRegistry(TORCH)
-    assert not live.expected()
+    assert not live.has_live_optimizer()
     adam = Adam()
     assert not a_call(live, adam.weight)
     assert a_call(live, adam.weight, first=True)
@@ -111,11 +111,11 @@ def test_the_heap_is_walked_for_few_callables(monkeypatch: pytest.MonkeyPatch) -
     """A model of many compiled blocks, in a program whose optimizer is gone."""
     walks: list[int] = []
     live = OptimizerRegistry(TORCH)
-    monkeypatch.setattr(live, "expected", lambda: walks.append(1))
+    monkeypatch.setattr(live, "has_live_optimizer", lambda: walks.append(1))
     for _ in range(100):
-        live.call_begins(KEY, True)
-        live.call_begins(KEY, False)
-    assert len(walks) == SEARCHES
+        live.begin_call(KEY, True)
+        live.begin_call(KEY, False)
+    assert len(walks) == MAX_SEARCHES
 
 
 @pytest.mark.parametrize("first", ["policy", "update"])
@@ -123,18 +123,18 @@ def test_calls_of_two_threads_are_told_apart(first: str) -> None:
     """A policy that acts in another thread while the update runs is no update."""
     adam = Adam()
     live = OptimizerRegistry(TORCH)
-    assert live.expected()
+    assert live.has_live_optimizer()
     policy = KEY + 1
     with ThreadPoolExecutor(1) as pool:
         for decided in (0, KEY):
             if first == "policy":
-                pool.submit(live.call_begins, policy, False).result()
-            live.call_begins(KEY, False)
+                pool.submit(live.begin_call, policy, False).result()
+            live.begin_call(KEY, False)
             if first == "update":
-                pool.submit(live.call_begins, policy, False).result()
+                pool.submit(live.begin_call, policy, False).result()
             adam.weight._version += 1
-            assert live.updated() == decided
-            assert pool.submit(live.updated).result() == 0
+            assert live.find_update() == decided
+            assert pool.submit(live.find_update).result() == 0
             assert a_call(live, adam.weight)  # from here on it is known
 
 
@@ -142,10 +142,10 @@ def test_what_a_call_did_is_asked_once() -> None:
     """A call that was not reported to begin says nothing when it ends."""
     adam = Adam()
     live = OptimizerRegistry(TORCH)
-    assert live.expected()
+    assert live.has_live_optimizer()
     a_call(live)
     adam.weight._version += 1
-    assert not live.updated()
+    assert not live.find_update()
 
 
 def test_it_keeps_no_optimizer_alive() -> None:
@@ -153,7 +153,7 @@ def test_it_keeps_no_optimizer_alive() -> None:
     adam = Adam()
     weight = adam.weight
     live = OptimizerRegistry(TORCH)
-    assert live.expected()
+    assert live.has_live_optimizer()
     del adam
     assert not a_call(live, weight)
 
@@ -161,9 +161,9 @@ def test_it_keeps_no_optimizer_alive() -> None:
 def test_micro_batches_are_runs_of_the_autograd_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several compiled calls between two of them are parts of one."""
     runs = 3
-    monkeypatch.setattr(torch_api, "engine_runs", lambda: runs)
+    monkeypatch.setattr(torch_api, "count_engine_runs", lambda: runs)
     live = OptimizerRegistry(TORCH)
-    assert not live.training()
+    assert not live.has_trained()
     runs = 5
-    assert live.training()
-    assert not live.training()
+    assert live.has_trained()
+    assert not live.has_trained()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.ownership import classify_ownership
 
 ROOTS = ("/home/ann/project", "/home/ann/project/scripts")
 
@@ -51,19 +51,19 @@ ROOTS = ("/home/ann/project", "/home/ann/project/scripts")
     ],
 )
 def test_whose_code_it_is(file: str, owner: str) -> None:
-    assert ownership_of(file, ROOTS) == owner
+    assert classify_ownership(file, ROOTS) == owner
 
 
 def test_a_shortened_path_that_continues_a_root_is_the_users() -> None:
     """A user's folder called like one of torch's is recognised by the end of the root."""
-    assert ownership_of("nn/modules/mine.py", ("/home/ann/nn",)) == "user"
-    assert ownership_of("nn/modules/mine.py", ("/home/ann/other",)) == "torch"
+    assert classify_ownership("nn/modules/mine.py", ("/home/ann/nn",)) == "user"
+    assert classify_ownership("nn/modules/mine.py", ("/home/ann/other",)) == "torch"
 
 
 def test_a_project_inside_site_packages() -> None:
     """A root below site-packages makes its files the user's; site-packages itself does not."""
     file = "/v/lib/python3.11/site-packages/mine/model.py"
-    assert ownership_of(file, ("/v/lib/python3.11/site-packages/mine",)) == "user"
-    assert ownership_of(file, ("/v/lib/python3.11/site-packages",)) == "third_party"
+    assert classify_ownership(file, ("/v/lib/python3.11/site-packages/mine",)) == "user"
+    assert classify_ownership(file, ("/v/lib/python3.11/site-packages",)) == "third_party"
     launcher = "/v/lib/python3.11/site-packages/torch/distributed"
-    assert ownership_of(f"{launcher}/run.py", (launcher,)) == "torch"
+    assert classify_ownership(f"{launcher}/run.py", (launcher,)) == "torch"

@@ -10,7 +10,7 @@ from timelines import FILE, process, timeline
 
 from compilediag.extensions.packing import find_packing_copies
 from compilediag.timeline.timeline import SampledStep, Step
-from compilediag_harness.extensions.packing import elements_at, packing_at
+from compilediag_harness.extensions.packing import count_elements, find_packing
 from compilediag_harness.wire import Location, PackedBuffer
 
 MIB = 2**20
@@ -62,7 +62,7 @@ def found_in(function: Any) -> list[tuple[str, str, int]]:
     """Buffer, filling and line of the filling of every line that is a packing."""
     code: CodeType = function.__code__
     first = code.co_firstlineno
-    found = (packing_at(code, first + offset) for offset in range(8))
+    found = (find_packing(code, first + offset) for offset in range(8))
     return [(item.name, item.fill, item.fill_line - first) for item in found if item is not None]
 
 
@@ -97,7 +97,7 @@ def test_an_index_tells_how_much_it_means(index: str, elements: int | None) -> N
     expression = ast.parse(f"buffer[{index}]", mode="eval").body
     assert isinstance(expression, ast.Subscript)
     names = {"place": 3, "row": [0] * 4, "start": 2, "mask": [True, False]}
-    assert elements_at(expression.slice, (8, 6, 5), names) == elements
+    assert count_elements(expression.slice, (8, 6, 5), names) == elements
 
 
 # --- the rule ---

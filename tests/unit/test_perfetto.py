@@ -21,11 +21,11 @@ from compilediag.receipt.schema.receipt import Artifact, Receipt
 from compilediag.timeline.timeline import fold
 from compilediag.views.perfetto import (
     Slice,
-    foreign_events,
-    lanes_of,
+    build_tracks,
+    convert_foreign_events,
+    make_slice,
+    pack_into_rows,
     render_perfetto,
-    slice_of,
-    tracks_of,
 )
 from compilediag_harness import wire
 from compilediag_harness.redaction.redactor import Redactor
@@ -124,7 +124,7 @@ def receipt() -> Receipt:
 
 
 def drawn(journals: list[list[wire.Event]], origins_ns: list[int]) -> dict[str, Any]:
-    tracks = tracks_of(receipt(), fold(journals), journals)
+    tracks = build_tracks(receipt(), fold(journals), journals)
     return json.loads(render_perfetto(tracks, origins_ns, {"a": 1}, Redactor()))
 
 
@@ -241,18 +241,21 @@ def test_texts_of_the_target_are_redacted() -> None:
 def test_slices_that_cross_get_a_lane_of_their_own() -> None:
     """One inside the other shares a lane, one that cuts through does not; noise is no overlap."""
     times = (("a", 0, 4), ("b", 1, 1), ("c", 3, 4))
-    outer, inner, cut = (slice_of(*each, "", {}) for each in times)
+    outer, inner, cut = (make_slice(*each, "", {}) for each in times)
     late = Slice("d", 3_999_999_999, 6_000_000_000, "", {})
-    assert [[s.name for s in lane] for lane in lanes_of([cut, inner, outer])] == [["a", "b"], ["c"]]
-    assert [[s.name for s in lane] for lane in lanes_of([outer, late])] == [["a", "d"]]
-    assert slice_of("e", 2.0, -1.0, "", {}).end_ns == 2_000_000_000
+    assert [[s.name for s in lane] for lane in pack_into_rows([cut, inner, outer])] == [
+        ["a", "b"],
+        ["c"],
+    ]
+    assert [[s.name for s in lane] for lane in pack_into_rows([outer, late])] == [["a", "d"]]
+    assert make_slice("e", 2.0, -1.0, "", {}).end_ns == 2_000_000_000
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)), max_size=25))
 def test_lanes_never_cross(pairs: list[tuple[int, int]]) -> None:
     """Whatever overlaps: no lane holds two slices that cut each other, and none is lost."""
     slices = [Slice(str(n), a * 10, (a + w) * 10, "", {}) for n, (a, w) in enumerate(pairs)]
-    lanes = lanes_of(slices)
+    lanes = pack_into_rows(slices)
     assert sorted(s.name for lane in lanes for s in lane) == sorted(s.name for s in slices)
     for lane in lanes:
         told = [
@@ -293,12 +296,12 @@ def test_foreign_events_are_put_on_our_clock() -> None:
         {"ph": "X", "ts": 1.0},
         "text",
     ]
-    made, left_out = foreign_events(raw, 7, "tlparse", 500_000, Redactor())
+    made, left_out = convert_foreign_events(raw, 7, "tlparse", 500_000, Redactor())
     assert left_out == 4
     begin = made[1]
     assert (begin["ts"], begin["pid"], begin["args"]) == (500.5, 7, {"x": None})
     assert problems({"traceEvents": made}) == []
-    assert foreign_events({"no": "list"}, 1, "", 0, Redactor()) == ([], 0)
+    assert convert_foreign_events({"no": "list"}, 1, "", 0, Redactor()) == ([], 0)
 
 
 # --- the command -----------------------------------------------------------------------------

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag_harness.steps.phases import KEPT, PhasesInProgress
+from compilediag_harness.steps.phases import MAX_INTERVALS, PhasesInProgress
 from compilediag_harness.user_api.spans import BACKWARD, DATA_WAIT, FORWARD, NAMES, OPTIMIZER, SPANS
 
 
 def seconds(phases: PhasesInProgress, at: float) -> dict[str, float]:
     """The phases that have time, when the step ends at `at`."""
-    return {name: taken for name, taken in zip(NAMES, phases.cut(at), strict=True) if taken}
+    return {name: taken for name, taken in zip(NAMES, phases.cut_step(at), strict=True) if taken}
 
 
 def played(*intervals: tuple[int, float, float]) -> PhasesInProgress:
@@ -92,7 +92,7 @@ def test_a_step_that_was_none_gives_its_phases_back() -> None:
     """And what goes on after it is not counted a second time."""
     phases = PhasesInProgress()
     phases.open(BACKWARD, 0.0)
-    taken = phases.cut(4.0)
+    taken = phases.cut_step(4.0)
     phases.give_back(taken)
     phases.close(BACKWARD, 6.0)
     assert seconds(phases, 8.0) == {"backward": 6.0}
@@ -113,7 +113,7 @@ def test_the_phase_something_is_in(began: float, name: str) -> None:
     phases = PhasesInProgress()
     phases.open(FORWARD, 1.0)
     phases.open(BACKWARD, 2.0)
-    assert phases.name_at(began) == name
+    assert phases.get_name_at(began) == name
 
 
 def test_the_memory_of_a_long_step_is_bounded() -> None:
@@ -122,7 +122,7 @@ def test_the_memory_of_a_long_step_is_bounded() -> None:
     for number in range(5000):
         phases.open(FORWARD, number)
         phases.close(FORWARD, number + 0.5)
-        assert len(phases._intervals) <= KEPT  # pyright: ignore[reportPrivateUsage]
+        assert len(phases._intervals) <= MAX_INTERVALS  # pyright: ignore[reportPrivateUsage]
     assert seconds(phases, 5000.0) == {"forward": 2500.0}
 
 
@@ -151,14 +151,14 @@ def test_never_more_than_the_step_took(actions: list[tuple[str, int, int]]) -> N
         elif action == "add":
             phases.add(phase, now - 2 * moments, now)
         else:
-            taken = phases.cut(now)
+            taken = phases.cut_step(now)
             assert min(taken) >= 0.0
             assert sum(taken) <= now - began
             if action == "back":
                 phases.give_back(taken)
             else:
                 began = now
-    assert sum(phases.cut(now)) <= now - began
+    assert sum(phases.cut_step(now)) <= now - began
 
 
 NESTED = st.lists(
@@ -173,7 +173,7 @@ NESTED = st.lists(
 
 def name_of(phases: PhasesInProgress, span: tuple[int, float, float]) -> str:
     """The phase that a span was in."""
-    return phases.holding(*span[1:]) or phases.name_at(span[1])
+    return phases.find_holding(*span[1:]) or phases.get_name_at(span[1])
 
 
 @given(NESTED)
@@ -189,7 +189,7 @@ def test_spans_may_be_told_when_the_step_ends(actions: list[tuple[str, int, int]
         names_later.extend(name_of(later, span) for span in waiting)
         later.add_spans(waiting)
         waiting.clear()
-        assert at_once.cut(now) == pytest.approx(later.cut(now))
+        assert at_once.cut_step(now) == pytest.approx(later.cut_step(now))
         assert at_once.seen == later.seen
 
     for action, phase, moments in actions:
@@ -219,7 +219,10 @@ def test_spans_are_asked_for_before_a_long_step_is_taken_apart() -> None:
     """However many phases end in one step, those in a span are the span's."""
     phases = PhasesInProgress()
     phases.before_flattening = lambda: phases.add_spans([(SPANS, 0.0, 2.0)])
-    for number in range(KEPT + 1):
+    for number in range(MAX_INTERVALS + 1):
         phases.open(FORWARD, number)
         phases.close(FORWARD, number + 0.5)
-    assert seconds(phases, KEPT + 1.0) == {"forward": (KEPT - 1) / 2, "spans": 2.0}
+    assert seconds(phases, MAX_INTERVALS + 1.0) == {
+        "forward": (MAX_INTERVALS - 1) / 2,
+        "spans": 2.0,
+    }

@@ -3,11 +3,15 @@
 import pytest
 from timelines import process, timeline
 
-from compilediag.extensions.pipeline import figures_of, pipeline_bottleneck, pipelines_of
+from compilediag.extensions.pipeline import (
+    compute_figures,
+    find_pipeline_bottleneck,
+    list_pipelines,
+)
 from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Step, fold
 from compilediag_harness.wire import PipelineWorked
-from compilediag_harness.wire.user_events import max_at_once
+from compilediag_harness.wire.user_events import count_most_at_once
 
 BATCH = 8
 
@@ -43,11 +47,11 @@ def loop(
 
 def test_the_seed_s_first_example_inference_is_the_bottleneck() -> None:
     """Training could take 15, inference makes 8: it waits, the pool is empty."""
-    found = figures_of(loop(train_s=0.5, wait_s=0.5, infer_s=1.0, pool=(0,) * 9))
+    found = compute_figures(loop(train_s=0.5, wait_s=0.5, infer_s=1.0, pool=(0,) * 9))
     assert (found.train_capacity, found.infer_capacity) == (16.0, 8.0)
     assert found.wait_share == pytest.approx(0.5)
     assert found.dispatch_wait_s == pytest.approx(4.5)
-    measured = pipelines_of(timeline(pipelines=(loop(train_s=0.5, wait_s=0.5, infer_s=1.0),)))
+    measured = list_pipelines(timeline(pipelines=(loop(train_s=0.5, wait_s=0.5, infer_s=1.0),)))
     assert measured[0][1] == pytest.approx(4.0), "the first wait fills the pipeline"
     assert found.throughput == pytest.approx(8.0)
     assert found.bottleneck == "inference"
@@ -70,16 +74,16 @@ def test_the_seed_s_first_example_inference_is_the_bottleneck() -> None:
     ],
 )
 def test_bottlenecks(made: PipelineLoop, bottleneck: str | None) -> None:
-    assert figures_of(made).bottleneck == bottleneck
+    assert compute_figures(made).bottleneck == bottleneck
 
 
 def test_a_growing_pool_is_training_too_slow() -> None:
     """Also where inference is measured by nobody."""
     growing = tuple(range(0, 9 * BATCH, BATCH))
-    found = figures_of(loop(train_s=1.0, wait_s=0.0, infer_s=None, pool=growing))
+    found = compute_figures(loop(train_s=1.0, wait_s=0.0, infer_s=None, pool=growing))
     assert (found.pool.early, found.pool.late, found.pool.max) == (8, 56, 64)
     assert (found.infer_capacity, found.slots, found.bottleneck) == (None, 1, "training")
-    steady = figures_of(loop(train_s=1.0, wait_s=0.0, infer_s=None, pool=(16, 8, 24) * 3))
+    steady = compute_figures(loop(train_s=1.0, wait_s=0.0, infer_s=None, pool=(16, 8, 24) * 3))
     assert steady.bottleneck is None
 
 
@@ -90,22 +94,22 @@ def test_a_wait_inside_of_a_step_is_not_training() -> None:
     elsewhere = StageRun("wait", 0.5, 1.0, 0, thread=7, slot=-1)
     one = PipelineLoop(0, "rollout", None, (inside, step), ())
     other = PipelineLoop(0, "rollout", None, (elsewhere, step), ())
-    assert figures_of(one).train_capacity == 8.0
-    assert figures_of(other).train_capacity == 4.0
+    assert compute_figures(one).train_capacity == 8.0
+    assert compute_figures(other).train_capacity == 4.0
 
 
 def test_the_finding() -> None:
     """Starved training is a warning with its seconds; a busy trainer is information."""
     starved = timeline(pipelines=(loop(train_s=0.5, wait_s=0.5, infer_s=1.0),))
-    (found,) = pipeline_bottleneck(starved)
+    (found,) = find_pipeline_bottleneck(starved)
     assert (found.severity, found.cost_s) == ("warning", pytest.approx(4.0))
     late = timeline(pipelines=(loop(train_s=0.5, wait_s=0.5, infer_s=0.5, slots=4),))
-    assert next(iter(pipeline_bottleneck(late))).evidence["bottleneck"] == "dispatch"
+    assert next(iter(find_pipeline_bottleneck(late))).evidence["bottleneck"] == "dispatch"
     busy = timeline(pipelines=(loop(train_s=1.0, wait_s=0.0, infer_s=0.5),))
-    (found,) = pipeline_bottleneck(busy)
+    (found,) = find_pipeline_bottleneck(busy)
     assert (found.severity, found.cost_s) == ("info", None)
     balanced = timeline(pipelines=(loop(train_s=1.0, wait_s=None, infer_s=1.0),))
-    assert list(pipeline_bottleneck(balanced)) == []
+    assert list(find_pipeline_bottleneck(balanced)) == []
 
 
 @pytest.mark.parametrize(
@@ -115,7 +119,7 @@ def test_where_training_s_time_goes(data_s: float, forward_s: float, inside: str
     """The phases of the steps show whether its data or its compute is slow."""
     step = Step(0, 0, 1.0, 1.0, data_s, 0.0, 0.0, 0.0, forward_s)
     busy = loop(train_s=1.0, wait_s=0.0, infer_s=0.5)
-    (found,) = pipeline_bottleneck(timeline(pipelines=(busy,), steps=(step,)))
+    (found,) = find_pipeline_bottleneck(timeline(pipelines=(busy,), steps=(step,)))
     assert found.evidence["inside_training"] == inside
 
 
@@ -139,11 +143,11 @@ def test_the_lead_process_tells() -> None:
         loop(train_s=float(index + 1), wait_s=None, infer_s=None, process=index) for index in (1, 2)
     ]
     two = timeline(processes=(process(0), process(1), process(2)), pipelines=tuple(loops))
-    assert [figures.train_capacity for figures, _ in pipelines_of(two)] == [4.0]
+    assert [figures.train_capacity for figures, _ in list_pipelines(two)] == [4.0]
 
 
 def test_max_at_once() -> None:
     """Intervals that only touch are not in progress at the same time."""
-    assert max_at_once([]) == 0
-    assert max_at_once([(0.0, 1.0), (1.0, 2.0)]) == 1
-    assert max_at_once([(0.0, 3.0), (1.0, 2.0), (1.5, 4.0)]) == 3
+    assert count_most_at_once([]) == 0
+    assert count_most_at_once([(0.0, 1.0), (1.0, 2.0)]) == 1
+    assert count_most_at_once([(0.0, 3.0), (1.0, 2.0), (1.5, 4.0)]) == 3

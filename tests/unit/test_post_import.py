@@ -24,7 +24,9 @@ def test_two_sessions_wait_for_one_module(module: str) -> None:
     finders = [PostImport(), PostImport(), PostImport()]
     try:
         for number, finder in enumerate(finders):
-            finder.on_import(module, lambda seen, n=number: received.append(f"{n} {seen.ready}"))
+            finder.run_after_import(
+                module, lambda seen, n=number: received.append(f"{n} {seen.ready}")
+            )
         assert received == []
         found = importlib.import_module(module)
         assert sorted(received) == ["0 True", "1 True", "2 True"]
@@ -41,8 +43,8 @@ def test_one_session_leaves_before_the_import(module: str) -> None:
     received: list[str] = []
     first, second = PostImport(), PostImport()
     try:
-        first.on_import(module, lambda seen: received.append("first"))
-        second.on_import(module, lambda seen: received.append("second"))
+        first.run_after_import(module, lambda seen: received.append("first"))
+        second.run_after_import(module, lambda seen: received.append("second"))
         second.withdraw()
         importlib.import_module(module)
     finally:

@@ -13,10 +13,10 @@ from compilediag.extensions.prices import (
     MACHINE,
     Price,
     PriceTable,
+    parse_table,
     read_prices,
-    table_of,
 )
-from compilediag.receipt.assemble import build
+from compilediag.receipt.assemble import build_receipt
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.tracked import CostSection
@@ -53,7 +53,7 @@ def table(text: str = TABLE) -> PriceTable:
     from importlib import import_module
 
     parser: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    return table_of(parser.loads(text), "prices.toml", "ab" * 32)
+    return parse_table(parser.loads(text), "prices.toml", "ab" * 32)
 
 
 def receipt_of(
@@ -67,7 +67,9 @@ def receipt_of(
     journals = [[each, EnvironmentRead(0.1, facts)] for each in started]
     identity = ("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z")
     nothing = Diagnosis((), "clean", Agreement({}, None, (), {}))
-    return build(fold(journals), nothing, RunMetadata(*identity, prices=prices, wall_s=wall_s))
+    return build_receipt(
+        fold(journals), nothing, RunMetadata(*identity, prices=prices, wall_s=wall_s)
+    )
 
 
 def cost_of(*, ranks: int = 1, wall_s: float | None = 1800.0, **facts: Any) -> CostSection:
@@ -112,9 +114,9 @@ def test_no_wall_time() -> None:
 
 def test_the_first_line_that_fits() -> None:
     """Patterns are of the whole name; capitals do not matter, other marks mean themselves."""
-    assert table().price(DEVICE, "nvidia h100 pcie") == Price("NVIDIA H100*", 2.0)
-    assert table().price(DEVICE, "Tesla T4") == Price("*", 9.0)
-    assert table().price(MACHINE, "AMD EPYC 77B13") is None
+    assert table().find_price(DEVICE, "nvidia h100 pcie") == Price("NVIDIA H100*", 2.0)
+    assert table().find_price(DEVICE, "Tesla T4") == Price("*", 9.0)
+    assert table().find_price(MACHINE, "AMD EPYC 77B13") is None
     assert Price("a.b[1]", 1.0).fits("A.B[1]")
     assert not Price("a.b", 1.0).fits("axb")
 

@@ -8,12 +8,12 @@ from compilediag.extensions.cadence.plan import (
     QUIET,
     GroupSelection,
     ProbeGroup,
-    all_groups,
+    compute_min_steps,
+    count_warmup_steps,
     make_plan,
-    min_steps,
     parse_groups,
-    warmup_steps,
-    with_argument,
+    select_groups,
+    set_argument,
 )
 from compilediag.timeline.recorded import CadenceGroup
 
@@ -44,7 +44,7 @@ def test_templates_reach_the_command_line(template: str, typed: str, expected: s
     itself is never touched."""
     import shlex
 
-    assert list(with_argument(shlex.split(typed), template, 7)) == shlex.split(expected)
+    assert list(set_argument(shlex.split(typed), template, 7)) == shlex.split(expected)
 
 
 @pytest.mark.parametrize(
@@ -70,24 +70,26 @@ def test_two_groups_of_one_name_are_an_error() -> None:
     with pytest.raises(UsageError, match="two groups named 'a'"):
         parse_groups(["a=--x {n}", "a=--y {n}"], {})
     with pytest.raises(UsageError, match="the code declares a group named 'a' itself"):
-        all_groups(parse_groups(["a=--x {n}"], {}), [declared("a")])
+        select_groups(parse_groups(["a=--x {n}"], {}), [declared("a")])
 
 
 def test_an_unknown_group_is_an_error_that_names_the_known() -> None:
     """A name alone chooses among the groups that the code declares."""
     code = [declared("entropy"), declared("norms", shift=1)]
-    assert [group.name for group in all_groups(GroupSelection((), ("norms",)), code)] == ["norms"]
+    assert [group.name for group in select_groups(GroupSelection((), ("norms",)), code)] == [
+        "norms"
+    ]
     norms = ProbeGroup(name="norms", origin="code", own_every=250, shift=1)
-    assert all_groups(GroupSelection(), code)[1] == norms
+    assert select_groups(GroupSelection(), code)[1] == norms
     with pytest.raises(UsageError, match="no group named 'loss'; it declares 'entropy', 'norms'"):
-        all_groups(GroupSelection((), ("loss",)), code)
+        select_groups(GroupSelection((), ("loss",)), code)
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 3, 10])
 def test_every_group_fires_three_times_after_warmup(warmup: int) -> None:
     """Whether a program counts from 0 or from 1, with quiet steps in between; one step fewer than
     the fewest is refused with the number that is needed."""
-    wanted = min_steps(warmup)
+    wanted = compute_min_steps(warmup)
     for steps in range(wanted, wanted + 300):
         plan = make_plan(steps, warmup)
         finished = range(steps)
@@ -109,10 +111,10 @@ def test_without_a_step_the_error_says_how_to_mark_them() -> None:
 
 def test_warmup_is_what_compiles_at_the_start() -> None:
     """And one more step; not all of a program that compiles always; the user's word wins."""
-    assert warmup_steps([0, 1, 7], 60, None) == 3
-    assert warmup_steps([], 60, None) == 1
-    assert warmup_steps(range(60), 60, None) == 15
-    assert warmup_steps([0], 60, 10) == 10
+    assert count_warmup_steps([0, 1, 7], 60, None) == 3
+    assert count_warmup_steps([], 60, None) == 1
+    assert count_warmup_steps(range(60), 60, None) == 15
+    assert count_warmup_steps([0], 60, 10) == 10
 
 
 def test_the_command_line_wins_over_the_table() -> None:

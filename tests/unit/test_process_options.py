@@ -3,14 +3,14 @@
 import pytest
 
 from compilediag_harness.base import process_options
-from compilediag_harness.base.process_options import VARIABLE, ProcessOptions, WitnessPlan
+from compilediag_harness.base.process_options import VARIABLE, ProcessOptions, WriteTracingPlan
 
 ARMS = '"profile_dir":'  # what `process.py` looks for
-PLAN = WitnessPlan(frozenset({3, 7}), frozenset({ARMS, "L['profile_dir']"}))
-ALL = ProcessOptions(5, '/runs/"a"', experiments_s=15.0, sync_steps=(7, 6), witness=PLAN)
+PLAN = WriteTracingPlan(frozenset({3, 7}), frozenset({ARMS, "L['profile_dir']"}))
+ALL = ProcessOptions(5, '/runs/"a"', experiments_s=15.0, sync_steps=(7, 6), write_tracing=PLAN)
 
 
-@pytest.mark.parametrize("options", [ALL, ProcessOptions(), ProcessOptions(witness=PLAN)])
+@pytest.mark.parametrize("options", [ALL, ProcessOptions(), ProcessOptions(write_tracing=PLAN)])
 def test_what_is_written_is_read(options: ProcessOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every field; no name in the program arms the signals."""
     monkeypatch.setenv(VARIABLE, options.encode())
@@ -22,7 +22,11 @@ def test_what_is_written_is_read(options: ProcessOptions, monkeypatch: pytest.Mo
     "text",
     [
         *("no JSON", "[]", "null", '{"steps": "many"}', '{"sync_steps": [0, 0]}', "[" * 100_000),
-        *('{"sync_steps": 3}', '{"witness": []}', '{"witness": {"steps": ["a"], "sources": []}}'),
+        *(
+            '{"sync_steps": 3}',
+            '{"write_tracing": []}',
+            '{"write_tracing": {"steps": ["a"], "sources": []}}',
+        ),
     ],
 )
 def test_a_bad_value_is_a_fault_of_ours(text: str, monkeypatch: pytest.MonkeyPatch) -> None:

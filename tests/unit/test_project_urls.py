@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from compilediag import project_urls
-from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.compare.gate.judgement import Issue, Judgement
 from compilediag.views.gate import FORMATS
 from compilediag.views.style import RenderOptions
 
 FAILED = Judgement(
-    lane="nano/train",
+    configuration="nano/train",
     receipt_id="01",
     verdict="findings",
     baseline=None,
     limits=(),
     counts=(),
     failures=(
-        Item(kind="cause", rule="CD103", message="compiled again", file="model.py", line=7),
-        Item(kind="limit", rule="recompiles", message="2 recompiles", before=0, after=2),
+        Issue(kind="cause", rule="CD103", message="compiled again", file="model.py", line=7),
+        Issue(kind="limit", rule="recompiles", message="2 recompiles", before=0, after=2),
     ),
 )
 ROOT = Path(__file__).parents[2]
@@ -83,4 +83,4 @@ def test_one_place_sets_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     (run,) = json.loads(FORMATS["sarif"]([FAILED], options))["runs"]
     assert run["tool"]["driver"]["informationUri"] == "https://host/owner/compilediag"
     assert page in [rule.get("helpUri") for rule in run["tool"]["driver"]["rules"]]
-    assert "https://host/owner/compilediag/issues" in project_urls.issues_page()
+    assert "https://host/owner/compilediag/issues" in project_urls.format_issue_address()

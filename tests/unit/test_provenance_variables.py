@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from compilediag.receipt.run_metadata import BLOB, OURS, SERVICES, provenance_from
+from compilediag.receipt.run_metadata import BLOB, OURS, SERVICES, parse_provenance
 from compilediag.receipt.schema.identity import Provenance
 
 ALL = {
@@ -21,7 +21,7 @@ def provenance(**fields: str | bool) -> Provenance:
 
 def test_our_variables() -> None:
     """All four; a message is its first line."""
-    assert provenance_from(ALL) == provenance(
+    assert parse_provenance(ALL) == provenance(
         git_commit="abc", git_branch="main", git_dirty=True, git_message_short="First"
     )
 
@@ -32,28 +32,28 @@ def test_our_variables() -> None:
 )
 def test_changes(value: str, dirty: bool | None) -> None:
     """Yes, no, or not known: a word that is neither is no answer."""
-    assert provenance_from({"COMPILEDIAG_GIT_DIRTY": value}).git_dirty is dirty
+    assert parse_provenance({"COMPILEDIAG_GIT_DIRTY": value}).git_dirty is dirty
 
 
 def test_one_structured_value() -> None:
     """A pipeline may inject all of it at once; a variable of its own wins over its part."""
     blob = {"commit": "def", "branch": "rel", "dirty": False, "message": " x ", "other": 1}
-    assert provenance_from({BLOB: json.dumps(blob)}) == provenance(
+    assert parse_provenance({BLOB: json.dumps(blob)}) == provenance(
         git_commit="def", git_branch="rel", git_dirty=False, git_message_short="x"
     )
-    assert provenance_from({BLOB: json.dumps(blob), OURS["commit"]: "abc"}).git_commit == "abc"
+    assert parse_provenance({BLOB: json.dumps(blob), OURS["commit"]: "abc"}).git_commit == "abc"
 
 
 @pytest.mark.parametrize("blob", ["", "{", "[1]", "5", "[" * 100_000, '{"commit": 5, "dirty": 7}'])
 def test_a_broken_value_is_ignored(blob: str) -> None:
     """No run fails for the sake of its receipt."""
-    assert provenance_from({BLOB: blob}) == Provenance()
+    assert parse_provenance({BLOB: blob}) == Provenance()
 
 
 @pytest.mark.parametrize("names", SERVICES, ids=lambda names: names["commit"])
 def test_services(names: dict[str, str]) -> None:
     """Each service's own variables; none says whether there were changes."""
-    found = provenance_from({name: f"the {key}" for key, name in names.items()})
+    found = parse_provenance({name: f"the {key}" for key, name in names.items()})
     assert (found.git_commit, found.git_branch) == ("the commit", "the branch")
     assert found.git_dirty is None
 
@@ -61,5 +61,5 @@ def test_services(names: dict[str, str]) -> None:
 def test_pull_requests_and_pushes_on_github() -> None:
     """The branch of a pull request where there is one, else what was pushed."""
     push = {"GITHUB_SHA": "abc", "GITHUB_HEAD_REF": "", "GITHUB_REF_NAME": "main"}
-    assert provenance_from(push).git_branch == "main"
-    assert provenance_from({**push, "GITHUB_HEAD_REF": "fix"}).git_branch == "fix"
+    assert parse_provenance(push).git_branch == "main"
+    assert parse_provenance({**push, "GITHUB_HEAD_REF": "fix"}).git_branch == "fix"

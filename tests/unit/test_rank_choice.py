@@ -9,22 +9,22 @@ from gate_receipts import first, receipt
 from rank_folders import folder_of_ranks
 from screens import screen
 
-from compilediag.compare.gate.inconclusive import inconclusive_reasons
+from compilediag.compare.gate.inconclusive import find_inconclusive
 from compilediag.diagnosis.ranks import divergence as choice
 from compilediag.diagnosis.ranks.divergence import (
     MAX_GROUPS,
     MAX_MISSING,
     compare_fingerprints,
     compare_ranks,
-    lead_of,
+    find_lead,
     select_ranks,
 )
 from compilediag.diagnosis.ranks.summary import (
     LOSS_LENGTH,
     RankFingerprint,
     RankSummary,
-    fingerprint_of,
-    first_losses,
+    make_fingerprint,
+    select_first_losses,
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.receipts import merged_receipt
@@ -94,9 +94,9 @@ def test_the_lead_is_always_listed(little_room: pytest.MonkeyPatch) -> None:
     """The rank whose steps are shown: the lowest that made any."""
     usual = [fingerprint(rank) for rank in range(3)]
     fingerprints = [*usual, fingerprint(3, standing=3), fingerprint(None, standing=1)]
-    assert lead_of(fingerprints) == 3
+    assert find_lead(fingerprints) == 3
     assert listed(fingerprints) == {3, 0}
-    assert lead_of([fingerprint(0, standing=0)]) is None
+    assert find_lead([fingerprint(0, standing=0)]) is None
 
 
 # --- fingerprints-------------------------------------------------------------------------------
@@ -104,13 +104,13 @@ def test_the_lead_is_always_listed(little_room: pytest.MonkeyPatch) -> None:
 
 def test_a_fingerprint_is_small_whatever_the_rank_did() -> None:
     """A summary may hold thousands of names, a fingerprint holds none; what was lost is cut."""
-    long = fingerprint_of(
+    long = make_fingerprint(
         summary(3, *(f"CD107 n at train.py:{line}, once" for line in range(2000)))
     )
-    lost = first_losses(("torch_trace", "x" * 10_000 + str(n)) for n in range(100))
+    lost = select_first_losses(("torch_trace", "x" * 10_000 + str(n)) for n in range(100))
     assert [len(reason) for _, reason in lost] == [LOSS_LENGTH]
     assert len(pickle.dumps(long)) < 600
-    assert long.behaviour != fingerprint_of(summary(3)).behaviour
+    assert long.behaviour != make_fingerprint(summary(3)).behaviour
 
 
 def test_summaries_are_asked_for_only_of_named_ranks() -> None:
@@ -122,7 +122,7 @@ def test_summaries_are_asked_for_only_of_named_ranks() -> None:
         named.append(rank)
         return summaries[rank]
 
-    found = compare_fingerprints(map(fingerprint_of, summaries.values()), 100, summary_of)
+    found = compare_fingerprints(map(make_fingerprint, summaries.values()), 100, summary_of)
     assert found == compare_ranks(summaries.values(), 100)
     assert [(item.aspect, item.ranks) for item in found.divergences] == [
         ("recompile_causes", (7, 8))
@@ -149,7 +149,7 @@ def test_ranks_that_are_not_listed_are_counted(little_room: pytest.MonkeyPatch, 
     section of ranks, and among those that are present."""
     made = merged(folder_of_ranks(tmp_path / "in"))
     section = made.ranks
-    assert (section.told, section.totals.ranks, section.totals.compiles) == (2, 4, 5)
+    assert (section.reported, section.totals.ranks, section.totals.compiles) == (2, 4, 5)
     assert (made.compile.compiles, made.compile.recompiles) == (3, 1)
     assert [row.rank for row in section.rows] == [0, 1, 3, 4]
     assert made.completeness.ranks_present == (0, 1, 3, 4)
@@ -179,14 +179,14 @@ def test_missing_ranks_are_bounded(tmp_path: Path) -> None:
 def test_frames_without_room_are_counted_and_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The receipt states it, and the gate does not take a part of the frames for all."""
     many = [first(f"f{number}", number) for number in range(5)]
-    assert [*inconclusive_reasons(receipt(*many))] == []
-    monkeypatch.setattr("compilediag.receipt.compiles.FRAMES_KEPT", 3)
-    monkeypatch.setattr("compilediag.receipt.assemble.FRAMES_KEPT", 3)
+    assert [*find_inconclusive(receipt(*many))] == []
+    monkeypatch.setattr("compilediag.receipt.compiles.MAX_FRAMES", 3)
+    monkeypatch.setattr("compilediag.receipt.assemble.MAX_FRAMES", 3)
     cut = receipt(*many)
     assert (cut.compile.frames, len(cut.compile.frames_detail)) == (5, 3)
     said = "compile.frames_detail: 2 more frames are counted and not listed"
     assert said in cut.completeness.reasons
-    assert "only 3 of 5 frames are listed in the receipt" in inconclusive_reasons(cut)
+    assert "only 3 of 5 frames are listed in the receipt" in find_inconclusive(cut)
 
 
 def test_what_no_told_rank_does_makes_the_verdict_blind(little_room, tmp_path) -> None:

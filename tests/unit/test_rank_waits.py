@@ -7,7 +7,7 @@ from timelines import ROOT, attempt, process
 
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.costs import TIMEOUT_S, WAIT_S, find_waits_for_compiles
-from compilediag.timeline.frames import frames_of
+from compilediag.timeline.frames import collect_frames
 from compilediag.timeline.timeline import Compile, Process, Step, Timeline
 from compilediag_harness.wire import ProcessStarted
 
@@ -38,7 +38,7 @@ def run(
     return Timeline(
         processes=tuple(rank(index, index) for index in seconds),
         compiles=tuple(compiles),
-        frames=tuple(frames_of(compiles)),
+        frames=tuple(collect_frames(compiles)),
         steps=tuple(made) if steps else (),
         user_roots=(ROOT,),
         **more,  # pyright: ignore[reportArgumentType]

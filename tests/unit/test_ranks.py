@@ -5,19 +5,19 @@ from dataclasses import replace
 from built_receipt import started
 from timelines import attempt, site
 
-from compilediag.diagnosis.causes.of_run import causes_in
+from compilediag.diagnosis.causes.run_causes import find_run_causes
 from compilediag.diagnosis.ranks.divergence import compare_ranks
-from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
+from compilediag.diagnosis.ranks.summary import RankSummary, summarize_ranks
 from compilediag.receipt.schema.comparisons import RankDivergence, RankRow, RanksSection
 from compilediag.timeline.compiles import ProcessCaches
-from compilediag.timeline.frames import frames_of
+from compilediag.timeline.frames import collect_frames
 from compilediag.timeline.timeline import Process, Step, Timeline, fold
-from compilediag.views.ranks import headline, ranks_named
+from compilediag.views.ranks import describe_ranks, format_ranks
 from compilediag_harness.wire import CacheLookedUp, CollectivesPlanned
 
 
 def summarised(run: Timeline) -> tuple[RankSummary, ...]:
-    return summaries_of(run, causes_in(run))
+    return summarize_ranks(run, find_run_causes(run))
 
 
 def timeline(*compile_ids: tuple[str, ...], walls: tuple[float, ...] = ()) -> Timeline:
@@ -38,7 +38,7 @@ def timeline(*compile_ids: tuple[str, ...], walls: tuple[float, ...] = ()) -> Ti
         ),
         compiles=tuple(compiles),
         recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
-        frames=tuple(frames_of(compiles)),
+        frames=tuple(collect_frames(compiles)),
         steps=tuple(steps),
     )
 
@@ -134,7 +134,7 @@ def test_the_first_collective_out_of_order_is_named() -> None:
 
 def test_many_ranks_are_named_in_few_words() -> None:
     """Neighbours are drawn together."""
-    assert ranks_named((0, 1, 2, 3, 7, 9, 10)) == "0-3, 7, 9-10"
+    assert format_ranks((0, 1, 2, 3, 7, 9, 10)) == "0-3, 7, 9-10"
     rows = tuple(
         RankRow(
             rank=rank, processes=1, frames=1, compiles=1, recompiles=0, graph_breaks=0,
@@ -142,7 +142,7 @@ def test_many_ranks_are_named_in_few_words() -> None:
         )
         for rank in (0, 1)
     )  # fmt: skip
-    text = headline(RanksSection(expected=4, missing=(2, 3), rows=rows))
+    text = describe_ranks(RanksSection(expected=4, missing=(2, 3), rows=rows))
     assert text == "2 of 4 ranks, missing: 2-3; all of them do the same"
 
 

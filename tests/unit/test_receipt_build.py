@@ -28,8 +28,8 @@ from receipt_schema import json_schema
 
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt import compiles
-from compilediag.receipt.assemble import TAIL_BYTES, build
-from compilediag.receipt.file import to_json
+from compilediag.receipt.assemble import TAIL_BYTES, build_receipt
+from compilediag.receipt.file import encode_receipt
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.timeline.timeline import Timeline, fold
@@ -49,7 +49,7 @@ GOLDEN = Path(__file__).parents[1] / "data" / "receipt-1.0.json"
 def golden() -> bytes:
     """The bytes of the golden receipt, which is built with the version of its release."""
     receipt = built()
-    return to_json(receipt).replace(
+    return encode_receipt(receipt).replace(
         f'"version": "{receipt.header.producer.version}"'.encode(), b'"version": "0.1.0"'
     )
 
@@ -72,11 +72,11 @@ def test_valid_by_an_independent_validator() -> None:
     """Built receipts fit the JSON Schema, also where nothing at all was seen."""
     validator = jsonschema.Draft202012Validator(json_schema())
     blind = Diagnosis((), "blind", Agreement({}, None, (), {}))
-    nothing = build(
+    nothing = build_receipt(
         Timeline(), blind, RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z")
     )
     for receipt in (built(), nothing):
-        validator.validate(json.loads(to_json(receipt)))
+        validator.validate(json.loads(encode_receipt(receipt)))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_is_missing_is_told() -> None:
 def test_ranks() -> None:
     """A rank whose journal did not arrive is named by its absence."""
     journals = [[started(rank, 4, pid=rank), torch_seen(), ended()] for rank in (0, 1, 3)]
-    receipt = build(fold(journals, None, ()), DIAGNOSIS, RUN)
+    receipt = build_receipt(fold(journals, None, ()), DIAGNOSIS, RUN)
     assert receipt.completeness.ranks_expected == 4
     assert receipt.completeness.ranks_present == (0, 1, 3)
     assert receipt.checks.all_ranks_reported is False
@@ -174,14 +174,14 @@ def test_without_a_parent() -> None:
     receipt = built(run=facts)
     assert receipt.checks.exit_code_zero is None
     assert receipt.completeness.journal_records is None
-    assert receipt.header.lane.name == "model.py"
+    assert receipt.header.configuration.name == "model.py"
     assert receipt.header.run.argv_redacted == ("model.py", "--lr", "3e-4")
     assert receipt.checks.evidence_complete is True
 
 
 def test_many_compiles_are_counted_and_not_all_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The list is bounded, the counts are not, and the receipt says so."""
-    monkeypatch.setattr(compiles, "EVENTS_KEPT", 20)
+    monkeypatch.setattr(compiles, "MAX_EVENTS", 20)
     rows: list[Event] = [compiled(f"{number}/0", 0.5, 0, 0.0) for number in range(23)]
     receipt = built([started(), torch_seen(), *rows, ended()])
     assert receipt.compile.compiles == 23
@@ -206,7 +206,7 @@ def test_entries_that_did_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         [False, True],
     ]
     assert event.entries_left_out == 3
-    monkeypatch.setattr(compiles, "FALSE_GUARDS_KEPT", 2)
+    monkeypatch.setattr(compiles, "MAX_FALSE_GUARDS", 2)
     event = built([started(), torch_seen(), *rows, ended()]).compile.events[-1]
     assert (event.entries, event.entries_left_out) == ((), 5)
 
@@ -269,7 +269,7 @@ def test_no_canary_is_in_the_receipt() -> None:
     diagnosis = diagnose(timeline)
     extra = finding(evidence={"reasons": [f"x == '{planted['evidence']}'", planted["known"]]})
     diagnosis = replace(diagnosis, findings=(*diagnosis.findings, extra))
-    content = to_json(build(timeline, diagnosis, run)).decode()
+    content = encode_receipt(build_receipt(timeline, diagnosis, run)).decode()
     leaked = [name for name, secret in planted.items() if secret in content]
     leaked += [word for word in ("canaryuser", "canarypass", "CANARY") if word in content]
     assert leaked == []

@@ -14,13 +14,13 @@ import pytest
 from compilediag.errors import OutputUnwritable, ReceiptNotFound, ReceiptUnreadable
 from compilediag.receipt.file import (
     LARGEST_BYTES,
+    decode_receipt,
+    encode_receipt,
     read_json,
     read_receipt,
-    receipt_from,
-    to_json,
     write_receipt,
 )
-from compilediag.receipt.locate import find_receipt, latest_run, point_latest
+from compilediag.receipt.locate import find_latest_run, find_receipt, link_latest
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION, Receipt
 
 DATA = Path(__file__).parents[1] / "data"
@@ -123,7 +123,7 @@ def test_spellings_of_other_writers(tmp_path: Path) -> None:
     path = tmp_path / "receipt.json"
     path.write_bytes(b"\xef\xbb\xbf" + content.encode().replace(b"gpt-small", b"gpt-\xffmall"))
     read = read_receipt(path)
-    assert read.header.lane.name == "gpt-�mall/train"
+    assert read.header.configuration.name == "gpt-�mall/train"
     assert (read.goodput.fraction, read.steps.mean, read.steps.median) == (None, None, None)
     assert read.checks.values_finite is False, "the loss is reported"
     assert read_json(path)["schema_version"] == SCHEMA_VERSION
@@ -134,7 +134,7 @@ def test_spellings_of_other_writers(tmp_path: Path) -> None:
 def test_a_half_written_file_says_what_to_do(tmp_path: Path) -> None:
     """Cut at any place it is refused as half-written; beside journals the message names the
     command that makes it again. Nothing is written over it."""
-    content = to_json(receipt())
+    content = encode_receipt(receipt())
     path = tmp_path / "receipt.json"
     for length in (1, 100, len(content) // 2, len(content) - 3):
         path.write_bytes(content[:length])
@@ -172,7 +172,7 @@ def run_directory(folder: Path, name: str = "20261120-model-7") -> Path:
 def test_find_by_file_directory_and_default(tmp_path: Path, monkeypatch) -> None:
     """A receipt file, a run directory, the folder above, and nothing all lead to the receipt."""
     run = run_directory(tmp_path)
-    point_latest(run)
+    link_latest(run)
     wanted = run / "receipt.json"
     assert find_receipt(str(wanted), tmp_path) == str(wanted)
     assert find_receipt(".compilediag/20261120-model-7", tmp_path) == str(wanted)
@@ -188,9 +188,9 @@ def test_find_by_file_directory_and_default(tmp_path: Path, monkeypatch) -> None
 def test_latest_moves_on(tmp_path: Path) -> None:
     """The newest run takes the name; nothing else is left beside it."""
     first, second = run_directory(tmp_path, "1"), run_directory(tmp_path, "2")
-    point_latest(first)
-    point_latest(second)
-    assert latest_run(tmp_path / ".compilediag") == str(second.resolve())
+    link_latest(first)
+    link_latest(second)
+    assert find_latest_run(tmp_path / ".compilediag") == str(second.resolve())
     assert {path.name for path in (tmp_path / ".compilediag").iterdir()} == {"1", "2", "latest"}
 
 
@@ -202,7 +202,7 @@ def test_latest_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(os, "symlink", refuse)
     run = run_directory(tmp_path)
-    point_latest(run)
+    link_latest(run)
     assert (tmp_path / ".compilediag" / "latest").read_text() == f"{run.name}\n"
     for argument in (None, ".", ".compilediag", ".compilediag/latest"):
         assert find_receipt(argument, tmp_path) == str(run / "receipt.json")
@@ -214,7 +214,7 @@ def test_latest_leads_nowhere_else(tmp_path: Path, name: str) -> None:
     runs = tmp_path / ".compilediag"
     runs.mkdir()
     (runs / "latest").write_text(name)
-    assert latest_run(runs) is None
+    assert find_latest_run(runs) is None
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_latest_run_without_receipt(tmp_path: Path) -> None:
     """A run that is still going on has no receipt yet."""
     run = tmp_path / ".compilediag" / "1"
     run.mkdir(parents=True)
-    point_latest(run)
+    link_latest(run)
     with pytest.raises(ReceiptNotFound, match=r"The last run, .*1, has no receipt\.json"):
         find_receipt(None, tmp_path)
 
@@ -259,7 +259,7 @@ def test_damaged_files_are_read_whole_or_refused(seed: int) -> None:
     """Changed, missing and foreign bytes anywhere: one sentence, or a receipt that can be written
     and read again; never another error."""
     draw = random.Random(seed)
-    whole = to_json(receipt())
+    whole = encode_receipt(receipt())
     for _ in range(60):
         content = bytearray(whole)
         for _ in range(draw.randint(1, 4)):
@@ -274,8 +274,8 @@ def test_damaged_files_are_read_whole_or_refused(seed: int) -> None:
             else:
                 content = content[: place + 1]
         try:
-            read, said = receipt_from(bytes(content), "receipt.json"), ""
+            read, said = decode_receipt(bytes(content), "receipt.json"), ""
         except ReceiptUnreadable as error:
             read, said = None, str(error)
         assert "\n" not in said
-        assert read is None or receipt_from(to_json(read), "receipt.json") == read
+        assert read is None or decode_receipt(encode_receipt(read), "receipt.json") == read

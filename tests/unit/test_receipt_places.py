@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.receipt.sanitize import ABOUT_CODE, sanitized
+from compilediag.receipt.sanitize import ABOUT_CODE, sanitize
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag_harness.redaction.redactor import Redactor
 from tests.support.built_receipt import built
@@ -13,7 +13,7 @@ from tests.support.built_receipt import built
 
 def short(value: Any, *directories: str) -> Any:
     """A value as it is written by processes that started in these directories."""
-    return sanitized(value, Redactor(), directories)[0]
+    return sanitize(value, Redactor(), directories)[0]
 
 
 @pytest.mark.parametrize(

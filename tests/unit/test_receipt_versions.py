@@ -10,7 +10,7 @@ import pytest
 
 from compilediag import cli
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
-from compilediag.receipt.file import receipt_of, version_of
+from compilediag.receipt.file import convert_receipt, parse_version
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION
 
 DATA = Path(__file__).parents[1] / "data"
@@ -31,7 +31,7 @@ def test_there_is_a_golden_file_of_this_version() -> None:
 def test_golden_files_are_read(path: Path) -> None:
     """Receipts of every released version are read, and nothing in them is lost."""
     raw = json.loads(path.read_text(encoding="utf-8"))
-    receipt = receipt_of(copy.deepcopy(raw), path.name)
+    receipt = convert_receipt(copy.deepcopy(raw), path.name)
     assert receipt.receipt_id == raw["receipt_id"]
     if raw["schema_version"] == SCHEMA_VERSION:
         assert msgspec.json.decode(msgspec.json.encode(receipt)) == raw
@@ -49,21 +49,21 @@ def test_golden_files_are_read(path: Path) -> None:
 def test_what_asks_for_a_newer_reader_is_refused(changes: dict[str, str]) -> None:
     """A newer major version, or one that says this reader is too old, is not guessed at."""
     with pytest.raises(ReceiptTooNew, match=r"schema version \d+\.\d .* upgrade compilediag"):
-        receipt_of(example(**changes), "r")
+        convert_receipt(example(**changes), "r")
 
 
 @pytest.mark.parametrize("raw", [None, [], "text", 5, {}, {"schema": ["compilediag.receipt"]}])
 def test_what_is_no_receipt(raw: object) -> None:
     """Any JSON value is an input."""
     with pytest.raises(ReceiptUnreadable, match="not a compilediag receipt"):
-        receipt_of(raw, "r")
+        convert_receipt(raw, "r")
 
 
 def test_versions() -> None:
     """Two numbers and a dot, nothing else."""
-    assert version_of("1.10") == (1, 10)
+    assert parse_version("1.10") == (1, 10)
     for text in (None, 1.0, "1", "1.0.0", "v1.0", "1.x", "1.0\n", "9999999.0"):
-        assert version_of(text) is None
+        assert parse_version(text) is None
 
 
 def test_a_newer_rename_of_a_needed_key_is_refused_and_said() -> None:
@@ -72,9 +72,9 @@ def test_a_newer_rename_of_a_needed_key_is_refused_and_said() -> None:
     raw = example(schema_version="1.4")
     raw["compile"]["frame_count"] = raw["compile"].pop("frames")
     with pytest.raises(ReceiptUnreadable, match="missing required field `frames`"):
-        receipt_of(copy.deepcopy(raw), "r")
+        convert_receipt(copy.deepcopy(raw), "r")
     with pytest.raises(ReceiptTooNew, match="upgrade compilediag"):
-        receipt_of({**raw, "min_reader_version": "1.4"}, "r")
+        convert_receipt({**raw, "min_reader_version": "1.4"}, "r")
 
 
 def test_commands_name_the_newer_version(tmp_path: Path, capsys) -> None:

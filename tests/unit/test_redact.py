@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.receipt.sanitize import sanitized
+from compilediag.receipt.sanitize import sanitize
 from compilediag_harness.redaction import redactor as redactor_module
 from compilediag_harness.redaction.recognise import PLACEHOLDER, is_harmless_literal, is_secret_name
-from compilediag_harness.redaction.redactor import Redactor, secret_values
+from compilediag_harness.redaction.redactor import Redactor, list_secret_values
 from compilediag_harness.wire import clip
 
 REDACTED = "<redacted>"
@@ -35,7 +35,7 @@ def unnumbered(value: Any) -> Any:
 def redact_text(text: str, known: Iterable[str] = ()) -> tuple[str, Counter[str]]:
     """A text without its secrets, and how many were replaced by which rule."""
     redactor = Redactor(known)
-    return unnumbered(redactor.text(text)), redactor.counts
+    return unnumbered(redactor.redact_text(text)), redactor.counts
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_argv() -> None:
         *("--lr", "3e-4", "--tokenizer", "gpt2", "--pad-token", "<pad>", "--key", "--verbose"),
         *("--num-keys", "4"),
     ]
-    assert unnumbered(redactor.argv(arguments)) == [
+    assert unnumbered(redactor.redact_argv(arguments)) == [
         *("train.py", "--token", REDACTED, f"--api-key={REDACTED}", f"auth.secret={REDACTED}"),
         *("--lr", "3e-4", "--tokenizer", "gpt2", "--pad-token", "<pad>", "--key", "--verbose"),
         *("--num-keys", "4"),
@@ -84,7 +84,7 @@ def test_environment() -> None:
     """By name or by shape; numbers and switches stay."""
     redactor = Redactor()
     variables = {"HF_TOKEN": "x", "TOKENIZERS_PARALLELISM": "false", "KEY": "1"}
-    found = redactor.environment({**variables, "MY_URL": "https://a:b@c"})
+    found = redactor.redact_environment({**variables, "MY_URL": "https://a:b@c"})
     assert unnumbered(found) == {
         "HF_TOKEN": REDACTED,
         "TOKENIZERS_PARALLELISM": "false",
@@ -96,7 +96,7 @@ def test_environment() -> None:
 
 def test_known_values_are_replaced_everywhere() -> None:
     """A password that was named once is found again in text that does not name it."""
-    known = secret_values(["--password", "correct horse"], {"DB_PASSWORD": "battery9"})
+    known = list_secret_values(["--password", "correct horse"], {"DB_PASSWORD": "battery9"})
     text, counts = redact_text("could not log in with correct horse or battery9", known)
     assert text == f"could not log in with {REDACTED} or {REDACTED}"
     assert counts == {"known_value": 2}
@@ -104,12 +104,12 @@ def test_known_values_are_replaced_everywhere() -> None:
 
 def test_short_numbers_and_paths_are_not_known_values() -> None:
     """They stand in too many innocent texts."""
-    assert secret_values(["--key", "512", "--token", "abc"], {"SSH_AUTH_SOCK": "/tmp/s"}) == ()
+    assert list_secret_values(["--key", "512", "--token", "abc"], {"SSH_AUTH_SOCK": "/tmp/s"}) == ()
 
 
 def test_values_of_a_secret_variable() -> None:
     """Values of a guarded variable called like a secret go, wherever the finding shows them."""
-    found, _ = sanitized(
+    found, _ = sanitize(
         {
             "variable": "cfg.api_key",
             "guard": "L['cfg'].api_key == 'first one'",
@@ -132,15 +132,15 @@ def test_a_tensor_with_the_name_of_a_secret() -> None:
     """The source that torch quotes in a guard is a name; what it is compared with goes."""
     for source in ("L['key']", "L['kwargs']['api_key']", "L['self'].cache.keys[0]"):
         text = f"tensor '{source}' size mismatch at index 0. expected 4, actual 5"
-        assert Redactor().value_at("guard", text, secret=True) == text
+        assert Redactor().redact_field("guard", text, secret=True) == text
     guard = "tensor 'L['key']' is 'hunter2'"
-    assert "hunter2" not in Redactor().value_at("guard", guard, secret=True)
+    assert "hunter2" not in Redactor().redact_field("guard", guard, secret=True)
 
 
 def test_values_seen_of_a_secret_variable() -> None:
     """A forecast lists values by variable: those of a secret one go, and still differ."""
     seen = {"cfg.password": ["'hunter2'", "'swordfish'", "3"], "mode": ["'train'", "'eval'"]}
-    found, _ = sanitized({"evidence": {"values_seen": seen}}, Redactor())
+    found, _ = sanitize({"evidence": {"values_seen": seen}}, Redactor())
     shown = found["evidence"]["values_seen"]
     assert unnumbered(shown)["cfg.password"] == [f"'{REDACTED}'", f"'{REDACTED}'", "3"]
     assert shown["cfg.password"][0] != shown["cfg.password"][1]
@@ -150,9 +150,12 @@ def test_values_seen_of_a_secret_variable() -> None:
 def test_different_secrets_stay_different() -> None:
     """The same value is the same placeholder everywhere, another value is another one."""
     redactor = Redactor(["battery9"])
-    first = redactor.text("L['password'] == 'hunter2one' and battery9")
-    second = redactor.text("password: 'hunter2two'")
-    again = redactor.value_of("api_key", "hunter2one"), redactor.argv(["--token", "battery9"])[1]
+    first = redactor.redact_text("L['password'] == 'hunter2one' and battery9")
+    second = redactor.redact_text("password: 'hunter2two'")
+    again = (
+        redactor.redact_named("api_key", "hunter2one"),
+        redactor.redact_argv(["--token", "battery9"])[1],
+    )
     placeholders = [match[0] for match in PLACEHOLDER.finditer(first + second)]
     assert len(set(placeholders)) == 3
     assert again == (placeholders[0], placeholders[1])
@@ -161,10 +164,10 @@ def test_different_secrets_stay_different() -> None:
 def test_what_was_named_once_is_known() -> None:
     """Also where nothing beside it says what it is; a word is not."""
     redactor = Redactor()
-    redactor.text("password = 'xyzzy-1234'")
-    redactor.text("password = 'transformer'")
+    redactor.redact_text("password = 'xyzzy-1234'")
+    redactor.redact_text("password = 'transformer'")
     assert (
-        unnumbered(redactor.text("got xyzzy-1234, a transformer"))
+        unnumbered(redactor.redact_text("got xyzzy-1234, a transformer"))
         == f"got {REDACTED}, a transformer"
     )
 
@@ -173,16 +176,18 @@ def test_a_known_secret_that_was_cut_goes() -> None:
     """The beginning of one at the end of a text that was bounded."""
     redactor = Redactor(["correct horse battery"])
     cut = clip("logged in with correct horse battery", 25)
-    assert unnumbered(redactor.text(cut)) == f"logged in with {REDACTED}… [11 more characters]"
+    assert (
+        unnumbered(redactor.redact_text(cut)) == f"logged in with {REDACTED}… [11 more characters]"
+    )
 
 
 def test_numbers_of_placeholders_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program with a new token in each step fills no memory."""
     monkeypatch.setattr(redactor_module, "MAX_NUMBERED", 2)
     redactor = Redactor()
-    texts = [redactor.value_of("password", f"secret{number}") for number in range(4)]
+    texts = [redactor.redact_named("password", f"secret{number}") for number in range(4)]
     assert texts[2:] == ["<redacted:secret_name>", "<redacted:secret_name>"]
-    assert redactor.text(texts[3]) == texts[3]
+    assert redactor.redact_text(texts[3]) == texts[3]
 
 
 def test_spellings_of_a_known_value() -> None:
@@ -190,7 +195,7 @@ def test_spellings_of_a_known_value() -> None:
     value = 'pa"s\\s/wörd'
     redactor = Redactor([value, "\udcff\ud800 lone"])
     for text in (value, repr(value), json.dumps(value), f"https://h/?q={quote(value, safe='')}"):
-        assert "pa" not in redactor.text(text)
+        assert "pa" not in redactor.redact_text(text)
 
 
 @pytest.mark.parametrize(
@@ -205,17 +210,17 @@ def test_spellings_of_a_known_value() -> None:
 )
 def test_the_short_option_of_a_password(arguments: list[str], kept: bool) -> None:
     """`-p` is one of a database's client; with a number, a precision or pytest it is none."""
-    assert (Redactor().argv(arguments)[-1] == arguments[-1]) is kept
-    assert bool(secret_values(arguments, {})) is not kept
+    assert (Redactor().redact_argv(arguments)[-1] == arguments[-1]) is kept
+    assert bool(list_secret_values(arguments, {})) is not kept
 
 
 @settings(deadline=None)  # a check never depends on how fast the machine was
 @given(st.text(max_size=200), st.sampled_from(["hf_abcDEF0123456789abcd", "AKIAIOSFODNN7EXAMPLE"]))
 def test_twice_is_once(noise: str, secret: str) -> None:
     """What is redacted is not redacted again."""
-    text = Redactor().text(f"{noise} {secret} {noise}")
+    text = Redactor().redact_text(f"{noise} {secret} {noise}")
     assert secret not in text
-    assert Redactor().text(text) == text
+    assert Redactor().redact_text(text) == text
 
 
 HOSTILE = {
@@ -247,7 +252,7 @@ def test_hostile_text_ends(kind: str) -> None:
     """A hundred kilobytes of what makes a pattern backtrack: a quadratic one takes minutes."""
     piece = HOSTILE[kind]
     text = piece * (100_000 // len(piece))
-    assert Redactor().value_at("title", text, secret=True)
+    assert Redactor().redact_field("title", text, secret=True)
 
 
 @pytest.mark.parametrize(

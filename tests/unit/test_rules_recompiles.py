@@ -8,15 +8,15 @@ import pytest
 import timelines
 from false_guards import FLAG, FRAME, HOOK, PE
 
-from compilediag.diagnosis.codes import REGISTER, info
-from compilediag.diagnosis.findings import Finding, Rule, place_of
+from compilediag.diagnosis.codes import REGISTER, get_code_info
+from compilediag.diagnosis.findings import Finding, Rule, make_place
 from compilediag.rules.diagnose import RECOMPILE_RULES
-from compilediag.rules.facts import decides_by
-from compilediag.rules.objects import unguarded_change
+from compilediag.rules.facts import has_branch_on
+from compilediag.rules.objects import find_unguarded_changes
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UnguardedChanged, UserCall
 
-RULES: tuple[Rule, ...] = (*RECOMPILE_RULES, unguarded_change)
+RULES: tuple[Rule, ...] = (*RECOMPILE_RULES, find_unguarded_changes)
 PAGES = Path(__file__).parents[2] / "docs" / "rules"
 RECOMPILE_CODES = sorted(code for code in REGISTER if re.fullmatch(r"CD1[01]\d|CD190", code))
 
@@ -46,7 +46,7 @@ def test_one_finding_over_all_steps() -> None:
     assert (finding.rule, finding.slug, finding.family) == ("CD101", "closure-flag", "closure_flag")
     assert (finding.variable, finding.location, finding.ownership) == (
         "capture",
-        place_of(HOOK),
+        make_place(HOOK),
         "user",
     )
     assert (finding.count, finding.steps, finding.cost_s) == (2, (3, 7), 0.75)
@@ -85,7 +85,7 @@ def test_torch_lines_give_way_to_the_frame() -> None:
     )
     guard = FalseGuard("L['self'].p", "EQUALS_MATCH", "L['self'].p == 0.1", None, "0.2", inside)
     (finding,) = findings(recompile(1, guard))
-    assert (finding.location, finding.ownership) == (place_of(FRAME), "user")
+    assert (finding.location, finding.ownership) == (make_place(FRAME), "user")
 
 
 def test_ranks_share_a_finding() -> None:
@@ -152,9 +152,9 @@ def test_unguarded_change() -> None:
     where = Location("/home/u/train.py", 40, "main")
     change = UnguardedChanged(1.0, 4, FRAME, "forward_hook", "encoder.0", where)
     again = UnguardedChanged(2.0, 5, FRAME, "forward_hook", "encoder.0", where)
-    (finding,) = unguarded_change(Timeline(unguarded=(change, again)))
+    (finding,) = find_unguarded_changes(Timeline(unguarded=(change, again)))
     assert (finding.rule, finding.severity, finding.variable) == ("CD119", "error", "encoder.0")
-    assert (finding.location, finding.count, finding.steps) == (place_of(where), 2, (4, 5))
+    assert (finding.location, finding.count, finding.steps) == (make_place(where), 2, (4, 5))
     assert finding.title == "forward hook changed after compile and is ignored"
     assert "register it before" in finding.fix.summary
 
@@ -166,16 +166,19 @@ def test_register() -> None:
     slugs = [entry.slug for entry in REGISTER.values()]
     assert len(set(slugs)) == len(slugs)
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", slug) for slug in slugs)
-    assert (info("CD103").slug, info("CD103").family) == ("lazy-buffer", "lazy_buffer")
+    assert (get_code_info("CD103").slug, get_code_info("CD103").family) == (
+        "lazy-buffer",
+        "lazy_buffer",
+    )
     with pytest.raises(KeyError):
-        info("CD999")
+        get_code_info("CD999")
 
 
 @pytest.mark.parametrize("code", RECOMPILE_CODES)
 def test_every_code_has_a_page(code: str) -> None:
     """Each recompile code has a page that names it and shows bad and good code and the fixes."""
     text = (PAGES / f"{code}.md").read_text(encoding="utf-8")
-    assert text.startswith(f"# {code} {info(code).slug}")
+    assert text.startswith(f"# {code} {get_code_info(code).slug}")
     assert "## Fix" in text
     if code != "CD190":
         assert "## Bad" in text
@@ -205,7 +208,7 @@ def test_every_code_has_a_page(code: str) -> None:
 )
 def test_a_line_decides_by_its_conditions_alone(line: str, variable: str, decides: bool) -> None:
     """Neither words of a comment nor what a branch computes make a value one to branch on."""
-    assert decides_by(line, variable) is decides
+    assert has_branch_on(line, variable) is decides
 
 
 def size(old: int = 8, new: int = 5) -> FalseGuard:

@@ -16,7 +16,7 @@ def summed_up(*values: float) -> TrackedMetric:
     series = MetricSeries()
     for value in values:
         series.add(value)
-    return series.summary("x")
+    return series.summarize("x")
 
 
 def test_nothing() -> None:
@@ -58,11 +58,11 @@ def test_a_long_series_is_sampled_fairly() -> None:
     for value in range(count):
         series.add(float(value))
         again.add(float(value))
-    found = series.summary("x")
+    found = series.summarize("x")
     assert (found.min, found.max, found.mean) == (0.0, count - 1.0, (count - 1) / 2)
     assert found.median_of == len(series._sample) == MAX_SAMPLE
     assert abs(found.median / count - 0.5) < 0.02
-    assert again.summary("x") == found
+    assert again.summarize("x") == found
     tenths = Counter(int(10 * value / count) for value in series._sample)
     limit = 6 * math.sqrt(MAX_SAMPLE / 10)
     assert all(abs(tenths[part] - MAX_SAMPLE / 10) < limit for part in range(10)), tenths

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.receipt.sanitize import MAX_TEXT, sanitized
+from compilediag.receipt.sanitize import MAX_TEXT, sanitize
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import Record
@@ -105,7 +105,7 @@ def unnumbered(tree: Any) -> Any:
 def test_records_are_sanitized(tree: Tree, expected: Tree) -> None:
     """Secrets are replaced, texts bounded, everything else stays; the given record is the same."""
     before = repr(tree)
-    found, finite = sanitized(tree, Redactor([SECRET_WORD]))
+    found, finite = sanitize(tree, Redactor([SECRET_WORD]))
     assert finite
     assert unnumbered(found) == expected
     assert repr(tree) == before
@@ -114,12 +114,12 @@ def test_records_are_sanitized(tree: Tree, expected: Tree) -> None:
 def test_numbers_that_are_not_finite() -> None:
     """They become None, and the caller learns of them."""
     tree = Tree(seconds=math.nan, evidence={"a": [math.inf, 1.0], "b": -math.inf})
-    assert sanitized(tree, Redactor()) == (Tree(evidence={"a": [None, 1.0], "b": None}), False)
+    assert sanitize(tree, Redactor()) == (Tree(evidence={"a": [None, 1.0], "b": None}), False)
 
 
 def test_json_values_are_walked_like_records() -> None:
     """Arguments of trace events are no records."""
-    found = sanitized({"a": [TOKEN, math.nan], "variable": "token", "value": "abc123"}, Redactor())
+    found = sanitize({"a": [TOKEN, math.nan], "variable": "token", "value": "abc123"}, Redactor())
     assert unnumbered(found[0]) == {"a": [REDACTED, None], "variable": "token", "value": REDACTED}
     assert not found[1]
 
@@ -127,14 +127,14 @@ def test_json_values_are_walked_like_records() -> None:
 def test_a_value_of_another_type_is_refused() -> None:
     """A builder that puts text where a number belongs is found before the receipt is written."""
     with pytest.raises(msgspec.ValidationError):
-        sanitized(Tree(seconds="1"), Redactor())
+        sanitize(Tree(seconds="1"), Redactor())
 
 
 def test_every_text_of_a_receipt_is_walked_through() -> None:
     """The types of a receipt leave out no field that may hold a secret."""
     plain = json.loads((DATA / "receipt-example.json").read_bytes())
     assert sum(_hide(plain, node, name) for node, name in list(_texts(plain))) > 100
-    found, _ = sanitized(msgspec.convert(plain, Receipt), Redactor())
+    found, _ = sanitize(msgspec.convert(plain, Receipt), Redactor())
     assert TOKEN not in msgspec.json.encode(found).decode()
 
 
@@ -161,12 +161,12 @@ def _hide(plain: Any, node: Any, name: Any) -> bool:
 
 def test_a_name_of_ours_is_no_secret() -> None:
     """A password that is called like a field does not take the field away."""
-    found, _ = sanitized(Tree(title="the seconds"), Redactor(["seconds"]))
+    found, _ = sanitize(Tree(title="the seconds"), Redactor(["seconds"]))
     assert unnumbered(found).title == f"the {REDACTED}"
 
 
 def test_digests_of_files_with_names_like_secrets_stay() -> None:
     """A digest that is replaced makes a receipt one of other code."""
     digests = {"token_rules.py": "ab" * 32, "auth/password.py": "cd" * 32}
-    provenance, _ = sanitized(Provenance(source_sha256=digests), Redactor())
+    provenance, _ = sanitize(Provenance(source_sha256=digests), Redactor())
     assert provenance.source_sha256 == digests

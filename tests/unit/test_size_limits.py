@@ -7,18 +7,18 @@ from timelines import FILE, ROOT, attempt, process, recompile
 from timelines import timeline as run_of
 from trace_lines import line
 
-from compilediag.diagnosis.findings import Finding, place_of
-from compilediag.diagnosis.guards.checks import condition_kind
+from compilediag.diagnosis.findings import Finding, make_place
+from compilediag.diagnosis.guards.checks import classify_condition
 from compilediag.diagnosis.guards.reason import parse_reason, parse_reasons
-from compilediag.diagnosis.guards.size_limits import behind, holds, limit_of
-from compilediag.readers.torch_trace.read import trace_of
+from compilediag.diagnosis.guards.size_limits import find_guard_behind, holds, locate_size_limit
+from compilediag.readers.torch_trace.read import parse_trace
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import FalseGuard, Location, SizeGuard, SizesGuarded
 
 X, W = "L['x'].size()[0]", "L['w'].size()[0]"
 LINE = Location(FILE, 12, "helper")
-AT = place_of(LINE)
+AT = make_place(LINE)
 CALLER = Location(FILE, 30, "forward")
 IN_OPERATION = ("_dispatch_impl", "dispatch", "__torch_dispatch__", "run_node")
 CALLS = {
@@ -72,14 +72,16 @@ def guarded(*guards: SizeGuard, compile_id: str = "0/0") -> tuple[SizesGuarded, 
 )
 def test_what_needed_the_number(by: str, calls: tuple[str, ...], text: str) -> None:
     """By the functions of torch between the traced code and the condition."""
-    found = limit_of(SizeGuard("Eq(s0, 4)", (("s0", X),), (X,), calls, (LINE,), (text,)), (ROOT,))
+    found = locate_size_limit(
+        SizeGuard("Eq(s0, 4)", (("s0", X),), (X,), calls, (LINE,), (text,)), (ROOT,)
+    )
     assert (found.how, found.kind, found.place, found.text) == (by, "constant", LINE, text)
     assert found.condition == "Eq(x.size()[0], 4)"
 
 
 def test_a_size_that_torch_needed_after_the_tracing() -> None:
     """No line of the user's: none is named."""
-    found = limit_of(SizeGuard("Eq(s0, 4)", (("s0", X),), (X,), ("codegen",), (), ()), ())
+    found = locate_size_limit(SizeGuard("Eq(s0, 4)", (("s0", X),), (X,), ("codegen",), (), ()), ())
     assert (found.how, found.place) == ("backend", None)
 
 
@@ -107,12 +109,12 @@ def test_the_condition_behind_a_printed_guard() -> None:
     """The one of its sizes, at its line; none where two lines would do."""
     first = guard("Ne(s0, 7)")
     other = guard("Ne(s0, 9)", stack=(CALLER, Location(FILE, 20, "helper")))
-    assert behind([first, other], "x.size()[0] != 7", LINE) is first
-    assert behind([first, other], "x.size()[0] != 7", None) is None
-    assert behind([first], "x.size()[0] != 7", None) is first
-    assert behind([first], "w.size()[0] != 7", None) is None
+    assert find_guard_behind([first, other], "x.size()[0] != 7", LINE) is first
+    assert find_guard_behind([first, other], "x.size()[0] != 7", None) is None
+    assert find_guard_behind([first], "x.size()[0] != 7", None) is first
+    assert find_guard_behind([first], "w.size()[0] != 7", None) is None
     shortened = Location("user/app.py", 20, "helper")
-    assert behind([first, other], "L['x'].size()[0] != 9", shortened) is other
+    assert find_guard_behind([first, other], "L['x'].size()[0] != 9", shortened) is other
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_the_condition_behind_a_printed_guard() -> None:
 )
 def test_kinds_of_printed_guards(text: str, kind: str | None) -> None:
     """`size(0) == 7` needs no two equal sizes."""
-    assert condition_kind(text) == kind
+    assert classify_condition(text) == kind
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ def test_two_lines_are_two_findings_and_two_sizes_of_one_line_are_one() -> None:
     found = violated(message(X, W), *guards)
     assert [(each.location, each.variable) for each in found] == [
         (AT, "x.size()[0]"),
-        (place_of(other), "w.size()[0]"),
+        (make_place(other), "w.size()[0]"),
     ]
     (both,) = violated(message(X, W), guard("Eq(s0, 4)", (("s0", X), ("s0", W)), (X, W)))
     assert both.location == AT
@@ -234,7 +236,7 @@ def test_a_violation_without_a_record_of_conditions() -> None:
     (printed,) = violated(message(X) + stack)
     assert (printed.location, "size_needed" in printed.evidence) == (AT, False)
     (bare,) = violated(message(X))
-    assert bare.location == place_of(Location(FILE, 10, "forward"))
+    assert bare.location == make_place(Location(FILE, 10, "forward"))
 
 
 # --- CD105 --------------------------------------------------------------------------
@@ -311,7 +313,7 @@ ROW = line(
 
 
 def sizes_in(*records: bytes) -> list[SizesGuarded]:
-    (journal,) = trace_of([b"".join((NAMES, *records))], "trace.log")
+    (journal,) = parse_trace([b"".join((NAMES, *records))], "trace.log")
     return [event for event in journal.events if isinstance(event, SizesGuarded)]
 
 

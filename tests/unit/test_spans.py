@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from compilediag.timeline.process import unbatch
+from compilediag.timeline.process import unpack_batches
 from compilediag_harness.base.session import BATCH_ROWS, Session
 from compilediag_harness.user_api import spans
 from compilediag_harness.user_api.spans import (
@@ -41,7 +41,7 @@ def listening(clock: list[float]) -> Iterator[tuple[Session, list[Event]]]:
 
 def spans_in(events: list[Event]) -> list[SpanEnded]:
     """The spans of the batches, in the order they ended."""
-    found = [event for event in unbatch(events) if isinstance(event, SpanEnded)]
+    found = [event for event in unpack_batches(events) if isinstance(event, SpanEnded)]
     assert not any(isinstance(event, SpanEnded) for event in events)
     return found
 
@@ -178,7 +178,7 @@ def test_spans_of_a_thread_that_steps_wait_for_it(listening, monkeypatch) -> Non
     other.start()
     other.join()
     assert [one.name for one in spans_in(events)] == ["other"]
-    spans.catch_up()
+    spans.assign_ended_spans()
     session.step = 1
     spans.finish(session)
     assert [(one.name, one.phase, one.step) for one in spans_in(events)][1:] == [
@@ -187,13 +187,13 @@ def test_spans_of_a_thread_that_steps_wait_for_it(listening, monkeypatch) -> Non
 
 
 def test_a_span_belongs_to_the_step_that_is_ended_next(listening) -> None:
-    """`catch_up` comes before the end of the step, however late the spans are written."""
+    """`assign_ended_spans` comes before the end of the step, however late the spans are written."""
     session, events = listening
     for step in range(3):
         session.step = step
         with span("work"):
             pass
-        spans.catch_up()
+        spans.assign_ended_spans()
     assert spans_in(events) == []
     spans.finish(session)
     assert [one.step for one in spans_in(events)] == [0, 1, 2]
@@ -217,7 +217,7 @@ def test_a_fork_tells_no_span_of_its_parent(listening: tuple[Session, list[Event
     session, events = listening
     with span("parent's"):
         pass
-    spans.forked()
+    spans.handle_fork()
     with span("child's"):
         pass
     spans.finish(session)
@@ -227,8 +227,8 @@ def test_a_fork_tells_no_span_of_its_parent(listening: tuple[Session, list[Event
 def test_open_spans_are_known(listening: tuple[Session, list[Event]]) -> None:
     """By name, outermost first, in their own thread."""
     with span("outer"), span("inner"):
-        assert spans.open_names() == ("outer", "inner")
-    assert spans.open_names() == ()
+        assert spans.list_open_spans() == ("outer", "inner")
+    assert spans.list_open_spans() == ()
 
 
 def test_two_sessions_see_the_same_spans(listening, clock) -> None:

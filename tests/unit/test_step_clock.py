@@ -22,7 +22,7 @@ def wait(clock: StepClock, began: float, ended: float) -> None:
 def end(clock: StepClock, *times: float, source: str | None = None) -> None:
     """Steps end; with a source they are written."""
     for time in times:
-        clock.cut(time)
+        clock.cut_step(time)
         clock.commit()
     if source is not None:
         clock.write(times[-1], source)
@@ -43,8 +43,8 @@ def test_times_of_a_step() -> None:
     clock.leave(FORWARD, 12.875)
     clock.enter(BACKWARD, 12.875)
     clock.leave(BACKWARD, 13.0)
-    clock.optimized(13.0, 13.25)
-    clock.cut(14.0)
+    clock.add_optimizer(13.0, 13.25)
+    clock.cut_step(14.0)
     end(clock, 15.0, source="optimizer")
     assert events == [
         StepsEnded(
@@ -84,11 +84,11 @@ def test_another_thread_that_ends_the_steps_is_the_one_measured() -> None:
     """What was open in the thread before is forgotten: it would never end in this one."""
     clock, events = make()
     clock.enter(FORWARD, 11.0)
-    thread = threading.Thread(target=clock.cut, args=(12.0,))
+    thread = threading.Thread(target=clock.cut_step, args=(12.0,))
     thread.start()
     thread.join()
-    assert not clock.here
-    clock.cut(14.0)  # this thread again
+    assert not clock.is_own_thread
+    clock.cut_step(14.0)  # this thread again
     clock.commit()
     clock.write(14.0, "step()")
     assert batch(events[0]).walls == (1.0, 2.0)
@@ -111,13 +111,13 @@ def test_tentative_boundaries_do_not_count() -> None:
     clock, events = make()
     clock.begin(10.0)
     wait(clock, 10.0, 10.5)
-    clock.cut(11.0)
+    clock.cut_step(11.0)
     assert clock.session.step == 0
     clock.forget()
     end(clock, 12.0)
     assert clock.session.step == 1
     wait(clock, 12.0, 12.25)
-    clock.cut(13.0)
+    clock.cut_step(13.0)
     clock.join()
     assert clock.session.step == 1
     clock.write(13.0, "optimizer")
@@ -129,7 +129,7 @@ def test_joining_a_written_step_goes_to_the_next() -> None:
     """What is written stays as it is."""
     clock, events = make()
     end(clock, 11.0, source="optimizer")
-    clock.cut(12.0)
+    clock.cut_step(12.0)
     clock.join()
     end(clock, 13.0, source="optimizer")
     assert [batch(event).walls for event in events] == [(1.0,), (2.0,)]
@@ -140,15 +140,15 @@ def test_a_batch_is_due() -> None:
     """After a quarter of a second, when it is full, and at once when something compiled."""
     clock, events = make()
     end(clock, 10.1)
-    assert not clock.due(10.1)
-    assert clock.due(10.3)
+    assert not clock.is_due(10.1)
+    assert clock.is_due(10.3)
     end(clock, *[10.1] * BATCH_STEPS)
-    assert clock.due(10.1)
+    assert clock.is_due(10.1)
     clock.write(10.1, "call")
-    assert not clock.due(10.1)
+    assert not clock.is_due(10.1)
     clock.session.compiled_in_step = True
     end(clock, 10.15)
-    assert clock.due(10.15)
+    assert clock.is_due(10.15)
     assert len(events) == 1
 
 

@@ -24,17 +24,17 @@ class Prospects(OptimizerRegistry):
         self.grad = True
         self.call = 0
 
-    def expected(self) -> bool:
+    def has_live_optimizer(self) -> bool:
         return self.alive
 
-    def call_begins(self, key: int, first: bool) -> None:
+    def begin_call(self, key: int, first: bool) -> None:
         self.call = key
 
-    def updated(self) -> int:
+    def find_update(self) -> int:
         call, self.call = self.call, 0
         return call if chr(call) in self.updates else 0
 
-    def training(self) -> bool:
+    def has_trained(self) -> bool:
         return self.grad
 
 
@@ -57,13 +57,13 @@ class Program:
             self.now += 1
             self.labels.append((mark, self.session.step))
             if mark == "|":
-                self.source.explicit(self.now)
+                self.source.mark_step(self.now)
             elif mark.isupper():
-                self.source.optimizer_began(self.now - 0.5)
-                self.source.optimizer_ended(ord(mark), self.now - 0.5, self.now)
+                self.source.begin_optimizer(self.now - 0.5)
+                self.source.end_optimizer(ord(mark), self.now - 0.5, self.now)
             else:
-                self.source.call_began(ord(mark), self.now)
-                self.source.call_ended(self.now + 0.4)
+                self.source.begin_call(ord(mark), self.now)
+                self.source.end_call(self.now + 0.4)
 
     def finish(self) -> list[tuple[str, float]]:
         """(source, end) of every step, after checking that the batches fit together."""
@@ -145,8 +145,8 @@ def test_optimizers_by_the_hundred_make_one_step() -> None:
     for _ in range(5):
         for key in range(1, 301):
             program.now += 1
-            program.source.optimizer_began(program.now - 0.5)
-            program.source.optimizer_ended(key, program.now - 0.5, program.now)
+            program.source.begin_optimizer(program.now - 0.5)
+            program.source.end_optimizer(key, program.now - 0.5, program.now)
     assert [round(end) for _, end in program.finish()] == [300, 600, 900, 1200, 1500]
 
 
@@ -179,9 +179,9 @@ def test_updates_alone_begin_steps_so_that_brief_ones_go_unsampled() -> None:
     program = Program(alive=True, updates="u")
     program.run("uuu")
     assert program.source.source == "call"
-    assert program.source.steady == ord("u")
+    assert program.source.sole_mark == ord("u")
     program.run("m")
-    assert (program.source.source, program.source.steady) == ("optimizer", 0)
+    assert (program.source.source, program.source.sole_mark) == ("optimizer", 0)
     assert program.session.step == 3
 
 
@@ -222,7 +222,7 @@ def test_explicit_marks_win() -> None:
 def test_a_listener_that_marks_a_step_does_not_recurse() -> None:
     """Code that runs at the end of a step cannot end another one."""
     program = Program()
-    program.session.step_listeners.append(lambda _step, _compiled: program.source.explicit(1e9))
+    program.session.step_listeners.append(lambda _step, _compiled: program.source.mark_step(1e9))
     program.run("A A")
     program.session.step_listeners.clear()
     assert len(program.finish()) == 2
@@ -232,7 +232,7 @@ def test_a_fork_leaves_the_steps_to_its_parent() -> None:
     """A forked child writes nothing that its parent will write."""
     program = Program()
     program.run("A A")
-    program.source.forked()
+    program.source.handle_fork()
     program.source.finish(program.now)
     assert program.events == []
 
@@ -265,8 +265,8 @@ def test_each_call_is_a_step(source: tuple[StepSource, list[Event]]) -> None:
 
     def train(_: int) -> None:
         for at in (0.0, 1.0):
-            one.optimizer_began(at)
-            one.optimizer_ended(1, at, at)
+            one.begin_optimizer(at)
+            one.end_optimizer(1, at, at)
 
     drive(train, steps=4)
     one.finish(9.0)

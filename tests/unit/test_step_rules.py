@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from timelines import FILE, TORCH_FILE, attempt, process, timeline
 
-from compilediag.diagnosis.figures.devices import syncs_section
+from compilediag.diagnosis.figures.devices import build_syncs_section
 from compilediag.diagnosis.findings import Finding
 from compilediag.extensions.cadence import rules as cadences
 from compilediag.rules import steps
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.devices import SyncSite, samples_of
+from compilediag.timeline.devices import SyncSite, collect_samples
 from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Compile, DeviceStep, SampledStep, Step, Timeline
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
@@ -68,12 +68,12 @@ def test_reads_that_are_no_finding(samples: tuple[SampledStep, ...]) -> None:
 def test_the_receipt_adds_up_by_line_and_kind() -> None:
     """Null without a sample; with empty ones no line, and the number of steps."""
     run = timeline(syncs=(sample(3, read(2), read(3, spans=("a",))), sample(4, read(1)), sample(7)))
-    section = syncs_section(run)
+    section = build_syncs_section(run)
     (line,) = section.lines
     assert (section.sampled_steps, section.on_device, section.complete) == (3, True, True)
     assert (line.file, line.line, line.loop_line) == ("/home/user/app.py", 20, 18)
     assert (line.count, line.most_in_a_step, line.steps) == (6, 5, 2)
-    assert syncs_section(timeline()) is None
+    assert build_syncs_section(timeline()) is None
 
 
 # --- CD302 ---
@@ -135,8 +135,8 @@ def test_names_that_claim_to_be_the_models_time() -> None:
     """Whole words at the end of the name."""
     claiming = ("forward", "lens_forward", "forward_ms", "Forward pass", "model", "inference")
     others = ("backward", "save_model", "train_model", "straightforward", "forward_loss", "models")
-    assert all(map(steps.claims_the_model, claiming))
-    assert not any(map(steps.claims_the_model, others))
+    assert all(map(steps.is_model_time, claiming))
+    assert not any(map(steps.is_model_time, others))
 
 
 def launched(host_s: float, device_s: float, steps: int = 3, name: str = "forward") -> Timeline:
@@ -274,7 +274,7 @@ def test_seconds_of_reads_add_up_or_are_not_known() -> None:
     before = replace(event, step=3, seconds=())
     cut = replace(event, step=4, complete=False)
     empty = SyncsSampled(1.0, 5, True, True, (), (), (), (), ())
-    samples = list(samples_of(0, (event, before, cut, empty)))
+    samples = list(collect_samples(0, (event, before, cut, empty)))
     assert [item.seconds for item in samples] == [0.75, None, None, 0.0]
     assert [site.seconds for site in samples[2].sites] == [0.5, 0.25]
     for kept, lines, whole in (
@@ -283,5 +283,5 @@ def test_seconds_of_reads_add_up_or_are_not_known() -> None:
         (samples, [None, None], None),
     ):
         run = timeline(syncs=tuple(kept))
-        section = syncs_section(run)
+        section = build_syncs_section(run)
         assert ([line.seconds for line in section.lines], section.seconds) == (lines, whole)

@@ -63,12 +63,12 @@ class Program:
             source.clock.leave(FORWARD, began + wall / 2)
         self.now += wall
         if not brief.key:
-            source.optimizer_began(self.now)
-        if not brief.record(key, self.now):
+            source.begin_optimizer(self.now)
+        if not brief.record_end(key, self.now):
             brief.stop()
-            source.optimizer_began(self.now)
-            source.optimizer_ended(key, self.now, self.now)
-            brief.ended(source.steady, source.source or "", self.now)
+            source.begin_optimizer(self.now)
+            source.end_optimizer(key, self.now, self.now)
+            brief.pause_if_brief(source.sole_mark, source.source or "", self.now)
 
     def told(self) -> list[Step]:
         """The steps that were reported, after the end of the program."""
@@ -212,8 +212,8 @@ def test_marks_from_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     program.steps(FIRST_STEPS + 20)
     with monkeypatch.context() as patch:
         patch.setattr(step_clock.threading, "get_ident", lambda: -1)
-        assert not program.source.sampling.record(1, program.now)
-    assert program.source.sampling.record(1, program.now + WALL)
+        assert not program.source.sampling.record_end(1, program.now)
+    assert program.source.sampling.record_end(1, program.now + WALL)
 
 
 def test_a_fork_leaves_the_noted_steps_to_its_parent() -> None:
@@ -221,7 +221,7 @@ def test_a_fork_leaves_the_noted_steps_to_its_parent() -> None:
     program = Program()
     program.steps(FIRST_STEPS + 20)
     before = len(program.events)
-    program.source.forked()
+    program.source.handle_fork()
     assert not program.paused
     program.steps(5)
     program.told()
@@ -235,8 +235,8 @@ def test_every_step_of_a_marked_loop() -> None:
     program = Program()
     for _ in range(3):
         program.now += WALL
-        program.source.explicit(program.now)
-    assert program.source.steady == EVERY_MARK
+        program.source.mark_step(program.now)
+    assert program.source.sole_mark == EVERY_MARK
 
 
 def test_calls_that_end_steps() -> None:
@@ -244,9 +244,9 @@ def test_calls_that_end_steps() -> None:
     program = Program()
     for key in (5, 5, 5):
         program.now += WALL
-        program.source.call_began(key, program.now)
-    assert program.source.steady == 5
-    program.source.call_began(6, program.now + WALL)
-    assert program.source.steady == 0
-    program.source.call_began(5, program.now + 2 * WALL)
-    assert program.source.steady == 0
+        program.source.begin_call(key, program.now)
+    assert program.source.sole_mark == 5
+    program.source.begin_call(6, program.now + WALL)
+    assert program.source.sole_mark == 0
+    program.source.begin_call(5, program.now + 2 * WALL)
+    assert program.source.sole_mark == 0

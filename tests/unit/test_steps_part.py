@@ -9,8 +9,8 @@ import pytest
 from screens import screen
 from timelines import attempt
 
-from compilediag.diagnosis.figures.devices import syncs_section
-from compilediag.diagnosis.figures.steps import by_step, steps_section, timings_of
+from compilediag.diagnosis.figures.devices import build_syncs_section
+from compilediag.diagnosis.figures.steps import build_steps_section, list_timings, sum_spans_by_step
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import StepsSection
@@ -55,7 +55,7 @@ def compiled(t: float, seconds: float, *, forward: bool = True) -> Compile:
 
 
 def section(timeline: Timeline, findings: tuple[Finding, ...] = ()) -> StepsSection:
-    return steps_section(timeline, findings, 0)
+    return build_steps_section(timeline, findings, 0)
 
 
 def why(
@@ -105,7 +105,7 @@ def test_nested_spans_are_told_once() -> None:
             span("train_step", 0.0, 4.0, 3),
         )
     )
-    assert by_step(timeline, 0) == {3: {"metrics": 0.5, "eval": 1.5}}
+    assert sum_spans_by_step(timeline, 0) == {3: {"metrics": 0.5, "eval": 1.5}}
 
 
 TIMED = Timeline(
@@ -130,7 +130,7 @@ TIMED = Timeline(
 
 def test_timings() -> None:
     """The longest first; what cannot be timed has no figures, but a reason."""
-    rows = timings_of(TIMED)
+    rows = list_timings(TIMED)
     assert [(row.kind, row.name, row.phase, row.count, row.total_s, row.max_s) for row in rows] == [
         ("forward_hook", "Meter.hook", "forward", 4, 8.0, 3.0),
         ("span", "metrics", "rest", 2, 2.0, 1.5),
@@ -153,9 +153,9 @@ def shown(timeline: Timeline, look: RenderOptions = LOOK) -> str:
     whole = msgspec.convert(json.loads((DATA / "clean.json").read_text(encoding="utf-8")), Receipt)
     made = msgspec.structs.replace(
         whole,
-        steps=steps_section(timeline, (), 0),
-        timings=timings_of(timeline),
-        syncs=syncs_section(timeline),
+        steps=build_steps_section(timeline, (), 0),
+        timings=list_timings(timeline),
+        syncs=build_syncs_section(timeline),
     )
     return screen(show_steps, made, look)
 

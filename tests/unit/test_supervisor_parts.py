@@ -12,11 +12,11 @@ from ended_runs import ended, journal
 from compilediag.errors import UsageError
 from compilediag.runs.run_directory import make_run_dir
 from compilediag.runs.supervised.assemble import (
-    exit_status_of,
-    notes_on_attachment,
-    recorded_variables,
+    describe_attachment,
+    infer_exit_status,
+    select_recorded_variables,
 )
-from compilediag.runs.supervised.child import BOOTSTRAP, child_environment
+from compilediag.runs.supervised.child import BOOTSTRAP, make_child_environment
 from compilediag.runs.supervised.signals import KillSchedule, SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
 from compilediag_harness.base.process_options import ProcessOptions
@@ -151,27 +151,27 @@ def test_a_second_ctrl_c_escalates_by_the_clock() -> None:
     """TERM and KILL in thirds of the grace, both to who looks late; more Ctrl-C change nothing. A
     time limit is TERM at once, KILL after the grace."""
     plan = KillSchedule(grace_s=4.5)
-    assert (plan.due(0.0), plan.next_at) == ([], None)
+    assert (plan.pop_due(0.0), plan.next_at) == ([], None)
     plan.force(100.0)
-    assert plan.due(102.9) == []
+    assert plan.pop_due(102.9) == []
     assert plan.next_at == 103.0
     plan.force(102.0)
-    assert plan.due(103.0) == [signal.SIGTERM]
-    assert plan.due(104.4) == []
-    assert plan.due(104.5) == [signal.SIGKILL]
-    assert (plan.due(999.0), plan.next_at) == ([], None)
+    assert plan.pop_due(103.0) == [signal.SIGTERM]
+    assert plan.pop_due(104.4) == []
+    assert plan.pop_due(104.5) == [signal.SIGKILL]
+    assert (plan.pop_due(999.0), plan.next_at) == ([], None)
     assert plan.sent == [signal.SIGTERM, signal.SIGKILL]
     late, limited = KillSchedule(grace_s=3.0), KillSchedule(grace_s=2.0)
     late.force(0.0)
-    assert late.due(3.5) == [signal.SIGTERM, signal.SIGKILL]
-    limited.expire(10.0)
-    assert [limited.due(at) for at in (10.0, 12.0)] == [[signal.SIGTERM], [signal.SIGKILL]]
+    assert late.pop_due(3.5) == [signal.SIGTERM, signal.SIGKILL]
+    limited.end_on_timeout(10.0)
+    assert [limited.pop_due(at) for at in (10.0, 12.0)] == [[signal.SIGTERM], [signal.SIGKILL]]
 
 
 def test_a_lost_ctrl_c_is_sent_again_within_the_grace() -> None:
     """INT first, then TERM, then KILL: each only where the program is still seen in its loop."""
     plan = KillSchedule(grace_s=4.5)
-    sent = [plan.again(100.0, at) for at in (101.5, 102.9, 103.1, 104.6)]
+    sent = [plan.choose_repeated(100.0, at) for at in (101.5, 102.9, 103.1, 104.6)]
     assert sent == [signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
 
 
@@ -182,8 +182,8 @@ def test_signals_are_messages_and_handlers_come_back() -> None:
     try:
         with SignalInbox() as inbox:
             os.kill(os.getpid(), signal.SIGTERM)
-            assert inbox.wait(None) == [signal.SIGTERM]
-            assert inbox.wait(0.0) == []
+            assert inbox.wait_for_signals(None) == [signal.SIGTERM]
+            assert inbox.wait_for_signals(0.0) == []
             assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -198,21 +198,21 @@ def test_the_environment_of_the_child() -> None:
     empty PYTHONPATH does not put the current folder on the path, and a trace that the user asked
     torch for stays where it is."""
     base = {"PYTHONPATH": "/a::/b", "TORCH_LOGS": "graph_breaks", "X": "1"}
-    child = child_environment(base, "/run", ProcessOptions(steps=5), trace_dir="/run/t")
+    child = make_child_environment(base, "/run", ProcessOptions(steps=5), trace_dir="/run/t")
     assert child["PYTHONPATH"] == f"{BOOTSTRAP}:/a::/b"
     assert child["COMPILEDIAG_RUN_DIR"] == "/run"
     assert child["COMPILEDIAG_OPTIONS"] == '{"steps": 5}'
     assert child["TORCH_TRACE"] == "/run/t"
     assert (child["TORCH_LOGS"], child["X"]) == ("graph_breaks", "1")
     for paths in ({}, {"PYTHONPATH": ""}):
-        own = child_environment({**paths, "TORCH_TRACE": "/mine"}, "/run", trace_dir="/run/t")
+        own = make_child_environment({**paths, "TORCH_TRACE": "/mine"}, "/run", trace_dir="/run/t")
         assert (own["PYTHONPATH"], own["TORCH_TRACE"]) == (BOOTSTRAP, "/mine")
 
 
 def test_a_run_in_a_run_attaches_once() -> None:
     """The inner run's directory and one entry of ours."""
-    outer = child_environment({"PYTHONPATH": "/a"}, "/outer", ProcessOptions(steps=3))
-    inner = child_environment(outer, "/inner")
+    outer = make_child_environment({"PYTHONPATH": "/a"}, "/outer", ProcessOptions(steps=3))
+    inner = make_child_environment(outer, "/inner")
     assert inner["PYTHONPATH"] == f"{BOOTSTRAP}:/a"
     assert inner["COMPILEDIAG_RUN_DIR"] == "/inner"
     assert "COMPILEDIAG_OPTIONS" not in inner
@@ -240,7 +240,7 @@ def test_the_first_worker_to_fail_is_the_reason() -> None:
         journal(11, "RuntimeError: lost peer\n\ntrace 1", t=6.0, start="02"),
         journal(12, "ValueError: root\n\ntrace 2", t=5.0, start="02"),
     ]
-    ending = exit_status_of(ended(1), PROGRAM, journals)
+    ending = infer_exit_status(ended(1), PROGRAM, journals)
     assert (ending.status, ending.reason, ending.log_tail) == (
         "failed",
         "ValueError: root",
@@ -255,7 +255,7 @@ def test_a_fork_goes_on_with_the_clock_of_its_parent() -> None:
         journal(11, "RuntimeError: follows\n\ntrace 1", t=6.0, start="40"),
         journal(12, "ValueError: root\n\ntrace 2", t=43.0, start="40", began=40.0),
     ]
-    assert exit_status_of(ended(1), PROGRAM, journals).reason == "ValueError: root"
+    assert infer_exit_status(ended(1), PROGRAM, journals).reason == "ValueError: root"
 
 
 @pytest.mark.parametrize(
@@ -277,16 +277,16 @@ def test_a_fork_goes_on_with_the_clock_of_its_parent() -> None:
 def test_endings_of_a_script(how, journals, status, reason) -> None:
     """Signals by name; a shell's spelling of one is explained. An exception was handled where the
     exit code is 0, and the script's own comes before that of a helper that failed earlier."""
-    ending = exit_status_of(how, SCRIPT, journals)
+    ending = infer_exit_status(how, SCRIPT, journals)
     assert (ending.status, ending.reason) == (status, reason)
     assert ending.log_tail == ("trace" if reason == "ValueError: own" else None)
-    lost = exit_status_of(how, SCRIPT, journals, lost=True)
+    lost = infer_exit_status(how, SCRIPT, journals, lost=True)
     assert lost.status == ("partial" if status == "complete" else status)
 
 
 def test_only_listed_variables_are_recorded() -> None:
     """What changes torch is kept; everything else, tokens above all, is not."""
-    reported = recorded_variables(
+    reported = select_recorded_variables(
         {"TORCH_LOGS": "x", "RANK": "0", "HF_TOKEN": "t", "HOME": "/h", "PATH": "/b"}
     )
     assert reported == {"TORCH_LOGS": "x", "RANK": "0"}
@@ -298,13 +298,13 @@ def test_a_torch_logs_word_is_explained() -> None:
         "ValueError: Invalid log settings: recompile, must be a comma separated list of fully "
         "qualified module names\n\ntrace"
     )
-    ending = exit_status_of(ended(1), SCRIPT, [journal(10, raised)])
+    ending = infer_exit_status(ended(1), SCRIPT, [journal(10, raised)])
     assert ending.reason.startswith("torch refused TORCH_LOGS because of 'recompile'")
 
 
 def test_notes_name_old_torch_and_faults() -> None:
     """One sentence each."""
-    notes = notes_on_attachment(SCRIPT, [journal(1, None)], ["2.6.0+cpu", "2.13.0"], ["E: x"])
+    notes = describe_attachment(SCRIPT, [journal(1, None)], ["2.6.0+cpu", "2.13.0"], ["E: x"])
     assert notes == [
         "compilediag could not attach to a process: E: x",
         "torch 2.6.0+cpu is older than 2.7: what was counted may be wrong; use a newer torch",

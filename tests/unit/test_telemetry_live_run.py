@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.diagnosis.figures.goodput import account, settle
+from compilediag.diagnosis.figures.goodput import compute_account, settle
 from compilediag.extensions.telemetry import live_run
 from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
 from compilediag.extensions.telemetry.metrics import (
@@ -16,8 +16,8 @@ from compilediag.extensions.telemetry.metrics import (
     OTHER,
     Labels,
     MetricsSnapshot,
-    data_points,
-    flat_values,
+    flatten_values,
+    iterate_points,
 )
 from compilediag.timeline.timeline import fold
 from compilediag_harness import wire
@@ -84,24 +84,24 @@ def told(*events: wire.Event) -> MetricsSnapshot:
     """What a run says of itself after three seconds."""
     run = LiveRun(0.0)
     run.add({"j": [started(), *events]})
-    return run.snapshot(3.0)
+    return run.take_snapshot(3.0)
 
 
 def all_at_once(events: Iterable[wire.Event], wall_s: float | None, *, orderly: bool):
-    return account(fold([list(events)]), wall_s, orderly=orderly)
+    return compute_account(fold([list(events)]), wall_s, orderly=orderly)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None:
     """Told after every few events and settled on the way, to the nanosecond what the receipt says;
     few steps are kept."""
-    monkeypatch.setattr(live_run, "STEPS_KEPT", 10)
+    monkeypatch.setattr(live_run, "UNSETTLED_STEPS", 10)
     events = history(seed, late_spans=False)
     run, process, reported, most = LiveRun(0.0), live_run.LiveProcess("x"), 0, 0
     for place in range(0, len(events), 3):
         process.add(events[place : place + 3])
         folded = fold([process.events])
-        found = process.account(folded, None, orderly=False)
+        found = process.compute_account(folded, None, orderly=False)
         assert found == all_at_once(events[: place + 3], None, orderly=False)
         reported += found is not None
         most = max(most, len(process.steps))
@@ -109,7 +109,7 @@ def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None
     assert process.settled is not None
     assert most < 60  # of 120
     run.add({"journal-1": events})
-    last = run.snapshot(100.0, end=RunEnd(0, 9.5, complete=True))
+    last = run.take_snapshot(100.0, end=RunEnd(0, 9.5, complete=True))
     whole = all_at_once(events, 9.5, orderly=True)
     assert last.goodput_s == (whole.goodput_ns or 0) / 1e9
     assert sum(last.badput_s.values()) + last.goodput_s == pytest.approx(9.5, abs=1e-9)
@@ -118,12 +118,12 @@ def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None
 @pytest.mark.parametrize("seed", range(6))
 def test_a_span_that_reaches_back_is_never_reported_wrong(seed: int, monkeypatch) -> None:
     """A span that ends late covers steps that are settled: then there is no account."""
-    monkeypatch.setattr(live_run, "STEPS_KEPT", 10)
+    monkeypatch.setattr(live_run, "UNSETTLED_STEPS", 10)
     events = history(seed, late_spans=True)
     process = live_run.LiveProcess("x")
     for place in range(0, len(events), 3):
         process.add(events[place : place + 3])
-        found = process.account(fold([process.events]), None, orderly=False)
+        found = process.compute_account(fold([process.events]), None, orderly=False)
         if found is None:
             assert process.account_lost or place == 0
         else:
@@ -133,18 +133,18 @@ def test_a_span_that_reaches_back_is_never_reported_wrong(seed: int, monkeypatch
 
 def test_a_late_span_and_a_late_compile_are_noticed(monkeypatch) -> None:
     """Each alone ends the account; steps and compiles are counted on."""
-    monkeypatch.setattr(live_run, "STEPS_KEPT", 5)
+    monkeypatch.setattr(live_run, "UNSETTLED_STEPS", 5)
     ends = [1.0 + 0.1 * number for number in range(20)]
     for late in (span("epoch", 0.5, 2.4), compiled(2.9, 2.5, 1)):
         run = LiveRun(0.0)
         run.add({"j": [started(), compiled(0.9, 0.1), steps(0, ends, 0.1)]})
-        assert run.snapshot(1.0).goodput_s == pytest.approx(2.0)
+        assert run.take_snapshot(1.0).goodput_s == pytest.approx(2.0)
         run.add({"j": [late]})
-        after = run.snapshot(2.0)
+        after = run.take_snapshot(2.0)
         assert (after.goodput_s, after.goodput, after.badput_s) == (None, None, {})
         assert (after.steps, after.compiles) == (20, 1 + isinstance(late, wire.Compiled))
         run.add({"j": [steps(20, [3.1], 0.1)]})
-        assert run.snapshot(3.0).steps == 21
+        assert run.take_snapshot(3.0).steps == 21
 
 
 def test_settling_refuses_to_part_a_span() -> None:
@@ -166,7 +166,7 @@ def test_lost_records_leave_steps_and_goodput_out() -> None:
     """A count that may be too low stands beside the number of lost records; there is no time."""
     run = LiveRun(0.0)
     run.add({"j": [started(), compiled(0.9, 0.1), steps(0, [1.0, 2.0], 1.0)]})
-    snapshot = run.snapshot(3.0, records_lost=2)
+    snapshot = run.take_snapshot(3.0, records_lost=2)
     assert (snapshot.compiles, snapshot.records_lost) == (1, 2)
     assert (snapshot.steps, snapshot.step_s, snapshot.goodput_s) == (None, None, None)
 
@@ -180,25 +180,25 @@ def test_the_lowest_rank_that_steps_is_reported() -> None:
             "a": [started(rank=0, second=1), compiled(0.5, 0.1), steps(0, [1.0, 2.0], 1.0)],
         }
     )
-    first = run.snapshot(3.0)
+    first = run.take_snapshot(3.0)
     assert (first.processes, first.compiles, first.steps, first.step_s) == (2, 2, 2, 1.0)
-    assert run.snapshot(4.0).step_s is None
+    assert run.take_snapshot(4.0).step_s is None
     run.add({"a": [steps(2, [2.25], 0.25)]})
-    assert run.snapshot(5.0).step_s == 0.25
+    assert run.take_snapshot(5.0).step_s == 0.25
 
 
 def test_labels_hold_no_secret_no_control_character_and_are_few() -> None:
     """Names that the program makes up are cleaned, share "other" beyond the limit, and add up."""
     labels = Labels(("eval",), ("hunter2hunter2",))
-    assert labels.label("eval") == "eval"
-    assert labels.label("my eval\x1b[31m\n") == "my_eval_31m_"
-    assert "hunter2" not in labels.label("run-hunter2hunter2")
-    made = {labels.label(f"epoch {number}") for number in range(100)}
+    assert labels.make_label("eval") == "eval"
+    assert labels.make_label("my eval\x1b[31m\n") == "my_eval_31m_"
+    assert "hunter2" not in labels.make_label("run-hunter2hunter2")
+    made = {labels.make_label(f"epoch {number}") for number in range(100)}
     assert len(made) == MAX_OWN_NAMES - 2 + 1
     assert OTHER in made
     assert labels.sum_by_label({"a b c": 1.0, "zz": 2.0, "eval": 4.0}) == {OTHER: 3.0, "eval": 4.0}
     assert (
-        labels.text("L['token'] == 'hunter2hunter2'\x1b")
+        labels.clean_text("L['token'] == 'hunter2hunter2'\x1b")
         == "L['token'] == '<redacted:known_value#1>' "
     )
 
@@ -214,17 +214,17 @@ def test_tracked_metrics_that_would_share_a_label_are_left_out() -> None:
     found = told(ran)
     assert found.tracked == {("valid", f"m{n}"): float(n) for n in range(MAX_OWN_NAMES)}
     assert found.tracked_per_s == {}
-    assert flat_values(found)["compilediag/tracked_value/valid/m3"] == 3.0
+    assert flatten_values(found)["compilediag/tracked_value/valid/m3"] == 3.0
 
 
 def test_what_is_not_known_is_not_reported() -> None:
     """No zero stands for a metric that was not measured; names are unique and documented."""
-    names = {point.metric.name for point in data_points(MetricsSnapshot(1.0, 0.0))}
+    names = {point.metric.name for point in iterate_points(MetricsSnapshot(1.0, 0.0))}
     assert "compilediag.steps" not in names
     assert "compilediag.goodput" not in names
     assert {"compilediag.recompiles", "compilediag.run.active"} <= names
     assert len({metric.prometheus for metric in METRICS}) == len(METRICS)
-    reported = flat_values(MetricsSnapshot(1.0, 0.0, recompiles=3, badput_s={"eval": 2.0}))
+    reported = flatten_values(MetricsSnapshot(1.0, 0.0, recompiles=3, badput_s={"eval": 2.0}))
     assert reported["compilediag/recompiles"] == 3
     assert reported["compilediag/badput_time_s/eval"] == 2.0
 

@@ -15,13 +15,13 @@ from compilediag.extensions.telemetry import worker
 from compilediag.extensions.telemetry.exporter import SHUTDOWN_TIMEOUT_S, Exporter
 from compilediag.extensions.telemetry.live_run import RunEnd
 from compilediag.extensions.telemetry.metrics import METRICS, Labels, MetricsSnapshot
-from compilediag.extensions.telemetry.run import sinks_for
+from compilediag.extensions.telemetry.run import make_sinks
 from compilediag.extensions.telemetry.settings import (
     TelemetrySettings,
-    endpoint_of,
-    telemetry_settings,
+    find_endpoint,
+    make_settings,
 )
-from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, run_span
+from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, build_run_span
 from compilediag.extensions.telemetry.worker import ExportWorker, Sink
 from compilediag_harness.base.journal import Journal
 from compilediag_harness.wire import Compiled, Location, ProcessStarted, SpanEnded, encode
@@ -61,7 +61,7 @@ def fed(
     """Every snapshot in turn, given to the receivers of `settings` until they are through."""
     workers = [
         ExportWorker(item, 0.0)
-        for item in sinks_for(settings, {}, lane="train", run_id="20261121-train")
+        for item in make_sinks(settings, {}, configuration="train", run_id="20261121-train")
     ]
     for item in workers:
         item.start()
@@ -86,8 +86,8 @@ def test_a_collector_gets_metrics_and_spans(collector: Collector, monkeypatch) -
     span = ExportedSpan(
         "eval", int(START * 1e9), int((START + 2) * 1e9), {"compilediag.category": "eval"}
     )
-    workers = fed(TelemetrySettings(otlp=collector.url), [LAST], [span, run_span(LAST)])
-    stats = workers[0].stats()
+    workers = fed(TelemetrySettings(otlp=collector.url), [LAST], [span, build_run_span(LAST)])
+    stats = workers[0].get_stats()
     assert (stats.pushes, stats.spans, stats.spans_lost, stats.last_taken) == (1, 2, 0, True)
     reported = collector.values(collector.metrics[-1])
     assert reported["compilediag.recompiles"] == 3
@@ -125,8 +125,8 @@ def test_a_collector_that_refuses_is_counted_and_says_nothing(collector, capfd) 
     """Each push that fails is counted with the reason; the terminal stays as it was, and so does
     the logging of OpenTelemetry."""
     collector.mode = "refuse"
-    workers = fed(TelemetrySettings(otlp=collector.url), [LAST], [run_span(LAST)])
-    stats = workers[0].stats()
+    workers = fed(TelemetrySettings(otlp=collector.url), [LAST], [build_run_span(LAST)])
+    stats = workers[0].get_stats()
     assert (stats.pushes, stats.pushes_failed, stats.spans, stats.spans_lost) == (0, 1, 0, 1)
     assert not stats.last_taken
     assert "400" in stats.problem
@@ -169,7 +169,7 @@ def test_a_textfile_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     workers = fed(
         TelemetrySettings(prometheus_textfile=str(tmp_path / "gone" / "train.prom")), [LAST]
     )
-    stats = workers[0].stats()
+    stats = workers[0].get_stats()
     assert (stats.pushes, stats.pushes_failed) == (0, 1)
     assert "No such file" in str(stats.problem)
 
@@ -187,8 +187,8 @@ def test_the_push_gateway_gets_a_page(collector: Collector) -> None:
 def test_prometheus_scrapes_the_page() -> None:
     """A scrape over HTTP gives the newest snapshot."""
     pytest.importorskip("prometheus_client")
-    sink = sinks_for(
-        TelemetrySettings(prometheus_listen=("127.0.0.1", 0)), {}, lane="train", run_id="x"
+    sink = make_sinks(
+        TelemetrySettings(prometheus_listen=("127.0.0.1", 0)), {}, configuration="train", run_id="x"
     )[0]
     sink.open()
     try:
@@ -226,7 +226,7 @@ class Slow(Sink):
     def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
         self.batches.append(len(spans))
 
-    def warning(self) -> str | None:
+    def get_warning(self) -> str | None:
         return "it thinks"
 
     def close(self) -> None: ...
@@ -244,14 +244,14 @@ def test_the_queue_is_bounded_and_what_is_dropped_is_counted(monkeypatch) -> Non
     assert sink.asked.wait(TIMEOUT_S)
     for _ in range(3):
         feeding.offer(SNAPSHOT, [span] * 5)
-    assert feeding.stats().spans_lost == 5
+    assert feeding.get_stats().spans_lost == 5
     feeding.offer(LAST)
     feeding.finish()
     sink.go_on.set()
     feeding.join(TIMEOUT_S)
     assert sink.snapshots == [SNAPSHOT, LAST]
     assert sink.batches == [4, 4, 2]
-    stats = feeding.stats()
+    stats = feeding.get_stats()
     assert (stats.pushes, stats.spans, stats.spans_lost) == (2, 10, 5)
 
 
@@ -264,7 +264,7 @@ def test_a_receiver_that_hangs_is_left_behind() -> None:
     assert sink.asked.wait(TIMEOUT_S)
     feeding.finish()
     feeding.join(0.0)
-    stats = feeding.stats()
+    stats = feeding.get_stats()
     assert (stats.pushes, stats.spans_lost, stats.problem) == (0, 1, "it thinks")
     sink.go_on.set()
     feeding.join(TIMEOUT_S)
@@ -331,9 +331,9 @@ def test_spans_are_coarse_and_say_what_compiled_again_and_why() -> None:
         for name, wall_s in (("eval", 1.0), ("forward", 1.0), ("data", 1.0), ("tiny", 0.001))
     ]
     builder = SpanBuilder(Labels((), ("hunter2hunter2",)))
-    assert list(builder.spans_of([first])) == []  # before the process has said when it started
+    assert list(builder.build_spans([first])) == []  # before the process has said when it started
     opening = ProcessStarted(0.0, 1, 7, 6, 1, 2, (), "", "", "2026-11-20T14:45:00.500000Z", "3.11")
-    reported = list(builder.spans_of([opening, first, again, backward, *spans]))
+    reported = list(builder.build_spans([opening, first, again, backward, *spans]))
     assert [span.name for span in reported] == ["compile", "recompile", "recompile", "eval"]
     assert reported[0].start_unix_ns == 1_795_185_902_000_000_000
     assert reported[0].end_unix_ns - reported[0].start_unix_ns == 500_000_000
@@ -370,7 +370,7 @@ def test_spans_are_coarse_and_say_what_compiled_again_and_why() -> None:
 def test_a_mistake_is_named_before_the_target_starts(settings, message: str) -> None:
     """Every value that cannot be used has its sentence, without the secret that stood in it."""
     with pytest.raises(UsageError) as raised:
-        telemetry_settings({}, **settings)
+        make_settings({}, **settings)
     assert message in str(raised.value)
     assert "secret" not in str(raised.value)
 
@@ -383,7 +383,7 @@ def test_a_missing_package_is_one_sentence_with_its_remedy(monkeypatch) -> None:
         ({"pushgateway": "http://h"}, "prometheus"),
     ):
         with pytest.raises(UsageError, match=rf"pip install 'compilediag\[{extra}\]'"):
-            telemetry_settings({}, **settings)
+            make_settings({}, **settings)
 
 
 def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
@@ -391,11 +391,13 @@ def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
     monkeypatch.setattr(
         "compilediag.extensions.telemetry.settings.find_spec", lambda name: object()
     )
-    assert telemetry_settings({"OTEL_SDK_DISABLED": "true"}, otlp="env") is None
+    assert make_settings({"OTEL_SDK_DISABLED": "true"}, otlp="env") is None
     with pytest.raises(UsageError, match="speaks http/protobuf only"):
-        telemetry_settings({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, otlp="env")
-    assert endpoint_of({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:pw@h:1/x?k=1"}) == "http://h:1/x"
-    assert endpoint_of({}) == "http://localhost:4318"
-    assert telemetry_settings({}, experiments=False) is None
-    found = telemetry_settings({}, prometheus_listen="[::1]:9464")
+        make_settings({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, otlp="env")
+    assert (
+        find_endpoint({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:pw@h:1/x?k=1"}) == "http://h:1/x"
+    )
+    assert find_endpoint({}) == "http://localhost:4318"
+    assert make_settings({}, experiments=False) is None
+    found = make_settings({}, prometheus_listen="[::1]:9464")
     assert found.prometheus_listen == ("::1", 9464)

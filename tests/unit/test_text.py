@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import clean, display_width, pad, truncate, wrap
+from compilediag.views.text import clean, measure_width, pad, truncate, wrap
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_ascii_spells_our_own_signs() -> None:
 
 def test_wide_and_combining_characters_are_counted_as_drawn() -> None:
     """Wide characters take two columns, combining marks none."""
-    assert display_width("日本") == 4
-    assert display_width("e\u0301") == 1
+    assert measure_width("日本") == 4
+    assert measure_width("e\u0301") == 1
     assert pad("日", 4) == "日  "
 
 
@@ -71,14 +71,14 @@ def test_wide_and_combining_characters_are_counted_as_drawn() -> None:
 def test_fit_cuts_to_columns(text: str, width: int, keep_end: bool, shown: str) -> None:
     """A text is cut at the end, a path at its start, never wider than the limit."""
     assert truncate(text, width, keep_end=keep_end) == shown
-    assert display_width(shown) <= width
+    assert measure_width(shown) <= width
 
 
 @given(st.text("ab 日", max_size=80), st.integers(2, 30))
 def test_wrapped_lines_fit_and_lose_nothing(text: str, width: int) -> None:
     """No line is too wide, and every character but the blanks at line ends is there."""
     lines = wrap(text, width)
-    assert all(display_width(line) <= width for line in lines)
+    assert all(measure_width(line) <= width for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
 
 

@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness.user_api.to_jsonable import MAX_VALUES, to_config, to_count, to_float
+from compilediag_harness.user_api.to_jsonable import (
+    MAX_VALUES,
+    parse_config,
+    parse_count,
+    parse_float,
+)
 
 
 class Tensor:
@@ -39,36 +44,41 @@ class Settings:
 
 def test_numbers() -> None:
     """Whatever is a real number is one; None is "not measured"; nothing is too large."""
-    assert to_float(None, "x") is None
-    assert [to_float(value, "x") for value in (1, 0.5, True, Fraction(1, 4))] == [1, 0.5, 1, 0.25]
-    assert (to_float(10**400, "x"), to_float(-(10**400), "x")) == (math.inf, -math.inf)
+    assert parse_float(None, "x") is None
+    assert [parse_float(value, "x") for value in (1, 0.5, True, Fraction(1, 4))] == [
+        1,
+        0.5,
+        1,
+        0.25,
+    ]
+    assert (parse_float(10**400, "x"), parse_float(-(10**400), "x")) == (math.inf, -math.inf)
 
 
 @pytest.mark.parametrize("value", ["1", [1.0], Decimal(1), 1j, object()])
 def test_what_is_no_number(value: object) -> None:
     """A text that looks like one is none."""
     with pytest.raises(TypeError, match=r"metric 'loss' must be a number, not a "):
-        to_float(value, "metric 'loss'")
+        parse_float(value, "metric 'loss'")
 
 
 def test_a_tensor_is_refused_and_not_read() -> None:
     """The message names how the program reads it, and what that costs; ours never does."""
     with pytest.raises(TypeError, match=r"item\(\) reads it, and waits for the device"):
-        to_float(Tensor(), "metric 'loss'")
+        parse_float(Tensor(), "metric 'loss'")
     with pytest.raises(TypeError, match=r"step must be an integer.*item\(\)"):
-        to_count(Tensor(), "step")
+        parse_count(Tensor(), "step")
     with pytest.raises(TypeError, match=r"config\['x'\] is a .*Tensor"):
-        to_config({"x": Tensor()})
+        parse_config({"x": Tensor()})
 
 
 def test_to_counts() -> None:
     """Steps are integers from 0 on."""
-    assert to_count(7, "step") == 7
+    assert parse_count(7, "step") == 7
     with pytest.raises(ValueError, match="step must be 0 or more, not -1"):
-        to_count(-1, "step")
+        parse_count(-1, "step")
     for value in (1.5, True, None, "3"):
         with pytest.raises(TypeError, match="step must be an integer"):
-            to_count(value, "step")
+            parse_count(value, "step")
 
 
 @pytest.mark.parametrize(
@@ -86,14 +96,14 @@ def test_to_counts() -> None:
 )
 def test_configurations(given: Any, plain: dict[str, Any]) -> None:
     """What programs keep theirs in becomes plain values that are the same in every run."""
-    assert to_config(given) == plain
+    assert parse_config(given) == plain
 
 
 @pytest.mark.parametrize("given", [5, "text", [("a", 1)], Settings, {"f": lambda: 1}, {"b": b"x"}])
 def test_what_is_no_configuration(given: object) -> None:
     """An object's address would make every run a lane of its own."""
     with pytest.raises(TypeError, match="config"):
-        to_config(given)
+        parse_config(given)
 
 
 def test_configurations_are_bounded() -> None:
@@ -103,5 +113,5 @@ def test_configurations_are_bounded() -> None:
     wide = {str(number): number for number in range(MAX_VALUES + 1)}
     for given in (endless, wide):
         with pytest.raises(ValueError, match="config is too large"):
-            to_config(given)
-    assert len(to_config({"text": "x" * 10_000})["text"]) < 600
+            parse_config(given)
+    assert len(parse_config({"text": "x" * 10_000})["text"]) < 600

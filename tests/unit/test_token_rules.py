@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness.redaction.recognise import PLACEHOLDER, secrets_in
+from compilediag_harness.redaction.recognise import PLACEHOLDER, find_secrets
 from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.redaction.token_rules import RULES_FILE
 
@@ -79,7 +79,7 @@ def test_tokens_are_found(kind: str, place: str) -> None:
     if "beside" in kind:
         place = f"airtable: {place}"
     redactor = Redactor()
-    text = redactor.text(place.format(TOKENS[kind]))
+    text = redactor.redact_text(place.format(TOKENS[kind]))
     assert TOKENS[kind][-12:] not in text
     if kind != "Terraform":  # which takes letters before it along
         assert PLACEHOLDER.sub("<redacted>", text) == place.format("<redacted>")
@@ -108,7 +108,7 @@ def test_tokens_are_found(kind: str, place: str) -> None:
 def test_surroundings(text: str, secret: str) -> None:
     """What is secret by what stands around it; that stays."""
     whole = text.format(secret)
-    found = Redactor().text(whole)
+    found = Redactor().redact_text(whole)
     assert secret not in found
     before = whole.index(secret)
     assert found[:before] == whole[:before]
@@ -183,7 +183,7 @@ INNOCENT = (
 @pytest.mark.parametrize("text", INNOCENT)
 def test_innocent_text_stays(text: str) -> None:
     """Guards, shapes, hashes, commits, UUIDs, paths, images, modules and tensors."""
-    assert Redactor().text(text) == text
+    assert Redactor().redact_text(text) == text
 
 
 def test_recorded_text_of_torch_stays() -> None:
@@ -194,7 +194,7 @@ def test_recorded_text_of_torch_stays() -> None:
     for path in paths:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", "replace")
-        assert secrets_in(text) == (), path.name
+        assert find_secrets(text) == (), path.name
 
 
 def test_gitleaks_is_named() -> None:
@@ -225,4 +225,4 @@ def test_keywords_without_end_are_no_trouble() -> None:
     for rule in rules():
         for word in rule["keywords"]:
             for text in (word * (8_000 // len(word)), f"{word} = '" * 800):
-                Redactor().text(text)
+                Redactor().redact_text(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trace_lines import HEAD, line
 
-from compilediag.readers.torch_trace.read import rank_in_name, read_trace, trace_of
+from compilediag.readers.torch_trace.read import parse_rank, parse_trace, read_trace
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness.wire import EvidenceLost, GraphBroke, Recompiled, TorchSeen
@@ -56,7 +56,7 @@ def test_a_frame_of_many_cache_entries_is_no_loss(entries: int) -> None:
     reasons = [f"0/{n}: mode == '{n}],' # [\n" for n in reversed(range(entries))]
     payload = json.dumps(reasons, indent=0).encode()
     metadata = b'{"artifact": {"name": "recompile_reasons"}, "frame_id": 0, "frame_compile_id": 1}'
-    (journal,) = trace_of([line(metadata, payload), line(b'{"str": ["a.py", 0]}')], "trace.log")
+    (journal,) = parse_trace([line(metadata, payload), line(b'{"str": ["a.py", 0]}')], "trace.log")
     (asked,) = [item for item in journal.events if isinstance(item, Recompiled)]
     assert journal.lost == {}
     assert list(asked.reasons) == reasons[:8]
@@ -65,20 +65,20 @@ def test_a_frame_of_many_cache_entries_is_no_loss(entries: int) -> None:
 def test_the_rank_of_the_record_overrules_the_name() -> None:
     """A file called rank_6 may hold rank 1."""
     content = line(b'{"dynamo_start": {"stack": []}, "rank": 1, "frame_id": 0}')
-    started = trace_of([content], "dedicated_log_torch_trace_rank_6_x.log")[0].started
+    started = parse_trace([content], "dedicated_log_torch_trace_rank_6_x.log")[0].started
     assert started.rank == 1
 
 
 def test_the_name_has_the_rank_where_no_record_does() -> None:
     """And only a rank is ever read from it."""
-    assert rank_in_name("dedicated_log_torch_trace_rank_12_ab3.log") == 12
-    assert rank_in_name("dedicated_log_torch_trace_ab3.log") is None
+    assert parse_rank("dedicated_log_torch_trace_rank_12_ab3.log") == 12
+    assert parse_rank("dedicated_log_torch_trace_ab3.log") is None
 
 
 def test_processes_of_one_file_are_separate() -> None:
     """A forked child writes into its parent's file under torch 2.7; its ids are its own."""
     one = line(b'{"dynamo_start": {"stack": []}, "frame_id": 0, "frame_compile_id": 0}')
-    journals = trace_of([one + one.replace(b" 1679 ", b" 1680 ")], "a.log")
+    journals = parse_trace([one + one.replace(b" 1679 ", b" 1680 ")], "a.log")
     pids = [item.started.pid for item in journals if item.started is not None]
     assert pids == [1679, 1680]
     assert fold([item.events for item in journals]).compiles == ()
@@ -99,13 +99,13 @@ def test_a_frame_that_2_7_gave_up_is_not_compiled() -> None:
     """2.7 calls it guarded; it has neither a graph nor the count that torch fills at the end."""
     given_up = row(has_guarded_code=True, graph_op_count=None, ir_count=None, is_forward=True)
     whole = row(compile_id="1/0", has_guarded_code=True, graph_op_count=3, ir_count=None)
-    timeline = fold([item.events for item in trace_of([given_up + whole], "a.log")])
+    timeline = fold([item.events for item in parse_trace([given_up + whole], "a.log")])
     assert [item.guarded for item in timeline.compiles] == [False, True]
 
 
 def test_old_traces_list_what_they_lack() -> None:
     """Without a version it may be torch 2.7, whose traces do not hold every graph break."""
-    seen = [e for e in trace_of([row()], "a.log")[0].events if isinstance(e, TorchSeen)]
+    seen = [e for e in parse_trace([row()], "a.log")[0].events if isinstance(e, TorchSeen)]
     assert "graph_breaks" in seen[0].lost
     new = read_trace(str(TRACES / "inductor.log.gz"))[0].events
     assert [e.torch for e in new if isinstance(e, TorchSeen)] == ["2.13.0+cpu"]
@@ -125,7 +125,7 @@ def test_old_traces_list_what_they_lack() -> None:
 )
 def test_losses_are_counted_and_reported(content: bytes, lost: dict[str, int], torn: bool) -> None:
     """Each by its reason, and the verdict is then blind."""
-    journals = trace_of([content], "a.log")
+    journals = parse_trace([content], "a.log")
     assert (journals[0].lost, journals[0].torn_tail) == (lost, torn)
     told = [item for item in journals[0].events if isinstance(item, EvidenceLost)]
     assert len(told) == 1
@@ -136,7 +136,7 @@ def test_bad_bytes_cost_characters() -> None:
     """A reason of bytes that are not UTF-8 is read as far as it can be, and counted as damaged."""
     broken = b"Graph break in user code at /home/\xff\xfe.py:3\nGraph Break Reason: x"
     content = line(b'{"artifact": {"name": "dynamo_graph_break_reason"}, "frame_id": 0}', broken)
-    (journal,) = trace_of([content], "a.log")
+    (journal,) = parse_trace([content], "a.log")
     events = [e for e in journal.events if isinstance(e, GraphBroke)]
     assert "\ufffd" in events[0].text
     assert journal.lost == {"bad_utf8": 1}
@@ -146,18 +146,18 @@ def test_bad_bytes_anywhere_in_a_line_that_is_used_are_counted() -> None:
     """Also in a field that is not; the row counts, and what torch writes of other alphabets is
     whole."""
     whole = row().decode()
-    (journal,) = trace_of([whole.encode().replace(b"}}", b'}, "more": "\xc3"}')], "a.log")
+    (journal,) = parse_trace([whole.encode().replace(b"}}", b'}, "more": "\xc3"}')], "a.log")
     assert journal.lost == {"bad_utf8": 1}
     assert len(fold([journal.events]).compiles) == 1
     assert diagnose(fold([journal.events])).verdict == "blind"
-    (journal,) = trace_of([whole.replace("}}", '}, "more": "schnörkel"}').encode()], "a.log")
+    (journal,) = parse_trace([whole.replace("}}", '}, "more": "schnörkel"}').encode()], "a.log")
     assert journal.lost == {}
 
 
 def test_a_compile_that_did_not_end_is_reported() -> None:
     """The process was killed in it, or the trace is cut at the end of a record."""
     content = line(b'{"dynamo_start": {"stack": []}, "frame_id": 3, "frame_compile_id": 0}')
-    told = [e for e in trace_of([content], "a.log")[0].events if isinstance(e, EvidenceLost)]
+    told = [e for e in parse_trace([content], "a.log")[0].events if isinstance(e, EvidenceLost)]
     assert "(3/0)" in told[0].reason
 
 
@@ -172,7 +172,7 @@ def test_a_cut_compressed_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None
     assert gzip.decompress(whole)
 
 
-@pytest.mark.parametrize(("limit", "kept"), [("ROWS_KEPT", 5), ("EVENTS_KEPT", 9)])
+@pytest.mark.parametrize(("limit", "kept"), [("MAX_ROWS", 5), ("MAX_EVENTS", 9)])
 def test_the_first_records_are_kept_of_too_many(monkeypatch, limit: str, kept: int) -> None:
     """All others are counted, whatever they are of: no recompile is told whose row was left out,
     no compile as unfinished, and what is kept is bounded by more than its rows."""
@@ -191,12 +191,12 @@ def test_the_first_records_are_kept_of_too_many(monkeypatch, limit: str, kept: i
 
 def test_records_of_one_kind_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts without rows, and breaks without rows: as few are kept as of others."""
-    monkeypatch.setattr("compilediag.readers.torch_trace.read.EVENTS_KEPT", 10)
+    monkeypatch.setattr("compilediag.readers.torch_trace.read.MAX_EVENTS", 10)
     start = '{"dynamo_start": {"stack": []}, "frame_id": %d, "frame_compile_id": 0}'
     breaks = '{"artifact": {"name": "dynamo_graph_break_reason"}, "frame_id": %d}'
     for text in (start, breaks):
         content = b"".join(line((text % number).encode()) for number in range(100))
-        (journal,) = trace_of([content], "a.log")
+        (journal,) = parse_trace([content], "a.log")
         assert journal.lost == {"over_limit": 90}
         assert len(journal.events) <= 13
 
@@ -224,7 +224,7 @@ OLD_ROW = {
 )
 def test_a_trace_of_an_older_torch(records: bytes) -> None:
     """One reason, and nothing that was counted in records of another form."""
-    run = fold([item.events for item in trace_of([records], "a.log")])
+    run = fold([item.events for item in parse_trace([records], "a.log")])
     (finding,) = diagnose(run).findings
     assert (run.compiles, finding.rule) == ((), "CD901")
     assert finding.title.startswith("the trace was written by an older torch than 2.7")
@@ -235,7 +235,7 @@ def test_a_trace_of_an_older_torch(records: bytes) -> None:
 def test_a_trace_that_is_new_enough(version: str) -> None:
     """Versions are compared by their numbers."""
     records = row(graph_op_count=3, has_guarded_code=True, pytorch_version=version)
-    assert len(fold([item.events for item in trace_of([records], "a.log")]).compiles) == 1
+    assert len(fold([item.events for item in parse_trace([records], "a.log")]).compiles) == 1
 
 
 EXPORTER = b'{"str": ["/venv/lib/python3.11/site-packages/torch/export/_trace.py", 7]}'
@@ -246,6 +246,6 @@ def test_an_export_in_a_trace() -> None:
     start = b'{"dynamo_start": {"stack": [{"filename": 7, "line": 2}, {"filename": 8, "line": 1}]}'
     exported = line(start + b', "frame_id": 0, "frame_compile_id": 0, "attempt": 0}')
     records = line(EXPORTER) + exported + row(graph_op_count=3, has_guarded_code=True)
-    run = fold([item.events for item in trace_of([records], "a.log")])
+    run = fold([item.events for item in parse_trace([records], "a.log")])
     assert (len(run.compiles), len(run.ahead_of_time)) == (0, 1)
     assert [finding.evidence["why"] for finding in diagnose(run).findings] == ["ahead_of_time"]

@@ -23,7 +23,7 @@ WHOLE = STRING + OTHER + REASON + OTHER + STRING
 
 def scanned(*pieces: bytes) -> tuple[list[TraceRecord], Losses]:
     scanner = TraceScanner(WANTED, ARTIFACTS)
-    return list(scanner.records(pieces)), scanner.losses
+    return list(scanner.iterate_records(pieces)), scanner.losses
 
 
 def cut(content: bytes, size: int) -> Iterator[bytes]:

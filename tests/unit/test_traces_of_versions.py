@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compilediag.diagnosis.figures.compile_costs import OTHER, compile_seconds
+from compilediag.diagnosis.figures.compile_costs import OTHER, sum_compile_seconds
 from compilediag.readers.torch_trace.read import read_trace
 from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.timeline.timeline import Timeline, fold
@@ -49,7 +49,7 @@ def analyzed(version: str, name: str) -> tuple[Timeline, Diagnosis]:
 def test_phases_add_up_to_what_torch_says_that_its_compiles_took(version: str, name: str) -> None:
     """torch 2.7 does not time what it does before and after a frame: some 0.03 s of each."""
     timeline, _ = analyzed(version, name)
-    found = compile_seconds(timeline.compiles)
+    found = sum_compile_seconds(timeline.compiles)
     untimed = 0.03 * found.attempts if version == "2.7.1" else 0.001
     assert abs(found.by_phase.get(OTHER, 0.0)) <= max(0.02 * found.total, untimed)
     assert sum(found.by_phase.values()) == pytest.approx(found.total, abs=1e-4)

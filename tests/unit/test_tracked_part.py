@@ -6,7 +6,7 @@ import pytest
 
 from compilediag.diagnosis.figures.recorded import MAX_RUNS
 from compilediag.diagnosis.reconcile import Agreement
-from compilediag.receipt.assemble import build
+from compilediag.receipt.assemble import build_receipt
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.diagnose import Diagnosis
@@ -48,7 +48,7 @@ def tracked(number: int = 1, **changes: Any) -> RunTracked:
 def receipt_of(*processes: list[Event]) -> Receipt:
     """The receipt of a run with these events."""
     facts = RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z")
-    return build(fold(processes), NOTHING, facts)
+    return build_receipt(fold(processes), NOTHING, facts)
 
 
 def screen(receipt: Receipt, *, complete: bool = False, width: int = 100) -> str:

@@ -308,21 +308,21 @@ def test_the_peak_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     status = tmp_path / "status"
     monkeypatch.setattr(memory, "STATUS", str(status))
     status.write_text("Name:\tx\nVmHWM:\t  1234 kB\nVmRSS:\t  99 kB\n")
-    assert memory.peak() == (1234 * 1024, "VmHWM")
+    assert memory.read_peak() == (1234 * 1024, "VmHWM")
     for content in ("Name:\tx\n", "VmHWM:\n", "VmHWM:\tmany kB\n"):
         status.write_text(content)
-        peak, source = memory.peak()
+        peak, source = memory.read_peak()
         assert source == "getrusage"
         assert peak > 1 << 20
     status.unlink()
-    assert memory.peak()[1] == "getrusage"
+    assert memory.read_peak()[1] == "getrusage"
     monkeypatch.setitem(sys.modules, "resource", None)
-    assert memory.peak() == (None, None)
+    assert memory.read_peak() == (None, None)
 
 
 def test_the_peak_of_a_run_is_told_against_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process keeps the peak of whatever came before: both readings are there."""
     peaks = iter([(100, "VmHWM"), (150, "VmHWM")])
-    monkeypatch.setattr(memory, "peak", lambda: next(peaks))
+    monkeypatch.setattr(memory, "read_peak", lambda: next(peaks))
     found = tracker().start_run().finish_run()
     assert (found.peak_at_start_bytes, found.peak_bytes, found.peak_source) == (100, 150, "VmHWM")

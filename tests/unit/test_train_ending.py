@@ -3,8 +3,8 @@
 import pytest
 
 from compilediag.extensions.train_logs.ending import TAIL_LINES, EndingReader
-from compilediag.extensions.train_logs.patterns import built_in
-from compilediag.extensions.train_logs.read import train_log_of
+from compilediag.extensions.train_logs.patterns import load_built_in
+from compilediag.extensions.train_logs.read import read_train_log
 from compilediag.timeline.recorded import LoggedEnding
 
 STEP = "iter {}: loss 2.3113, time 120.00ms, mfu 12.50%\n"
@@ -37,7 +37,7 @@ Root Cause (first observed failure):
 
 def ending(text: str) -> LoggedEnding | None:
     """As the reader of the whole output concludes."""
-    return train_log_of([text.encode()], built_in()).ending
+    return read_train_log([text.encode()], load_built_in()).ending
 
 
 def test_the_exception_of_a_rank_and_not_what_followed_from_it() -> None:
@@ -130,8 +130,8 @@ def test_the_tail_is_bounded() -> None:
     """Whatever is printed after the last step."""
     reader = EndingReader()
     for number in range(9_000):
-        reader.line(f"{number:05d} " + "x" * 3000)
-    tail = reader.tail().split("\n")
+        reader.add_line(f"{number:05d} " + "x" * 3000)
+    tail = reader.get_tail().split("\n")
     assert (len(tail), tail[-1][:6]) == (TAIL_LINES, "08999 ")
     assert max(map(len, tail)) <= 2048
-    assert reader.ending() is None
+    assert reader.find_ending() is None

@@ -9,9 +9,13 @@ from typing import NamedTuple
 
 import pytest
 
-from compilediag.extensions.train_logs.patterns import built_in
-from compilediag.extensions.train_logs.read import Reader, train_log_of
-from compilediag.extensions.train_logs.receipt_parts import steady_rate, steady_step_s, warmup_lines
+from compilediag.extensions.train_logs.patterns import load_built_in
+from compilediag.extensions.train_logs.read import Reader, read_train_log
+from compilediag.extensions.train_logs.receipt_parts import (
+    compute_rate,
+    compute_step_s,
+    count_warmup_lines,
+)
 from compilediag.timeline.recorded import TrainLog
 
 DATA = Path(__file__).parents[1] / "data" / "train_logs"
@@ -81,23 +85,23 @@ SAID = {
 
 
 def log_of(name: str) -> TrainLog:
-    return train_log_of([(DATA / f"{name}.log").read_bytes()], built_in())
+    return read_train_log([(DATA / f"{name}.log").read_bytes()], load_built_in())
 
 
 @pytest.mark.parametrize("name", SAID)
 def test_what_a_log_says(name: str) -> None:
     """Steps, seconds, loss, rates and peaks; nothing unread, nothing twice. In a folder it is known
     by its first bytes; a bar alone is not, which torchtune's lines are beside."""
-    assert Reader(built_in()).has_steps((DATA / f"{name}.log").read_bytes()[: 1 << 16]) is True
+    assert Reader(load_built_in()).has_steps((DATA / f"{name}.log").read_bytes()[: 1 << 16]) is True
     said, log = SAID[name], log_of(name)
-    warmup = warmup_lines(log, None)
+    warmup = count_warmup_lines(log, None)
     assert (log.trainer, log.clock, log.ended_steps) == (said.trainer, said.clock, said.ended)
     assert (log.finished, log.last.get("loss")) == (said.finished, said.loss)
-    assert steady_step_s(log, warmup) == pytest.approx(said.step_s, rel=0.03)
+    assert compute_step_s(log, warmup) == pytest.approx(said.step_s, rel=0.03)
     assert (log.counts["unread"], log.counts["repeated"], log.ending) == (0, 0, None)
     assert log.peaks == (said.peaks or {})
     for rate, value in (said.rates or {}).items():
-        assert steady_rate(log, rate, warmup) == pytest.approx(value, rel=0.03)
+        assert compute_rate(log, rate, warmup) == pytest.approx(value, rel=0.03)
     if said.lines:
         assert log.step_lines == said.lines
 
@@ -106,6 +110,6 @@ def test_a_library_below_a_trainer() -> None:
     """DeepSpeed's timer prints more lines than the trainer above it, whose own are read."""
     above = "".join(f"iter {n}: loss 2.5, time 250.00ms, mfu 12.50%\n" for n in range(0, 300, 100))
     both = above.encode() + (DATA / "deepspeed.log").read_bytes()
-    log = train_log_of([both], built_in())
+    log = read_train_log([both], load_built_in())
     assert (log.trainer, log.step_lines) == ("nanogpt", 3)
     assert log.notes[-1] == "other step lines are not in the figures: deepspeed"

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.extensions.train_logs.patterns import built_in, named_rank
-from compilediag.extensions.train_logs.read import LINE_LIMIT, Reader, train_log_of
-from compilediag.extensions.train_logs.receipt_parts import steady_rate, steady_step_s, warmup_lines
+from compilediag.extensions.train_logs.patterns import load_built_in, split_rank
+from compilediag.extensions.train_logs.read import LINE_LIMIT, Reader, read_train_log
+from compilediag.extensions.train_logs.receipt_parts import (
+    compute_rate,
+    compute_step_s,
+    count_warmup_lines,
+)
 from compilediag.readers.lines import split_lines
 from compilediag.timeline.recorded import TrainLog
 
@@ -17,17 +21,19 @@ DATA = Path(__file__).parents[1] / "data" / "train_logs"
 def read(text: str | bytes, piece: int = 1 << 16) -> TrainLog:
     """What the reader makes of a text, given to it in pieces."""
     raw = text.encode() if isinstance(text, str) else text
-    return train_log_of([raw[at : at + piece] for at in range(0, len(raw), piece)], built_in())
+    return read_train_log(
+        [raw[at : at + piece] for at in range(0, len(raw), piece)], load_built_in()
+    )
 
 
 def step_s(log: TrainLog) -> float | None:
     """Steady seconds of a step."""
-    return steady_step_s(log, warmup_lines(log, None))
+    return compute_step_s(log, count_warmup_lines(log, None))
 
 
 def rate(log: TrainLog, name: str) -> float | None:
     """A steady rate."""
-    return steady_rate(log, name, warmup_lines(log, None))
+    return compute_rate(log, name, count_warmup_lines(log, None))
 
 
 def nanogpt(*numbers: int, loss: str = "2.3113", ms: str = "120.00") -> str:
@@ -189,7 +195,7 @@ def test_maxtext_lies_in_its_early_steps() -> None:
     """Step 1 was only handed over and step 2 waited for it: neither counts."""
     early = maxtext(0, "44.923") + maxtext(1, "0.319") + maxtext(2, "106.800")
     log = read(early + "".join(maxtext(number, "5.667") for number in range(3, 12)))
-    assert (warmup_lines(log, None), step_s(log)) == (3, 5.667)
+    assert (count_warmup_lines(log, None), step_s(log)) == (3, 5.667)
     assert (log.last["loss"], rate(log, "tokens_per_s_per_device")) == (10.374, 8672.758)
 
 
@@ -263,7 +269,7 @@ def test_a_run_that_began_again() -> None:
 )
 def test_names_of_ranks(line: str, name: str | None) -> None:
     """torchrun, mpirun and srun; a timestamp is none."""
-    assert named_rank(line)[0] == name
+    assert split_rank(line)[0] == name
 
 
 def test_a_megabyte_without_a_newline() -> None:
@@ -292,9 +298,9 @@ def test_bytes_that_are_no_text() -> None:
 
 def test_text_without_a_step() -> None:
     """It is no output of a trainer."""
-    assert train_log_of([b"epoch 1 of iter\nloss 2.0, tps: none\n"], built_in()) is None
-    assert Reader(built_in()).has_steps(b"iter 1: loss 2.0\nnothing\n") is False
-    assert Reader(built_in()).has_steps(nanogpt(1, 2).encode()) is True
+    assert read_train_log([b"epoch 1 of iter\nloss 2.0, tps: none\n"], load_built_in()) is None
+    assert Reader(load_built_in()).has_steps(b"iter 1: loss 2.0\nnothing\n") is False
+    assert Reader(load_built_in()).has_steps(nanogpt(1, 2).encode()) is True
 
 
 def test_damaged_lines_raise_nothing() -> None:
@@ -309,4 +315,4 @@ def test_damaged_lines_raise_nothing() -> None:
         for _ in range(source.randint(1, 40)):
             at = source.randrange(len(raw))
             raw[at : at + source.randint(0, 30)] = source.randbytes(source.randint(0, 4))
-        train_log_of([bytes(raw)], built_in())
+        read_train_log([bytes(raw)], load_built_in())

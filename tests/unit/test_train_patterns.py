@@ -11,12 +11,12 @@ from compilediag.errors import UsageError
 from compilediag.extensions.train_logs.patterns import (
     RANK,
     LinePattern,
-    built_in,
-    patterns_in,
-    patterns_with,
+    load_built_in,
+    load_patterns,
+    parse_patterns,
 )
-from compilediag.extensions.train_logs.read import train_log_of
-from compilediag.extensions.train_logs.receipt_parts import steady_rate, steady_step_s
+from compilediag.extensions.train_logs.read import read_train_log
+from compilediag.extensions.train_logs.receipt_parts import compute_rate, compute_step_s
 
 MINE = """
 [[line]]
@@ -38,20 +38,20 @@ def test_a_trainer_that_is_not_known() -> None:
         for number in range(1, 10)
         for spelled in (["tok/s 1,000", "tps=1e3"][number % 2],)
     ]
-    log = train_log_of(["".join(lines).encode()], patterns_in(MINE, "mine.toml"))
-    assert (log.trainer, log.ended_steps, steady_step_s(log, 1)) == ("mine", 9, 0.1255)
-    assert steady_rate(log, "tokens_per_s", 1) == 1000
+    log = read_train_log(["".join(lines).encode()], parse_patterns(MINE, "mine.toml"))
+    assert (log.trainer, log.ended_steps, compute_step_s(log, 1)) == ("mine", 9, 0.1255)
+    assert compute_rate(log, "tokens_per_s", 1) == 1000
 
 
 def test_the_users_patterns_come_first(tmp_path: Path) -> None:
     """And the package's stay beside them. Nothing is read with half of the patterns."""
     path = tmp_path / "mine.toml"
     path.write_text(MINE)
-    found = patterns_with(str(path))
-    assert (found[0].trainer, found[1:]) == ("mine", built_in())
-    assert patterns_with(None) == built_in()
+    found = load_patterns(str(path))
+    assert (found[0].trainer, found[1:]) == ("mine", load_built_in())
+    assert load_patterns(None) == load_built_in()
     with pytest.raises(UsageError, match="cannot be read"):
-        patterns_with(str(tmp_path / "none.toml"))
+        load_patterns(str(tmp_path / "none.toml"))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_users_patterns_come_first(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_pattern_file(text: str, message: str) -> None:
     """In one sentence that names the file and the table."""
     with pytest.raises(UsageError, match=re.escape(message)) as error:
-        patterns_in(text, "mine.toml")
+        parse_patterns(text, "mine.toml")
     assert "mine.toml" in str(error.value)
 
 
@@ -103,10 +103,10 @@ def test_what_is_wrong_with_a_pattern_file(text: str, message: str) -> None:
 )
 def test_figures(line: str, loss: str | None) -> None:
     """A number in the whole of its length, or none: never a part of one."""
-    (pattern,) = patterns_in(
+    (pattern,) = parse_patterns(
         '[[line]]\nmarker = "loss"\nneeds = ["loss"]\nfields.loss = "loss: <number>"', "x.toml"
     )
-    assert pattern.figures_in(line).get("loss") == loss
+    assert pattern.find_figures(line).get("loss") == loss
 
 
 def _repeats(pattern: re.Pattern[str]) -> Iterator[tuple[int, int, int]]:
@@ -141,9 +141,11 @@ def _expressions(patterns: tuple[LinePattern, ...]) -> Iterator[re.Pattern[str]]
 @pytest.mark.skipif(not hasattr(re, "_parser"), reason="Python 3.11 and newer tell")
 def test_no_repetition_is_unbounded_or_stands_inside_another() -> None:
     """So that no line takes more than linear time; but three digits after each comma are fixed."""
-    (mine,) = patterns_in(MINE, "mine.toml")
+    (mine,) = parse_patterns(MINE, "mine.toml")
     found = [
-        item for pattern in (*_expressions((*built_in(), mine)), RANK) for item in _repeats(pattern)
+        item
+        for pattern in (*_expressions((*load_built_in(), mine)), RANK)
+        for item in _repeats(pattern)
     ]
     assert found
     assert max(most for _, most, _ in found) <= 200
@@ -152,7 +154,7 @@ def test_no_repetition_is_unbounded_or_stands_inside_another() -> None:
 
 def test_the_table_holds_the_trainers_that_the_page_names() -> None:
     """docs/howto/trainlog.md lists them."""
-    assert {pattern.trainer for pattern in built_in()} == {
+    assert {pattern.trainer for pattern in load_built_in()} == {
         "nanogpt", "nanochat", "huggingface", "lightning", "megatron", "torchtitan", "maxtext",
         "litgpt", "torchtune", "deepspeed", "deepspeed-pipeline", "timm", "mmengine", "detectron2",
         "nemo",

@@ -9,12 +9,12 @@ import pytest
 
 from compilediag.timeline.timeline import fold
 from compilediag_harness.trials import plan
-from compilediag_harness.trials.settings import _named  # pyright: ignore[reportPrivateUsage]
+from compilediag_harness.trials.settings import _resolve_dotted_name  # pyright: ignore[reportPrivateUsage]
 from compilediag_harness.wire import (
-    Answer,
     ArgumentChange,
     CompileOption,
     Location,
+    SampledValue,
     SettingChange,
     SourceChange,
     StateRead,
@@ -49,10 +49,10 @@ def written(folder: Path, document: Any) -> str:
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Every field and type, numbers and flags apart; all of them have a default."""
-    read = plan.read(written(tmp_path, dataclasses.asdict(PLAN)))
+    read = plan.read_plan(written(tmp_path, dataclasses.asdict(PLAN)))
     assert read == PLAN
     assert read.settings[2].value is True
-    assert plan.read(written(tmp_path, {})) == TrialPlan()
+    assert plan.read_plan(written(tmp_path, {})) == TrialPlan()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
 )
 def test_a_damaged_plan_is_refused_and_the_place_is_said(document, where, tmp_path) -> None:
     with pytest.raises(ValueError, match="plan") as raised:
-        plan.read(written(tmp_path, document))
+        plan.read_plan(written(tmp_path, document))
     assert where in str(raised.value)
 
 
@@ -86,7 +86,7 @@ def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
         path = tmp_path / "plan.json"
         path.write_bytes(content)
         with pytest.raises(ValueError):
-            plan.read(str(path))
+            plan.read_plan(str(path))
 
 
 def test_every_change_has_words_of_its_own() -> None:
@@ -94,9 +94,9 @@ def test_every_change_has_words_of_its_own() -> None:
 
 
 def test_functions_are_found_by_name_and_nothing_is_imported() -> None:
-    assert _named("print") is print
-    assert _named("json.decoder.JSONDecoder.decode") is json.JSONDecoder.decode
-    assert _named("no_such_module.function") is None
+    assert _resolve_dotted_name("print") is print
+    assert _resolve_dotted_name("json.decoder.JSONDecoder.decode") is json.JSONDecoder.decode
+    assert _resolve_dotted_name("no_such_module.function") is None
 
 
 def test_the_last_outcome_of_a_change_stands() -> None:
@@ -113,7 +113,7 @@ def test_the_records_of_one_object_are_put_together() -> None:
     place = Location("train.py", 3, "Model.forward")
 
     def record(path: str, call: int | None, instance: int = 0) -> StateRead:
-        return StateRead(1.0, place, "Model", (Answer(path, "number"),), True, instance, call)
+        return StateRead(1.0, place, "Model", (SampledValue(path, "number"),), True, instance, call)
 
     held = fold([[record("a", 4), record("a", None), record("b", None), record("a", None, 1)]])
     assert [

@@ -16,7 +16,7 @@ from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import find_receipt
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.gate import FORMATS
-from compilediag.views.headline import headline
+from compilediag.views.headline import build_headline
 from compilediag.views.style import RenderOptions
 from compilediag.views.summary import render_markdown
 from compilediag.views.verdict import render
@@ -90,7 +90,7 @@ def test_the_receipt_of_one_rank_alone() -> None:
     """It has no section of ranks, and says which it is of."""
     made = receipt(change=lambda raw: raw["header"]["run"].update(rank=1, world_size=2))
     assert made.ranks is None
-    assert headline(made).counts[-1] == "rank 1 of 2"
+    assert build_headline(made).counts[-1] == "rank 1 of 2"
 
 
 def test_a_folder_without_receipt_says_what_to_type(tmp_path: Path, capsys: Any) -> None:

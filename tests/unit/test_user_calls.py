@@ -9,7 +9,7 @@ import pytest
 
 from compilediag_harness.blame import user_calls
 from compilediag_harness.blame.source_locations import is_own, is_own_frame
-from compilediag_harness.blame.user_calls import user_call
+from compilediag_harness.blame.user_calls import find_user_call
 from compilediag_harness.torch_internals.torch_compiles import FrameBeingCompiled
 from compilediag_harness.wire import UserCall
 
@@ -20,7 +20,7 @@ exact = pytest.mark.skipif(not user_calls.HAS_POSITIONS, reason="Python 3.10 has
 def _entered(values: dict[str, Any]) -> UserCall:
     """What is recorded where the caller is compiled with these local variables."""
     compiled = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    return user_call(FrameBeingCompiled(compiled.f_code, values, compiled.f_back))
+    return find_user_call(FrameBeingCompiled(compiled.f_code, values, compiled.f_back))
 
 
 def forward(x: Any, mask: Any = None, *rest: Any, scale: float = 1.0, **more: Any) -> UserCall:

@@ -11,15 +11,15 @@ from screens import comparison_screen, screen
 from timelines import FILE, PACKAGE_FILE, attempt, false_guard, recompile
 
 from compilediag.compare.diff import compare
-from compilediag.compare.gate.judge import judge, recorded
+from compilediag.compare.gate.judge import judge, record_baseline
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.limits import parse_limits
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.user_line import passed
+from compilediag.receipt.user_line import find_passed_argument
 from compilediag.views.compiles import show_timeline
 from compilediag.views.finding import render_finding
 from compilediag.views.gate import FORMATS
-from compilediag.views.gate.messages import location
+from compilediag.views.gate.messages import find_location
 from compilediag.views.style import RenderOptions
 from compilediag.views.summary import render_markdown
 from compilediag.views.verdict import render
@@ -49,7 +49,9 @@ def run(
 
 
 def judged(found: Receipt, **more: bool) -> Judgement:
-    return judge(found, baseline=recorded(receipt(first()), None).lane, baseline_name="x", **more)
+    return judge(
+        found, baseline=record_baseline(receipt(first()), None).baseline, baseline_name="x", **more
+    )
 
 
 SCREENS: dict[str, Callable[[Receipt], str]] = {
@@ -115,7 +117,7 @@ def test_annotations_are_on_the_own_file() -> None:
     assert {item.kind for item in judgement.failures} >= {"cause", "break"}
     for item in judgement.failures:
         if item.kind in ("cause", "break"):
-            assert location(item, OPTIONS) == ("app.py", 36)
+            assert find_location(item, OPTIONS) == ("app.py", 36)
     log = json.loads(FORMATS["sarif"]([judgement], OPTIONS))
     places = [result["locations"][0] for result in log["runs"][0]["results"]]
     assert places[0]["physicalLocation"]["artifactLocation"]["uri"] == "app.py"
@@ -134,7 +136,7 @@ def test_what_a_cause_is_does_not_depend_on_the_call() -> None:
     """The same item and the same baseline, from wherever it is called."""
     here, there = judged(run(CALL)), judged(run(OTHER))
     assert [i.fingerprint for i in here.failures] == [i.fingerprint for i in there.failures]
-    baseline = recorded(run(CALL), None, reason="known").lane
+    baseline = record_baseline(run(CALL), None, reason="known").baseline
     assert judge(run(OTHER), baseline=baseline, baseline_name="x").passed
 
 
@@ -155,7 +157,7 @@ def test_own_code_only_counts_what_an_own_line_entered() -> None:
 def test_which_parameter_a_variable_belongs_to() -> None:
     """The parameter itself, or an item or attribute of it; not one whose name begins alike."""
     (found,) = run(CALL).findings
-    assert passed("n", found.entered_at) == ("n", "data.rows")
-    assert passed("n.rows[0]", found.entered_at) == ("n", "data.rows")
-    assert passed("number", found.entered_at) is None
-    assert passed(None, found.entered_at) is None
+    assert find_passed_argument("n", found.entered_at) == ("n", "data.rows")
+    assert find_passed_argument("n.rows[0]", found.entered_at) == ("n", "data.rows")
+    assert find_passed_argument("number", found.entered_at) is None
+    assert find_passed_argument(None, found.entered_at) is None

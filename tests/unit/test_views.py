@@ -31,12 +31,12 @@ from compilediag.views import summary
 from compilediag.views.compiles import show_frames, show_timeline
 from compilediag.views.finding import render_finding
 from compilediag.views.findings import MAX_FINDINGS
-from compilediag.views.headline import headline
-from compilediag.views.lookups import causes, events, main_findings
-from compilediag.views.markdown import code, prose
+from compilediag.views.headline import build_headline
+from compilediag.views.lookups import list_causes, list_compiles, list_main_findings
+from compilediag.views.markdown import escape_prose, quote_code
 from compilediag.views.style import PLAIN, RenderOptions
 from compilediag.views.summary import render_issue, render_markdown, render_notebook
-from compilediag.views.text import display_width
+from compilediag.views.text import measure_width
 from compilediag.views.verdict import SCREEN_LINES, render
 
 SHAPES = {
@@ -89,7 +89,7 @@ def test_every_view_is_safe_and_fits(name: str, options: RenderOptions) -> None:
     """No view of any receipt lets the target act on the terminal or overflows it."""
     for key, text in every_view(name, options).items():
         assert acting(text) == set(), key
-        assert all(display_width(line) <= options.width for line in text.splitlines()), key
+        assert all(measure_width(line) <= options.width for line in text.splitlines()), key
         assert text.isascii() or not options.ascii_only, key
 
 
@@ -103,7 +103,7 @@ def test_the_verdict_is_one_screen_and_colour_changes_nothing_else(name: str) ->
     for line in coloured.splitlines():
         codes = ANSI.findall(line)
         assert not codes or codes[-1] == "\x1b[0m"
-    assert all(display_width(line) <= 40 for line in render(made, RenderOptions(40)).splitlines())
+    assert all(measure_width(line) <= 40 for line in render(made, RenderOptions(40)).splitlines())
 
 
 # --- the verdict -----------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_who_changed_a_value_in_a_library_can_be_seen() -> None:
 
 def test_headline_without_a_verdict_does_not_claim_one() -> None:
     """A receipt without a verdict (made from an old log) is neither clean nor bad."""
-    shown = headline(replace(stored("clean"), verdict=None))
+    shown = build_headline(replace(stored("clean"), verdict=None))
     assert shown.kind == "blind"
     assert shown.sentence.startswith("no verdict")
 
@@ -169,9 +169,9 @@ def test_ids_of_findings_replace_the_join_by_family_and_variable() -> None:
             cause["finding"] = finding
     made = msgspec.convert(raw, Receipt)
     first, _, third = made.findings[:3]
-    assert [cause.variable for cause in causes(first, made)] == ["pos.pe"]
-    assert [cause.variable for cause in causes(third, made)] == ["pos.pe"]
-    assert [event.compile_id for event in events(third, made)] == ["0/2"]
+    assert [cause.variable for cause in list_causes(first, made)] == ["pos.pe"]
+    assert [cause.variable for cause in list_causes(third, made)] == ["pos.pe"]
+    assert [event.compile_id for event in list_compiles(third, made)] == ["0/2"]
 
 
 def test_a_comparison_reports_that_only_the_code_differs() -> None:
@@ -251,12 +251,12 @@ def test_hostile_texts_are_inert(made: Receipt) -> None:
 )
 def test_code_span_cannot_be_left(raw: str, shown: str) -> None:
     """The fence is longer than any run of backticks inside."""
-    assert code(raw) == shown
+    assert quote_code(raw) == shown
 
 
 def test_prose_is_escaped() -> None:
     """Signs of Markdown are escaped, mentions and links broken."""
-    assert prose("*a* [b](c) <i> @x") == "\\*a\\* \\[b\\](c) \\<i\\> @<!-- -->x"
+    assert escape_prose("*a* [b](c) <i> @x") == "\\*a\\* \\[b\\](c) \\<i\\> @<!-- -->x"
 
 
 # --- a notebook's cell ---------------------------------------------------------------------------
@@ -296,8 +296,8 @@ def test_a_fragment_holds_no_script_and_closes_its_tags(name: str) -> None:
     own = {"div", "p", "strong", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "code"}
     assert read.tags <= own | {"br"}
     assert read.attributes <= {"class", "style", "scope"}
-    assert headline(made).sentence in read.said
-    for _, finding in main_findings(made) if name != "hostile" else ():
+    assert build_headline(made).sentence in read.said
+    for _, finding in list_main_findings(made) if name != "hostile" else ():
         assert finding.rule in read.said
         assert finding.fix.summary[:40] in read.said
 

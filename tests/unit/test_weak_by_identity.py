@@ -1,6 +1,6 @@
 """Facts of the program's objects, which are neither kept alive nor compared."""
 
-from compilediag_harness.base.object_graph import WeakByIdentity, cached_by_code
+from compilediag_harness.base.object_graph import WeakByIdentity, cache_by_code
 
 
 class Opinionated:
@@ -44,7 +44,7 @@ def test_answers_of_code_go_with_it() -> None:
     """Code that is equal is not the same: it may stand in another file."""
     asked: list[int] = []
 
-    @cached_by_code
+    @cache_by_code
     def size(code: object, more: int) -> int:
         asked.append(more)
         return len(code.co_code) + more  # type: ignore[attr-defined]

@@ -12,17 +12,22 @@ import timelines
 from built_receipt import built
 from false_guards import FLAG, FRAME, PE
 
-from compilediag.diagnosis.causes.of_run import causes_in, causes_of
-from compilediag.receipt.schema.compiles import WitnessSection
-from compilediag.runs.supervised.target import limited, plan_of
+from compilediag.diagnosis.causes.run_causes import find_run_causes, list_causes
+from compilediag.receipt.schema.compiles import WriteTracingSection
+from compilediag.runs.supervised.target import limit_plan, plan_write_tracing
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
 from compilediag_harness.base.object_graph import MISSING, Hop, read
-from compilediag_harness.base.process_options import WitnessPlan
-from compilediag_harness.blame.guard_sources import path_of
+from compilediag_harness.base.process_options import WriteTracingPlan
+from compilediag_harness.blame.guard_sources import parse_path
 from compilediag_harness.blame.line_events import Monitoring
-from compilediag_harness.blame.watches import Watches, differ, look_at, text_of
+from compilediag_harness.blame.watched_values import (
+    WatchedValues,
+    format_snapshot,
+    has_changed,
+    take_snapshot,
+)
 from compilediag_harness.wire import FalseGuard, Location, ValueChange
 
 ARM = Location("/home/u/train.py", 34, "watch.<locals>.arm")
@@ -63,7 +68,7 @@ class Slotted:
 
 
 def reached(source: str, root: object) -> Any:
-    path = path_of(source)
+    path = parse_path(source)
     value = root
     for hop in path.hops:
         value = read(hop, value)
@@ -107,7 +112,7 @@ def test_slots_cells_and_methods() -> None:
 
 @pytest.mark.parametrize("source", ["", "L", "L['x'][y]", "f(L['x'])", "L['x'", "1 + 2"])
 def test_other_texts_are_no_path(source: str) -> None:
-    assert path_of(source) is None
+    assert parse_path(source) is None
 
 
 # --- comparing two looks ---------------------------------------------------------------------
@@ -115,50 +120,50 @@ def test_other_texts_are_no_path(source: str) -> None:
 
 def test_looks() -> None:
     """By value where that is safe, by length and keys, else by identity; each with its text."""
-    assert look_at(1) == look_at(1) != look_at(True)
-    assert look_at(1.5) != look_at(2.5)
-    assert text_of(look_at("x" * 400)) == "str of 400 characters"
+    assert take_snapshot(1) == take_snapshot(1) != take_snapshot(True)
+    assert take_snapshot(1.5) != take_snapshot(2.5)
+    assert format_snapshot(take_snapshot("x" * 400)) == "str of 400 characters"
     grown: dict[str, int] = {}
-    empty = look_at(grown)
+    empty = take_snapshot(grown)
     grown["key"] = 1
-    assert (text_of(empty), text_of(look_at(grown))) == ("0 keys", "1 key")
-    assert text_of(look_at(Held())) == "Held object"
-    assert text_of(look_at(MISSING)) == "absent"
+    assert (format_snapshot(empty), format_snapshot(take_snapshot(grown))) == ("0 keys", "1 key")
+    assert format_snapshot(take_snapshot(Held())) == "Held object"
+    assert format_snapshot(take_snapshot(MISSING)) == "absent"
 
 
 def test_a_guard_is_about_a_part_of_a_value() -> None:
     one, two = {"a": 1}, {"a": 1}
-    before = look_at(one)
+    before = take_snapshot(one)
     one["b"] = 2
-    after = look_at(one)
-    assert differ(before, after, None)
-    assert differ(before, after, "length")
-    assert differ(before, after, "key 'b'")
-    assert not differ(before, after, "key 'a'")
-    assert not differ(before, look_at(two), "key 'a'")
-    assert differ(look_at(MISSING), after, "presence")
-    assert not differ(before, after, "presence")
+    after = take_snapshot(one)
+    assert has_changed(before, after, None)
+    assert has_changed(before, after, "length")
+    assert has_changed(before, after, "key 'b'")
+    assert not has_changed(before, after, "key 'a'")
+    assert not has_changed(before, take_snapshot(two), "key 'a'")
+    assert has_changed(take_snapshot(MISSING), after, "presence")
+    assert not has_changed(before, after, "presence")
 
 
 def test_a_watch_ends_with_its_object_and_with_the_limit() -> None:
-    watches, held = Watches(3), Held()
+    watches, held = WatchedValues(3), Held()
     watches.add(held, (Hop("attribute", "flag"),))
     watches.add(held, (Hop("attribute", "items"), Hop("item", "a"), Hop("item", 0)))
     assert (watches.count, watches.left_out) == (3, 1)
     held.flag = False
-    [(place, old, new)] = watches.changed()
+    [(place, old, new)] = watches.collect_changes()
     assert watches.find(held, (Hop("attribute", "flag"),)) is place
-    assert (text_of(old), text_of(new)) == ("True", "False")
-    assert watches.changed() == []
+    assert (format_snapshot(old), format_snapshot(new)) == ("True", "False")
+    assert watches.collect_changes() == []
     del held
-    assert (watches.changed(), watches.count) == ([], 0)
+    assert (watches.collect_changes(), watches.count) == ([], 0)
 
 
 # --- from a change to a writer ---------------------------------------------------------------
 
 
 def of(guard: FalseGuard) -> Any:
-    [cause] = causes_of(recompile(1, guard))
+    [cause] = list_causes(recompile(1, guard))
     return cause
 
 
@@ -166,18 +171,18 @@ def test_inside_a_call_the_line_is_one_of_the_source_or_not_known() -> None:
     grow = Location("/home/u/model.py", 30, "Model.grow")
     inside = replace(SEEN, in_call=True, stack=(MAIN,))
     unknown = of(replace(PE, changed=inside, writers=(grow, ARM)))
-    assert (unknown.writers, unknown.witnessed) == ((grow, ARM), False)
+    assert (unknown.writers, unknown.write_traced) == ((grow, ARM), False)
     known = of(replace(PE, changed=replace(inside, stack=(grow, MAIN)), writers=(grow, ARM)))
-    assert (known.writers, known.witnessed) == ((grow,), True)
+    assert (known.writers, known.write_traced) == ((grow,), True)
 
 
 def test_a_finding_has_the_change_of_its_first_recompile() -> None:
     """The one whose values it shows; writers of recompiles that were not seen stay guesses."""
     items = (recompile(3, FLAG), recompile(7, replace(FLAG, changed=SEEN)))
-    [group] = causes_in(Timeline(recompiles=items)).groups["CD101"]
+    [group] = find_run_causes(Timeline(recompiles=items)).groups["CD101"]
     assert group.first.changed is None
     assert group.writers == [(ARM, "witnessed"), (FLAG.writers[0], "source")]
-    [group] = causes_in(Timeline(recompiles=items[::-1])).groups["CD101"]
+    [group] = find_run_causes(Timeline(recompiles=items[::-1])).groups["CD101"]
     assert group.first.changed == SEEN
 
 
@@ -186,12 +191,12 @@ def test_a_finding_has_the_change_of_its_first_recompile() -> None:
 
 def screen(change: ValueChange | None, **witness: Any) -> tuple[Any, str]:
     """The receipt of the example with a change, and its screen."""
-    from compilediag.receipt.compiles import changed_at
-    from compilediag.receipt.sanitize import sanitized
+    from compilediag.receipt.compiles import make_changed_at
+    from compilediag.receipt.sanitize import sanitize
     from compilediag_harness.redaction.redactor import Redactor
 
     receipt = built()
-    found, _ = sanitized(changed_at(change), Redactor(), {"/home/u"})
+    found, _ = sanitize(make_changed_at(change), Redactor(), {"/home/u"})
     evidence = "witnessed" if change is not None else "source"
     writer = {"function": "arm", "file": "train.py", "line": 34, "evidence": evidence}
     import msgspec
@@ -202,8 +207,8 @@ def screen(change: ValueChange | None, **witness: Any) -> tuple[Any, str]:
         evidence={**receipt.findings[0].evidence, "writers": [writer], "compile_ids": []},
         id="F77",
     )
-    section = WitnessSection(line_events=155, seconds=0.02, values=3, **witness)
-    shown = msgspec.structs.replace(receipt, findings=(finding,), witness=section)
+    section = WriteTracingSection(line_events=155, seconds=0.02, values=3, **witness)
+    shown = msgspec.structs.replace(receipt, findings=(finding,), write_tracing=section)
     return finding, render(shown, RenderOptions(width=160))
 
 
@@ -235,22 +240,22 @@ def test_the_screen_says_why_nothing_was_seen() -> None:
 
 
 def test_the_plan_has_the_steps_and_guards_of_the_recompiles() -> None:
-    plan = plan_of(built())
+    plan = plan_write_tracing(built())
     assert plan.steps
     assert all(source.startswith(("L", "G")) for source in plan.sources)
     step = min(plan.steps)
-    assert plan.follows(step - 1)
-    assert plan.follows(step)
-    assert not plan.follows(max(plan.steps) + 1)
-    assert WitnessPlan().follows(99)
+    assert plan.should_follow(step - 1)
+    assert plan.should_follow(step)
+    assert not plan.should_follow(max(plan.steps) + 1)
+    assert WriteTracingPlan().should_follow(99)
 
 
 def test_a_plan_is_no_larger_than_a_variable_may_be() -> None:
-    plan = WitnessPlan(frozenset({3, 7}), frozenset({"L['self'].flag"}))
-    assert limited(plan) == plan
-    many = WitnessPlan(frozenset({3}), frozenset({"x" * 70_000}))
-    assert limited(many) == WitnessPlan(frozenset({3}))
-    assert limited(WitnessPlan(frozenset(range(20_000)))) == WitnessPlan()
+    plan = WriteTracingPlan(frozenset({3, 7}), frozenset({"L['self'].flag"}))
+    assert limit_plan(plan) == plan
+    many = WriteTracingPlan(frozenset({3}), frozenset({"x" * 70_000}))
+    assert limit_plan(many) == WriteTracingPlan(frozenset({3}))
+    assert limit_plan(WriteTracingPlan(frozenset(range(20_000)))) == WriteTracingPlan()
 
 
 # --- sys.monitoring, as Python 3.12 has it ---------------------------------------------------

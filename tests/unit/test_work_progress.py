@@ -15,7 +15,7 @@ def shown(*, silent: bool = False, silent_s: float = 0.0, lines: int = 0) -> str
             os.fdopen(writing, "w") as stream,
             WorkProgress(stream, silent=silent, silent_s=silent_s, line_every_s=0.001) as work,
         ):
-            work.stage("explaining 7 recompiles")
+            work.set_stage("explaining 7 recompiles")
             # The thread may have been faster, with what is done at first.
             of_stage = (line for line in iter(pipe.readline, "") if "explaining" in line)
             found = "".join(itertools.islice(of_stage, lines))

@@ -6,9 +6,11 @@ import sys
 import weakref
 
 from compilediag_harness.blame import writers, writes_in_source
-from compilediag_harness.blame.writers import Reach
+from compilediag_harness.blame.writers import ReachableNames
 
-COMPILED = writers.CompiledCode(Reach.may_run.__code__, {"L": {}, "G": {}}, (), Reach())
+COMPILED = writers.CompiledCode(
+    ReachableNames.may_run.__code__, {"L": {}, "G": {}}, (), ReachableNames()
+)
 """A compiled function that has nothing to do with it."""
 
 
@@ -50,7 +52,7 @@ def cell_of(function, name):
 def test_the_function_that_rebinds_a_cell_is_its_writer():
     """Exact: the one with `nonlocal` and a store, not the reader."""
     read, set_flag = make_flag()
-    found = writers.writers_of_cell(cell_of(read, "flag"), read.__code__)
+    found = writers.find_cell_writers(cell_of(read, "flag"), read.__code__)
     assert [place.function for place in found] == ["make_flag.<locals>.set_flag"]
     assert found[0].line == set_flag.__code__.co_firstlineno + 2
 
@@ -59,7 +61,7 @@ def test_a_call_in_progress_that_fills_the_container_is_found():
     """The training loop itself writes: it holds the same dict under its own name."""
     read, _, shared = make_stash()
     shared["entropy"] = 0
-    found = writers.writers_of_cell(cell_of(read, "stash"), read.__code__)
+    found = writers.find_cell_writers(cell_of(read, "stash"), read.__code__)
     here = "test_a_call_in_progress_that_fills_the_container_is_found"
     assert found[0].function == here
 
@@ -80,10 +82,10 @@ def test_attribute_writers_are_methods_and_calls_in_progress_but_not_the_constru
     holder = Holder()
     other = Holder()
     holder.flag = True
-    names = [place.function for place in writers.writers_of_attribute(holder, "flag", COMPILED)]
+    names = [place.function for place in writers.find_attribute_writers(holder, "flag", COMPILED)]
     here = "test_attribute_writers_are_methods_and_calls_in_progress_but_not_the_constructor"
     assert names == [here, "Holder.enable"]
-    (found,) = writers.writers_of_attribute(other, "flag", COMPILED)
+    (found,) = writers.find_attribute_writers(other, "flag", COMPILED)
     assert found.function == "Holder.enable"
 
 
@@ -110,7 +112,7 @@ class Decorated:
 
 def test_a_write_behind_a_decorator_is_found():
     """As in a library whose forward is wrapped by torch.autocast."""
-    found = writers.writers_of_attribute(Decorated(), "cached", COMPILED)
+    found = writers.find_attribute_writers(Decorated(), "cached", COMPILED)
     assert [place.function for place in found] == ["Decorated.grow"]
 
 
@@ -119,7 +121,7 @@ def test_looking_at_running_calls_keeps_no_local_alive():
     read, _, _shared = make_stash()
     local = Holder()
     alive = weakref.ref(local)
-    writers.writers_of_cell(cell_of(read, "stash"), read.__code__)
+    writers.find_cell_writers(cell_of(read, "stash"), read.__code__)
     del local
     gc.collect()
     assert alive() is None
@@ -129,12 +131,12 @@ def test_code_without_source_has_no_known_writers():
     """No guess from byte code alone: exec'd text has no file to read."""
     namespace: dict = {}
     exec("def fill(stash):\n    stash['x'] = 1\n", namespace)
-    assert writes_in_source.mutation_line(namespace["fill"].__code__, "stash") is None
+    assert writes_in_source.find_mutation_line(namespace["fill"].__code__, "stash") is None
 
 
 def test_a_nested_functions_write_is_not_the_outer_functions():
     """`make_stash` contains `fill`, but only `fill` writes."""
-    assert writes_in_source.mutation_line(make_stash.__code__, "stash") is None
+    assert writes_in_source.find_mutation_line(make_stash.__code__, "stash") is None
 
 
 def deciding(x, level, limit, other=None):
@@ -151,7 +153,7 @@ def test_a_function_decides_by_what_its_conditions_read():
     """Whichever line read the value first; not by what only looks at the object."""
     first = deciding.__code__.co_firstlineno
     read = {
-        name: writes_in_source.branches_on(__file__, first + 2, name)
+        name: writes_in_source.has_branch_on(__file__, first + 2, name)
         for name in ("level", "full", "limit", "x", "y", "other", "absent")
     }
     assert read == {
@@ -163,8 +165,8 @@ def test_a_function_decides_by_what_its_conditions_read():
         "other": False,
         "absent": False,
     }
-    assert writes_in_source.branches_on("/nowhere.py", 1, "x") is None
-    assert writes_in_source.branches_on(__file__, 1, "x") is None
+    assert writes_in_source.has_branch_on("/nowhere.py", 1, "x") is None
+    assert writes_in_source.has_branch_on(__file__, 1, "x") is None
 
 
 LIBRARY = """
@@ -205,7 +207,7 @@ def test_a_method_of_a_package_that_no_name_leads_to_is_no_writer(tmp_path, monk
     monkeypatch.setitem(sys.modules, module.__name__, module)
     holder = module.Base()
     holder.start_library_mode()
-    found = writers.writers_of_attribute(holder, "mode", COMPILED)
+    found = writers.find_attribute_writers(holder, "mode", COMPILED)
     assert [place.function for place in found] == ["Base._helper"]
 
 
@@ -217,7 +219,7 @@ def test_a_function_that_assigns_what_its_line_reads(tmp_path):
         out.write("def other(a, b):\n    if a.mode is None:\n        b.mode = 1\n")
         out.write("def moved(a):\n    if a.mode is None:\n        a = 1\n        a.mode = 1\n")
     line = LIBRARY.splitlines().index("        if self.mode is None:") + 1
-    assert writes_in_source.store_beside_read(file, line, "mode") == line + 1
+    assert writes_in_source.find_store_beside_read(file, line, "mode") == line + 1
     end = len(LIBRARY.splitlines())
-    assert writes_in_source.store_beside_read(file, end + 2, "mode") is None
-    assert writes_in_source.store_beside_read(file, end + 5, "mode") is None
+    assert writes_in_source.find_store_beside_read(file, end + 2, "mode") is None
+    assert writes_in_source.find_store_beside_read(file, end + 5, "mode") is None

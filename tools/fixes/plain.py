@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compilediag.fixes.certificate import left_out, results_in
+from compilediag.fixes.certificate import count_left_out, find_results
 
 PROGRAM = "broken.py"
 ORACLE = Path(__file__).resolve().parents[2] / "tests" / "support" / "oracle.py"
@@ -83,7 +83,7 @@ def counted(
     if not report.is_file():  # the program ended its process itself
         return Counted(done.returncode or 1, {}, ())
     found = json.loads(report.read_text(encoding="utf-8"))
-    return Counted(found["exit_code"], found["counts"], results_in(done.stdout))
+    return Counted(found["exit_code"], found["counts"], find_results(done.stdout))
 
 
 def check(
@@ -106,7 +106,7 @@ def check(
             found.append(f"{name}: the certificate has {shown[0]}, torch counts {shown[1]}")
     if not after.counts["graphs"]:
         found.append("nothing is compiled")
-    missing = left_out(before.printed, after.printed)
+    missing = count_left_out(before.printed, after.printed)
     if missing is None or (missing and not messages_left_out):
         found.append("different results are printed")
     return found

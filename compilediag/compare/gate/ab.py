@@ -48,7 +48,7 @@ class ClockComparison(NamedTuple):
         return self.low > SLOWER
 
 
-def timings(a: Sequence[CommandRun], b: Sequence[CommandRun]) -> tuple[ClockComparison, ...]:
+def compare_times(a: Sequence[CommandRun], b: Sequence[CommandRun]) -> tuple[ClockComparison, ...]:
     """Compare CPU and wall seconds, pair by pair, but for a clock that saw nothing in some run.
 
     Raises:
@@ -57,24 +57,24 @@ def timings(a: Sequence[CommandRun], b: Sequence[CommandRun]) -> tuple[ClockComp
     from statistics import NormalDist, median
 
     clocks = (
-        ("CPU", [item.cpu_s for item in a], [item.cpu_s for item in b]),
-        ("wall", [item.wall_s for item in a], [item.wall_s for item in b]),
+        ("CPU", [run.cpu_s for run in a], [run.cpu_s for run in b]),
+        ("wall", [run.wall_s for run in a], [run.wall_s for run in b]),
     )
-    found: list[ClockComparison] = []
+    comparisons: list[ClockComparison] = []
     for clock, of_a, of_b in clocks:
         if min((*of_a, *of_b)) <= 0:
             continue
         ratios = [math.log(right / left) for left, right in zip(of_a, of_b, strict=True)]
-        (low,), (high,), (error,) = intervals([ratios])
+        (low,), (high,), (error,) = compute_intervals([ratios])
         middle = median(ratios)
         # Moving every ratio moves the interval with it: the bound lies this far below the median.
         smallest = math.log1p(SLOWER) + (middle - low) + NormalDist().inv_cdf(POWER) * error
         changes = map(math.expm1, (middle, low, high, smallest))
-        found.append(ClockComparison(clock, median(of_a), median(of_b), *changes))
-    return tuple(found)
+        comparisons.append(ClockComparison(clock, median(of_a), median(of_b), *changes))
+    return tuple(comparisons)
 
 
-def intervals(
+def compute_intervals(
     rows: Sequence[Sequence[float]],
 ) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
     """Compute bounds of each row's median, and its standard error, by the percentile bootstrap.
@@ -86,7 +86,7 @@ def intervals(
         UsageError: scipy is not installed.
     """
     stats, numpy = require_scipy()
-    found = stats.bootstrap(
+    result = stats.bootstrap(
         (numpy.asarray(rows),),
         numpy.median,
         axis=1,
@@ -96,8 +96,8 @@ def intervals(
         method="percentile",
         rng=numpy.random.default_rng(_SEED),
     )
-    bounds = found.confidence_interval
-    return bounds.low.tolist(), bounds.high.tolist(), found.standard_error.tolist()
+    bounds = result.confidence_interval
+    return bounds.low.tolist(), bounds.high.tolist(), result.standard_error.tolist()
 
 
 def require_scipy() -> tuple[Any, Any]:

@@ -18,16 +18,16 @@ from msgspec import Struct, field
 
 from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
 from compilediag.compare.run_baseline import (
+    ConfigBaseline,
     Count,
     KnownBreak,
     KnownCause,
     KnownFallback,
     KnownFrame,
-    LaneBaseline,
     Scalar,
 )
 from compilediag.errors import BaselineUnreadable
-from compilediag.receipt.file import version_of
+from compilediag.receipt.file import parse_version
 
 SCHEMA = "compilediag.lock"
 SCHEMA_VERSION = "1.0"
@@ -37,70 +37,70 @@ LOCK_NAME = "compilediag.lock.json"
 class Baseline(Struct, frozen=True):
     """All configurations of a baseline, by name."""
 
-    lanes: tuple[LaneBaseline, ...] = ()
+    configurations: tuple[ConfigBaseline, ...] = ()
     schema_version: str = SCHEMA_VERSION
     unknown: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def lane(self, name: str) -> LaneBaseline | None:
+    def find_configuration(self, name: str) -> ConfigBaseline | None:
         """Find the configuration of this name; None where there is none."""
-        return next((lane for lane in self.lanes if lane.name == name), None)
+        return next((config for config in self.configurations if config.name == name), None)
 
-    def with_lanes(self, changed: Iterable[LaneBaseline]) -> Baseline:
+    def replace_configurations(self, changed: Iterable[ConfigBaseline]) -> Baseline:
         """Add configurations, or replace those of their name; all others stay as they are."""
-        lanes = {lane.name: lane for lane in (*self.lanes, *changed)}
-        ordered = tuple(lanes[name] for name in sorted(lanes))
+        by_name = {config.name: config for config in (*self.configurations, *changed)}
+        ordered = tuple(by_name[name] for name in sorted(by_name))
         return Baseline(ordered, self.schema_version, self.unknown)
 
 
-_ITEMS: Mapping[str, tuple[type[Any], type[Any]]] = {
+_PARTS: Mapping[str, tuple[type[Any], type[Any]]] = {
     "causes": (KnownCause, CauseKey),
     "breaks": (KnownBreak, BreakKey),
     "frames": (KnownFrame, FrameKey),
     "fallbacks": (KnownFallback, FrameKey),
 }
-_LANE_FIELDS = ("lane", "torch", "counts", "recordings", *_ITEMS)
+_CONFIGURATION_FIELDS = ("lane", "torch", "counts", "recordings", *_PARTS)
 
 
 # --- to text -----------------------------------------------------------------------------------
 
 
-def text_of(baseline: Baseline) -> str:
+def format_lock(baseline: Baseline) -> str:
     """Format the file of a baseline: the same text for the same content, whatever its order was."""
-    lanes: dict[str, Any] = {}
-    for lane in sorted(baseline.lanes, key=lambda lane: lane.name):
-        lanes[lane.name] = {
-            "lane": dict(sorted(lane.fields.items())),
-            "torch": lane.torch,
-            "counts": dict(lane.counts),
-            "recordings": lane.recordings,
-            **{name: _plain_items(getattr(lane, name)) for name in _ITEMS},
-            **lane.unknown,
+    configs: dict[str, Any] = {}
+    for config in sorted(baseline.configurations, key=lambda config: config.name):
+        configs[config.name] = {
+            "lane": dict(sorted(config.fields.items())),
+            "torch": config.torch,
+            "counts": dict(config.counts),
+            "recordings": config.recordings,
+            **{name: _convert_entries(getattr(config, name)) for name in _PARTS},
+            **config.unknown,
         }
-    document = {"schema": SCHEMA, "schema_version": baseline.schema_version, "lanes": lanes}
-    return _lines({**document, **baseline.unknown}, "") + "\n"
+    document = {"schema": SCHEMA, "schema_version": baseline.schema_version, "lanes": configs}
+    return _format_json({**document, **baseline.unknown}, "") + "\n"
 
 
-def _plain_items(items: Iterable[Any]) -> list[dict[str, Any]]:
-    found: list[tuple[tuple[str, ...], dict[str, Any]]] = []
-    for item in items:
-        fields = msgspec.to_builtins(item)
+def _convert_entries(entries: Iterable[Any]) -> list[dict[str, Any]]:
+    rows: list[tuple[tuple[str, ...], dict[str, Any]]] = []
+    for entry in entries:
+        fields = msgspec.to_builtins(entry)
         key, unknown = fields.pop("key"), fields.pop("unknown", {})
-        order = (key.get("file") or "", key.get("function") or "", repr(item.key))
-        if isinstance(item, KnownBreak):
+        order = (key.get("file") or "", key.get("function") or "", repr(entry.key))
+        if isinstance(entry, KnownBreak):
             key = {"title": key.pop("title"), "category": key.pop("category"), **key}
-        found.append((order, {**key, **fields, **unknown}))
-    return [plain for _, plain in sorted(found, key=lambda pair: pair[0])]
+        rows.append((order, {**key, **fields, **unknown}))
+    return [plain for _, plain in sorted(rows, key=lambda pair: pair[0])]
 
 
-def _lines(value: Any, indent: str) -> str:
+def _format_json(value: Any, indent: str) -> str:
     """Format JSON with one key a line, and one element of a list a line, however large that is."""
     inner = indent + " "
     if isinstance(value, Mapping) and value:
-        items = cast(Mapping[str, Any], value).items()
-        rows = [f"{inner}{json.dumps(key)}: {_lines(item, inner)}" for key, item in items]
+        pairs = cast(Mapping[str, Any], value).items()
+        rows = [f"{inner}{json.dumps(key)}: {_format_json(part, inner)}" for key, part in pairs]
         return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
     if isinstance(value, (list, tuple)) and value:
-        rows = [f"{inner}{json.dumps(item)}" for item in cast(Sequence[Any], value)]
+        rows = [f"{inner}{json.dumps(element)}" for element in cast(Sequence[Any], value)]
         return "[\n" + ",\n".join(rows) + f"\n{indent}]"
     return json.dumps(value)
 
@@ -111,7 +111,7 @@ _CONFLICT = re.compile(r"^(?:=======|(?:<<<<<<<|\|\|\|\|\|\|\||>>>>>>>)(?: .*)?)
 """Lines that git writes where it could not merge."""
 
 
-def read(text: str, name: str = LOCK_NAME) -> Baseline:
+def parse_lock(text: str, name: str = LOCK_NAME) -> Baseline:
     """Parse the text of a baseline; `name` is what errors call it.
 
     Raises:
@@ -124,8 +124,8 @@ def read(text: str, name: str = LOCK_NAME) -> Baseline:
             f"{name} has an unresolved merge conflict at line {line}: keep one side, or both where "
             "they name different items, and then run the gate with --update if counts changed"
         )
-    raw = _document(text, name)
-    written, ours = version_of(raw.get("schema_version")), version_of(SCHEMA_VERSION)
+    raw = _parse_document(text, name)
+    written, ours = parse_version(raw.get("schema_version")), parse_version(SCHEMA_VERSION)
     if written is None or ours is None:
         raise BaselineUnreadable(f"{name} has no schema version that can be read")
     if written[0] > ours[0]:
@@ -133,31 +133,31 @@ def read(text: str, name: str = LOCK_NAME) -> Baseline:
             f"{name} has schema version {written[0]}.{written[1]} and this compilediag reads "
             f"{SCHEMA_VERSION}: upgrade compilediag to use it"
         )
-    lanes = _converted(raw.get("lanes"), dict[str, Any], f"{name}: lanes")
+    configs = _convert(raw.get("lanes"), dict[str, Any], f"{name}: lanes")
     return Baseline(
-        tuple(_lane(lanes[lane], lane, f"{name}: lanes: {lane}") for lane in sorted(lanes)),
+        tuple(_parse_config(configs[key], key, f"{name}: lanes: {key}") for key in sorted(configs)),
         # That of a newer minor version stays.
         f"{written[0]}.{written[1]}" if written > ours else SCHEMA_VERSION,
-        _beside(raw, ("schema", "schema_version", "lanes")),
+        _select_unknown(raw, ("schema", "schema_version", "lanes")),
     )
 
 
-def _document(text: str, name: str) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+def _parse_document(text: str, name: str) -> dict[str, Any]:
+    def reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) < len(pairs):
             twice = next(k for k, n in Counter(key for key, _ in pairs).items() if n > 1)
             raise BaselineUnreadable(
                 f"{name} has two entries named {twice!r} in one place: two lanes of one name, "
                 "or a merge that kept both sides; keep one"
             )
-        return found
+        return members
 
-    def no_constant(literal: str) -> Any:
+    def reject_constant(literal: str) -> Any:
         raise ValueError(f"{literal} is no number of JSON")
 
     try:
-        raw = json.loads(text, object_pairs_hook=unique, parse_constant=no_constant)
+        raw = json.loads(text, object_pairs_hook=reject_duplicates, parse_constant=reject_constant)
     except (ValueError, RecursionError) as error:
         raise BaselineUnreadable(
             f"{name} is not readable as JSON: {error}; restore it from version control"
@@ -167,44 +167,44 @@ def _document(text: str, name: str) -> dict[str, Any]:
     return cast(dict[str, Any], raw)
 
 
-def _lane(raw: Any, name: str, where: str) -> LaneBaseline:
-    lane = _converted(raw, dict[str, Any], where)
-    fields = _converted(lane.get("lane"), dict[str, Any], f"{where}: lane")
-    counts = _converted(lane.get("counts"), dict[str, Any], f"{where}: counts")
-    return LaneBaseline(
+def _parse_config(raw: Any, name: str, where: str) -> ConfigBaseline:
+    body = _convert(raw, dict[str, Any], where)
+    fields = _convert(body.get("lane"), dict[str, Any], f"{where}: lane")
+    counts = _convert(body.get("counts"), dict[str, Any], f"{where}: counts")
+    return ConfigBaseline(
         name,
-        {key: _converted(item, Scalar, f"{where}: lane: {key}") for key, item in fields.items()},
+        {key: _convert(value, Scalar, f"{where}: lane: {key}") for key, value in fields.items()},
         {
-            key: _converted(counts.get(key), Count, f"{where}: counts: {key}")
+            key: _convert(counts.get(key), Count, f"{where}: counts: {key}")
             for key in dict.fromkeys((*COUNTS, *counts))
         },
-        recordings=_converted(lane.get("recordings"), Count | None, f"{where}: recordings"),
-        torch=_converted(lane.get("torch"), str | None, f"{where}: torch"),
-        unknown=_beside(lane, _LANE_FIELDS),
-        **{part: _items(lane.get(part, []), part, f"{where}: {part}") for part in _ITEMS},
+        recordings=_convert(body.get("recordings"), Count | None, f"{where}: recordings"),
+        torch=_convert(body.get("torch"), str | None, f"{where}: torch"),
+        unknown=_select_unknown(body, _CONFIGURATION_FIELDS),
+        **{part: _parse_entries(body.get(part, []), part, f"{where}: {part}") for part in _PARTS},
     )
 
 
-def _items(raw: Any, part: str, where: str) -> tuple[Any, ...]:
-    kind, key = _ITEMS[part]
+def _parse_entries(raw: Any, part: str, where: str) -> tuple[Any, ...]:
+    kind, key = _PARTS[part]
     names = {*key.__struct_encode_fields__, *kind.__struct_encode_fields__} - {"key", "unknown"}
-    found: dict[object, Any] = {}
-    for index, item in enumerate(_converted(raw, list[Any], where)):
+    entries: dict[object, Any] = {}
+    for index, entry in enumerate(_convert(raw, list[Any], where)):
         here = f"{where}[{index}]"
-        fields = {"category": None, **_converted(item, dict[str, Any], here)}
+        fields = {"category": None, **_convert(entry, dict[str, Any], here)}
         reason: object = fields.get("reason")
         if isinstance(reason, str) and not reason.strip():
             fields["reason"] = None
-        nested = {**fields, "key": fields, "unknown": _beside(item, names)}
-        known = _converted(nested, kind, here)
-        if known.key in found:
-            first = list(found).index(known.key)
+        nested = {**fields, "key": fields, "unknown": _select_unknown(entry, names)}
+        known = _convert(nested, kind, here)
+        if known.key in entries:
+            first = list(entries).index(known.key)
             raise BaselineUnreadable(f"{here} is the same item as {part}[{first}]: keep one")
-        found[known.key] = known
-    return tuple(found.values())
+        entries[known.key] = known
+    return tuple(entries.values())
 
 
-def _beside(raw: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def _select_unknown(raw: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     return {key: value for key, value in raw.items() if key not in known}
 
 
@@ -221,15 +221,15 @@ _MUST_BE = {
 }
 
 
-def _converted(value: Any, kind: Any, where: str) -> Any:
+def _convert(value: Any, kind: Any, where: str) -> Any:
     """Convert a value to a `kind`. Raises BaselineUnreadable, which names the field."""
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeError) as error:  # a lone surrogate
-        found = _MISMATCH.fullmatch(str(error))
-        if found is None:
+        mismatch = _MISMATCH.fullmatch(str(error))
+        if mismatch is None:
             raise BaselineUnreadable(f"{where}: {error}") from error
-        if found["missing"]:
-            raise BaselineUnreadable(f"{where}: {found['missing']} is missing") from error
-        place = f"{where}: {found['field']}" if found["field"] else where
-        raise BaselineUnreadable(f"{place} must be {_MUST_BE[found['expected']]}") from error
+        if mismatch["missing"]:
+            raise BaselineUnreadable(f"{where}: {mismatch['missing']} is missing") from error
+        place = f"{where}: {mismatch['field']}" if mismatch["field"] else where
+        raise BaselineUnreadable(f"{place} must be {_MUST_BE[mismatch['expected']]}") from error

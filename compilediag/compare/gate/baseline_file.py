@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, read, text_of
+from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, format_lock, parse_lock
 from compilediag.errors import BaselineUnreadable, OutputUnwritable
 from compilediag.receipt.locate import AnyPath
 from compilediag_harness.base import atomic_write
@@ -19,8 +19,8 @@ def find_lock(start: AnyPath) -> str | None:
     None where there is none."""
     folder = Path(os.path.abspath(start))
     folders = [folder, *folder.parents]
-    root = next((index for index, each in enumerate(folders) if (each / ".git").exists()), 0)
-    files = (str(each / LOCK_NAME) for each in folders[: root + 1])
+    root = next((index for index, path in enumerate(folders) if (path / ".git").exists()), 0)
+    files = (str(path / LOCK_NAME) for path in folders[: root + 1])
     return next((file for file in files if os.path.lexists(file)), None)
 
 
@@ -45,7 +45,7 @@ def read_lock(path: AnyPath) -> Baseline:
         raise BaselineUnreadable(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise BaselineUnreadable(f"{path} is no text: this is no baseline") from error
-    return read(text, str(path))
+    return parse_lock(text, str(path))
 
 
 def write_lock(path: AnyPath, lock: Baseline) -> bool:
@@ -54,7 +54,7 @@ def write_lock(path: AnyPath, lock: Baseline) -> bool:
     Raises:
         OutputUnwritable: the disk does not take it; the file is left as it was.
     """
-    text = text_of(lock)
+    text = format_lock(lock)
     with contextlib.suppress(OSError), open(path, "rb") as stream:
         if stream.read() == text.encode("ascii"):
             return False

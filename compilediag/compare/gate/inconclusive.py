@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from compilediag.compare.gate.baseline import LOCK_NAME
-from compilediag.compare.run_baseline import LaneBaseline, Scalar, baseline_fields
+from compilediag.compare.run_baseline import ConfigBaseline, Scalar, list_baseline_fields
 from compilediag.diagnosis.codes import BLIND
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
@@ -53,22 +53,22 @@ _TIMING_HOOKS = (
 """Hooks of torch that no count needs: a torch in which one is gone can be judged all the same."""
 
 
-def lane_mismatches(receipt: Receipt, baseline: LaneBaseline) -> list[str]:
+def find_mismatches(receipt: Receipt, baseline: ConfigBaseline) -> list[str]:
     """Find fields of the configuration in which the receipt is not of the baseline; a field that
     the baseline does not have did not exist in the version that wrote it."""
-    fields = baseline_fields(receipt)
+    fields = list_baseline_fields(receipt)
 
-    def text(value: Scalar) -> str:
+    def show(value: Scalar) -> str:
         return "not set" if value is None else str(value)
 
     return [
-        f"another lane: {name} is {text(fields.get(name))} and in the baseline {text(value)}"
+        f"another lane: {name} is {show(fields.get(name))} and in the baseline {show(value)}"
         for name, value in baseline.fields.items()
         if fields.get(name) != value
     ]
 
 
-def inconclusive_reasons(receipt: Receipt) -> Iterable[str]:
+def find_inconclusive(receipt: Receipt) -> Iterable[str]:
     """Find sentences on what prevents judging, most important first; empty where nothing does."""
     if receipt.status != "complete":
         code = receipt.header.run.exit_code if receipt.status == "failed" else None
@@ -79,7 +79,7 @@ def inconclusive_reasons(receipt: Receipt) -> Iterable[str]:
     if receipt.verdict is None:
         yield "the receipt has no verdict"
     if receipt.verdict == "blind":
-        blind = next((item for item in receipt.findings if item.rule in BLIND), None)
+        blind = next((finding for finding in receipt.findings if finding.rule in BLIND), None)
         why = f": {blind.title or blind.slug.replace('-', ' ')}" if blind is not None else ""
         yield f"the receipt is blind{why}"
     lost, cost = receipt.completeness, receipt.overhead
@@ -89,7 +89,7 @@ def inconclusive_reasons(receipt: Receipt) -> Iterable[str]:
     ]
     # What is missing changes no count, and nothing else is missing.
     harmless = (
-        len(harmless_losses(receipt)) == len(lost.reasons) > 0
+        len(list_harmless_losses(receipt)) == len(lost.reasons) > 0
         and not torn
         and lost.numbers.get("unended_processes") == 0
         and cost is not None
@@ -108,7 +108,7 @@ def inconclusive_reasons(receipt: Receipt) -> Iterable[str]:
         yield f"only {len(part.frames_detail)} of {part.frames} frames are listed in the receipt"
 
 
-def harmless_losses(receipt: Receipt) -> list[str]:
+def list_harmless_losses(receipt: Receipt) -> list[str]:
     """List what was not observed and changes no count."""
     names = tuple(f"{name}:" for name in _TIMING_HOOKS)
     return [reason for reason in receipt.completeness.reasons if reason.startswith(names)]
@@ -144,10 +144,10 @@ def compare_code(ran: Provenance, here: WorkingTree) -> CodeComparison:
     if other:
         verb = "has" if len(other) == 1 else "have"
         of = f" (of commit {then}; {now} is checked out)" if moved_on else ""
-        reasons.append(f"{_named(other)} {verb} changed since the run{of}")
+        reasons.append(f"{_format_paths(other)} {verb} changed since the run{of}")
     if written:
         verb = "was" if len(written) == 1 else "were"
-        reasons.append(f"{_named(written)} {verb} written while the run went on")
+        reasons.append(f"{_format_paths(written)} {verb} written while the run went on")
     if here.changed is None and not reasons and moved_on:
         reasons.append(
             f"it is of commit {then}, and {now} is checked out; what differs between them cannot "
@@ -156,7 +156,7 @@ def compare_code(ran: Provenance, here: WorkingTree) -> CodeComparison:
     return CodeComparison(tuple(f"the receipt is of other code: {reason}" for reason in reasons))
 
 
-def _named(paths: Sequence[str]) -> str:
+def _format_paths(paths: Sequence[str]) -> str:
     shown = ", ".join(paths[:_NAMED])
     more = len(paths) - _NAMED
     return f"{shown} and {more} more file{'s' if more > 1 else ''}" if more > 0 else shown

@@ -6,11 +6,11 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
 from compilediag.compare.changes import CountChange
-from compilediag.compare.keys import function_key
+from compilediag.compare.keys import normalize_function
 from compilediag.compare.run_baseline import (
     Allowed,
     KnownBreak,
@@ -18,14 +18,14 @@ from compilediag.compare.run_baseline import (
     KnownFallback,
     KnownFrame,
     RunBaseline,
-    finding_of_break,
-    finding_of_cause,
-    finding_of_frame,
+    find_break_finding,
+    find_cause_finding,
+    find_frame_finding,
 )
-from compilediag.receipt.proofs import proved_line
-from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
+from compilediag.receipt.proofs import describe_proved_change
+from compilediag.receipt.schema.compiles import FindingRecord, UserCallRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.user_line import is_foreign, leading_call
+from compilediag.receipt.user_line import find_leading_call, is_foreign
 
 Kind = Literal[
     "limit",  # --fail-on: a count over its limit
@@ -40,7 +40,7 @@ Kind = Literal[
 ]
 
 
-class Item(Struct, frozen=True):
+class Issue(Struct, frozen=True):
     """One reason why a gate fails; or one thing that is better, or that is allowed."""
 
     kind: Kind
@@ -63,7 +63,7 @@ class Item(Struct, frozen=True):
     detail: str | None = None
     #: The call of the program's own that led there, where that place is in a library or in torch:
     #: the line to look at first. It is no part of the fingerprint.
-    call: EnteredAt | None = None
+    call: UserCallRecord | None = None
     proved: str | None = None  #: The change that `compilediag fix` proved, and what it does.
 
     #: The same for the same fault after lines have moved: 32 hexadecimal digits, made here.
@@ -81,7 +81,7 @@ class Item(Struct, frozen=True):
 class Judgement(Struct, frozen=True, kw_only=True):
     """The result of a gate for one receipt; its fields in the order of its JSON."""
 
-    lane: str
+    configuration: str = field(name="lane")
     passed: bool = False  #: Whether nothing fails; made here, as is the next.
     judged: bool = False  #: Whether everything could be judged.
     receipt_id: str
@@ -91,15 +91,15 @@ class Judgement(Struct, frozen=True, kw_only=True):
     strict: bool = False  #: Improvements fail as well, until the baseline is updated.
     require_proved_fix: bool = False  #: Each finding of at least `warning` needs a proved change.
     counts: tuple[CountChange, ...]  #: Every count; without a baseline, `before` is the receipt's.
-    failures: tuple[Item, ...]  #: Most important first: formats with a limit cut the end.
-    improvements: tuple[Item, ...] = ()
-    known: tuple[Item, ...] = ()  #: Causes, breaks and fallbacks that the baseline allows.
+    failures: tuple[Issue, ...]  #: Most important first: formats with a limit cut the end.
+    improvements: tuple[Issue, ...] = ()
+    known: tuple[Issue, ...] = ()  #: Causes, breaks and fallbacks that the baseline allows.
     notices: tuple[str, ...] = ()  #: For information: another torch, no reason, no timings.
 
     def __post_init__(self) -> None:
         """Derive `passed` and `judged` from failures and improvements."""
         force_setattr(self, "passed", not self.failures and not (self.strict and self.improvements))
-        unjudged = any(item.kind == "not_judged" for item in self.failures)
+        unjudged = any(issue.kind == "not_judged" for issue in self.failures)
         force_setattr(self, "judged", not unjudged)
 
 
@@ -109,21 +109,23 @@ _MAX_STEPS = 5
 _MAX_CHARS = 300  #: Longest text of the target in a message; the receipt has the rest.
 
 
-def item_of(receipt: Receipt, run: RunBaseline, known: Allowed, before: int | None) -> Item:
+def build_issue(receipt: Receipt, run: RunBaseline, known: Allowed, before: int | None) -> Issue:
     """Build the issue of a cause, a graph break or a fallback of the run. `before`: how often the
     baseline has it; None where there is no baseline."""
     if isinstance(known, KnownCause):
-        return _cause(receipt, run, known, before)
+        return _build_cause(receipt, run, known, before)
     if isinstance(known, KnownBreak):
-        return _break(receipt, run, known, before)
-    return _fallback(receipt, run, known, before)
+        return _build_break(receipt, run, known, before)
+    return _build_fallback(receipt, run, known, before)
 
 
-def _cause(receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | None) -> Item:
-    found = run.causes[known.key]
+def _build_cause(
+    receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | None
+) -> Issue:
+    recompiles = run.causes[known.key]
     # The guard by which torch decided is more useful than one that was false beside it.
-    event, cause = next((pair for pair in found if pair[1].primary), found[0])
-    steps = sorted({event.step for event, _ in found if event.step is not None})
+    event, cause = next((pair for pair in recompiles if pair[1].primary), recompiles[0])
+    steps = sorted({event.step for event, _ in recompiles if event.step is not None})
     shown = ", ".join(str(step) for step in steps[:_MAX_STEPS])
     shown += f" and {len(steps) - _MAX_STEPS} more" if len(steps) > _MAX_STEPS else ""
     at = f" at step{'s' if len(steps) > 1 else ''} {shown}" if steps else ""
@@ -131,12 +133,12 @@ def _cause(receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | 
     met = [f"{word} {value}" for word, value in words if value is not None]
     values = f" ({cause.expected} → {cause.actual})" if cause.expected or cause.actual else ""
     message = (
-        f"{_cut(cause.variable)}{_cut(values)} made torch compile "
-        f"{function_key(event.frame.function)} again: {plural(known.count, 'recompile')}"
-        f"{at}{_in_baseline(before, 'recompile')}"
+        f"{_shorten(cause.variable)}{_shorten(values)} made torch compile "
+        f"{normalize_function(event.frame.function)} again: {pluralize(known.count, 'recompile')}"
+        f"{at}{_describe_baseline_count(before, 'recompile')}"
     )
-    measured = [event.seconds for event, _ in found if event.seconds is not None]
-    item = Item(
+    measured = [event.seconds for event, _ in recompiles if event.seconds is not None]
+    issue = Issue(
         kind="cause",
         rule=known.key.rule,
         message=message,
@@ -148,41 +150,45 @@ def _cause(receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | 
         # The call of the recompile itself: a finding has the first one's.
         call=event.entered_at if is_foreign(None, cause.file or event.frame.file) else None,
         variable=cause.variable,
-        guard=(_cut(cause.guard) + (f" ({_cut(', '.join(met))})" if met else "")).strip(),
+        guard=(_shorten(cause.guard) + (f" ({_shorten(', '.join(met))})" if met else "")).strip(),
         cost_s=sum(measured) if measured else None,
     )
-    return _with_finding(item, receipt, finding_of_cause(receipt, cause))
+    return _add_finding(issue, receipt, find_cause_finding(receipt, cause))
 
 
-def _break(receipt: Receipt, run: RunBaseline, known: KnownBreak, before: int | None) -> Item:
+def _build_break(
+    receipt: Receipt, run: RunBaseline, known: KnownBreak, before: int | None
+) -> Issue:
     site = run.breaks[known.key][-1]
-    finding = finding_of_break(receipt, site)
+    finding = find_break_finding(receipt, site)
     # torch may name a line of its own; the finding has the line to change.
     where = finding.location if finding is not None and finding.location is not None else site
-    function, title = function_key(where.function), _cut(known.key.reason)
-    at = f" at {plural(known.count, 'place')}" if known.count > 1 else ""
-    item = Item(
+    function, title = normalize_function(where.function), _shorten(known.key.reason)
+    at = f" at {pluralize(known.count, 'place')}" if known.count > 1 else ""
+    issue = Issue(
         kind="break",
         rule=finding.rule if finding is not None else "graph_breaks",
         message=f"graph break in {function}{at}: {title or 'torch gave no reason'}"
-        + _in_baseline(before, "place"),
+        + _describe_baseline_count(before, "place"),
         before=before,
         after=known.count,
         file=where.file,
         line=where.line,
         function=function,
-        call=leading_call(site if finding is None else finding),
+        call=find_leading_call(site if finding is None else finding),
         detail=title or None,
     )
-    return _with_finding(item, receipt, finding)
+    return _add_finding(issue, receipt, finding)
 
 
-def _fallback(receipt: Receipt, run: RunBaseline, known: KnownFallback, before: int | None) -> Item:
+def _build_fallback(
+    receipt: Receipt, run: RunBaseline, known: KnownFallback, before: int | None
+) -> Issue:
     total, function = run.frames[known.key], known.key.function
-    finding = finding_of_frame(receipt, total.frame.file, total.frame.line, function)
+    finding = find_frame_finding(receipt, total.frame.file, total.frame.line, function)
     reason = (total.eager_reason or "").partition("\n")[0].strip()
-    why = f": {_cut(reason)}" if total.eager_reason else ""
-    item = Item(
+    why = f": {_shorten(reason)}" if total.eager_reason else ""
+    issue = Issue(
         kind="fallback",
         rule=finding.rule if finding is not None else "eager_fallbacks",
         message=f"{function} runs eager{why}" + ("; not in the baseline" if before == 0 else ""),
@@ -191,17 +197,17 @@ def _fallback(receipt: Receipt, run: RunBaseline, known: KnownFallback, before: 
         file=total.frame.file,
         line=total.frame.line,
         function=function,
-        call=leading_call(total),
+        call=find_leading_call(total),
     )
-    return _with_finding(item, receipt, finding)
+    return _add_finding(issue, receipt, finding)
 
 
-def frame_item(run: RunBaseline, known: KnownFrame, before: int) -> Item:
+def build_frame_issue(run: RunBaseline, known: KnownFrame, before: int) -> Issue:
     """Build that of a frame with more first compiles: another epoch, process or frame."""
     in_baseline = f"the baseline has {before}" if before else "this frame is not in the baseline"
     function, after = known.key.function, known.count - known.recompiles
-    times, total = plural(after, "time"), run.frames[known.key]
-    return Item(
+    times, total = pluralize(after, "time"), run.frames[known.key]
+    return Issue(
         kind="frame",
         rule="compiles" if before else "frames",
         message=f"{function} is compiled {times} without a recompile; {in_baseline}",
@@ -210,38 +216,38 @@ def frame_item(run: RunBaseline, known: KnownFrame, before: int) -> Item:
         file=total.frame.file,
         line=total.frame.line,
         function=function,
-        call=leading_call(total),
+        call=find_leading_call(total),
     )
 
 
-def finding_item(receipt: Receipt, finding: FindingRecord) -> Item:
+def build_finding_issue(receipt: Receipt, finding: FindingRecord) -> Issue:
     """Build that of a finding that a limit is about and that is no cause, break or frame."""
     where = finding.location
     title = finding.title or finding.slug.replace("-", " ")
     about = f": {finding.variable}" if finding.variable and finding.variable not in title else ""
-    item = Item(
+    issue = Issue(
         kind="limit",
         rule=finding.rule,
-        message=_cut(title + about),
+        message=_shorten(title + about),
         after=finding.count,
         file=where.file if where is not None else None,
         line=where.line if where is not None else None,
-        function=function_key(where.function) if where is not None else None,
-        call=leading_call(finding),
+        function=normalize_function(where.function) if where is not None else None,
+        call=find_leading_call(finding),
         variable=finding.variable,
     )
-    return _with_finding(item, receipt, finding)
+    return _add_finding(issue, receipt, finding)
 
 
-def _with_finding(item: Item, receipt: Receipt, finding: FindingRecord | None) -> Item:
+def _add_finding(issue: Issue, receipt: Receipt, finding: FindingRecord | None) -> Issue:
     if finding is None:
-        return item
-    cost_s = finding.cost_s if finding.cost_s is not None else item.cost_s
-    fix, proved = finding.fix.summary, proved_line(finding, receipt)
-    return replace(item, fix=fix, proved=proved, cost_s=cost_s, finding=finding.id)
+        return issue
+    cost_s = finding.cost_s if finding.cost_s is not None else issue.cost_s
+    fix, proved = finding.fix.summary, describe_proved_change(finding, receipt)
+    return replace(issue, fix=fix, proved=proved, cost_s=cost_s, finding=finding.id)
 
 
-def improvement(known: Allowed, after: int) -> Item:
+def build_improvement(known: Allowed, after: int) -> Issue:
     """Build that of what the baseline has and the run has less often, or no more."""
     key, before = known.key, known.count
     if isinstance(known, KnownCause):
@@ -251,7 +257,7 @@ def improvement(known: Allowed, after: int) -> Item:
         what = f"graph break in {known.key.function}: {known.key.reason}"
     else:
         kind, rule, what = "fallback", "eager_fallbacks", f"{key.function} runs eager"
-    return Item(
+    return Issue(
         kind=kind,
         rule=rule,
         message=f"{'less often' if after else 'no more'}: {what} ({before} → {after})",
@@ -264,25 +270,25 @@ def improvement(known: Allowed, after: int) -> Item:
     )
 
 
-def describe(item: Allowed) -> str:
+def describe_entry(entry: Allowed) -> str:
     """Describe in a few words what a baseline allows."""
-    if isinstance(item, KnownCause):
-        return f"{item.key.rule} {item.key.variable}"
-    if isinstance(item, KnownBreak):
-        return f"graph break in {item.key.function} of {item.key.file}"
-    return f"{item.key.function} of {item.key.file} runs eager"
+    if isinstance(entry, KnownCause):
+        return f"{entry.key.rule} {entry.key.variable}"
+    if isinstance(entry, KnownBreak):
+        return f"graph break in {entry.key.function} of {entry.key.file}"
+    return f"{entry.key.function} of {entry.key.file} runs eager"
 
 
-def plural(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """Format a count with its noun: "1 recompile", "2 recompiles"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _in_baseline(before: int | None, noun: str) -> str:
+def _describe_baseline_count(before: int | None, noun: str) -> str:
     if before is None:
         return ""
-    return f"; the baseline has {plural(before, noun)}" if before else "; not in the baseline"
+    return f"; the baseline has {pluralize(before, noun)}" if before else "; not in the baseline"
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1] + "…"

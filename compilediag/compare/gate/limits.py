@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from compilediag.compare.gate.judgement import Item, Kind, finding_item, item_of
+from compilediag.compare.gate.judgement import Issue, Kind, build_finding_issue, build_issue
 from compilediag.compare.keys import COUNTS
 from compilediag.compare.run_baseline import RunBaseline
 from compilediag.errors import UsageError
@@ -68,16 +68,18 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not any(parts):
         raise UsageError("the limits are empty: write for example 'recompiles>0,graph_breaks>2'")
-    return tuple(_limit(part, number, len(parts)) for number, part in enumerate(parts, start=1))
+    return tuple(
+        _parse_limit(part, number, len(parts)) for number, part in enumerate(parts, start=1)
+    )
 
 
-def _limit(part: str, number: int, of: int) -> Limit:
+def _parse_limit(part: str, number: int, of: int) -> Limit:
     where = f"limit {number} of {of}, {part[:_SHOWN]!r}," if of > 1 else f"limit {part[:_SHOWN]!r}"
-    found = _PART.fullmatch(part)
-    if found is None:
-        raise UsageError(f"{where} {_why_unreadable(part)}")
-    name, sign, digits = found.groups()
-    limit = Limit(_name(name, where), sign, int(digits))
+    match = _PART.fullmatch(part)
+    if match is None:
+        raise UsageError(f"{where} {_explain_unreadable(part)}")
+    name, sign, digits = match.groups()
+    limit = Limit(_resolve_name(name, where), sign, int(digits))
     if limit.bound < 0:
         raise UsageError(f"{where}: a count is never below 0, so the number must be 0 or more")
     if limit.name in SECONDS and sign not in _CEILINGS:
@@ -88,7 +90,7 @@ def _limit(part: str, number: int, of: int) -> Limit:
     return limit
 
 
-def _why_unreadable(part: str) -> str:
+def _explain_unreadable(part: str) -> str:
     if not part:
         return "is empty: there is a comma too many"
     if re.fullmatch(r"[A-Za-z_0-9.]+\s*=\s*-?[0-9]+", part):
@@ -103,7 +105,7 @@ def _why_unreadable(part: str) -> str:
     )
 
 
-def _name(name: str, where: str) -> str:
+def _resolve_name(name: str, where: str) -> str:
     if name in NAMES:
         return name
     if re.fullmatch(_CODE, name, re.IGNORECASE):
@@ -142,73 +144,75 @@ _SHOWN_BY: dict[str, tuple[Kind, ...]] = {
 """Kinds of issues that show where a count comes from."""
 
 
-def unmeasured(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[str]:
+def describe_unmeasured(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[str]:
     """Describe limits on what this run did not count; nothing may pass by them."""
-    found: list[str] = []
+    sentences: list[str] = []
     for limit in limits:
-        if _value(receipt, run, limit.name) is None:
+        if _get_value(receipt, run, limit.name) is None:
             # Counts of the receipt are always there, but not each of them for one's own code.
             by_file = limit.name in COUNTS or limit.name in SECONDS
             why = "cannot be split by whose code it is" if by_file else "was not measured"
-            found.append(f"the limit {limit} cannot be held: what it counts {why}")
-    return found
+            sentences.append(f"the limit {limit} cannot be held: what it counts {why}")
+    return sentences
 
 
-def _value(receipt: Receipt, run: RunBaseline, name: str) -> float | None:
+def _get_value(receipt: Receipt, run: RunBaseline, name: str) -> float | None:
     """Get the count or seconds that a limit of this name is about; None where not measured."""
     if name not in SECONDS:
-        return count_of(receipt, run, name)
+        return get_count(receipt, run, name)
     # Compile seconds belong to no file: what only one's own code took is not known.
-    whole = run.lane.counts.keys() >= set(COUNTS)
+    whole = run.baseline.counts.keys() >= set(COUNTS)
     return getattr(receipt.compile.time_s, SECONDS[name]) if whole else None
 
 
-def count_of(receipt: Receipt, run: RunBaseline, name: str) -> int | None:
+def get_count(receipt: Receipt, run: RunBaseline, name: str) -> int | None:
     """Get the count that a limit of this name is about; None where it was not measured."""
     if name in COUNTS:
-        return run.lane.counts.get(name)
+        return run.baseline.counts.get(name)
     if name in ("recordings", "replays"):
         part = receipt.cudagraph
         # Without a CUDA device there is nothing to record into: that is known to be none.
         if part is None or part.applicable is False:
             return None if part is None else 0
         return part.replays if name == "replays" else part.recordings
-    return len(_findings(receipt, run, name))
+    return len(_list_findings(receipt, run, name))
 
 
-def broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[Item]:
+def find_broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[Issue]:
     """Find the limits that are broken, each after the issues that show where its count comes
     from."""
-    found: list[Item] = []
+    issues: list[Issue] = []
     for limit in limits:
-        count = _value(receipt, run, limit.name)
+        count = _get_value(receipt, run, limit.name)
         if count is None or not limit.is_broken_by(count):
             continue
         if limit.operator not in ("<", "<="):  # what was counted is to blame
-            about = _findings(receipt, run, limit.name)
+            about = _list_findings(receipt, run, limit.name)
             kinds = _SHOWN_BY.get(limit.name, ())
-            items = [item_of(receipt, run, known, None) for known in run.lane.allowed]
-            shown = [i for i in items if (i.kind in kinds if kinds else i.rule == limit.name)]
+            candidates = [build_issue(receipt, run, known, None) for known in run.baseline.allowed]
+            shown = [i for i in candidates if (i.kind in kinds if kinds else i.rule == limit.name)]
             if limit.name == "findings":
-                shown = [item for item in shown if item.finding in {each.id for each in about}]
-            met = {item.finding for item in shown}
-            found += [*shown, *(finding_item(receipt, i) for i in about if i.id not in met)]
+                shown = [
+                    issue for issue in shown if issue.finding in {finding.id for finding in about}
+                ]
+            met = {issue.finding for issue in shown}
+            issues += [*shown, *(build_finding_issue(receipt, i) for i in about if i.id not in met)]
         timed = limit.name in SECONDS  # only the message has the fraction
         number = f"{count:.1f}" if timed else f"{count}"
         words = limit.name.removesuffix("_s").replace("_", " ") + " seconds" * timed
         message = f"{words}: {number}, and the limit is {limit}"
         before, after = (None, None) if timed else (limit.bound, int(count))
-        found.append(Item("limit", limit.name, message, before=before, after=after))
-    return found
+        issues.append(Issue("limit", limit.name, message, before=before, after=after))
+    return issues
 
 
-def _findings(receipt: Receipt, run: RunBaseline, name: str) -> list[FindingRecord]:
+def _list_findings(receipt: Receipt, run: RunBaseline, name: str) -> list[FindingRecord]:
     """List the findings that a limit is about: those of a rule, or all but mere information."""
-    found = [item for item in receipt.findings if run.counts_finding(item)]
+    findings = [finding for finding in receipt.findings if run.is_finding_counted(finding)]
     if name == "findings":
-        return [item for item in found if item.severity != "info"]
+        return [finding for finding in findings if finding.severity != "info"]
     return [
-        item
-        for item in found
-        if name in (item.rule, *item.also, *(part.rule for part in item.parts))
+        finding
+        for finding in findings
+        if name in (finding.rule, *finding.also, *(part.rule for part in finding.parts))
     ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from compilediag.timeline.compiles import Compile, CompileId, FrameId
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import resumed_function
+from compilediag_harness.wire import find_resumed_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class BehindBreaks:
     """The compiles in which torch met a break."""
     compiles: Mapping[CompileId, Compile] = field(default_factory=dict[CompileId, Compile])
 
-    def between_calls(self, recompile: Recompile, entry: str) -> bool:
+    def is_between_calls(self, recompile: Recompile, entry: str) -> bool:
         """Whether the recompile is of a call that an earlier call of the same step differs from,
         for which the cache entry `entry` was compiled: both are made by a broken function, and
         without the break they were parts of one graph."""
@@ -40,7 +40,7 @@ class BehindBreaks:
         return within and (one.line, one.text) != (other.line, other.text)
 
 
-def behind_breaks(timeline: Timeline) -> BehindBreaks:
+def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
     """Find the break behind each frame, taking compiles in their time order.
 
     Which function a frame continues is read from the name that torch gives the rest
@@ -55,32 +55,34 @@ def behind_breaks(timeline: Timeline) -> BehindBreaks:
     }
     broken: dict[Hashable, BreakLine] = {}
     behind: dict[FrameId, BreakLine] = {}
-    found: dict[CompileId, BreakLine] = {}
+    breaks: dict[CompileId, BreakLine] = {}
     broke: set[CompileId] = set()
-    for item in sorted(timeline.compiles, key=lambda each: each.t) if sites else ():
-        if not item.forward:
+    for attempt in sorted(timeline.compiles, key=lambda attempt: attempt.t) if sites else ():
+        if not attempt.forward:
             continue
-        thread, whole = (item.process, item.epoch), whole_function(item.frame.function)
+        thread, whole = (attempt.process, attempt.epoch), get_whole_function(attempt.frame.function)
         # What must have broken for the frame to be one of its own: the function that it is the
         # rest of, else the one that calls it.
-        caller = item.entered_at and (item.entered_at.file, item.entered_at.function)
-        if whole != item.frame.function:
-            caller = item.frame.file, whole
+        caller = attempt.entered_at and (attempt.entered_at.file, attempt.entered_at.function)
+        if whole != attempt.frame.function:
+            caller = attempt.frame.file, whole
         before = broken.get((*thread, caller))
-        if before is not None and item.kind == "first":
-            behind.setdefault(item.key, before)
-        if before is not None and item.key in behind:
-            found[item.id] = behind[item.key]
-        site = sites.get((item.process, item.compile_id))
+        if before is not None and attempt.kind == "first":
+            behind.setdefault(attempt.key, before)
+        if before is not None and attempt.key in behind:
+            breaks[attempt.id] = behind[attempt.key]
+        site = sites.get((attempt.process, attempt.compile_id))
         if site is not None:
-            broke.add(item.id)
-            broken[(*thread, (item.frame.file, whole))] = site
-    compiles = {item.id: item for item in timeline.compiles if item.forward} if found else {}
-    return BehindBreaks(found, frozenset(broke), compiles)
+            broke.add(attempt.id)
+            broken[(*thread, (attempt.frame.file, whole))] = site
+    compiles = (
+        {attempt.id: attempt for attempt in timeline.compiles if attempt.forward} if breaks else {}
+    )
+    return BehindBreaks(breaks, frozenset(broke), compiles)
 
 
-def whole_function(name: str) -> str:
+def get_whole_function(name: str) -> str:
     """Get the function of which a frame is the whole, or what is left after graph breaks."""
-    while (part := resumed_function(name)) is not None:
+    while (part := find_resumed_function(name)) is not None:
         name = part
     return name

@@ -10,14 +10,20 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from compilediag.diagnosis.causes.group import changed_dimensions
-from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, guard_of, keys_of
+from compilediag.diagnosis.causes.group import find_changed_dimensions
+from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, parse_dispatch_keys, parse_guard
 from compilediag.diagnosis.guards.families import STRUCTURE, Decision, GuardContext, decide
 from compilediag.diagnosis.guards.reason import PrintedReason, parse_reason
-from compilediag.diagnosis.guards.size_limits import plain_size
-from compilediag.diagnosis.guards.source import GuardPath, display_name, path_of, paths_in, unquoted
-from compilediag.timeline.ownership import ownership_of
+from compilediag.diagnosis.guards.size_limits import simplify_source
+from compilediag.diagnosis.guards.source import (
+    GuardPath,
+    find_paths,
+    format_variable,
+    parse_path,
+    strip_quotes,
+)
+from compilediag.timeline.ownership import classify_ownership
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location
 
 
@@ -46,23 +52,23 @@ class Condition:
         return self.false.leaf == "PRINTED"
 
     @property
-    def subject(self) -> GuardPath | None:
-        return self.guard.subject
+    def variable_path(self) -> GuardPath | None:
+        return self.guard.variable_path
 
 
-def conditions_of(
+def list_conditions(
     entry: EntryDiff, reasons: Iterable[str], frame: Location | None
 ) -> tuple[Condition, ...]:
     """List the conditions of one cache entry; where it has no leaves, those of what torch
     printed."""
     every = (parse_reason(text) for text in reasons)
-    printed = next((each for each in every if each.compile_id == entry.compile_id), None)
-    guards = entry.guards or ((false_guard_of(printed),) if printed is not None else ())
-    found = (condition_of(false, at, frame, printed) for at, false in enumerate(guards))
-    return tuple(part for condition in found for part in _modes_of(condition))
+    printed = next((reason for reason in every if reason.compile_id == entry.compile_id), None)
+    guards = entry.guards or ((make_false_guard(printed),) if printed is not None else ())
+    conditions = (make_condition(false, at, frame, printed) for at, false in enumerate(guards))
+    return tuple(part for condition in conditions for part in _split_modes(condition))
 
 
-def _modes_of(condition: Condition) -> Iterator[Condition]:
+def _split_modes(condition: Condition) -> Iterator[Condition]:
     """Split a condition into the parts of torch's global state that changed: one leaf guards them
     all. What belongs to one device's autocast is one part."""
     guard, kind = condition.guard, condition.decision.kind
@@ -82,27 +88,27 @@ def _modes_of(condition: Condition) -> Iterator[Condition]:
         )
 
 
-def false_guard_of(reason: PrintedReason) -> FalseGuard:
+def make_false_guard(reason: PrintedReason) -> FalseGuard:
     """Make a false guard of a printed reason."""
     return FalseGuard(
         source="", leaf="PRINTED", text=reason.expression, user=reason.location, hint=reason.hint
     )
 
 
-def condition_of(
+def make_condition(
     false: FalseGuard,
     position: int = 0,
     frame: Location | None = None,
     printed: PrintedReason | None = None,
 ) -> Condition:
     """Decide everything about one false guard; `printed` is torch's reason for its entry."""
-    same = printed is not None and plain_size(false.text) == printed.expression
+    same = printed is not None and simplify_source(false.text) == printed.expression
     own = printed if same else None
-    guard = _read(false, printed)
+    guard = _parse_false_guard(false, printed)
     place = false.user or (own.location if own else None)
     expected = false.expected or guard.expected
     if expected is not None and (guard.check == "shape" or guard.aspect == "number"):
-        expected = plain_size(expected)
+        expected = simplify_source(expected)
     # For an attribute that came or went, the process shows the object it is read from.
     actual = guard.actual if guard.check == "attribute" else false.actual or guard.actual
     known = GuardContext(
@@ -121,37 +127,39 @@ def condition_of(
         expected, actual = ("off", "on") if false.facts.inference_mode else ("on", "off")
     variable = ""
     if guard.check == "aliasing" and guard.key:
-        variable = plain_size(guard.key)
+        variable = simplify_source(guard.key)
     elif guard.check == "state" or decision.kind == "inference_mode":
         variable = decision.kind or "global state"
     elif guard.check == "backend":
         variable = "backend"
-    elif guard.subject is not None:
+    elif guard.variable_path is not None:
         hint = false.hint or (own.hint if own else None)
-        in_torch = frame is not None and ownership_of(frame.file) == "torch"
-        variable = display_name(guard.subject, false.facts, hint, in_torch=in_torch)
+        in_torch = frame is not None and classify_ownership(frame.file) == "torch"
+        variable = format_variable(guard.variable_path, false.facts, hint, in_torch=in_torch)
     text = false.line_text or (own.user_line if own else None)
     return Condition(
         *(false, guard, decision, variable, expected, actual, place, position, text), false.novel
     )
 
 
-def _read(false: FalseGuard, printed: PrintedReason | None) -> Guard:
+def _parse_false_guard(false: FalseGuard, printed: PrintedReason | None) -> Guard:
     """Parse the guard's text, and complete it from its leaf and its source."""
-    guard = guard_of(false.text)
+    guard = parse_guard(false.text)
     if false.leaf == "GLOBAL_STATE" and (guard.check != "state" or guard.aspect is None):
         # torch 2.7 writes the leaf without the component; its printed reason has it.
-        read = guard_of(printed.expression) if printed is not None else UNKNOWN
+        read = parse_guard(printed.expression) if printed is not None else UNKNOWN
         guard = read if read.check == "state" else Guard("state", None)
     if not false.text and false.leaf not in ("PRINTED", "GLOBAL_STATE"):
         guard = UNKNOWN
-    path = path_of(false.source) if false.source else None
+    path = parse_path(false.source) if false.source else None
     has_path = guard.path is not None and guard.check not in ("tensor", "tensor_type")
     if path is not None and path.scope != "state" and not has_path:
         guard = replace(guard, path=path)
     if guard.aspect == "autocast" and false.facts.inference_mode is not None:
         # Inference mode and autocast changed at once: torch guards autocast by itself too.
-        changed = keys_of(guard.expected or "") ^ keys_of(guard.actual or "")
+        changed = parse_dispatch_keys(guard.expected or "") ^ parse_dispatch_keys(
+            guard.actual or ""
+        )
         if any(key.startswith("Autograd") for key in changed):
             guard = replace(guard, aspect="inference")
     return guard
@@ -169,21 +177,23 @@ _KEY_ASPECTS = ("autocast", "inference", "dispatch_keys")
 _KEY_COMPONENTS = ("autocast", "grad_mode", "inference")
 
 
-def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
+def drop_consequences(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
     """Drop conditions that are a consequence of another one; each variable once, in guard order."""
     gone = Invalidated(conditions)
     best: dict[Hashable, Condition] = {}
     for condition in conditions:
-        if not gone.implies(condition):
-            key = identity_of(condition)
-            best[key] = min(best.get(key, condition), condition, key=_rank)
-    kept = sorted(best.values(), key=lambda condition: condition.position)
-    doubtful = [c for c in kept if c.printed or info(c.decision.code).owner == "process"]
-    dropped = [c for c in doubtful if _is_covered(c, kept)]
-    return tuple(c for c in kept if c not in dropped) if dropped else tuple(kept)
+        if not gone.is_implied(condition):
+            key = identify_condition(condition)
+            best[key] = min(best.get(key, condition), condition, key=_get_priority)
+    remaining = sorted(best.values(), key=lambda condition: condition.position)
+    doubtful = [
+        c for c in remaining if c.printed or get_code_info(c.decision.code).owner == "process"
+    ]
+    dropped = [c for c in doubtful if _is_covered(c, remaining)]
+    return tuple(c for c in remaining if c not in dropped) if dropped else tuple(remaining)
 
 
-def nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
+def select_nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
     """Select the entry that the fewest common causes keep from fitting.
 
     Of equals that with the most values that no entry accepts, which nothing was compiled for, then
@@ -193,45 +203,45 @@ def nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
     none of this instance, or none of them found a new value.
     """
     candidates = [entry for entry in entries if entry]
-    own = of_this_instance(candidates)
-    found = min(own, key=_distance, default=())
-    if any(condition.novel is not False for condition in found):
-        return found
+    own = select_this_instance(candidates)
+    best = min(own, key=_compute_distance, default=())
+    if any(condition.novel is not False for condition in best):
+        return best
     new = [entry for entry in candidates if any(condition.novel for condition in entry)]
-    return min(of_this_instance(new), key=_distance, default=found)
+    return min(select_this_instance(new), key=_compute_distance, default=best)
 
 
-def far(entry: Sequence[Condition]) -> tuple[bool, int, int, int]:
+def make_distance_key(entry: Sequence[Condition]) -> tuple[bool, int, int, int]:
     """Make the key that sorts the nearest entry first."""
-    return _other_instance(entry), *_distance(entry)
+    return _is_other_instance(entry), *_compute_distance(entry)
 
 
-def of_this_instance(entries: Iterable[Sequence[Condition]]) -> Sequence[Sequence[Condition]]:
+def select_this_instance(entries: Iterable[Sequence[Condition]]) -> Sequence[Sequence[Condition]]:
     """Select the entries that were compiled for this instance; where there are none, all."""
     candidates = [entry for entry in entries if entry]
-    return [entry for entry in candidates if not _other_instance(entry)] or candidates
+    return [entry for entry in candidates if not _is_other_instance(entry)] or candidates
 
 
-def _distance(entry: Sequence[Condition]) -> tuple[int, int, int]:
-    acts = {_act(condition) for condition in entry}
-    novel = {_act(condition) for condition in entry if condition.novel}
-    return len(acts), -len(novel), len(entry)
+def _compute_distance(entry: Sequence[Condition]) -> tuple[int, int, int]:
+    common_causes = {_identify_common_cause(condition) for condition in entry}
+    novel = {_identify_common_cause(condition) for condition in entry if condition.novel}
+    return len(common_causes), -len(novel), len(entry)
 
 
-def _act(condition: Condition) -> Hashable:
+def _identify_common_cause(condition: Condition) -> Hashable:
     """Make equal for conditions with a common cause: a batch of another length or dtype changes all
     its tensors alike, however many guards that makes false."""
     guard = condition.guard
     if guard.check != "tensor":
-        return identity_of(condition)
-    changed = changed_dimensions(condition.expected, condition.actual)
+        return identify_condition(condition)
+    changed = find_changed_dimensions(condition.expected, condition.actual)
     if guard.aspect == "size" and changed:
-        return "size", frozenset(item[1:] for item in changed)
+        return "size", frozenset(change[1:] for change in changed)
     return guard.aspect, condition.expected, condition.actual
 
 
-def _other_instance(entry: Sequence[Condition]) -> bool:
-    return any(info(condition.decision.code).owner == "instance" for condition in entry)
+def _is_other_instance(entry: Sequence[Condition]) -> bool:
+    return any(get_code_info(condition.decision.code).owner == "instance" for condition in entry)
 
 
 class Invalidated:
@@ -239,43 +249,59 @@ class Invalidated:
     each condition is looked up by its own prefixes only."""
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
-        states = [each.guard.aspect for each in conditions if each.guard.check == "state"]
+        states = [
+            condition.guard.aspect for condition in conditions if condition.guard.check == "state"
+        ]
         # The mode that sets the dispatch keys of tensors.
         self.mode_changed = any(
             aspect is None or any(name in aspect for name in _KEY_COMPONENTS) for aspect in states
         )
         # Inference mode was entered or left, which switches the recording of gradients too.
-        self.inference_mode = any(each.decision.kind == "inference_mode" for each in conditions)
-        found = [(each, each.guard.check, each.guard.path) for each in conditions]
-        of_paths = [(each, check, path) for each, check, path in found if path is not None]
+        self.inference_mode = any(
+            condition.decision.kind == "inference_mode" for condition in conditions
+        )
+        checked = [
+            (condition, condition.guard.check, condition.guard.path) for condition in conditions
+        ]
+        of_paths = [
+            (condition, check, path) for condition, check, path in checked if path is not None
+        ]
 
-        def where(*checks: str) -> set[Steps]:
-            return {_steps(path) for _, check, path in of_paths if check in checks}
+        def collect_paths(*checks: str) -> set[Steps]:
+            return {_make_steps(path) for _, check, path in of_paths if check in checks}
 
         # Paths that hold another object now, or nothing; that hold another value.
-        self.objects, self.values = where(*OBJECT_GONE), where("value", *OBJECT_GONE)
+        self.objects, self.values = (
+            collect_paths(*OBJECT_GONE),
+            collect_paths("value", *OBJECT_GONE),
+        )
         # Containers whose positions moved.
-        self.containers = where(*STRUCTURE)
+        self.containers = collect_paths(*STRUCTURE)
         # Paths of keys and attributes that are absent now.
         self.members = {
-            _steps(member)
-            for each, check, path in of_paths
-            if check in _MEMBER_GONE and (member := _absent_member(each, path)) is not None
+            _make_steps(member)
+            for condition, check, path in of_paths
+            if check in _MEMBER_GONE
+            and (member := _find_absent_member(condition, path)) is not None
         }
         # Hooks that are other functions now, or at another place among the hooks.
         self.functions = {
-            _steps(GuardPath(path.root, path.scope, path.hops[: at + 2]))
+            _make_steps(GuardPath(path.root, path.scope, path.hops[: at + 2]))
             for _, check, path in of_paths
             for at, hop in enumerate(path.hops if check in OBJECT_GONE else ())
             if hop.is_hooks
         }
         # Tensors of another rank or type: their sizes mean nothing; in another order: strides.
         self.ranks, self.strided = (
-            {_steps(path) for each, _, path in of_paths if each.guard.aspect in aspects}
+            {
+                _make_steps(path)
+                for condition, _, path in of_paths
+                if condition.guard.aspect in aspects
+            }
             for aspects in (("rank", "type"), ("stride",))
         )
 
-    def hides(self, condition: Condition) -> bool:
+    def is_hidden(self, condition: Condition) -> bool:
         """Whether `condition` is of a tensor, and of what a mode does to its dispatch keys."""
         guard = condition.guard
         return (
@@ -284,20 +310,22 @@ class Invalidated:
             and (self.mode_changed or condition.decision.kind == "inference_mode")
         )
 
-    def implies(self, condition: Condition) -> bool:
+    def is_implied(self, condition: Condition) -> bool:
         """Whether `condition` follows from what is gone."""
         guard, path = condition.guard, condition.guard.path
-        if info(condition.decision.code).owner == "process":
+        if get_code_info(condition.decision.code).owner == "process":
             return self.inference_mode and guard.aspect == "grad_mode"
-        if self.hides(condition):
+        if self.is_hidden(condition):
             return True
         if path is None:
             return False
-        steps = _steps(path)
+        steps = _make_steps(path)
         if guard.check == "shape" and steps in self.ranks:
             return True
         if guard.check == "shape" and ".stride()" in condition.false.text and self.strided:
-            return any(_steps(named) in self.strided for named in paths_in(condition.false.text))
+            return any(
+                _make_steps(named) in self.strided for named in find_paths(condition.false.text)
+            )
         # A check of the very object that is gone is that cause itself, not a consequence.
         above = [steps[:end] for end in range(2, len(steps))]
         if any(prefix in self.objects or prefix in self.members for prefix in above):
@@ -305,11 +333,11 @@ class Invalidated:
         if steps in self.members and guard.check not in _MEMBER_GONE:
             return True
         if guard.check == "aliasing":
-            named = paths_in((guard.key or "").replace(" and ", ", "))
-            return any(_steps(each) in self.values for each in named)
+            named = find_paths((guard.key or "").replace(" and ", ", "))
+            return any(_make_steps(named_path) in self.values for named_path in named)
         return any(
             prefix in self.containers
-            and _positional(path, len(prefix) - 2)
+            and _is_positional(path, len(prefix) - 2)
             and not self._is_same_hook(path, len(prefix) - 2)
             for prefix in above
         )
@@ -321,23 +349,23 @@ class Invalidated:
         within = depth > 0 and path.hops[depth - 1].is_hooks and len(path.hops) > depth + 1
         inner = path.hops[depth + 1 : depth + 2]
         is_part = bool(inner) and inner[0].text in ("__closure__", "__defaults__", "__self__")
-        return within and is_part and _steps(hook) not in self.functions
+        return within and is_part and _make_steps(hook) not in self.functions
 
 
-def _steps(path: GuardPath) -> Steps:
+def _make_steps(path: GuardPath) -> Steps:
     """Make comparable steps of a path; keys compare without their quotes."""
-    return (path.root, path.scope, *((hop.kind, unquoted(hop.text)) for hop in path.hops))
+    return (path.root, path.scope, *((hop.kind, strip_quotes(hop.text)) for hop in path.hops))
 
 
-def _absent_member(condition: Condition, path: GuardPath) -> GuardPath | None:
+def _find_absent_member(condition: Condition, path: GuardPath) -> GuardPath | None:
     """Find the member that a check found missing."""
     guard = condition.guard
     if guard.key is None or (guard.actual != "absent" and "absent" not in (condition.actual or "")):
         return None
-    return guard.subject if guard.check == "attribute" else path.then("item", guard.key)
+    return guard.variable_path if guard.check == "attribute" else path.add_hop("item", guard.key)
 
 
-def _positional(path: GuardPath, depth: int) -> bool:
+def _is_positional(path: GuardPath, depth: int) -> bool:
     """Whether the hop at `depth` takes a member by position, which a new length or order moves."""
     if len(path.hops) <= depth:
         return False
@@ -346,10 +374,10 @@ def _positional(path: GuardPath, depth: int) -> bool:
     return hop.kind == "key" or (hop.kind == "item" and by_index)
 
 
-def identity_of(condition: Condition) -> Hashable:
+def identify_condition(condition: Condition) -> Hashable:
     """Make the identity of a condition: those with the same are one cause."""
     code, kind = condition.decision.code, condition.decision.kind
-    guard, path, about = condition.guard, condition.guard.path, info(code)
+    guard, path, about = condition.guard, condition.guard.path, get_code_info(code)
     if about.owner == "process" or guard.check in ("backend", "aliasing"):
         return code, kind
     if about.owner == "optimizer":
@@ -366,10 +394,10 @@ def identity_of(condition: Condition) -> Hashable:
     if guard.check == "tensor":
         # Its dtype and its size change independently.
         return guard.aspect, path or condition.false.source
-    return condition.subject or (condition.false.source, condition.false.text)
+    return condition.variable_path or (condition.false.source, condition.false.text)
 
 
-def _rank(condition: Condition) -> tuple[bool, bool, int, int]:
+def _get_priority(condition: Condition) -> tuple[bool, bool, int, int]:
     unnamed = condition.guard.check == "state" and condition.guard.aspect is None
     return unnamed, condition.printed, condition.decision.order, condition.position
 

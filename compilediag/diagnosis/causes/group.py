@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import Act, Cause, CauseId, Evidence, shown_writers
-from compilediag.timeline.compiles import FrameId, Recompile, frame_id_of
+from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.findings import Cause, CauseId, CommonCause, Evidence, select_writers
+from compilediag.timeline.compiles import FrameId, Recompile, parse_frame_id
 from compilediag_harness.wire import Location
 
 _MAX_NAMED = 4
@@ -22,7 +22,7 @@ _PARAMETER = "._parameters["
 """In the source of what another instance has of another size: its entries are not this one's."""
 
 
-class Changed(NamedTuple):
+class DimensionChange(NamedTuple):
     """One dimension that has another size."""
 
     dimension: int
@@ -30,7 +30,9 @@ class Changed(NamedTuple):
     after: str
 
 
-def changed_dimensions(expected: str | None, actual: str | None) -> tuple[Changed, ...]:
+def find_changed_dimensions(
+    expected: str | None, actual: str | None
+) -> tuple[DimensionChange, ...]:
     """Find the dimensions that differ between two printed sizes, in order; empty where the texts
     are none. Of `[4, *]` and `[6, 3]` the first: a dynamic dimension ("*") fits every size."""
     before, after = (_SIZES.fullmatch(text or "") for text in (expected, actual))
@@ -38,16 +40,18 @@ def changed_dimensions(expected: str | None, actual: str | None) -> tuple[Change
         return ()
     sizes = zip(before[1].split(", "), after[1].split(", "), strict=False)
     return tuple(
-        Changed(index, old, new) for index, (old, new) in enumerate(sizes) if old not in ("*", new)
+        DimensionChange(index, old, new)
+        for index, (old, new) in enumerate(sizes)
+        if old not in ("*", new)
     )
 
 
-def sizes_changed(pairs: Iterable[tuple[str | None, str | None]]) -> tuple[list[int], bool]:
+def find_changed_sizes(pairs: Iterable[tuple[str | None, str | None]]) -> tuple[list[int], bool]:
     """Find the dimensions that changed between sizes before and after, ascending, and whether 0 or
     1 is among their sizes, which torch takes for constants."""
-    changed = [item for pair in pairs for item in changed_dimensions(*pair)]
-    small = any({item.before, item.after} & {*_ALWAYS_CONSTANT} for item in changed)
-    return sorted({item.dimension for item in changed}), small
+    changed = [change for pair in pairs for change in find_changed_dimensions(*pair)]
+    small = any({change.before, change.after} & {*_ALWAYS_CONSTANT} for change in changed)
+    return sorted({change.dimension for change in changed}), small
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,10 @@ class Group:
     follows: tuple[Group, ...] = ()
     """What the common cause changed elsewhere or otherwise: in frames that are called from there,
     in another guard of the same value, in other values."""
-    act: Act | None = None
+    common_cause: CommonCause | None = None
     """The line that changed several values, where it is known."""
 
-    def with_follower(self, other: Group) -> Group:
+    def add_follower(self, other: Group) -> Group:
         """Add another group, and what follows from that, as what the common cause changed too."""
         return replace(self, follows=(*self.follows, *other.parts))
 
@@ -78,10 +82,14 @@ class Group:
     @property
     def all_recompiles(self) -> tuple[Recompile, ...]:
         """Those of all parts, each once, in time order."""
-        found = {recompile.id: recompile for part in self.parts for recompile in part.recompiles}
+        recompiles = {
+            recompile.id: recompile for part in self.parts for recompile in part.recompiles
+        }
         if len(self.parts) == 1:
-            return tuple(found.values())
-        return tuple(sorted(found.values(), key=lambda item: (item.process, item.t)))
+            return tuple(recompiles.values())
+        return tuple(
+            sorted(recompiles.values(), key=lambda recompile: (recompile.process, recompile.t))
+        )
 
     @property
     def code(self) -> str:
@@ -90,12 +98,12 @@ class Group:
     @property
     def owner(self) -> str:
         """The owner of the value that changed, by the register."""
-        return info(self.code).owner
+        return get_code_info(self.code).owner
 
     @property
     def changed(self) -> str:
         """The part of it that changed, by the register."""
-        return info(self.code).changed
+        return get_code_info(self.code).changed
 
     @property
     def planned(self) -> bool:
@@ -113,7 +121,7 @@ class Group:
     @property
     def variables(self) -> tuple[str, ...]:
         """Its variable, and those that changed with it."""
-        return tuple(dict.fromkeys(each.variable for each in (self, *self.together)))
+        return tuple(dict.fromkeys(part.variable for part in (self, *self.together)))
 
     @property
     def name(self) -> str:
@@ -144,9 +152,11 @@ class Group:
     def writers(self) -> list[tuple[Location, Evidence]]:
         """Lines that write the variable, each once: those that were seen to; of recompiles whose
         change was not seen, those that could by their source."""
-        seen = dict.fromkeys(w for cause in self.causes if cause.witnessed for w in cause.writers)
-        guesses = (cause.writers for cause in self.causes if not cause.witnessed)
-        others = [w for found in guesses for w in shown_writers(found, witnessed=False)]
+        seen = dict.fromkeys(
+            w for cause in self.causes if cause.write_traced for w in cause.writers
+        )
+        guesses = (cause.writers for cause in self.causes if not cause.write_traced)
+        others = [w for candidates in guesses for w in select_writers(candidates, traced=False)]
         guessed = [writer for writer in dict.fromkeys(others) if writer not in seen]
         return [*((writer, "witnessed") for writer in seen), *((w, "source") for w in guessed)]
 
@@ -161,7 +171,7 @@ class Group:
     @property
     def sizes_changed(self) -> tuple[list[int], bool]:
         """The dimensions that changed, and whether 0 or 1 is among their sizes."""
-        return sizes_changed((cause.expected, cause.actual) for cause in self.causes)
+        return find_changed_sizes((cause.expected, cause.actual) for cause in self.causes)
 
     @property
     def constant_dimensions(self) -> list[int]:
@@ -172,25 +182,31 @@ class Group:
         size, and demands that size. 0 and 1 are always constants; another module instance has
         entries of its own, which were compiled for the first size.
         """
-        found: set[int] = set()
+        constants: set[int] = set()
         sizes: dict[FrameId, set[tuple[int, str]]] = {}
         for cause, recompile in zip(self.causes, self.recompiles, strict=True):
-            frame = FrameId(recompile.process, recompile.epoch, frame_id_of(recompile.compile_id))
+            frame = FrameId(
+                recompile.process, recompile.epoch, parse_frame_id(recompile.compile_id)
+            )
             compiled = sizes.setdefault(frame, set())
-            changed = changed_dimensions(cause.expected, cause.actual)
+            changed = find_changed_dimensions(cause.expected, cause.actual)
             # The sizes of the tensor that alone prevent some cache entry from being used again.
             demanded = set[tuple[int, str]]()
             for entry in recompile.entries:
-                of_guards = [(g, changed_dimensions(g.expected, g.actual)) for g in entry.guards]
+                of_guards = [
+                    (g, find_changed_dimensions(g.expected, g.actual)) for g in entry.guards
+                ]
                 if all(changes and _PARAMETER not in guard.source for guard, changes in of_guards):
                     own = [changes for guard, changes in of_guards if guard.source == cause.source]
-                    demanded |= {(item.dimension, item.before) for each in own for item in each}
+                    demanded |= {
+                        (change.dimension, change.before) for changes in own for change in changes
+                    }
             if not recompile.entries:
-                demanded = {(item.dimension, item.before) for item in changed}
-            found |= {dimension for dimension, _ in compiled & demanded}
+                demanded = {(change.dimension, change.before) for change in changed}
+            constants |= {dimension for dimension, _ in compiled & demanded}
             compiled |= {
-                (item.dimension, item.after)
-                for item in changed
-                if item.after not in _ALWAYS_CONSTANT
+                (change.dimension, change.after)
+                for change in changed
+                if change.after not in _ALWAYS_CONSTANT
             }
-        return sorted(found)
+        return sorted(constants)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.figures.key_difference import digest_of
+from compilediag.diagnosis.figures.key_difference import get_digest
 from compilediag.receipt.schema.caches import (
     CacheLookupRecord,
     CachePlace,
@@ -16,117 +16,117 @@ from compilediag.receipt.schema.caches import (
     CacheUsed,
     PrecompiledRecord,
 )
-from compilediag.receipt.schema.record import record_from
+from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.compiles import Precompiled, ProcessCaches
 from compilediag.timeline.timeline import CompileId, Timeline
 from compilediag_harness.wire import BYPASS, DISABLED, FAILED, HIT, MISS, Location
 
-LOOKUPS_KEPT = 300
+MAX_LOOKUPS = 300
 """Most lookups listed; counts stay whole."""
 
-COMPONENTS_KEPT = 3_000
+MAX_COMPONENTS = 3_000
 """Most components listed of all lookups together, beside those that a cache's lookups share."""
 
-REFUSALS_KEPT, IDS_OF_ONE = 50, 20
+MAX_REFUSALS, MAX_REFUSAL_IDS = 50, 20
 """Most reasons listed, and compiles named of each."""
 
 
-def cache_section(timeline: Timeline) -> CacheSection | None:
+def build_cache_section(timeline: Timeline) -> CacheSection | None:
     """Build the section of compile caches; None where no lookup was recorded."""
     parts = timeline.caches
     if not parts:
         return None
-    shared = _shared(parts)
+    shared = _find_shared(parts)
     count = sum(len(part.lookups) for part in parts)
     folder = next((part.folder for part in parts if part.folder is not None), None)
     return CacheSection(
         caches=tuple(
-            replace(use, components=shared.get(use.cache, {})) for use in cache_use(parts)
+            replace(use, components=shared.get(use.cache, {})) for use in summarize_caches(parts)
         ),
-        refusals=tuple(_refusals(parts)),
-        lookups=tuple(_lookups(timeline, shared)),
-        lookups_left_out=max(0, count - LOOKUPS_KEPT),
-        folder=None if folder is None else record_from(CachePlace, folder),
+        refusals=tuple(_count_refusals(parts)),
+        lookups=tuple(_list_lookups(timeline, shared)),
+        lookups_left_out=max(0, count - MAX_LOOKUPS),
+        folder=None if folder is None else make_record(CachePlace, folder),
     )
 
 
 Components = dict[str, str]
 
 
-def _shared(parts: Iterable[ProcessCaches]) -> dict[str, Components]:
+def _find_shared(parts: Iterable[ProcessCaches]) -> dict[str, Components]:
     """Find by cache the components with the same value in all its keys that torch described."""
     shared: dict[str, Components] = {}
     for part in parts:
         for lookup in part.lookups:
-            if found := part.components_of(lookup):
+            if components := part.get_components(lookup):
                 shared[lookup.cache] = {
                     name: value
-                    for name, value in shared.get(lookup.cache, found).items()
-                    if name in found and digest_of(found[name]) == digest_of(value)
+                    for name, value in shared.get(lookup.cache, components).items()
+                    if name in components and get_digest(components[name]) == get_digest(value)
                 }
     return shared
 
 
-def _lookups(timeline: Timeline, shared: dict[str, Components]) -> Iterator[CacheLookupRecord]:
-    frames = {item.id: item.frame for item in timeline.compiles if item.forward}
+def _list_lookups(timeline: Timeline, shared: dict[str, Components]) -> Iterator[CacheLookupRecord]:
+    frames = {attempt.id: attempt.frame for attempt in timeline.compiles if attempt.forward}
     every = [(part, lookup) for part in timeline.caches for lookup in part.lookups]
-    room = COMPONENTS_KEPT
-    for part, lookup in every[:LOOKUPS_KEPT]:
+    room = MAX_COMPONENTS
+    for part, lookup in every[:MAX_LOOKUPS]:
         common = shared.get(lookup.cache, {})
-        own = {n: v for n, v in part.components_of(lookup).items() if n not in common}
-        kept = dict(list(own.items())[:room])
-        room -= len(kept)
+        own = {n: v for n, v in part.get_components(lookup).items() if n not in common}
+        listed = dict(list(own.items())[:room])
+        room -= len(listed)
         compiled = CompileId(part.process, lookup.epoch, lookup.compile_id)
-        yield record_from(
+        yield make_record(
             CacheLookupRecord,
             lookup,
             process=part.process,
             frame=at if (at := frames.get(compiled)) is not None and at.file else None,
-            components=kept,
-            components_left_out=lookup.components_left_out + len(own) - len(kept),
+            components=listed,
+            components_left_out=lookup.components_left_out + len(own) - len(listed),
         )
 
 
-def _refusals(parts: Iterable[ProcessCaches]) -> list[CacheRefusal]:
+def _count_refusals(parts: Iterable[ProcessCaches]) -> list[CacheRefusal]:
     """Count refusals by reason, the most frequent first."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    ids_by_reason: dict[tuple[str, str, str], list[str]] = {}
     for part in parts:
         for lookup in part.lookups:
             if lookup.reason:
                 key = (lookup.cache, lookup.outcome, lookup.reason)
-                found.setdefault(key, []).append(lookup.compile_id)
+                ids_by_reason.setdefault(key, []).append(lookup.compile_id)
         for write in part.writes or ():
             if write.problem:
                 key = (write.cache, "not_written", write.problem)
-                found.setdefault(key, []).append(write.compile_id)
-    most_first = sorted(found.items(), key=lambda item: -len(item[1]))
+                ids_by_reason.setdefault(key, []).append(write.compile_id)
+    most_first = sorted(ids_by_reason.items(), key=lambda pair: -len(pair[1]))
     return [
         CacheRefusal(
             cache=cache,
             outcome=outcome,
             reason=reason,
             count=len(ids),
-            compile_ids=tuple(dict.fromkeys(ids))[:IDS_OF_ONE],
+            compile_ids=tuple(dict.fromkeys(ids))[:MAX_REFUSAL_IDS],
         )
-        for (cache, outcome, reason), ids in most_first[:REFUSALS_KEPT]
+        for (cache, outcome, reason), ids in most_first[:MAX_REFUSALS]
     ]
 
 
-def cache_use(caches: Iterable[ProcessCaches]) -> list[CacheUsed]:
+def summarize_caches(caches: Iterable[ProcessCaches]) -> list[CacheUsed]:
     """Summarize each cache that was looked into, in the order of its first lookup."""
     parts = list(caches)
-    lookups = [item for part in parts for item in part.lookups]
-    seen = [item for part in parts for item in part.writes or ()]
+    lookups = [lookup for part in parts for lookup in part.lookups]
+    seen = [write for part in parts for write in part.writes or ()]
     sees_writes = any(part.writes is not None for part in parts)
-    names = dict.fromkeys([item.cache for item in lookups] + [item.cache for item in seen])
-    found: list[CacheUsed] = []
+    names = dict.fromkeys([access.cache for access in lookups] + [access.cache for access in seen])
+    used: list[CacheUsed] = []
     for name in names:
-        own = [item for item in lookups if item.cache == name]
-        outcomes = Counter(item.outcome for item in own)
-        saved = [item.saved_s for item in own if item.outcome == HIT and not item.within]
+        own = [lookup for lookup in lookups if lookup.cache == name]
+        outcomes = Counter(lookup.outcome for lookup in own)
+        saved = [lookup.saved_s for lookup in own if lookup.outcome == HIT and not lookup.within]
         known = [seconds for seconds in saved if seconds is not None]
-        failed = [bool(item.problem) for item in seen if item.cache == name]
-        found.append(
+        failed = [bool(write.problem) for write in seen if write.cache == name]
+        used.append(
             CacheUsed(
                 cache=name,
                 lookups=len(own),
@@ -140,24 +140,24 @@ def cache_use(caches: Iterable[ProcessCaches]) -> list[CacheUsed]:
                 not_written=failed.count(True) if sees_writes else None,
             )
         )
-    return found
+    return used
 
 
-KEPT = 200
+MAX_PRECOMPILED = 200
 """Most functions listed."""
 
 
-def precompiled_records(timeline: Timeline) -> tuple[PrecompiledRecord, ...]:
+def list_precompiled(timeline: Timeline) -> tuple[PrecompiledRecord, ...]:
     """List each function that was loaded compiled once, in the order in which it was first
     loaded."""
-    found: dict[Location, list[Precompiled]] = {}
-    for item in timeline.precompiled:
-        found.setdefault(item.function, []).append(item)
+    by_function: dict[Location, list[Precompiled]] = {}
+    for loaded in timeline.precompiled:
+        by_function.setdefault(loaded.function, []).append(loaded)
     return tuple(
         PrecompiledRecord(
             function=f"{at.function} at {at.file}:{at.line}",
-            entries=sum(item.entries for item in items),
-            called=any(item.called for item in items),
+            entries=sum(loaded.entries for loaded in loads),
+            called=any(loaded.called for loaded in loads),
         )
-        for at, items in list(found.items())[:KEPT]
+        for at, loads in list(by_function.items())[:MAX_PRECOMPILED]
     )

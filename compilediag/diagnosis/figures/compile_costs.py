@@ -16,8 +16,8 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.figures.goodput import recompile_time
-from compilediag.diagnosis.figures.invocations import invocations_in
+from compilediag.diagnosis.figures.goodput import make_recompile_test
+from compilediag.diagnosis.figures.invocations import list_invocations
 from compilediag.receipt.schema.compiles import (
     CompileSeconds,
     CompileTime,
@@ -26,7 +26,7 @@ from compilediag.receipt.schema.compiles import (
     GuardsSection,
     WarmRuns,
 )
-from compilediag.receipt.schema.record import record_from
+from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.compiles import CompileId, TimedWarmCalls
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import GuardsEvaluated, Location
@@ -69,19 +69,19 @@ FRAMES_WITH_SECONDS = 200
 """Frames whose compile seconds are taken apart, the most expensive first."""
 
 
-def compile_time(timeline: Timeline) -> CompileTime:
+def compute_compile_time(timeline: Timeline) -> CompileTime:
     """Compute the compile seconds of a run; each None where torch's rows do not show it. Backward
     compiles and failed attempts cost time too: the total is of all attempts."""
-    if not timeline.observes("metrics_rows"):
+    if not timeline.can_observe("metrics_rows"):
         return CompileTime()
     if not timeline.compiles:
         return CompileTime(total=0.0, first_compile=0.0, recompile=0.0, backend=0.0)
-    is_again = recompile_time(timeline)
+    is_again = make_recompile_test(timeline)
     first, again = (
-        sum(item.seconds for item in timeline.compiles if is_again(item) is recompile)
+        sum(attempt.seconds for attempt in timeline.compiles if is_again(attempt) is recompile)
         for recompile in (False, True)
     )
-    backend = [item.backend_s for item in timeline.compiles if item.backend_s is not None]
+    backend = [attempt.backend_s for attempt in timeline.compiles if attempt.backend_s is not None]
     return CompileTime(
         total=first + again,
         first_compile=first,
@@ -90,92 +90,98 @@ def compile_time(timeline: Timeline) -> CompileTime:
     )
 
 
-def seconds_section(timeline: Timeline) -> CompileSeconds | None:
+def build_seconds_section(timeline: Timeline) -> CompileSeconds | None:
     """Build the section of compile seconds; None where torch's timing of a compile was not seen."""
-    whole = compile_seconds(timeline.compiles)
+    whole = sum_compile_seconds(timeline.compiles)
     if whole is None:
         return None
-    dearest = by_frame(timeline.compiles)[:FRAMES_WITH_SECONDS]
-    frames = tuple(record_from(FrameSeconds, found, frame=where) for where, found in dearest)
+    dearest = sum_seconds_by_frame(timeline.compiles)[:FRAMES_WITH_SECONDS]
+    frames = tuple(make_record(FrameSeconds, seconds, frame=where) for where, seconds in dearest)
     return replace(whole, frames=frames)
 
 
-def compile_seconds(compiles: Iterable[Compile]) -> CompileSeconds | None:
+def sum_compile_seconds(compiles: Iterable[Compile]) -> CompileSeconds | None:
     """Sum the seconds of compiles; None where torch's timing of one of them was not seen, or there
     is none. Phases add up to the total: what torch does not time is `OTHER`."""
-    timed = [item for item in compiles if item.has_row]
-    if not timed or any(item.phases is None for item in timed):
+    timed = [attempt for attempt in compiles if attempt.has_row]
+    if not timed or any(attempt.phases is None for attempt in timed):
         return None
-    found = dict.fromkeys(PHASES, 0.0)
-    for item in timed:
-        for name, seconds in item.phases or ():
-            found[phase_of(name)] += seconds
-    total = sum(item.seconds for item in timed)
-    found[OTHER] += total - sum(found.values())
+    by_phase = dict.fromkeys(PHASES, 0.0)
+    for attempt in timed:
+        for name, seconds in attempt.phases or ():
+            by_phase[classify_phase(name)] += seconds
+    total = sum(attempt.seconds for attempt in timed)
+    by_phase[OTHER] += total - sum(by_phase.values())
     return CompileSeconds(
         attempts=len(timed),
         total=total,
-        by_phase={name: value for name, value in found.items() if abs(value) >= 1e-6},
-        restarted=sum(item.restarted_s or 0.0 for item in timed),
+        by_phase={name: value for name, value in by_phase.items() if abs(value) >= 1e-6},
+        restarted=sum(attempt.restarted_s or 0.0 for attempt in timed),
     )
 
 
 @cache
-def phase_of(name: str) -> str:
+def classify_phase(name: str) -> str:
     """Classify torch's name for something it times: one of `PHASES`."""
     return next((phase for phase, pattern in _NAMES.items() if re.match(pattern, name)), OTHER)
 
 
-def compiles_by_frame(compiles: Iterable[Compile]) -> dict[Location, list[Compile]]:
+def group_compiles_by_frame(compiles: Iterable[Compile]) -> dict[Location, list[Compile]]:
     """Group compiles by function. A backward compile names none: it is its forward's."""
     attempts = list(compiles)
-    functions = {item.key: item.frame for item in reversed(attempts) if item.forward}
+    functions = {attempt.key: attempt.frame for attempt in reversed(attempts) if attempt.forward}
     frames: dict[Location, list[Compile]] = {}
-    for item in attempts:
-        frames.setdefault(functions.get(item.key, item.frame), []).append(item)
+    for attempt in attempts:
+        frames.setdefault(functions.get(attempt.key, attempt.frame), []).append(attempt)
     return frames
 
 
-def by_frame(compiles: Iterable[Compile]) -> list[tuple[Location, CompileSeconds]]:
+def sum_seconds_by_frame(compiles: Iterable[Compile]) -> list[tuple[Location, CompileSeconds]]:
     """Sum the compile seconds of each compiled function, the most expensive first."""
-    frames = compiles_by_frame(compiles)
-    found = [(frame, compile_seconds(items)) for frame, items in frames.items()]
-    known = [(frame, seconds) for frame, seconds in found if seconds is not None]
-    return sorted(known, key=lambda item: -item[1].total)
+    frames = group_compiles_by_frame(compiles)
+    timed = [(frame, sum_compile_seconds(attempts)) for frame, attempts in frames.items()]
+    known = [(frame, seconds) for frame, seconds in timed if seconds is not None]
+    return sorted(known, key=lambda pair: -pair[1].total)
 
 
-KEPT = 200
+MAX_LISTED = 200
 """Frames and callables that a receipt lists: those that cost most."""
 
 
-def guards_section(timeline: Timeline) -> GuardsSection | None:
+def build_guards_section(timeline: Timeline) -> GuardsSection | None:
     """Build the section of guards as a receipt lists it; None where no guards were looked at."""
-    found = guard_cost(timeline)
-    if found is None:
+    cost = compute_guard_cost(timeline)
+    if cost is None:
         return None
-    figures, _ = found
-    return replace(figures, frames=figures.frames[:KEPT], calls=figures.calls[:KEPT])
+    figures, _ = cost
+    return replace(figures, frames=figures.frames[:MAX_LISTED], calls=figures.calls[:MAX_LISTED])
 
 
-def guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluated] | None:
+def compute_guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluated] | None:
     """Compute what guards cost in the lead process: all frames, those that cost most first (in
     microseconds a step), and the guards of the first. None where no guards were looked at."""
     process = timeline.lead
-    frames = {item.id: item.frame for item in timeline.compiles if item.guarded and item.forward}
+    frames = {
+        attempt.id: attempt.frame
+        for attempt in timeline.compiles
+        if attempt.guarded and attempt.forward
+    }
     by_frame: dict[Location, list[GuardsEvaluated]] = {}
-    for item in timeline.guard_sets:
-        compiled = CompileId(item.process, item.epoch, item.compile_id)
-        if item.process == process and compiled in frames:
-            by_frame.setdefault(frames[compiled], []).append(item)
+    for guard_set in timeline.guard_sets:
+        compiled = CompileId(guard_set.process, guard_set.epoch, guard_set.compile_id)
+        if guard_set.process == process and compiled in frames:
+            by_frame.setdefault(frames[compiled], []).append(guard_set)
     if not by_frame:
         return None
-    warm = [item for item in timeline.warm_calls if item.process == process]
-    runs = _runs_per_step(timeline, warm)
-    found: list[tuple[FrameGuards, GuardsEvaluated]] = []
+    warm = [warm_calls for warm_calls in timeline.warm_calls if warm_calls.process == process]
+    runs = _count_runs_per_step(timeline, warm)
+    costs: list[tuple[FrameGuards, GuardsEvaluated]] = []
     for frame, sets in by_frame.items():
-        guards = min(sets, key=lambda each: math.inf if each.eval_us is None else each.eval_us)
+        guards = min(
+            sets, key=lambda guard_set: math.inf if guard_set.eval_us is None else guard_set.eval_us
+        )
         often, us = runs.get(frame), guards.eval_us
-        record = record_from(
+        record = make_record(
             FrameGuards,
             guards,
             frame=frame,
@@ -183,9 +189,13 @@ def guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluated] | No
             runs_per_step=often,
             us_per_step=None if often is None or us is None else us * often,
         )
-        found.append((record, guards))
-    found.sort(key=lambda pair: -(pair[0].us_per_step or 0.0))
-    known = [item.us_per_step for item, _ in found if item.us_per_step is not None]
+        costs.append((record, guards))
+    costs.sort(key=lambda pair: -(pair[0].us_per_step or 0.0))
+    known = [
+        frame_guards.us_per_step
+        for frame_guards, _ in costs
+        if frame_guards.us_per_step is not None
+    ]
     us_per_step = sum(known) if known else None
     walls = [s.wall_s for s in timeline.steps if s.process == process and not s.compile_s]
     step_s = median(walls) if walls else None
@@ -193,29 +203,31 @@ def guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluated] | No
         step_s=step_s,
         us_per_step=us_per_step,
         share=None if us_per_step is None or not step_s else us_per_step / 1e6 / step_s,
-        frames=tuple(item for item, _ in found),
+        frames=tuple(frame_guards for frame_guards, _ in costs),
         calls=tuple(
             WarmRuns(
                 callable=f"{at.function} ({at.file}:{at.line})",
-                calls=item.calls,
-                before_graph_us=item.before_graph_us,
+                calls=warm_calls.calls,
+                before_graph_us=warm_calls.before_graph_us,
             )
-            for item in warm
-            for at in (item.function,)
+            for warm_calls in warm
+            for at in (warm_calls.function,)
         ),
     )
-    return figures, found[0][1]
+    return figures, costs[0][1]
 
 
-def _runs_per_step(timeline: Timeline, warm: Iterable[TimedWarmCalls]) -> dict[Location, float]:
+def _count_runs_per_step(
+    timeline: Timeline, warm: Iterable[TimedWarmCalls]
+) -> dict[Location, float]:
     """Count how often the graph of each frame runs in a step, by the calls that were looked at."""
     calls: dict[Location, float] = {}
-    for own, record in invocations_in(timeline):
+    for own, record in list_invocations(timeline):
         if record.per_step is not None:
             calls[own.function] = calls.get(own.function, 0.0) + record.per_step.median
     runs: dict[Location, float] = {}
-    for item in warm:
-        for frame, count in item.runs:
-            often = count / item.calls * calls.get(item.function, 0.0)
+    for warm_calls in warm:
+        for frame, count in warm_calls.runs:
+            often = count / warm_calls.calls * calls.get(warm_calls.function, 0.0)
             runs[frame] = runs.get(frame, 0.0) + often
     return {frame: often for frame, often in runs.items() if often > 0.0}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from compilediag.diagnosis.figures.recorded import logged_allocator
+from compilediag.diagnosis.figures.recorded import get_logged_allocator
 from compilediag.receipt.schema.compiles import CompileMemorySection
-from compilediag.receipt.schema.record import record_from
+from compilediag.receipt.schema.record import make_record
 from compilediag.receipt.schema.running import (
     Allocator,
     CudagraphSection,
@@ -15,11 +15,11 @@ from compilediag.receipt.schema.running import (
     SyncLineRecord,
     SyncsSection,
 )
-from compilediag.timeline.devices import DeviceUse, lines_of, skip_reason
-from compilediag.timeline.ownership import ownership_of
-from compilediag.timeline.timeline import Timeline, lead_process
+from compilediag.timeline.devices import DeviceUse, group_reads_by_line, parse_skip_reason
+from compilediag.timeline.ownership import classify_ownership
+from compilediag.timeline.timeline import Timeline, find_lead_process
 
-COMPILES_KEPT = 200
+MAX_COMPILES = 200
 """Most compiles listed: those that grew most."""
 
 _CURRENT = ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes")
@@ -32,7 +32,7 @@ _COUNTS = (
 )
 
 
-def memory_section(timeline: Timeline) -> MemorySection:
+def build_memory_section(timeline: Timeline) -> MemorySection:
     """Build the section of memory: the highest host peak of any process, in bytes, and the devices
     of the lead process."""
     peaks = [
@@ -41,82 +41,86 @@ def memory_section(timeline: Timeline) -> MemorySection:
         if process.ended is not None and process.ended.host_peak_bytes is not None
     ]
     lead = timeline.lead
-    devices = [item for item in timeline.device_memory if item.process == lead]
-    fullest = max(devices, key=lambda item: item.peak.get("reserved_bytes", 0), default=None)
+    devices = [device for device in timeline.device_memory if device.process == lead]
+    fullest = max(devices, key=lambda device: device.peak.get("reserved_bytes", 0), default=None)
     none = () if has_gpu(timeline) is False else None
     return MemorySection(
         host_peak_bytes=max(peaks, default=None),
-        devices=tuple(_device(item) for item in devices) or none,
-        allocator=record_from(Allocator, _device(fullest))
+        devices=tuple(_make_device_record(device) for device in devices) or none,
+        allocator=make_record(Allocator, _make_device_record(fullest))
         if fullest is not None
-        else logged_allocator(timeline),
+        else get_logged_allocator(timeline),
         hint=None if fullest is None else fullest.hint,
     )
 
 
 def has_gpu(timeline: Timeline) -> bool | None:
     """Whether there is a CUDA device; None where it was not recorded."""
-    lead = lead_process(timeline)
+    lead = find_lead_process(timeline)
     if lead is None or "gpus" not in lead.facts:
         return None
     return bool(lead.facts["gpus"])
 
 
-def _device(item: DeviceUse) -> DeviceRecord:
-    last = item.last
-    return record_from(
+def _make_device_record(device: DeviceUse) -> DeviceRecord:
+    last = device.last
+    return make_record(
         DeviceRecord,
-        item,
+        device,
         **{name: last.current.get(name) for name in _CURRENT},
         **{name: last.counts.get(name) for name in _COUNTS},
-        allocated_peak_bytes=item.peak.get("allocated_bytes"),
-        reserved_peak_bytes=item.peak.get("reserved_bytes"),
-        largest_growing_bucket=item.growth,
+        allocated_peak_bytes=device.peak.get("allocated_bytes"),
+        reserved_peak_bytes=device.peak.get("reserved_bytes"),
+        largest_growing_bucket=device.growth,
     )
 
 
-def compile_memory(timeline: Timeline) -> CompileMemorySection | None:
+def build_compile_memory(timeline: Timeline) -> CompileMemorySection | None:
     """Build the section of memory around compiles; None where it was read around none."""
-    own = [item for item in timeline.compile_memory if item.process == timeline.lead]
+    own = [growth for growth in timeline.compile_memory if growth.process == timeline.lead]
     if not own:
         return None
     # The process's highest so far when a compile raised it: of several the highest is the last.
-    peaks = [item.peak_bytes for item in own if item.peak_bytes is not None]
+    peaks = [growth.peak_bytes for growth in own if growth.peak_bytes is not None]
     return CompileMemorySection(
         compiles=len(own),
-        grown_bytes=sum(item.grown_bytes for item in own),
+        grown_bytes=sum(growth.grown_bytes for growth in own),
         peak_bytes=max(peaks, default=None),
-        events=tuple(sorted(own, key=lambda item: -item.grown_bytes)[:COMPILES_KEPT]),
+        events=tuple(sorted(own, key=lambda growth: -growth.grown_bytes)[:MAX_COMPILES]),
     )
 
 
-def cudagraph_section(timeline: Timeline) -> CudagraphSection:
+def build_cudagraph_section(timeline: Timeline) -> CudagraphSection:
     """Build the section of CUDA graphs of the lead process. Not applicable without a CUDA device:
     torch then counts every graph as skipped."""
     applicable = has_gpu(timeline)
     lead = timeline.lead
-    run = next((item for item in timeline.cudagraphs if item.process == lead), None)
+    run = next((graphs for graphs in timeline.cudagraphs if graphs.process == lead), None)
     if applicable is False and (run is None or not run.recordings):
         return CudagraphSection(applicable=False)
     if run is None:
         # The trees were never imported: there was nothing to record.
-        ended = (process := lead_process(timeline)) is not None and process.ended is not None
+        ended = (process := find_lead_process(timeline)) is not None and process.ended is not None
         none = 0 if applicable and ended else None
         return CudagraphSection(applicable=applicable, recordings=none, replays=none)
     if run.lost is not None:
         return CudagraphSection(applicable=applicable, pool_bytes=run.pool_bytes)
     # As torch warned: it warns of most only once, and of some not at all.
-    skips = (skip_reason(warning.text) for warning in timeline.warnings)
+    skips = (parse_skip_reason(warning.text) for warning in timeline.warnings)
     # Of one callable: rows of two may cost very different work, and are not added up.
-    own = [item for item in timeline.fixed_shapes if item.process == lead and item.graph_calls]
-    return record_from(
+    own = [
+        fixed_shape
+        for fixed_shape in timeline.fixed_shapes
+        if fixed_shape.process == lead and fixed_shape.graph_calls
+    ]
+    return make_record(
         CudagraphSection,
         run,
         applicable=True,
         recordings_by_reason=run.reasons,
         skips_by_reason=Counter(reason for reason in skips if reason is not None),
         distinct_shapes=run.distinct_sizes,
-        threads=len({item.thread for item in run.recorded}),
+        threads=len({recording.thread for recording in run.recorded}),
         padding_waste_fraction=own[0].graph_padding if len(own) == 1 else None,
     )
 
@@ -125,27 +129,27 @@ MAX_LINES = 256
 """Most lines listed: those with most reads."""
 
 
-def syncs_section(timeline: Timeline) -> SyncsSection | None:
+def build_syncs_section(timeline: Timeline) -> SyncsSection | None:
     """Build the section of synchronising reads; None when no step was sampled: zero would be a
     claim about the others."""
     process = timeline.lead
     samples = [sample for sample in timeline.syncs if sample.process == process]
     if not samples:
         return None
-    lines = lines_of(samples)
+    lines = group_reads_by_line(samples)
     timed = [sample.seconds for sample in samples if sample.seconds is not None]
     return SyncsSection(
         sampled_steps=len(samples),
         on_device=any(sample.on_device for sample in samples),
         complete=all(sample.complete for sample in samples) and len(lines) <= MAX_LINES,
         lines=tuple(
-            record_from(
+            make_record(
                 SyncLineRecord,
                 line,
                 file=line.place.file,
                 line=line.place.line,
                 function=line.place.function,
-                ownership=ownership_of(line.place.file, timeline.user_roots),
+                ownership=classify_ownership(line.place.file, timeline.user_roots),
                 loop_line=line.loop,
                 most_in_a_step=line.most,
                 steps=len(line.steps),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from compilediag.diagnosis.figures.devices import has_gpu
 from compilediag.receipt.schema.running import GoodputSection
-from compilediag.timeline.timeline import Compile, Step, Timeline, lead_process, spans_of
+from compilediag.timeline.timeline import Compile, Step, Timeline, find_lead_process, select_spans
 
 CATEGORIES = (
     "compile_first",
@@ -96,7 +96,7 @@ class Settled:
     """Badput by category, but for startup and idle."""
 
 
-def account(
+def compute_account(
     timeline: Timeline,
     wall_s: float | None,
     *,
@@ -112,27 +112,31 @@ def account(
     the whole one; compiles from before are left out here.
     """
     process, floor = timeline.lead, settled.until_ns if settled is not None else 0
-    compiles = _compiles_after(timeline, process, settled)
-    steps = [item for item in timeline.steps if item.process == process]
-    spans = _spans(timeline, process)
-    ends = [item.ended.t for item in timeline.processes if item.index == process and item.ended]
-    ends += [*(item.t for item in compiles), *(item.end for item in steps)]
-    observed = max([floor, *map(_ns, ends), *(span.end for span in spans)])
+    compiles = _list_compiles_after(timeline, process, settled)
+    steps = [step for step in timeline.steps if step.process == process]
+    spans = _list_span_intervals(timeline, process)
+    ends = [
+        own_process.ended.t
+        for own_process in timeline.processes
+        if own_process.index == process and own_process.ended
+    ]
+    ends += [*(event.t for event in compiles), *(event.end for event in steps)]
+    observed = max([floor, *map(_round_ns, ends), *(span.end for span in spans)])
     if wall_s is None and observed == 0:
         return None
-    wall = max(observed, _ns(wall_s or 0.0))
-    covered = flatten_intervals([*_compile_intervals(timeline, compiles), *spans], wall)
+    wall = max(observed, _round_ns(wall_s or 0.0))
+    covered = flatten_intervals([*_list_compile_intervals(timeline, compiles), *spans], wall)
     charged: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
     if settled is not None:
         charged.update(settled.charged_ns)
-    for item in covered:
-        taken = item.end - item.start
-        charged[item.category] = charged.get(item.category, 0) + taken
-    good, waited = _inside_steps(steps, covered, wall, floor)
+    for interval in covered:
+        taken = interval.end - interval.start
+        charged[interval.category] = charged.get(interval.category, 0) + taken
+    good, waited = _measure_inside_steps(steps, covered, wall, floor)
     good += settled.goodput_ns if settled is not None else 0
     charged["data_wait"] += waited
     outside = wall - sum(charged.values()) - good
-    before = settled.startup_ns if settled else _startup(compiles, steps, observed, covered)
+    before = settled.startup_ns if settled else _measure_startup(compiles, steps, observed, covered)
     before = min(before + (wall - observed if orderly else 0), outside)
     charged["startup"] += before
     charged["idle"] += outside - before
@@ -147,28 +151,34 @@ def settle(timeline: Timeline, until_ns: int, before: Settled | None = None) -> 
     """Settle a timeline up to the end of a step, after what was settled before it. None where a
     span or a compile lies across one of the two moments: their time cannot be parted there."""
     process, floor = timeline.lead, before.until_ns if before is not None else 0
-    compiles = _compiles_after(timeline, process, before)
-    intervals = [*_compile_intervals(timeline, compiles), *_spans(timeline, process)]
-    if any(item.start < floor or item.end > until_ns for item in intervals):
+    compiles = _list_compiles_after(timeline, process, before)
+    intervals = [
+        *_list_compile_intervals(timeline, compiles),
+        *_list_span_intervals(timeline, process),
+    ]
+    if any(interval.start < floor or interval.end > until_ns for interval in intervals):
         return None
-    found = account(timeline, until_ns / 1e9, orderly=False, settled=before)
-    if found is None or found.goodput_ns is None or found.wall_ns != until_ns:
+    account = compute_account(timeline, until_ns / 1e9, orderly=False, settled=before)
+    if account is None or account.goodput_ns is None or account.wall_ns != until_ns:
         return None
-    charged = {name: taken for name, taken in found.badput_ns.items() if taken}
+    charged = {name: taken for name, taken in account.badput_ns.items() if taken}
     startup = charged.pop("startup", 0)
     charged.pop("idle", None)
-    return Settled(until_ns, found.goodput_ns, startup, charged)
+    return Settled(until_ns, account.goodput_ns, startup, charged)
 
 
-def _compiles_after(timeline: Timeline, process: int, settled: Settled | None) -> list[Compile]:
+def _list_compiles_after(
+    timeline: Timeline, process: int, settled: Settled | None
+) -> list[Compile]:
     return [
-        item
-        for item in timeline.compiles
-        if item.process == process and (settled is None or _ns(item.t) > settled.until_ns)
+        attempt
+        for attempt in timeline.compiles
+        if attempt.process == process
+        and (settled is None or _round_ns(attempt.t) > settled.until_ns)
     ]
 
 
-def goodput_section(
+def build_goodput_section(
     timeline: Timeline, wall_s: float | None, *, complete: bool
 ) -> GoodputSection | None:
     """Build the section of goodput, in seconds; None when there was neither a wall time nor an
@@ -179,79 +189,79 @@ def goodput_section(
         wall_s: the parent's measure of the whole run.
         complete: the parent saw it end in an orderly way.
     """
-    if not timeline.observes("steps"):
+    if not timeline.can_observe("steps"):
         return None  # a trace of compiles does not show where the rest of the time went
-    ended = lead_process(timeline)
+    ended = find_lead_process(timeline)
     orderly = complete or (ended is not None and ended.ended is not None)
-    found = account(timeline, wall_s, orderly=orderly)
-    if found is None:
+    account = compute_account(timeline, wall_s, orderly=orderly)
+    if account is None:
         return None
     # Categories that may hold time nobody measured: zero there would be a claim.
     unmeasured = {"cudagraph_capture"} if has_gpu(timeline) is not False else set[str]()
     return GoodputSection(
-        wall_s=found.wall_ns / 1e9,
-        goodput_s=None if found.goodput_ns is None else found.goodput_ns / 1e9,
+        wall_s=account.wall_ns / 1e9,
+        goodput_s=None if account.goodput_ns is None else account.goodput_ns / 1e9,
         badput_s={
             name: None if not taken and name in unmeasured else taken / 1e9
-            for name, taken in found.badput_ns.items()
+            for name, taken in account.badput_ns.items()
         },
-        fraction=found.fraction,
+        fraction=account.fraction,
     )
 
 
-def recompile_time(timeline: Timeline) -> Callable[[Compile], bool]:
+def make_recompile_test(timeline: Timeline) -> Callable[[Compile], bool]:
     """Make a test of a compile: its seconds are the cost of a failed guard. Those of the attempt
     that hits the limit are, which is no recompile. The backward of a recompiled graph is compiled
     under the id of its forward."""
 
-    def plain_id(item: Compile) -> tuple[int, int, str]:
-        return item.process, item.epoch, item.compile_id.partition("_")[0]
+    def get_plain_id(attempt: Compile) -> tuple[int, int, str]:
+        return attempt.process, attempt.epoch, attempt.compile_id.partition("_")[0]
 
     ids = {
-        plain_id(item)
-        for item in timeline.compiles
-        if item.kind in ("recompile", "limit") or item.recompile is not None
+        get_plain_id(attempt)
+        for attempt in timeline.compiles
+        if attempt.kind in ("recompile", "limit") or attempt.recompile is not None
     }
-    return lambda item: plain_id(item) in ids
+    return lambda attempt: get_plain_id(attempt) in ids
 
 
-def _ns(seconds: float) -> int:
+def _round_ns(seconds: float) -> int:
     return max(0, round(seconds * 1e9)) if math.isfinite(seconds) else 0
 
 
-def _compile_intervals(timeline: Timeline, compiles: Iterable[Compile]) -> list[Interval]:
+def _list_compile_intervals(timeline: Timeline, compiles: Iterable[Compile]) -> list[Interval]:
     """List each attempt, and our own analysis inside it, which is not part of its seconds."""
-    is_again = recompile_time(timeline)
+    is_again = make_recompile_test(timeline)
     intervals: list[Interval] = []
-    for item in compiles:
-        category = "recompile" if is_again(item) else "compile_first"
-        again = item.recompile
+    for attempt in compiles:
+        category = "recompile" if is_again(attempt) else "compile_first"
+        again = attempt.recompile
         analysis_s = again.analysis_s if again is not None else 0.0
-        begin = item.t - item.seconds
+        begin = attempt.t - attempt.seconds
         if again is not None and again.t >= begin:
             begin -= analysis_s
-        intervals.append(Interval(_ns(begin), _ns(item.t), _COMPILE_DEPTH, category))
+        intervals.append(Interval(_round_ns(begin), _round_ns(attempt.t), _COMPILE_DEPTH, category))
         if again is not None and analysis_s:
-            begin, end = _ns(again.t - analysis_s), _ns(again.t)
+            begin, end = _round_ns(again.t - analysis_s), _round_ns(again.t)
             intervals.append(Interval(begin, end, _COMPILE_DEPTH + 1, MEASURING))
     return intervals
 
 
-def _spans(timeline: Timeline, process: int) -> list[Interval]:
+def _list_span_intervals(timeline: Timeline, process: int) -> list[Interval]:
     """List the spans of the process's main thread as intervals."""
     return [
         Interval(
-            _ns(span.start),
-            _ns(span.start + span.wall_s),
+            _round_ns(span.start),
+            _round_ns(span.start + span.wall_s),
             span.depth,
             CATEGORY_OF.get(span.name, span.name),
         )
-        for span in spans_of(timeline, process)
+        for span in select_spans(timeline, process)
         if span.thread == MAIN_THREAD and span.name not in PRODUCTIVE
     ]
 
 
-def _inside_steps(
+def _measure_inside_steps(
     steps: Sequence[Step], covered: Sequence[Interval], wall: int, floor: int = 0
 ) -> tuple[int, int]:
     """Measure uncovered nanoseconds inside the steps after `floor`: (productive, waiting for
@@ -259,49 +269,53 @@ def _inside_steps(
     good = waited = first = 0
     last_end = floor
     for step in steps:
-        end = min(_ns(step.end), wall)
-        start = max(_ns(step.end - step.wall_s), last_end)
+        end = min(_round_ns(step.end), wall)
+        start = max(_round_ns(step.end - step.wall_s), last_end)
         free, marked = end - start, 0
         while first < len(covered) and covered[first].end <= start:
             first += 1
         index = first
         while index < len(covered) and covered[index].start < end:
-            item = covered[index]
-            inside = max(0, min(item.end, end) - max(item.start, start))
+            interval = covered[index]
+            inside = max(0, min(interval.end, end) - max(interval.start, start))
             free -= inside
             # A span for data is in the step's wait for data too.
-            marked += inside if item.category == "data_wait" else 0
+            marked += inside if interval.category == "data_wait" else 0
             index += 1
         if free > 0:
-            waiting = min(max(0, _ns(step.data_wait_s or 0.0) - marked), free)
+            waiting = min(max(0, _round_ns(step.data_wait_s or 0.0) - marked), free)
             waited += waiting
             good += free - waiting
         last_end = max(last_end, end)
     return good, waited
 
 
-def _startup(
+def _measure_startup(
     compiles: Sequence[Compile], steps: Sequence[Step], observed: int, covered: Sequence[Interval]
 ) -> int:
     """Measure uncovered nanoseconds before the work began: before the first step or compile."""
-    begins = [item.t - item.seconds for item in compiles]
-    begins += [item.end - item.wall_s for item in steps]
-    begin = min((_ns(begin) for begin in begins if math.isfinite(begin)), default=observed)
-    return max(0, begin - sum(max(0, min(item.end, begin) - item.start) for item in covered))
+    begins = [attempt.t - attempt.seconds for attempt in compiles]
+    begins += [step.end - step.wall_s for step in steps]
+    begin = min((_round_ns(begin) for begin in begins if math.isfinite(begin)), default=observed)
+    return max(
+        0, begin - sum(max(0, min(interval.end, begin) - interval.start) for interval in covered)
+    )
 
 
 def flatten_intervals(intervals: Iterable[Interval], wall: int) -> list[Interval]:
     """Flatten to disjoint intervals in time order; of those that overlap the deepest, then latest,
     wins."""
-    waiting = sorted(intervals, key=lambda item: item.start)
-    edges = sorted({min(edge, wall) for item in waiting for edge in (item.start, item.end)})
+    waiting = sorted(intervals, key=lambda interval: interval.start)
+    edges = sorted(
+        {min(edge, wall) for interval in waiting for edge in (interval.start, interval.end)}
+    )
     flat: list[Interval] = []
     active: list[tuple[int, int, int, Interval]] = []
     place = 0
     for start, end in itertools.pairwise(edges):
         while place < len(waiting) and waiting[place].start <= start:
-            item = waiting[place]
-            heapq.heappush(active, (-item.depth, -item.start, place, item))
+            interval = waiting[place]
+            heapq.heappush(active, (-interval.depth, -interval.start, place, interval))
             place += 1
         while active and active[0][3].end <= start:
             heapq.heappop(active)

@@ -77,12 +77,12 @@ _KINDS = (
 _OTHER = _Kind(r"(.+)", "{}", "make it the same in every process")
 
 
-def digest_of(component: str) -> str:
+def get_digest(component: str) -> str:
     """Get torch's digest of a component's value, the first word of its text."""
     return component.partition(" ")[0]
 
 
-def key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[KeyChange, ...]:
+def find_key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[KeyChange, ...]:
     """Find the components of two keys that differ, by name in torch's order; empty where torch did
     not record of what one of them is made. Under another version of torch hundreds of settings
     differ too, so that the version is then named alone."""
@@ -93,43 +93,43 @@ def key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Ke
         for name in dict.fromkeys((*before, *after))
         if name not in before
         or name not in after
-        or digest_of(before[name]) != digest_of(after[name])
+        or get_digest(before[name]) != get_digest(after[name])
     ]
     if VERSION in differing:
         return (KeyChange(VERSION, None, None),)
     return tuple(
-        KeyChange(name, *_excerpts(before.get(name), after.get(name))) for name in differing
+        KeyChange(name, *_cut_excerpts(before.get(name), after.get(name))) for name in differing
     )
 
 
-def in_words(changes: Sequence[KeyChange], most: int = 3) -> str:
+def describe_changes(changes: Sequence[KeyChange], most: int = 3) -> str:
     """Describe what differs, as part of a sentence: "the graph and input 0 of the graph"."""
-    names = [component_in_words(item.name) for item in changes[:most]]
+    names = [describe_component(change.name) for change in changes[:most]]
     rest = len(changes) - len(names)
     return " and ".join(names) + (f", and {rest} more" if rest > 0 else "")
 
 
-def what_to_change(changes: Sequence[KeyChange]) -> str:
+def describe_remedy(changes: Sequence[KeyChange]) -> str:
     """Describe what makes both keys the same, for the first component: torch lists the graph before
     what follows from it. Empty without a change."""
-    return _kind(changes[0].name)[0].change if changes else ""
+    return _match_kind(changes[0].name)[0].change if changes else ""
 
 
-def component_in_words(name: str) -> str:
+def describe_component(name: str) -> str:
     """Describe a component by what torch's name of it means: "input 0 of the graph"."""
-    kind, found = _kind(name)
-    return kind.words.format(*found.groups()) if found is not None else name
+    kind, matched = _match_kind(name)
+    return kind.words.format(*matched.groups()) if matched is not None else name
 
 
-def _kind(name: str) -> tuple[_Kind, re.Match[str] | None]:
+def _match_kind(name: str) -> tuple[_Kind, re.Match[str] | None]:
     for kind in (*_KINDS, _OTHER):
-        found = re.fullmatch(kind.pattern, name, re.DOTALL)
-        if found is not None:
-            return kind, found
+        matched = re.fullmatch(kind.pattern, name, re.DOTALL)
+        if matched is not None:
+            return kind, matched
     return _OTHER, None
 
 
-def _excerpts(before: str | None, after: str | None) -> tuple[str | None, str | None]:
+def _cut_excerpts(before: str | None, after: str | None) -> tuple[str | None, str | None]:
     left, right = (None if text is None else text.partition(" ")[2] for text in (before, after))
     if left is None or right is None or left == right:
         return left, right

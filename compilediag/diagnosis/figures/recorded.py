@@ -9,7 +9,7 @@ import msgspec
 from compilediag import extension_points
 from compilediag.receipt.schema.invocations import Throughput
 from compilediag.receipt.schema.receipt import Artifact
-from compilediag.receipt.schema.record import record_from
+from compilediag.receipt.schema.record import make_record
 from compilediag.receipt.schema.running import Allocator, StepsSection
 from compilediag.receipt.schema.tracked import (
     AblationRecord,
@@ -19,12 +19,12 @@ from compilediag.receipt.schema.tracked import (
     TrackedRecord,
 )
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import AblationWritten, RunTracked, plain
+from compilediag_harness.wire import AblationWritten, RunTracked, make_jsonable
 
 _READER = "the output of a trainer"
 
 
-def logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
+def get_logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
     """Get the steps that the trainer printed; None where it printed none, or no number of them."""
     if timeline.train_log is None:
         return None
@@ -33,7 +33,7 @@ def logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
     return steps(timeline.train_log, warmup)
 
 
-def with_logged(
+def add_logged_throughput(
     measured: Throughput | None, timeline: Timeline, warmup: int | None
 ) -> Throughput | None:
     """Add the figures the trainer printed to the throughput; what was measured is not replaced."""
@@ -44,7 +44,7 @@ def with_logged(
     return add(measured, timeline.train_log, warmup)
 
 
-def logged_allocator(timeline: Timeline) -> Allocator:
+def get_logged_allocator(timeline: Timeline) -> Allocator:
     """Get the allocator's peaks that the trainer printed, in bytes."""
     if timeline.train_log is None:
         return Allocator()
@@ -52,7 +52,7 @@ def logged_allocator(timeline: Timeline) -> Allocator:
     return msgspec.convert(peaks, Allocator)
 
 
-def logged_losses_finite(timeline: Timeline) -> bool | None:
+def are_logged_losses_finite(timeline: Timeline) -> bool | None:
     """Whether all losses that the trainer printed are finite; None where it printed none."""
     log = timeline.train_log
     if log is None or not (log.losses or log.losses_not_finite):
@@ -60,7 +60,7 @@ def logged_losses_finite(timeline: Timeline) -> bool | None:
     return not log.losses_not_finite
 
 
-def logged_counts(timeline: Timeline) -> dict[str, int]:
+def get_logged_counts(timeline: Timeline) -> dict[str, int]:
     """Get the counts of a trainer's output: lines that were read, and those of no use, by name."""
     log = timeline.train_log
     return {} if log is None else {f"train_log_{name}": n for name, n in log.counts.items()}
@@ -74,7 +74,7 @@ MAX_REPORTS = 200
 ARTIFACTS_FOLDER = "artifacts"
 
 
-def loops_section(timeline: Timeline) -> PipelineSection | None:
+def build_loops_section(timeline: Timeline) -> PipelineSection | None:
     """Build the section of loops of producers and consumers; None where the program measured none,
     or the extension that judges them is missing."""
     point = extension_points.PIPELINE_SECTION
@@ -84,60 +84,62 @@ def loops_section(timeline: Timeline) -> PipelineSection | None:
     return section(timeline)
 
 
-def tracked_section(timeline: Timeline) -> tuple[TrackedRecord, ...]:
+def build_tracked_section(timeline: Timeline) -> tuple[TrackedRecord, ...]:
     """Build the section of tracked runs: the newest of the lead process, else of the first that has
     any."""
-    found: list[TrackedRecord] = []
-    for run in _runs(timeline)[-MAX_RUNS:]:
+    records: list[TrackedRecord] = []
+    for run in _select_runs(timeline)[-MAX_RUNS:]:
         metrics = tuple(
-            record_from(MetricRecord, item, median_of=item.median_of or None)
-            for item in run.metrics
+            make_record(MetricRecord, metric, median_of=metric.median_of or None)
+            for metric in run.metrics
         )
-        config = plain(run.config)
-        found.append(record_from(TrackedRecord, run, config=config, metrics=metrics))
-    return tuple(found)
+        config = make_jsonable(run.config)
+        records.append(make_record(TrackedRecord, run, config=config, metrics=metrics))
+    return tuple(records)
 
 
-def unlisted_runs(timeline: Timeline) -> str | None:
+def describe_unlisted_runs(timeline: Timeline) -> str | None:
     """Describe how many runs are not listed, as a sentence; None where all are."""
     if not timeline.tracked and not timeline.tracked_left_out:
         return None
-    count = max(len(_runs(timeline)) - MAX_RUNS, 0) + timeline.tracked_left_out
+    count = max(len(_select_runs(timeline)) - MAX_RUNS, 0) + timeline.tracked_left_out
     return f"tracked: {count} more runs are not listed" if count else None
 
 
-def _runs(timeline: Timeline) -> list[RunTracked]:
+def _select_runs(timeline: Timeline) -> list[RunTracked]:
     lead = timeline.lead
-    processes = [item.process for item in timeline.tracked]
+    processes = [run.process for run in timeline.tracked]
     chosen = lead if lead in processes else min(processes, default=lead)
-    return [item for item in timeline.tracked if item.process == chosen]
+    return [run for run in timeline.tracked if run.process == chosen]
 
 
-def ablations_section(timeline: Timeline) -> tuple[AblationRecord, ...]:
+def build_ablations_section(timeline: Timeline) -> tuple[AblationRecord, ...]:
     """Build the section of ablations: reports of all processes, of files written twice the last."""
-    return tuple(record_from(AblationRecord, item) for item in _reports(timeline))
+    return tuple(make_record(AblationRecord, report) for report in _list_reports(timeline))
 
 
-def ablation_artifacts(timeline: Timeline) -> tuple[Artifact, ...]:
+def list_ablation_artifacts(timeline: Timeline) -> tuple[Artifact, ...]:
     """List the files of these reports, as links."""
     return tuple(
-        record_from(Artifact, item, role="ablation", media_type="application/json")
-        for item in _reports(timeline)
+        make_record(Artifact, report, role="ablation", media_type="application/json")
+        for report in _list_reports(timeline)
     )
 
 
-def _reports(timeline: Timeline) -> Sequence[AblationWritten]:
-    return list({item.uri: item for item in timeline.ablations}.values())[-MAX_REPORTS:]
+def _list_reports(timeline: Timeline) -> Sequence[AblationWritten]:
+    return list({report.uri: report for report in timeline.ablations}.values())[-MAX_REPORTS:]
 
 
-def profiles_section(timeline: Timeline) -> tuple[Profile, ...]:
+def build_profiles_section(timeline: Timeline) -> tuple[Profile, ...]:
     """Build the section of profiles: every window of every process, in the order they ended. A
     file's name never leads out of the folder."""
     return tuple(
-        record_from(
+        make_record(
             Profile,
-            item,
-            uri=f"{ARTIFACTS_FOLDER}/{item.file}" if item.file and "/" not in item.file else None,
+            profile,
+            uri=f"{ARTIFACTS_FOLDER}/{profile.file}"
+            if profile.file and "/" not in profile.file
+            else None,
         )
-        for item in timeline.profiles
+        for profile in timeline.profiles
     )

@@ -22,7 +22,7 @@ from compilediag.receipt.schema.running import (
     StepsSection,
     Timing,
 )
-from compilediag.timeline.timeline import CallsOutside, Step, Timeline, spans_of
+from compilediag.timeline.timeline import CallsOutside, Step, Timeline, select_spans
 from compilediag_harness.wire import Location, SpanEnded
 
 MAX_ROWS = 256
@@ -35,11 +35,11 @@ _RUN_BY_AUTOGRAD = frozenset(
 )
 
 
-def timings_of(timeline: Timeline) -> tuple[Timing, ...]:
+def list_timings(timeline: Timeline) -> tuple[Timing, ...]:
     """List the timings of the lead process by span, function and hook, the longest first."""
     process = timeline.lead
     walls: dict[tuple[str, str | None], list[float]] = {}
-    for span in spans_of(timeline, process):
+    for span in select_spans(timeline, process):
         phase = span.phase if span.thread == MAIN_THREAD else OTHER_THREAD
         walls.setdefault((span.name, phase), []).append(span.wall_s)
     rows = [
@@ -54,30 +54,36 @@ def timings_of(timeline: Timeline) -> tuple[Timing, ...]:
         )
         for (name, phase), taken in walls.items()
     ]
-    calls = [item for item in timeline.disabled_calls if item.process == process]
-    hooks = [item for item in timeline.hooks if item.process == process]
+    calls = [disabled for disabled in timeline.disabled_calls if disabled.process == process]
+    hooks = [hook for hook in timeline.hooks if hook.process == process]
     of_hooks = {hook.function for hook in hooks if hook.disabled}
     rows += [
-        _row(item.function, "disabled_function", item)
-        for item in calls
-        if item.function not in of_hooks
+        _make_row(disabled.function, "disabled_function", disabled)
+        for disabled in calls
+        if disabled.function not in of_hooks
     ]
     for hook in hooks:
         # Each phase that a disabled hook was called in; one row without figures for another.
-        own = [item for item in calls if hook.disabled and item.function == hook.function]
-        rows += [_row(hook.function, hook.kind, item, target=hook.target) for item in own]
+        own = [
+            disabled for disabled in calls if hook.disabled and disabled.function == hook.function
+        ]
+        rows += [
+            _make_row(hook.function, hook.kind, disabled, target=hook.target) for disabled in own
+        ]
         if not own:
             note = "inside compiled code: not timed"
             if hook.disabled:
                 note = "no call of it was seen"
             elif hook.kind in _RUN_BY_AUTOGRAD:
                 note = "called by autograd: not timed"
-            rows.append(_row(hook.function, hook.kind, target=hook.target, note=note))
+            rows.append(_make_row(hook.function, hook.kind, target=hook.target, note=note))
     rows.sort(key=lambda row: -(row.total_s or 0.0))
     return tuple(rows[:MAX_ROWS])
 
 
-def _row(at: Location, kind: str, calls: CallsOutside | None = None, **more: str | None) -> Timing:
+def _make_row(
+    at: Location, kind: str, calls: CallsOutside | None = None, **more: str | None
+) -> Timing:
     """Make the row of a function, with the figures of its calls."""
     figures: dict[str, Any] = more
     if calls is not None:
@@ -91,19 +97,19 @@ def _row(at: Location, kind: str, calls: CallsOutside | None = None, **more: str
 # --- spans by step --------------------------------------------------------------------------------
 
 
-def by_step(timeline: Timeline, process: int) -> dict[int, dict[str, float]]:
+def sum_spans_by_step(timeline: Timeline, process: int) -> dict[int, dict[str, float]]:
     """Sum the spans of the main thread by step: category to seconds; of nested spans the inner has
     its time. A span belongs to the step it ended in; what is the work itself ("forward") is no
     category."""
     grouped: dict[int, list[SpanEnded]] = {}
-    for span in spans_of(timeline, process):
+    for span in select_spans(timeline, process):
         if span.thread == MAIN_THREAD and span.name not in PRODUCTIVE:
             grouped.setdefault(span.step, []).append(span)
-    found: dict[int, dict[str, float]] = {}
+    seconds_by_step: dict[int, dict[str, float]] = {}
     for step, spans in grouped.items():
-        seconds = found[step] = dict[str, float]()
+        seconds = seconds_by_step[step] = dict[str, float]()
         inside: list[SpanEnded] = []
-        for span in sorted(spans, key=lambda item: (item.start + item.wall_s, -item.start)):
+        for span in sorted(spans, key=lambda ended: (ended.start + ended.wall_s, -ended.start)):
             # What a span has beyond the spans inside it.
             taken = 0.0
             while inside and inside[-1].start >= span.start:
@@ -111,7 +117,7 @@ def by_step(timeline: Timeline, process: int) -> dict[int, dict[str, float]]:
             inside.append(span)
             category = CATEGORY_OF.get(span.name, span.name)
             seconds[category] = seconds.get(category, 0.0) + max(0.0, span.wall_s - taken)
-    return found
+    return seconds_by_step
 
 
 # Invariant: part of the receipt's format; another number needs another `SketchRecord.kind`.
@@ -127,7 +133,7 @@ SHORTEST_S = 1e-9
 SPIKE_RATIO = 2.0
 """A spike takes more than this many times the median step after warm-up."""
 
-SPIKES_KEPT = 64
+MAX_SPIKES = 64
 
 
 UNEXPLAINED = "unexplained"
@@ -139,7 +145,7 @@ _WHY = {"metrics": "metric", "data_wait": "data"}
 """Categories that have another name as the reason of a spike."""
 
 
-def steps_section(
+def build_steps_section(
     timeline: Timeline, findings: Sequence[Finding], warmup: int | None = None
 ) -> StepsSection | None:
     """Build the section of step times of the lead process; None without a step. `warmup`: steps
@@ -149,7 +155,7 @@ def steps_section(
         step for step in timeline.steps if step.process == process and math.isfinite(step.wall_s)
     ]
     walls = [step.wall_s for step in steps]
-    figures = figures_of(walls)
+    figures = compute_figures(walls)
     if figures is None:
         return None
     if warmup is None:  # the leading steps in which some frame was compiled for the first time
@@ -160,34 +166,34 @@ def steps_section(
         figures,
         warmup=warmup,
         clock="monotonic",
-        sketch=sketch_of((wall_s, 1) for wall_s in walls),
-        phases=_phases(timeline, steps, process),
-        device_timing=_device_timing(timeline, process),
-        spikes=_spikes(timeline, steps, warmup, findings),
+        sketch=build_sketch((wall_s, 1) for wall_s in walls),
+        phases=_build_phases(timeline, steps, process),
+        device_timing=_build_device_timing(timeline, process),
+        spikes=_build_spikes(timeline, steps, warmup, findings),
     )
 
 
 # --- figures --------------------------------------------------------------------------------------
 
 
-def sketch_of(durations: Iterable[tuple[float, int]]) -> SketchRecord:
+def build_sketch(durations: Iterable[tuple[float, int]]) -> SketchRecord:
     """Count durations, given as (seconds, how often), by log-linear bucket, in order. Sketches of
     parts add up to that of the whole."""
     counts: dict[int, int] = {}
     for value_s, count in durations:
-        index = bucket_of(value_s)
+        index = compute_bucket(value_s)
         counts[index] = counts.get(index, 0) + count
     buckets = {str(index): counts[index] for index in sorted(counts)}
     return SketchRecord(kind="log-linear", relative_error=RELATIVE_ERROR, buckets=buckets)
 
 
-def bucket_of(value_s: float) -> int:
+def compute_bucket(value_s: float) -> int:
     """Compute the bucket of a duration: `SUB_BUCKETS` for each power of two, 0 for one at 1 s."""
     mantissa, exponent = math.frexp(max(value_s, SHORTEST_S))
     return (exponent - 1) * SUB_BUCKETS + int((2 * mantissa - 1) * SUB_BUCKETS)
 
 
-def figures_of(walls_s: Sequence[float]) -> StepsSection | None:
+def compute_figures(walls_s: Sequence[float]) -> StepsSection | None:
     """Compute count, mean, median, extremes and percentiles (by nearest rank) of all steps, in
     seconds, warm-up included; None without a step."""
     if not walls_s:
@@ -199,100 +205,104 @@ def figures_of(walls_s: Sequence[float]) -> StepsSection | None:
         median=median(ordered),
         min=ordered[0],
         max=ordered[-1],
-        p90=_nearest_rank(ordered, 0.90),
-        p99=_nearest_rank(ordered, 0.99),
+        p90=_get_percentile(ordered, 0.90),
+        p99=_get_percentile(ordered, 0.99),
     )
 
 
-def _nearest_rank(ordered: Sequence[float], share: float) -> float:
+def _get_percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def spike_positions(walls_s: Sequence[float], warmup: int) -> tuple[int, ...]:
+def find_spikes(walls_s: Sequence[float], warmup: int) -> tuple[int, ...]:
     """Find the positions of the steps after warm-up that stand out, in order; the longest if too
     many."""
     after = walls_s[warmup:]
     if not after:
         return ()
     bar = SPIKE_RATIO * median(after)
-    found = [warmup + index for index, wall in enumerate(after) if wall > bar]
-    longest = sorted(found, key=lambda index: -walls_s[index])[:SPIKES_KEPT]
+    spikes = [warmup + index for index, wall in enumerate(after) if wall > bar]
+    longest = sorted(spikes, key=lambda index: -walls_s[index])[:MAX_SPIKES]
     return tuple(sorted(longest))
 
 
 # --- phases ----------------------------------------------------------------------------------
 
 
-def _phases(timeline: Timeline, every: Sequence[Step], process: int) -> Phases:
+def _build_phases(timeline: Timeline, every: Sequence[Step], process: int) -> Phases:
     """Build the phases of the steps that were watched in detail: unknown time of the others is not
     their rest."""
     steps = [step for step in every if not step.unsampled]
     measured: dict[str, float | None] = {
-        name: _measured(getattr(step, f"{name}_s") for step in steps)
+        name: _sum_measured(getattr(step, f"{name}_s") for step in steps)
         for name in ("data_wait", "forward", "backward", "optimizer", "spans")
     }
     known = sum(seconds for seconds in measured.values() if seconds is not None)
     outermost = [
         (span.start, span.start + span.wall_s)
-        for span in spans_of(timeline, process)
+        for span in select_spans(timeline, process)
         if span.name not in PRODUCTIVE and span.depth == 0
     ]
     numbers = {step.number for step in steps}
     compile_s: dict[str, float] = {}
-    for item in timeline.compiles:
-        if item.process != process or item.step not in numbers:
+    for attempt in timeline.compiles:
+        if attempt.process != process or attempt.step not in numbers:
             continue
-        middle = item.t - item.seconds / 2
-        phase = "forward" if item.forward else "backward"
+        middle = attempt.t - attempt.seconds / 2
+        phase = "forward" if attempt.forward else "backward"
         phase = "spans" if any(start <= middle <= end for start, end in outermost) else phase
         phase = phase if measured.get(phase) is not None else "rest"
-        compile_s[phase] = compile_s.get(phase, 0.0) + item.seconds
+        compile_s[phase] = compile_s.get(phase, 0.0) + attempt.seconds
     return Phases(
         **measured,
         rest=max(0.0, sum(step.wall_s for step in steps) - known),
         compile_s=compile_s,
         steps=len(steps) if len(steps) < len(every) else None,
         partial={
-            item.phase: item.missing for item in timeline.partial_phases if item.process == process
+            partial.phase: partial.missing
+            for partial in timeline.partial_phases
+            if partial.process == process
         },
     )
 
 
-def _measured(seconds: Iterable[float | None]) -> float | None:
+def _sum_measured(seconds: Iterable[float | None]) -> float | None:
     """Sum what was measured, in seconds; None when nothing was."""
     known = [value for value in seconds if value is not None]
     return sum(known) if known else None
 
 
-def _device_timing(timeline: Timeline, process: int) -> DeviceTiming:
-    timed = [item for item in timeline.device_steps if item.process == process]
+def _build_device_timing(timeline: Timeline, process: int) -> DeviceTiming:
+    timed = [step for step in timeline.device_steps if step.process == process]
     if not timed:
         return DeviceTiming()
     return DeviceTiming(
         method="cuda_events",
         extra_syncs=0,
         steps=len(timed),
-        step_s=sum(item.step_s for item in timed),
-        forward_s=_measured(item.forward_s for item in timed),
-        backward_s=_measured(item.backward_s for item in timed),
+        step_s=sum(step.step_s for step in timed),
+        forward_s=_sum_measured(step.forward_s for step in timed),
+        backward_s=_sum_measured(step.backward_s for step in timed),
     )
 
 
 # --- spikes ----------------------------------------------------------------------------------
 
 
-def _spikes(
+def _build_spikes(
     timeline: Timeline, steps: Sequence[Step], warmup: int, findings: Sequence[Finding]
 ) -> tuple[Spike, ...]:
     walls = [step.wall_s for step in steps]
-    positions = spike_positions(walls, warmup)
+    positions = find_spikes(walls, warmup)
     if not positions:
         return ()
     usual_s = median(walls[warmup:])
     usual_wait_s = median(step.data_wait_s or 0.0 for step in steps[warmup:])
-    spans = by_step(timeline, steps[0].process)
-    samples = {item.step: item for item in timeline.syncs if item.process == steps[0].process}
-    usual_sync_s = median(item.seconds or 0.0 for item in samples.values()) if samples else 0.0
+    spans = sum_spans_by_step(timeline, steps[0].process)
+    samples = {
+        sample.step: sample for sample in timeline.syncs if sample.process == steps[0].process
+    }
+    usual_sync_s = median(sample.seconds or 0.0 for sample in samples.values()) if samples else 0.0
     spikes: list[Spike] = []
     for position in positions:
         step = steps[position]
@@ -309,13 +319,13 @@ def _spikes(
                 compile_s=step.compile_s,
                 metric_s=inside.get("metrics", 0.0),
                 sync_s=sync_s,
-                why=_why(step, step.wall_s - usual_s, usual_wait_s, inside, findings),
+                why=_explain_spike(step, step.wall_s - usual_s, usual_wait_s, inside, findings),
             )
         )
     return tuple(spikes)
 
 
-def _why(
+def _explain_spike(
     step: Step,
     excess_s: float,
     usual_wait_s: float,
@@ -332,7 +342,11 @@ def _why(
     if causes[name] <= 0.0 or causes[name] < SHARE_EXPLAINED * excess_s:
         return UNEXPLAINED
     # The finding that cost most among those that hit this step and cost anything.
-    there = [item for item in findings if step.number in item.steps and item.cost_s and item.id]
+    there = [
+        finding
+        for finding in findings
+        if step.number in finding.steps and finding.cost_s and finding.id
+    ]
     if name == "compile" and there:
-        return max(there, key=lambda item: item.cost_s or 0.0).id
+        return max(there, key=lambda finding: finding.cost_s or 0.0).id
     return _WHY.get(name, name)

@@ -14,10 +14,10 @@ from typing import Literal
 
 from compilediag.diagnosis.guards.source import (
     GuardPath,
-    path_of,
-    paths_in,
+    find_paths,
+    parse_path,
     split_outside,
-    unquoted,
+    strip_quotes,
 )
 
 Check = Literal[
@@ -62,7 +62,7 @@ class Guard:
     """Type torch printed: the one expected, or found for "tensor_type"."""
 
     @property
-    def subject(self) -> GuardPath | None:
+    def variable_path(self) -> GuardPath | None:
         """The variable that changed: the attribute itself, where the check reads its object."""
         path = self.path
         if path is None or self.key is None:
@@ -70,9 +70,9 @@ class Guard:
         if self.check == "attribute":
             if path.member == "__dict__":
                 path = path.before_last
-            return path.then("attr", self.key)
+            return path.add_hop("attr", self.key)
         if self.check == "members" and path.member in ("_buffers", "_parameters", "_modules"):
-            return path.then("item", repr(self.key))
+            return path.add_hop("item", repr(self.key))
         return path
 
 
@@ -149,45 +149,45 @@ _OPENS_MEMBERS = ("{", "set(", "frozenset(")
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
-def guard_of(text: str) -> Guard:
+def parse_guard(text: str) -> Guard:
     """Parse one guard expression without its comments; `UNKNOWN` for text that no parser matches,
     never an error."""
     text = text.strip()
-    for read in _READERS:
-        found = read(text)
-        if found is not None:
-            return found
+    for parse in _PARSERS:
+        guard = parse(text)
+        if guard is not None:
+            return guard
     return UNKNOWN
 
 
-def _no_guard(text: str) -> Guard | None:
+def _parse_no_guard(text: str) -> Guard | None:
     if not text or text.startswith("BACKEND_MATCH failure"):
         return Guard("backend", None)
     if text.startswith("Unexpected recompilation"):
         return Guard("unexpected", None)
     if text.startswith("Cache line invalidated"):
-        found = re.search(r"because (?P<source>.*) got deallocated", text)
-        return Guard("dead", path_of(found["source"]) if found else None)
+        matched = re.search(r"because (?P<source>.*) got deallocated", text)
+        return Guard("dead", parse_path(matched["source"]) if matched else None)
     return None
 
 
-def _state(text: str) -> Guard | None:
-    found = _GLOBAL_STATE.match(text)
-    if found is not None:
+def _parse_state(text: str) -> Guard | None:
+    matched = _GLOBAL_STATE.match(text)
+    if matched is not None:
         names = [
             # autocast(cuda)_dtype
             re.sub(r"^autocast\((\w+)\)_(\w+).*", r"autocast.\1.\2", _STATE_NAMES.get(name, name))
-            for name in (found["parts"] or "").split()
+            for name in (matched["parts"] or "").split()
         ]
         return Guard("state", None, aspect=" ".join(dict.fromkeys(names)) or None)
     named = next((component for part, component in _COMPONENTS.items() if part in text), None)
     return Guard("state", None, aspect=named) if named else None
 
 
-def _aliasing(text: str) -> Guard | None:
+def _parse_aliasing(text: str) -> Guard | None:
     if text.startswith("Duplicate tensors found"):
         names = re.findall(r"\"([^\"]*)\"", text)
-        return Guard("aliasing", path_of(names[0]) if names else None, key=" and ".join(names))
+        return Guard("aliasing", parse_path(names[0]) if names else None, key=" and ".join(names))
     if re.match(
         r"NO_TENSOR_ALIASING|___?check_no_aliasing|check_no_aliasing|check_overlapping\(", text
     ):
@@ -195,7 +195,7 @@ def _aliasing(text: str) -> Guard | None:
     sides = split_outside(text, " is ")
     if len(sides) != 2:
         return None
-    left, right = path_of(sides[0]), path_of(sides[1])
+    left, right = parse_path(sides[0]), parse_path(sides[1])
     if left is None or right is None:
         return None
     if not right.hops and right.root in ("None", "True", "False"):
@@ -203,67 +203,67 @@ def _aliasing(text: str) -> Guard | None:
     return Guard("aliasing", left, key=f"{sides[0].strip()} and {sides[1].strip()}")
 
 
-def _by_id(text: str) -> Guard | None:
-    found = _BY_ID.match(text)
-    if found is None:
-        found = re.search(r"isnan\(", text)
-        return Guard("value", _argument(text, found), expected="nan") if found else None
+def _parse_id_check(text: str) -> Guard | None:
+    matched = _BY_ID.match(text)
+    if matched is None:
+        matched = re.search(r"isnan\(", text)
+        return Guard("value", _parse_argument(text, matched), expected="nan") if matched else None
     named = _TYPE.search(text)
-    check: Check = "identity" if found["what"] == "obj_id" else "type"
-    return Guard(check, _argument(text, found), type_name=named["name"] if named else None)
+    check: Check = "identity" if matched["what"] == "obj_id" else "type"
+    return Guard(check, _parse_argument(text, matched), type_name=named["name"] if named else None)
 
 
-def _contains(text: str) -> Guard | None:
-    found = _CONTAINS.match(text)
-    if found is None:
+def _parse_membership(text: str) -> Guard | None:
+    matched = _CONTAINS.match(text)
+    if matched is None:
         return None
-    arguments = _arguments(text, found)
+    arguments = _split_arguments(text, matched)
     if len(arguments) != 2:
         return None
-    key_first = found["what"] == "___dict_contains"
+    key_first = matched["what"] == "___dict_contains"
     key, holder = arguments if key_first else (arguments[1], arguments[0])
-    path = path_of(holder)
-    held = found["what"] == "hasattr" or (path is not None and path.member == "__dict__")
-    expected, actual = ("absent", "present") if found["no"] else ("present", "absent")
+    path = parse_path(holder)
+    held = matched["what"] == "hasattr" or (path is not None and path.member == "__dict__")
+    expected, actual = ("absent", "present") if matched["no"] else ("present", "absent")
     check: Check = "attribute" if held else "members"
-    return Guard(check, path, key=unquoted(key), expected=expected, actual=actual)
+    return Guard(check, path, key=strip_quotes(key), expected=expected, actual=actual)
 
 
-def _attribute(text: str) -> Guard | None:
+def _parse_attribute(text: str) -> Guard | None:
     failed = re.match(r"getattr failed on source\s+(?P<source>.*)", text, re.DOTALL)
     if failed is None:
         return None
-    path = path_of(failed["source"])
+    path = parse_path(failed["source"])
     if path is not None and path.member is not None:
         # torch <= 2.12 names the attribute, later versions only the object it is missing on.
         return Guard("attribute", path.holder, key=path.member, expected="present", actual="absent")
     return Guard("attribute", path, expected="present", actual="absent")
 
 
-def _not_read(text: str) -> Guard | None:
-    found = _NOT_READ.match(text.lstrip(": "))
-    if found is None:
+def _parse_failed_access(text: str) -> Guard | None:
+    matched = _NOT_READ.match(text.lstrip(": "))
+    if matched is None:
         return None
-    path = path_of(found["source"])
-    if found["error"] not in ("KeyError", "IndexError"):
+    path = parse_path(matched["source"])
+    if matched["error"] not in ("KeyError", "IndexError"):
         return Guard("identity", path)
     if path is None or path.last is None:
         return Guard("missing", path, expected="present", actual="absent")
     holder = path.before_last
-    key = unquoted(path.last.text)
+    key = strip_quotes(path.last.text)
     return Guard("missing", holder, key=key, expected="present", actual="absent")
 
 
-def _structure(text: str) -> Guard | None:
+def _parse_structure(text: str) -> Guard | None:
     """Parse lengths, iterators, key positions and sets."""
-    if text.startswith("not ") and (path := path_of(text[4:])) is not None:
+    if text.startswith("not ") and (path := parse_path(text[4:])) is not None:
         return Guard("length", path, expected="empty", actual="not empty")
     for operator in (" == ", " != "):
         sides = split_outside(text, operator)
         if len(sides) != 2:
             continue
         left, right = sides[0].strip(), sides[1].strip()
-        path = path_of(left)
+        path = parse_path(left)
         if left.startswith("len(") and path is not None:
             # "len(d) != 1" is torch's wording for "is not 1 any more": 1 was expected.
             return Guard("length", path, expected=right)
@@ -277,11 +277,11 @@ def _structure(text: str) -> Guard | None:
     return None
 
 
-def _none(text: str) -> Guard | None:
+def _parse_none(text: str) -> Guard | None:
     sides = split_outside(text, " is ")
     if len(sides) != 2:
         return None
-    path, right = path_of(sides[0]), sides[1].strip()
+    path, right = parse_path(sides[0]), sides[1].strip()
     if right == "not None":
         return Guard("not_none", path, actual="None")
     if right == "None":
@@ -289,16 +289,16 @@ def _none(text: str) -> Guard | None:
     return Guard("value", path, expected=right) if right in ("True", "False") else None
 
 
-def _value(text: str) -> Guard | None:
+def _parse_value(text: str) -> Guard | None:
     sides = split_outside(text, " == ")
     if len(sides) != 2:
         return None
     left, right = sides[0].strip(), sides[1].strip()
-    path = path_of(left)
+    path = parse_path(left)
     if path is None:
         # `(1.0 + a) == 1.9`: the shape environment took a Python number for a constant again, after
         # it had been made symbolic (torch/fx/passes/_tensorify_python_scalars.py).
-        paths = set(paths_in(left))
+        paths = set(find_paths(left))
         computed = len(paths) == 1 and _NUMBER.fullmatch(right) is not None
         return Guard("value", paths.pop(), aspect="number", expected=text) if computed else None
     if path.last is not None and path.last.kind == "call" and path.last.text == "item":
@@ -308,16 +308,16 @@ def _value(text: str) -> Guard | None:
     return Guard("value", path, expected=right)
 
 
-def keys_of(text: str) -> frozenset[str]:
+def parse_dispatch_keys(text: str) -> frozenset[str]:
     """Parse the keys of a printed `DispatchKeySet(CPU, ...)`."""
     inside = text.partition("(")[2].rpartition(")")[0]
     return frozenset(key.strip() for key in inside.split(",") if key.strip())
 
 
-def _keys_aspect(expected: str, actual: str) -> str:
+def _classify_key_change(expected: str, actual: str) -> str:
     """Classify what changed about a tensor by its dispatch key sets: the most specific
     difference."""
-    changed = keys_of(expected) ^ keys_of(actual)
+    changed = parse_dispatch_keys(expected) ^ parse_dispatch_keys(actual)
     if any(key.startswith("FuncTorch") for key in changed):
         return "functorch"
     if any(key.startswith("Sparse") for key in changed):
@@ -335,21 +335,21 @@ def _keys_aspect(expected: str, actual: str) -> str:
     return "dispatch_keys"
 
 
-def _tensor(text: str) -> Guard | None:
+def _parse_tensor(text: str) -> Guard | None:
     """Parse torch's message about a tensor that no longer matches. Aspects: size, rank, dtype,
     stride, requires_grad, device, type, inference, sparse, conjugate, subclass, functorch,
     autocast, dispatch_keys."""
-    if found := _TENSOR_TYPE.match(text):
-        expected = found["expected"].removeprefix("<class '").removesuffix("'>").strip("' ,")
-        path, actual = path_of(found["source"]), found["actual"]
+    if matched := _TENSOR_TYPE.match(text):
+        expected = matched["expected"].removeprefix("<class '").removesuffix("'>").strip("' ,")
+        path, actual = parse_path(matched["source"]), matched["actual"]
         return Guard("tensor_type", path, "type", None, expected, actual, type_name=actual)
-    if found := _CHECK_TENSOR.match(text) or _RAW_KEYS.match(text):
-        return Guard("tensor", path_of(found["source"]), "dispatch_keys")
-    found = _MISMATCH.match(text)
-    if found is None:
+    if matched := _CHECK_TENSOR.match(text) or _RAW_KEYS.match(text):
+        return Guard("tensor", parse_path(matched["source"]), "dispatch_keys")
+    matched = _MISMATCH.match(text)
+    if matched is None:
         return None
-    path, aspect = path_of(found["source"]), found["what"]
-    rest = _PARAMETER_ADVICE.sub("", found["rest"]).strip()
+    path, aspect = parse_path(matched["source"]), matched["what"]
+    rest = _PARAMETER_ADVICE.sub("", matched["rest"]).strip()
     if aspect == "requires_grad":
         required = rest.rpartition("=")[2].strip().startswith(("1", "True"))
         return Guard("tensor", path, aspect, None, str(required), str(not required))
@@ -357,22 +357,26 @@ def _tensor(text: str) -> Guard | None:
     expected = compared["expected"].strip() if compared else None
     actual = compared["actual"].strip().rstrip(".") if compared else None
     if aspect == "dispatch key set":
-        aspect = _keys_aspect(expected or "", actual or "")
+        aspect = _classify_key_change(expected or "", actual or "")
     elif aspect == "Tensor device index":
         aspect = "device"
-    return Guard("tensor", path, aspect, found["dimension"], expected, actual)
+    return Guard("tensor", path, aspect, matched["dimension"], expected, actual)
 
 
-def _marking(text: str) -> Guard | None:
+def _parse_marking(text: str) -> Guard | None:
     """Parse a guard on `mark_dynamic`, `mark_static` and their like."""
     if _MARKING.search(text) is None:
         return None
-    found = re.search(r"hasattr\((?P<source>[^,]+), '_dynamo", text)
-    path = path_of(found["source"]) if found else path_of(text.partition("._dynamo")[0].strip("("))
+    matched = re.search(r"hasattr\((?P<source>[^,]+), '_dynamo", text)
+    path = (
+        parse_path(matched["source"])
+        if matched
+        else parse_path(text.partition("._dynamo")[0].strip("("))
+    )
     return Guard("marking", path, aspect="marking")
 
 
-def condition_kind(text: str) -> str | None:
+def classify_condition(text: str) -> str | None:
     """Classify a symbolic shape condition (a kind of CD118); None when the text is none."""
     plain = _STRINGS.sub("", text)
     if _EXCLUDED.fullmatch(plain) and "size()" not in plain:
@@ -391,47 +395,49 @@ def condition_kind(text: str) -> str | None:
     return "unequal" if "!=" in plain or "Ne(" in plain else "equal"
 
 
-def _shape(text: str) -> Guard | None:
-    kind = condition_kind(text)
+def _parse_shape(text: str) -> Guard | None:
+    kind = classify_condition(text)
     if kind is None:
         return None
-    return Guard("shape", next(paths_in(text), None), aspect=kind, expected=text)
+    return Guard("shape", next(find_paths(text), None), aspect=kind, expected=text)
 
 
-def _metadata(text: str) -> Guard | None:
-    found = re.match(r"___check_metadata_|__dtensor_spec_|___check_opaque_guard_fn_", text)
-    if found is not None:
+def _parse_metadata(text: str) -> Guard | None:
+    matched = re.match(r"___check_metadata_|__dtensor_spec_|___check_opaque_guard_fn_", text)
+    if matched is not None:
         return Guard("tensor", None, aspect="metadata")
-    found = re.match(r"___cow_tensor_matches\(", text)
-    return Guard("tensor", _argument(text, found), aspect="copy_on_write") if found else None
+    matched = re.match(r"___cow_tensor_matches\(", text)
+    return (
+        Guard("tensor", _parse_argument(text, matched), aspect="copy_on_write") if matched else None
+    )
 
 
-def _argument(text: str, call: re.Match[str]) -> GuardPath | None:
+def _parse_argument(text: str, call: re.Match[str]) -> GuardPath | None:
     """Parse the first argument of a call."""
-    arguments = _arguments(text, call)
-    return path_of(arguments[0]) if arguments else None
+    arguments = _split_arguments(text, call)
+    return parse_path(arguments[0]) if arguments else None
 
 
-def _arguments(text: str, call: re.Match[str]) -> tuple[str, ...]:
+def _split_arguments(text: str, call: re.Match[str]) -> tuple[str, ...]:
     """Split the arguments of the call whose opening bracket ends the match."""
     within = split_outside(text[call.end() :], ")")[0]
     return tuple(part.strip() for part in split_outside(within, ", ") if part.strip())
 
 
 # The order decides: some texts match several parsers, and the first wins.
-_READERS: tuple[Callable[[str], Guard | None], ...] = (
-    _no_guard,
-    _state,
-    _marking,
-    _tensor,
-    _by_id,
-    _metadata,
-    _contains,
-    _attribute,
-    _not_read,
-    _aliasing,
-    _none,
-    _structure,
-    _shape,
-    _value,
+_PARSERS: tuple[Callable[[str], Guard | None], ...] = (
+    _parse_no_guard,
+    _parse_state,
+    _parse_marking,
+    _parse_tensor,
+    _parse_id_check,
+    _parse_metadata,
+    _parse_membership,
+    _parse_attribute,
+    _parse_failed_access,
+    _parse_aliasing,
+    _parse_none,
+    _parse_structure,
+    _parse_shape,
+    _parse_value,
 )

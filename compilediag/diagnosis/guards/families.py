@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from compilediag.diagnosis.guards.checks import Guard
-from compilediag.diagnosis.guards.source import GuardPath, unquoted
+from compilediag.diagnosis.guards.source import GuardPath, strip_quotes
 from compilediag_harness.wire import GuardFacts, Location
 
 Owner = Literal["closure", "global", "argument", "module", "attribute", "nothing"]
@@ -69,27 +69,27 @@ def decide(guard: Guard, known: GuardContext) -> Decision:
     """Decide the family of a guard, by the order of the catalogue (docs/rules): first match wins;
     CD190 where nothing matches."""
     for order, rule in enumerate(_ORDER, 1):
-        found = rule(guard, known)
-        if found is not None:
-            return Decision(found[0], found[1], order)
+        matched = rule(guard, known)
+        if matched is not None:
+            return Decision(matched[0], matched[1], order)
     return Decision("CD190", None, len(_ORDER) + 1)
 
 
-Found = tuple[str, "str | None"] | None
+FamilyMatch = tuple[str, "str | None"] | None
 
 
-_OF_CHECKS: dict[str, Found] = {
+_OF_CHECKS: dict[str, FamilyMatch] = {
     "backend": ("CD112", None),
     "unexpected": ("CD190", None),
     "dead": ("CD110", "dead_object"),
 }
 
 
-def _no_guard(guard: Guard, known: GuardContext) -> Found:
+def _match_no_guard(guard: Guard, known: GuardContext) -> FamilyMatch:
     return _OF_CHECKS.get(guard.check)
 
 
-def _mode(guard: Guard, known: GuardContext) -> Found:
+def _match_mode(guard: Guard, known: GuardContext) -> FamilyMatch:
     if guard.check == "state":
         return "CD111", guard.aspect
     if guard.check == "tensor" and guard.aspect == "functorch":
@@ -102,11 +102,11 @@ def _mode(guard: Guard, known: GuardContext) -> Found:
     return None
 
 
-def _aliased(guard: Guard, known: GuardContext) -> Found:
+def _match_aliasing(guard: Guard, known: GuardContext) -> FamilyMatch:
     return ("CD113", None) if guard.check == "aliasing" else None
 
 
-def _other_instance(guard: Guard, known: GuardContext) -> Found:
+def _match_other_instance(guard: Guard, known: GuardContext) -> FamilyMatch:
     """Match another instance. Only objects that share code count: `self`, and modules. A fresh list
     or dataclass passed as an argument is another object at every call and no instance of anything
     compiled."""
@@ -121,7 +121,7 @@ def _other_instance(guard: Guard, known: GuardContext) -> Found:
     return None
 
 
-def _optimizer(guard: Guard, known: GuardContext) -> Found:
+def _match_optimizer(guard: Guard, known: GuardContext) -> FamilyMatch:
     path = guard.path
     in_file = any(
         place is not None and _OPTIMIZER_FILE.search(place.file) is not None
@@ -132,36 +132,36 @@ def _optimizer(guard: Guard, known: GuardContext) -> Found:
     # The state is keyed by parameters, which torch can only print by their position.
     state = len(hops) > 1 and hops[0].text == "state" and hops[1].text.startswith("list(dict.keys")
     if own or state or in_file or known.facts.holder_kind == "optimizer":
-        names = [unquoted(hop.text) for hop in hops if hop.kind == "item"]
+        names = [strip_quotes(hop.text) for hop in hops if hop.kind == "item"]
         return "CD116", next((name for name in names if name in _GROUP_OPTIONS), None)
     return None
 
 
-def _hook_set(guard: Guard, known: GuardContext) -> Found:
+def _match_hook_set(guard: Guard, known: GuardContext) -> FamilyMatch:
     structural = guard.check in STRUCTURE
     last = guard.path.last if guard.path is not None else None
     return ("CD115", None) if structural and last is not None and last.is_hooks else None
 
 
-def _captured(guard: Guard, known: GuardContext) -> Found:
-    if owner_of(guard.path, known.facts) != "closure" or guard.check in ("marking", "shape"):
+def _match_captured(guard: Guard, known: GuardContext) -> FamilyMatch:
+    if classify_owner(guard.path, known.facts) != "closure" or guard.check in ("marking", "shape"):
         return None
     if guard.check in STRUCTURE:
         return "CD102", guard.check
     kinds = {"tensor": "tensor", "tensor_type": "tensor", "identity": "object", "type": "object"}
-    if guard.check == "identity" and _singleton(guard, known):
+    if guard.check == "identity" and _is_singleton(guard, known):
         return "CD101", "value"
     return "CD101", kinds.get(guard.check, "value")
 
 
-def _global(guard: Guard, known: GuardContext) -> Found:
-    if owner_of(guard.path, known.facts) != "global" or guard.check in ("marking", "shape"):
+def _match_global(guard: Guard, known: GuardContext) -> FamilyMatch:
+    if classify_owner(guard.path, known.facts) != "global" or guard.check in ("marking", "shape"):
         return None
     hops = guard.path.hops if guard.path is not None else ()
     return "CD109", "environment" if "environ" in [hop.text for hop in hops] else None
 
 
-def _sizes(guard: Guard, known: GuardContext) -> Found:
+def _match_sizes(guard: Guard, known: GuardContext) -> FamilyMatch:
     if guard.check == "marking":
         return "CD105", "marking"
     if guard.check != "shape":
@@ -171,13 +171,13 @@ def _sizes(guard: Guard, known: GuardContext) -> Found:
     return "CD118", guard.aspect
 
 
-def _tensor(guard: Guard, known: GuardContext) -> Found:
+def _match_tensor(guard: Guard, known: GuardContext) -> FamilyMatch:
     if guard.check not in ("tensor", "tensor_type"):
         return None
-    path, owner = guard.path, owner_of(guard.path, known.facts)
+    path, owner = guard.path, classify_owner(guard.path, known.facts)
     if path is not None and (path.registry == "_parameters" or path.member == "grad"):
         return "CD106", "parameter"
-    held = owner in ("attribute", "module") and not _filled_outside(guard, known)
+    held = owner in ("attribute", "module") and not _is_filled_outside(guard, known)
     if guard.check == "tensor":
         if held and guard.aspect in ("size", "rank"):
             return "CD103", "shape"
@@ -189,50 +189,50 @@ def _tensor(guard: Guard, known: GuardContext) -> Found:
     return "CD106", "type"
 
 
-def _value(guard: Guard, known: GuardContext) -> Found:
+def _match_value(guard: Guard, known: GuardContext) -> FamilyMatch:
     check, path = guard.check, guard.path
     if check == "tensor_item":
         return "CD107", "tensor_index"
     if check == "identity" and path is not None and path.member == "grad":
         return "CD106", "grad"
-    by_value = check == "identity" and _singleton(guard, known)
+    by_value = check == "identity" and _is_singleton(guard, known)
     if not by_value and check not in ("value", "none", "not_none", "attribute"):
         return None
     if path is not None and path.member == "grad":
         return "CD106", "grad"
-    if check in ("none", "attribute") and _now_tensor(guard, known):
-        outside = check == "none" and _filled_outside(guard, known)
+    if check in ("none", "attribute") and _is_tensor_now(guard, known):
+        outside = check == "none" and _is_filled_outside(guard, known)
         return ("CD114", None) if outside else ("CD103", "created")
     if check == "attribute":
         return "CD104", "attribute_set"
-    if owner_of(path, known.facts) != "argument":
+    if classify_owner(path, known.facts) != "argument":
         # A buffer holds a tensor or None, and tensors are not guarded by value.
         if path is not None and path.registry == "_buffers":
             return "CD103", "created"
         # An attribute of an object that the call passes is its size, and no fill of a cache.
         passed = known.facts.holder_kind == "object" and (path and path.root) not in ("self", "fn")
-        companion = not passed and _counts_a_cache(guard)
+        companion = not passed and _is_cache_count(guard)
         return ("CD103", "companion") if companion else ("CD104", guard.aspect)
     was_none = check in ("none", "not_none") or (by_value and guard.expected == "None")
     is_none = known.facts.value_type == "NoneType"
     return ("CD114", None) if was_none or is_none else ("CD107", guard.aspect or "value")
 
 
-def _container(guard: Guard, known: GuardContext) -> Found:
+def _match_container(guard: Guard, known: GuardContext) -> FamilyMatch:
     if guard.check not in STRUCTURE:
         return None
     if guard.path is not None and guard.path.member == "_buffers":
         return "CD103", "created"
-    argument = owner_of(guard.path, known.facts) == "argument"
+    argument = classify_owner(guard.path, known.facts) == "argument"
     return ("CD108" if argument else "CD104"), guard.check
 
 
-def _identity(guard: Guard, known: GuardContext) -> Found:
+def _match_identity(guard: Guard, known: GuardContext) -> FamilyMatch:
     if guard.check not in ("identity", "type"):
         return None
     path, facts = guard.path, known.facts
     names = {guard.type_name, guard.expected, known.actual, facts.value_type} - {None}
-    if owner_of(path, facts) != "argument":
+    if classify_owner(path, facts) != "argument":
         registry = path.registry if path is not None else None
         if registry == "_buffers" and guard.check == "identity":
             return "CD103", "created"
@@ -249,7 +249,7 @@ def _identity(guard: Guard, known: GuardContext) -> Found:
     return "CD110", "code" if code else guard.check
 
 
-def _singleton(guard: Guard, known: GuardContext) -> bool:
+def _is_singleton(guard: Guard, known: GuardContext) -> bool:
     """Whether an identity check guards a value: an enum member; True, False, None on torch 2.7."""
     facts = known.facts
     if facts.is_enum or (guard.type_name or "").startswith("enum."):
@@ -262,13 +262,13 @@ def _singleton(guard: Guard, known: GuardContext) -> bool:
         return False
     if guard.type_name is None:
         # torch <= 2.9 prints no type: it guards bools by identity far oftener than objects.
-        return owner_of(guard.path, facts) in ("argument", "closure")
+        return classify_owner(guard.path, facts) in ("argument", "closure")
     name = guard.type_name.rpartition(".")[2]
     # The user's line names a member of the class: `mode is Mode.TRAIN`.
     return re.search(rf"\b{re.escape(name)}\.\w", known.user_line or "") is not None
 
 
-def _counts_a_cache(guard: Guard) -> bool:
+def _is_cache_count(guard: Guard) -> bool:
     """Whether an int is named as the fill of a cache: `cached_freqs_seq_len`, `max_seq_len_cached`.
     The cache itself may be preallocated, and then no tensor shows that it is filled lazily."""
     member = guard.path.member if guard.path is not None else None
@@ -278,16 +278,16 @@ def _counts_a_cache(guard: Guard) -> bool:
     return bool(words & {"cache", "cached"}) and bool(words & _LENGTH_WORDS)
 
 
-def _now_tensor(guard: Guard, known: GuardContext) -> bool:
+def _is_tensor_now(guard: Guard, known: GuardContext) -> bool:
     """Whether the value, or the attribute that was absent, is a tensor now."""
     facts = known.facts
     now = facts.member_type if guard.check == "attribute" else facts.value_type
     if now is None or (guard.check == "attribute" and guard.expected != "absent"):
         return False
-    return now in _TENSORS and owner_of(guard.subject, facts) in ("attribute", "module")
+    return now in _TENSORS and classify_owner(guard.variable_path, facts) in ("attribute", "module")
 
 
-def _filled_outside(guard: Guard, known: GuardContext) -> bool:
+def _is_filled_outside(guard: Guard, known: GuardContext) -> bool:
     """Whether it is a field of an argument object that lives on, and that no method of its class
     writes: the caller puts other tensors into it between the calls. A cache fills itself."""
     path, facts = guard.path, known.facts
@@ -299,23 +299,23 @@ def _filled_outside(guard: Guard, known: GuardContext) -> bool:
 
 # Invariant: the position is a cause's rank (`Decision.order`); a new family goes where it decides.
 _ORDER = (
-    _no_guard,
-    _mode,
-    _aliased,
-    _other_instance,
-    _optimizer,
-    _hook_set,
-    _captured,
-    _global,
-    _sizes,
-    _tensor,
-    _value,
-    _container,
-    _identity,
+    _match_no_guard,
+    _match_mode,
+    _match_aliasing,
+    _match_other_instance,
+    _match_optimizer,
+    _match_hook_set,
+    _match_captured,
+    _match_global,
+    _match_sizes,
+    _match_tensor,
+    _match_value,
+    _match_container,
+    _match_identity,
 )
 
 
-def owner_of(path: GuardPath | None, facts: GuardFacts) -> Owner:
+def classify_owner(path: GuardPath | None, facts: GuardFacts) -> Owner:
     """Classify the owner of the value a path leads to, after the last callable it passes
     through."""
     if path is None or path.scope == "state":

@@ -45,7 +45,7 @@ class PrintedReason:
 
 def parse_reason(text: str) -> PrintedReason:
     """Parse one reason; never raises."""
-    head, stack = _without_stack(text)
+    head, stack = _split_stack(text)
     numbered = _COMPILE_ID.match(head)
     body = head[numbered.end() :] if numbered else head
     hinted = _HINT.search(body)
@@ -54,21 +54,21 @@ def parse_reason(text: str) -> PrintedReason:
     # Behind the expression are two or more blanks and `#`. A string constant may hold them itself;
     # unbalanced quotes in torch's own wording ("to be a tensor type, ' but found") make every mark
     # look quoted: then the first counts.
-    marks = [found.start() for found in _COMMENT.finditer(body)]
+    marks = [mark.start() for mark in _COMMENT.finditer(body)]
     outside = (at for at in marks if not _QUOTE.search(_STRING.sub("", body[:at])))
     end = next(outside, (*marks, len(body))[0])
     comment = body[end:].strip()
     # A shape guard has two places when a branch narrowed it: the last one is the branch, the first
     # only where the value was first used.
     user_line, location = None, stack[-1] if stack else None
-    for found in (*_PLACE.finditer(comment),)[-1:]:
-        line = comment[: found.start()].strip().removeprefix("#").strip()
+    for matched in (*_PLACE.finditer(comment),)[-1:]:
+        line = comment[: matched.start()].strip().removeprefix("#").strip()
         user_line = line.rpartition(") and ")[2] or None
-        file, number = found["file"].strip(), int(found["line"])
+        file, number = matched["file"].strip(), int(matched["line"])
         # Comments shorten a file's name, the printed stack has it whole.
         whole = (s for s in reversed(stack) if s.line == number)
         fuller = (s for s in whole if s.file.endswith(file.lstrip("./")))
-        location = next(fuller, Location(file, number, found["name"]))
+        location = next(fuller, Location(file, number, matched["name"]))
     return PrintedReason(
         compile_id=numbered.group(1) if numbered else None,
         expression=body[:end].strip(),
@@ -83,7 +83,7 @@ def parse_reason(text: str) -> PrintedReason:
 def parse_reasons(text: str) -> tuple[PrintedReason, ...]:
     """Parse all guards of one printed reason: with TORCH_LOGS=recompiles_verbose torch joins the
     false ones of an entry's shape conditions by "; ", where it otherwise prints the first one."""
-    head, _ = _without_stack(text)
+    head, _ = _split_stack(text)
     guards: list[str] = []
     rest = ""
     for piece in head.split("; "):
@@ -101,12 +101,12 @@ def parse_reasons(text: str) -> tuple[PrintedReason, ...]:
     return tuple(parse_reason(part + stack) for part in (first, *(prefix + o for o in others)))
 
 
-def _without_stack(text: str) -> tuple[str, tuple[Location, ...]]:
+def _split_stack(text: str) -> tuple[str, tuple[Location, ...]]:
     cut = _STACK.search(text)
     if cut is None:
         return text, ()
     frames = tuple(
-        Location(found["file"], int(found["line"]), found["name"])
-        for found in _STACK_FRAME.finditer(text, cut.end())
+        Location(matched["file"], int(matched["line"]), matched["name"])
+        for matched in _STACK_FRAME.finditer(text, cut.end())
     )
     return text[: cut.start()], frames

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.ownership import classify_ownership
 from compilediag_harness.wire import Location, SizeGuard
 
 How = Literal[
@@ -49,25 +49,25 @@ class SizeLimit:
     """With sizes in place of torch's symbols: "Eq(x.size()[0], 4)"."""
 
 
-def plain_size(source: str) -> str:
+def simplify_source(source: str) -> str:
     """Simplify a source to what the user would write: "L['x'].size()[0]" to "x.size()[0]"."""
     return _LOCAL.sub(r"\1", source)
 
 
-def limit_of(guard: SizeGuard, user_roots: Sequence[str]) -> SizeLimit:
+def locate_size_limit(guard: SizeGuard, user_roots: Sequence[str]) -> SizeLimit:
     """Locate the line that a condition comes from: the innermost of the user's own, else of all."""
-    own = [at for at in guard.stack if ownership_of(at.file, user_roots) == "user"]
+    own = [at for at in guard.stack if classify_ownership(at.file, user_roots) == "user"]
     place = own[-1] if own else guard.stack[-1] if guard.stack else None
     at = guard.stack.index(place) if place is not None else -1
     text = guard.texts[at] if place is not None and at < len(guard.texts) else ""
     innermost = guard.stack[-1] if guard.stack else None
     condition = guard.expression
     for symbol, source in reversed(guard.sizes):
-        size = plain_size(source)
+        size = simplify_source(source)
         condition = re.sub(rf"\b{re.escape(symbol)}\b", size.replace("\\", ""), condition)
     return SizeLimit(
-        how=_how(guard, guard.texts[-1] if guard.texts else ""),
-        kind=_kind(guard),
+        how=_infer_how(guard, guard.texts[-1] if guard.texts else ""),
+        kind=_classify_guard(guard),
         place=place,
         text=text,
         inside=innermost if innermost != place else None,
@@ -75,38 +75,44 @@ def limit_of(guard: SizeGuard, user_roots: Sequence[str]) -> SizeLimit:
     )
 
 
-def fixing(guards: Iterable[SizeGuard], size: str) -> SizeGuard | None:
+def find_fixing_guard(guards: Iterable[SizeGuard], size: str) -> SizeGuard | None:
     """Find the condition that made a size a constant; None without one."""
-    return next((guard for guard in guards if size in map(plain_size, guard.fixed)), None)
+    return next((guard for guard in guards if size in map(simplify_source, guard.fixed)), None)
 
 
-def about(guards: Iterable[SizeGuard], size: str) -> list[SizeGuard]:
+def list_guards_on(guards: Iterable[SizeGuard], size: str) -> list[SizeGuard]:
     """List the conditions that a size is in."""
-    return [guard for guard in guards if size in (plain_size(source) for _, source in guard.sizes)]
+    return [
+        guard for guard in guards if size in (simplify_source(source) for _, source in guard.sizes)
+    ]
 
 
-def excluding(guards: Iterable[SizeGuard], size: str, value: int) -> SizeGuard | None:
+def find_excluding_guard(guards: Iterable[SizeGuard], size: str, value: int) -> SizeGuard | None:
     """Find the first condition on one size alone that does not hold for a value."""
-    for guard in about(guards, size):
+    for guard in list_guards_on(guards, size):
         symbols = {symbol for symbol, _ in guard.sizes}
         if len(symbols) == 1 and holds(guard.expression, {symbols.pop(): value}) is False:
             return guard
     return None
 
 
-def behind(guards: Iterable[SizeGuard], text: str, place: Location | None) -> SizeGuard | None:
+def find_guard_behind(
+    guards: Iterable[SizeGuard], text: str, place: Location | None
+) -> SizeGuard | None:
     """Find the condition that a printed guard on sizes comes from: of its sizes, at its line. None
     where several would do."""
-    named = set(map(plain_size, _SIZE.findall(plain_size(text))))
-    found = [
+    named = set(map(simplify_source, _SIZE.findall(simplify_source(text))))
+    candidates = [
         guard
         for guard in guards
-        if named and named == {plain_size(source) for _, source in guard.sizes}
-    ] or [guard for guard in guards if named & {plain_size(source) for _, source in guard.sizes}]
-    if place is not None and any(_is_at(guard, place) for guard in found):
-        found = [guard for guard in found if _is_at(guard, place)]
-    lines = {(guard.stack, _kind(guard)) for guard in found}
-    return found[0] if len(lines) == 1 else None
+        if named and named == {simplify_source(source) for _, source in guard.sizes}
+    ] or [
+        guard for guard in guards if named & {simplify_source(source) for _, source in guard.sizes}
+    ]
+    if place is not None and any(_is_at(guard, place) for guard in candidates):
+        candidates = [guard for guard in candidates if _is_at(guard, place)]
+    lines = {(guard.stack, _classify_guard(guard)) for guard in candidates}
+    return candidates[0] if len(lines) == 1 else None
 
 
 def _is_at(guard: SizeGuard, place: Location) -> bool:
@@ -119,7 +125,7 @@ def _is_at(guard: SizeGuard, place: Location) -> bool:
     )
 
 
-def _kind(guard: SizeGuard) -> str:
+def _classify_guard(guard: SizeGuard) -> str:
     expression = guard.expression
     if guard.fixed:
         return "constant"
@@ -130,7 +136,7 @@ def _kind(guard: SizeGuard) -> str:
     return "equal" if len({symbol for symbol, _ in guard.sizes}) > 1 else "constant"
 
 
-def _how(guard: SizeGuard, text: str) -> How:
+def _infer_how(guard: SizeGuard, text: str) -> How:
     calls = guard.torch_calls
     if not guard.stack:
         return "backend"
@@ -173,25 +179,25 @@ def holds(expression: str, values: Mapping[str, int]) -> bool | None:
     """Whether a condition as sympy prints it is true for these values; None where it cannot be
     read."""
     try:
-        return bool(_value(ast.parse(expression, mode="eval").body, values))
+        return bool(_evaluate(ast.parse(expression, mode="eval").body, values))
     except (SyntaxError, ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
         return None
 
 
-def _value(node: ast.expr, values: Mapping[str, int]) -> int:
+def _evaluate(node: ast.expr, values: Mapping[str, int]) -> int:
     match node:
         case ast.Constant(value=int(number)):
             return number
         case ast.Name(id=name):
             return values[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand, values)
+            return -_evaluate(operand, values)
         case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op).__name__](_value(left, values), _value(right, values))
+            return _OPERATORS[type(op).__name__](_evaluate(left, values), _evaluate(right, values))
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return _OPERATORS[type(op).__name__](_value(left, values), _value(right, values))
+            return _OPERATORS[type(op).__name__](_evaluate(left, values), _evaluate(right, values))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            one, other = (_value(argument, values) for argument in arguments)
+            one, other = (_evaluate(argument, values) for argument in arguments)
             return _OPERATORS[name](one, other)
         case _:
             raise ValueError(ast.dump(node))

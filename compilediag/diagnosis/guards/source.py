@@ -26,7 +26,7 @@ _OPENING, _CLOSING = "([{", ")]}"
 _STRING_OR_BRACKET = re.compile(r"""'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[()\[\]{}]""", re.DOTALL)
 
 
-def unquoted(text: str) -> str:
+def strip_quotes(text: str) -> str:
     """Strip the quotes of a string literal; other text stays as it is."""
     text = text.strip()
     if text[:1] == "b" and text[1:2] in ("'", '"'):
@@ -36,13 +36,13 @@ def unquoted(text: str) -> str:
     return text
 
 
-def closing(text: str, start: int) -> int:
+def find_closing(text: str, start: int) -> int:
     """Find the index of the bracket that closes the one at `start`, strings skipped; -1 without."""
     depth = 0
-    for found in _STRING_OR_BRACKET.finditer(text, start):
-        depth += (found[0] in _OPENING) - (found[0] in _CLOSING)
-        if depth == 0 and found[0] in _CLOSING:
-            return found.start()
+    for token in _STRING_OR_BRACKET.finditer(text, start):
+        depth += (token[0] in _OPENING) - (token[0] in _CLOSING)
+        if depth == 0 and token[0] in _CLOSING:
+            return token.start()
     return -1
 
 
@@ -51,13 +51,13 @@ def split_outside(text: str, separator: str) -> tuple[str, ...]:
     parts: list[str] = []
     start = index = 0
     while index < len(text):
-        found = _STRING_OR_BRACKET.match(text, index)
-        if found is not None and found[0] in _OPENING:
-            index = closing(text, index) + 1
+        token = _STRING_OR_BRACKET.match(text, index)
+        if token is not None and token[0] in _OPENING:
+            index = find_closing(text, index) + 1
             if not index:
                 break  # An open bracket: nothing behind it is outside.
-        elif found is not None and found[0] not in _CLOSING:
-            index = found.end()
+        elif token is not None and token[0] not in _CLOSING:
+            index = token.end()
         elif text.startswith(separator, index):
             parts.append(text[start:index])
             start = index = index + len(separator)
@@ -107,7 +107,7 @@ class GuardPath:
     scope: Scope
     hops: tuple[GuardHop, ...] = ()
 
-    def then(self, kind: HopKind, text: str) -> GuardPath:
+    def add_hop(self, kind: HopKind, text: str) -> GuardPath:
         return GuardPath(self.root, self.scope, (*self.hops, GuardHop(kind, text)))
 
     @property
@@ -139,7 +139,7 @@ class GuardPath:
         if last is None:
             return None
         if self.registry is not None:
-            return unquoted(last.text)
+            return strip_quotes(last.text)
         return last.text if last.kind == "attr" else None
 
     @property
@@ -171,18 +171,18 @@ class GuardPath:
 
 
 @functools.lru_cache(maxsize=8192)
-def path_of(source: str) -> GuardPath | None:
+def parse_path(source: str) -> GuardPath | None:
     """Parse a whole text as a path; None when it is no source."""
-    return _whole(source, DEPTH_LIMIT)
+    return _parse_whole(source, DEPTH_LIMIT)
 
 
-def paths_in(text: str) -> Iterator[GuardPath]:
+def find_paths(text: str) -> Iterator[GuardPath]:
     """Find every value that a condition such as `x.size()[0] > m.length` names, without the call
     that reads a tensor's size."""
     index = 0
-    while (found := _WORD.search(text, index)) is not None:
-        parsed = path_at(text, found.start())
-        index = max(found.end(), parsed[1] if parsed is not None else 0)
+    while (word := _WORD.search(text, index)) is not None:
+        parsed = parse_path_at(text, word.start())
+        index = max(word.end(), parsed[1] if parsed is not None else 0)
         if parsed is None or (not parsed[0].hops and parsed[0].root in _OPERATORS):
             continue
         hops = parsed[0].hops
@@ -190,13 +190,13 @@ def paths_in(text: str) -> Iterator[GuardPath]:
         yield GuardPath(parsed[0].root, parsed[0].scope, hops if call is None else hops[: call - 1])
 
 
-def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[GuardPath, int] | None:
+def parse_path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[GuardPath, int] | None:
     """Parse the longest path that begins at `start`, with the index behind it; None without one."""
     if depth <= 0:
         return None
     if text[start : start + 1] == "(":
-        end = closing(text, start)
-        inner = _whole(text[start + 1 : end], depth - 1) if end > 0 else None
+        end = find_closing(text, start)
+        inner = _parse_whole(text[start + 1 : end], depth - 1) if end > 0 else None
         if inner is None:
             return None
         path, index = inner, end + 1
@@ -206,64 +206,64 @@ def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[GuardPath,
             return None
         path, index = GuardPath(name.group(), "local"), name.end()
     while True:
-        step = _hop(text, path, index, depth)
+        step = _parse_hop(text, path, index, depth)
         if step is None:
-            return _rooted(path), index
+            return _resolve_root(path), index
         path, index = step
 
 
-def _whole(text: str, depth: int) -> GuardPath | None:
-    found = path_at(text.strip(), 0, depth)
-    return found[0] if found is not None and found[1] == len(text.strip()) else None
+def _parse_whole(text: str, depth: int) -> GuardPath | None:
+    parsed = parse_path_at(text.strip(), 0, depth)
+    return parsed[0] if parsed is not None and parsed[1] == len(text.strip()) else None
 
 
-def _hop(text: str, path: GuardPath, index: int, depth: int) -> tuple[GuardPath, int] | None:
+def _parse_hop(text: str, path: GuardPath, index: int, depth: int) -> tuple[GuardPath, int] | None:
     """Parse one hop more after `path`, if another one follows at `index`."""
     char = text[index : index + 1]
     if char == ".":
         name = _NAME.match(text, index + 1)
-        return (path.then("attr", name.group()), name.end()) if name else None
+        return (path.add_hop("attr", name.group()), name.end()) if name else None
     if char not in ("[", "("):
         return None
-    end = closing(text, index)
+    end = find_closing(text, index)
     if end < 0:
         return None
     inside = text[index + 1 : end]
     if char == "(":
-        called = _call(path, inside, depth)
+        called = _parse_call(path, inside, depth)
         return (called, end + 1) if called is not None else None
     if path.last == GuardHop("key", ""):
         # list(dict.keys(d))[0]: the position of a key, not a value of the dict.
-        return path.before_last.then("key", inside), end + 1
+        return path.before_last.add_hop("key", inside), end + 1
     if path.last == GuardHop("attr", "__dict__"):
         # o.__dict__['x'] is o.x, and is printed so by another version.
-        return path.before_last.then("attr", unquoted(inside)), end + 1
-    return path.then("item", inside), end + 1
+        return path.before_last.add_hop("attr", strip_quotes(inside)), end + 1
+    return path.add_hop("item", inside), end + 1
 
 
-def _call(path: GuardPath, inside: str, depth: int) -> GuardPath | None:
+def _parse_call(path: GuardPath, inside: str, depth: int) -> GuardPath | None:
     """Parse a call as the path of what it reads, where that is known."""
     arguments = split_outside(inside, ", ") if inside.strip() else ()
-    first = _whole(arguments[0], depth - 1) if arguments else None
+    first = _parse_whole(arguments[0], depth - 1) if arguments else None
     name = path.last.text if path.last is not None and path.last.kind == "attr" else path.root
     unbound = len(path.hops) == 1 and path.root in ("dict", "list", "tuple", "set", "object")
     if name == "keys" and path.hops:
         base = first if unbound else path.before_last
-        return base.then("key", "") if base is not None else None
+        return base.add_hop("key", "") if base is not None else None
     if unbound and first is not None and len(arguments) == 2:
         if name == "__getitem__":
-            return first.then("item", arguments[1].strip())
+            return first.add_hop("item", arguments[1].strip())
         if name == "__getattribute__":
-            return first.then("attr", unquoted(arguments[1]))
+            return first.add_hop("attr", strip_quotes(arguments[1]))
     if not path.hops:
         if name == "type":
-            return first.then("attr", "__class__") if first is not None else None
+            return first.add_hop("attr", "__class__") if first is not None else None
         # Conversions and torch's helpers (___from_numpy, ___as_tensor) read their argument.
         return first
-    return path.then("call", name)
+    return path.add_hop("call", name)
 
 
-def _rooted(path: GuardPath) -> GuardPath:
+def _resolve_root(path: GuardPath) -> GuardPath:
     """Resolve L['x'] and G['x'] to the name x of their scope."""
     if path.root not in ("L", "G") or path.scope != "local":
         return path
@@ -273,9 +273,9 @@ def _rooted(path: GuardPath) -> GuardPath:
         return GuardPath(path.root, "state")
     if hops[0].kind != "item":
         return path
-    name, rest = unquoted(hops[0].text), hops[1:]
+    name, rest = strip_quotes(hops[0].text), hops[1:]
     if _INTERNAL_SCOPE.match(name) and rest and rest[0].kind == "item":
-        name, rest = unquoted(rest[0].text), rest[1:]
+        name, rest = strip_quotes(rest[0].text), rest[1:]
     module = _IMPORTED.match(name)
     if module is not None:
         name = module.group(1).replace("_dot_", ".")
@@ -290,73 +290,75 @@ _SILENT_ATTRIBUTES = ("__dict__", "__code__", "__class__")
 _SIZES = ("size", "stride", "storage_offset", "numel", "item")
 
 
-def display_name(
+def format_variable(
     path: GuardPath, facts: GuardFacts, hint: str | None = None, *, in_torch: bool = False
 ) -> str:
     """Format the variable behind a path. `in_torch`: the names of the frame are torch's, such as
     those of the wrapper `inner(*args, **kwargs)` that calls a module of torch's."""
     if path.callable_end:
-        return _captured(path, facts, hint)
-    hops = _meaningful(path.hops)
+        return _format_captured(path, facts, hint)
+    hops = _select_meaningful(path.hops)
     if in_torch and path.scope == "local" and path.root in ("args", "kwargs"):
         if not hops:
             return "keyword arguments" if path.root == "kwargs" else "arguments"
         index = hops[0].text
-        named = unquoted(index) if path.root == "kwargs" else facts.parameter or f"argument {index}"
-        return named + _rendered(hops[1:])
+        named = (
+            strip_quotes(index) if path.root == "kwargs" else facts.parameter or f"argument {index}"
+        )
+        return named + _render_hops(hops[1:])
     if facts.holder_path and hops and len(hops) == len(path.hops):
-        return facts.holder_path + _rendered(hops[-2:] if path.registry else hops[-1:])
+        return facts.holder_path + _render_hops(hops[-2:] if path.registry else hops[-1:])
     below_module = bool(hops) and hops[0].text in _REGISTRIES
     if path.scope == "local" and path.root in _SELF_NAMES and below_module:
-        name = _rendered(hops).removeprefix(".")
+        name = _render_hops(hops).removeprefix(".")
         child, _, rest = name.partition(".")
         if child.isdigit():
             return f"{facts.root_type or 'module'}[{child}]" + (f".{rest}" if rest else "")
         return name or path.root
-    return path.root + _rendered(hops)
+    return path.root + _render_hops(hops)
 
 
-def free_variable_of(hint: str | None) -> str | None:
+def parse_free_variable(hint: str | None) -> str | None:
     """Parse the free variable that torch's hint names (torch >= 2.11), "capture" of `guard on
     "capture"`; the bare name is taken too."""
     if hint is not None and hint.isidentifier():
         return hint
-    found = _HINTED.match(hint.strip()) if hint else None
-    return found.group("name") if found else None
+    matched = _HINTED.match(hint.strip()) if hint else None
+    return matched.group("name") if matched else None
 
 
-def _captured(path: GuardPath, facts: GuardFacts, hint: str | None) -> str:
-    tail = _meaningful(path.tail)
+def _format_captured(path: GuardPath, facts: GuardFacts, hint: str | None) -> str:
+    tail = _select_meaningful(path.tail)
     if path.cell is not None and path.hops[path.callable_end - 1].text == "cell_contents":
         name = (facts.free_variable or "").partition(".")[0].partition("[")[0]
-        name = name or free_variable_of(hint) or f"captured variable {path.cell}"
-        return name + _rendered(tail)
+        name = name or parse_free_variable(hint) or f"captured variable {path.cell}"
+        return name + _render_hops(tail)
     if not tail:
         holder = GuardPath(path.root, path.scope, path.hops[: path.callable_end - 2])
         hooks = path.hops[path.callable_end - 2].text.lstrip("_").removesuffix("s")
-        return f"{hooks.replace('_', ' ')} of {display_name(holder, GuardFacts())}"
+        return f"{hooks.replace('_', ' ')} of {format_variable(holder, GuardFacts())}"
     if tail[0].text == "__self__" and len(tail) > 1:
         # The hook is a bound method: its object is `self` in the method's own text.
-        return "self" + _rendered(tail[1:])
-    return _rendered(tail).lstrip(".")
+        return "self" + _render_hops(tail[1:])
+    return _render_hops(tail).lstrip(".")
 
 
-def _meaningful(hops: tuple[GuardHop, ...]) -> tuple[GuardHop, ...]:
+def _select_meaningful(hops: tuple[GuardHop, ...]) -> tuple[GuardHop, ...]:
     """Select the hops that the user wrote, without the ones that only torch sees."""
-    kept: list[GuardHop] = []
+    shown: list[GuardHop] = []
     for index, hop in enumerate(hops):
         if hop.kind in ("key", "call"):
             break
         following = hops[index + 1] if index + 1 < len(hops) else None
         if hop.text in _SIZES and following is not None and following.kind == "call":
             break
-        kept.append(hop)
-    while kept and kept[-1].kind == "attr" and kept[-1].text in _SILENT_ATTRIBUTES:
-        kept.pop()
-    return tuple(kept)
+        shown.append(hop)
+    while shown and shown[-1].kind == "attr" and shown[-1].text in _SILENT_ATTRIBUTES:
+        shown.pop()
+    return tuple(shown)
 
 
-def _rendered(hops: tuple[GuardHop, ...]) -> str:
+def _render_hops(hops: tuple[GuardHop, ...]) -> str:
     """Render hops as Python text, with a module's registries read as attributes."""
     text = ""
     named = False
@@ -372,7 +374,7 @@ def _rendered(hops: tuple[GuardHop, ...]) -> str:
             if hop.text != "__class__":
                 text += f".{hop.text}"
         elif named:
-            text += f".{unquoted(hop.text)}"
+            text += f".{strip_quotes(hop.text)}"
         else:
             text += f"[{hop.text}]"
         named = False

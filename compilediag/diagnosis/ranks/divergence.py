@@ -16,15 +16,15 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.ranks.summary import (
     ASPECTS,
     RankFingerprint,
     RankSummary,
-    fingerprint_of,
-    key_differences,
-    summaries_of,
-    values_of,
+    find_key_differences,
+    list_values,
+    make_fingerprint,
+    summarize_ranks,
 )
 from compilediag.receipt.schema.comparisons import (
     RankDivergence,
@@ -33,8 +33,8 @@ from compilediag.receipt.schema.comparisons import (
     RankStraggler,
     RankTotals,
 )
-from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.timeline import Timeline, ranks_present
+from compilediag.receipt.schema.record import make_record
+from compilediag.timeline.timeline import Timeline, list_present_ranks
 
 SHOWN = 5
 """Most differences named of one group of ranks."""
@@ -70,7 +70,7 @@ def compare_ranks(summaries: Iterable[RankSummary], expected: int | None) -> Ran
     known."""
     by_rank = {summary.rank: summary for summary in summaries}
     return compare_fingerprints(
-        map(fingerprint_of, by_rank.values()), expected, by_rank.__getitem__
+        map(make_fingerprint, by_rank.values()), expected, by_rank.__getitem__
     )
 
 
@@ -78,15 +78,19 @@ def compare_fingerprints(
     fingerprints: Iterable[RankFingerprint], expected: int | None, summary_of: SummaryOf
 ) -> RankComparison:
     """Compare ranks by their fingerprints; only those that are named are summarised, one by one."""
-    by_rank = {item.rank: item for item in fingerprints if item.rank is not None}
+    by_rank = {
+        fingerprint.rank: fingerprint
+        for fingerprint in fingerprints
+        if fingerprint.rank is not None
+    }
     by_rank = {rank: by_rank[rank] for rank in sorted(by_rank)}
-    found: list[RankDivergence] = []
+    divergences: list[RankDivergence] = []
     differing: set[int] = set()
     left_out = 0
     for index, aspect in enumerate(ASPECTS):
         groups: dict[bytes, list[int]] = {}
-        for rank, item in by_rank.items():
-            groups.setdefault(item.digests[index], []).append(rank)
+        for rank, fingerprint in by_rank.items():
+            groups.setdefault(fingerprint.digests[index], []).append(rank)
         # The largest group is right, the lowest of equals.
         usual, *others = sorted(groups.values(), key=lambda ranks: (-len(ranks), ranks[0])) or [[]]
         others.sort()
@@ -94,8 +98,8 @@ def compare_fingerprints(
         for ranks in others[MAX_GROUPS:]:
             differing.update(ranks)
         for ranks in others[:MAX_GROUPS]:
-            values = (values_of(summary_of(each[0]))[index] for each in (ranks, usual))
-            here, there = _SPLIT.get(aspect, _differences)(*values)
+            values = (list_values(summary_of(group[0]))[index] for group in (ranks, usual))
+            here, there = _SPLIT.get(aspect, _list_differences)(*values)
             if here or there:
                 differing.update(ranks)
                 divergence = RankDivergence(
@@ -104,26 +108,28 @@ def compare_fingerprints(
                     like_rank=usual[0],
                     only_here=tuple(here[:SHOWN]),
                     only_there=tuple(there[:SHOWN]),
-                    more=sum(max(0, len(each) - SHOWN) for each in (here, there)),
+                    more=sum(max(0, len(differences) - SHOWN) for differences in (here, there)),
                     count=len(ranks),
                 )
-                found.append(divergence)
+                divergences.append(divergence)
     return RankComparison(
         ranks=tuple(by_rank.values()),
         missing=tuple(sorted(set(range(expected or 0)).difference(by_rank))),
-        divergences=tuple(found),
-        stragglers=_stragglers(by_rank),
+        divergences=tuple(divergences),
+        stragglers=_find_stragglers(by_rank),
         left_out=left_out,
         differing=len(differing),
     )
 
 
-def _differences(value: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _list_differences(
+    value: tuple[str, ...], usual: tuple[str, ...]
+) -> tuple[list[str], list[str]]:
     here, there = Counter(value), Counter(usual)
     return list((here - there).elements()), list((there - here).elements())
 
 
-def _first_difference(
+def _find_first_difference(
     value: tuple[str, ...], usual: tuple[str, ...]
 ) -> tuple[list[str], list[str]]:
     """Find where the order differs first: what follows is a consequence."""
@@ -134,16 +140,23 @@ def _first_difference(
     return [], []
 
 
-_SPLIT = {"collectives": _first_difference, "cache_keys": key_differences}
+_SPLIT = {"collectives": _find_first_difference, "cache_keys": find_key_differences}
 """How two ranks are compared in an aspect, where not by all that only one of them has."""
 
 
-def _stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[RankStraggler, ...]:
+def _find_stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[RankStraggler, ...]:
     """Find slow ranks by the time of a step where it was measured, else by all compile seconds."""
     what = "step"
-    times = {r: item.step_median_s for r, item in by_rank.items() if item.step_median_s is not None}
+    times = {
+        r: fingerprint.step_median_s
+        for r, fingerprint in by_rank.items()
+        if fingerprint.step_median_s is not None
+    }
     if len(times) < 2:
-        what, times = "compile", {rank: item.compile_s for rank, item in by_rank.items()}
+        what, times = (
+            "compile",
+            {rank: fingerprint.compile_s for rank, fingerprint in by_rank.items()},
+        )
     usual = median(times.values()) if len(times) > 1 else 0.0
     if usual <= 0:
         return ()
@@ -152,7 +165,9 @@ def _stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[RankStraggler, 
         for rank, seconds in times.items()
         if seconds > usual
     ]
-    return tuple(sorted(slow, key=lambda item: (-item.seconds, item.rank))[:MAX_STRAGGLERS])
+    return tuple(
+        sorted(slow, key=lambda straggler: (-straggler.seconds, straggler.rank))[:MAX_STRAGGLERS]
+    )
 
 
 MAX_ROWS = 4096
@@ -162,44 +177,56 @@ MAX_NAMED_RANKS = 64
 """Most ranks named of one divergence."""
 
 
-def ranks_section(
-    timeline: Timeline, causes: RunCauses, expected: int | None, found: RankComparison | None = None
+def build_ranks_section(
+    timeline: Timeline,
+    causes: RunCauses,
+    expected: int | None,
+    comparison: RankComparison | None = None,
 ) -> RanksSection | None:
     """Build the section of ranks: of `comparison`, where the Timeline does not hold all of them,
     else of those it holds. None where a launcher started fewer than two."""
-    if found is None:
+    if comparison is None:
         ranks = {process.rank for process in timeline.processes} - {None}
         if len(ranks) < 2 and (expected or 1) < 2:
             return None
-        found = compare_ranks(summaries_of(timeline, causes), expected)
-    measured = timeline.observes("metrics_rows")
+        comparison = compare_ranks(summarize_ranks(timeline, causes), expected)
+    measured = timeline.can_observe("metrics_rows")
     counted = len(timeline.counted_ranks)
     counts = ("frames", "compiles", "recompiles", "eager_fallbacks")
     totals = RankTotals(
-        ranks=len(found.ranks),
-        **{name: sum(getattr(item, name) for item in found.ranks) for name in counts},
-        compile_s=sum(item.compile_s for item in found.ranks) if measured else None,
+        ranks=len(comparison.ranks),
+        **{
+            name: sum(getattr(fingerprint, name) for fingerprint in comparison.ranks)
+            for name in counts
+        },
+        compile_s=sum(fingerprint.compile_s for fingerprint in comparison.ranks)
+        if measured
+        else None,
     )
     rows = (
-        record_from(
-            RankRow, item, rank=item.rank or 0, compile_s=item.compile_s if measured else None
+        make_record(
+            RankRow,
+            fingerprint,
+            rank=fingerprint.rank or 0,
+            compile_s=fingerprint.compile_s if measured else None,
         )
-        for item in found.ranks[:MAX_ROWS]
+        for fingerprint in comparison.ranks[:MAX_ROWS]
     )
     return RanksSection(
         expected=expected,
-        missing=found.missing[:MAX_MISSING],
-        missing_count=len(found.missing),
+        missing=comparison.missing[:MAX_MISSING],
+        missing_count=len(comparison.missing),
         rows=tuple(rows),
         divergences=tuple(
-            replace(item, ranks=item.ranks[:MAX_NAMED_RANKS])
-            for item in found.divergences[:MAX_DIVERGENCES]
+            replace(divergence, ranks=divergence.ranks[:MAX_NAMED_RANKS])
+            for divergence in comparison.divergences[:MAX_DIVERGENCES]
         ),
-        stragglers=found.stragglers if measured else (),
+        stragglers=comparison.stragglers if measured else (),
         totals=totals,
-        told=len(ranks_present(timeline)) - counted if counted else None,
-        differing=found.differing,
-        divergences_left_out=found.left_out + max(0, len(found.divergences) - MAX_DIVERGENCES),
+        reported=len(list_present_ranks(timeline)) - counted if counted else None,
+        differing=comparison.differing,
+        divergences_left_out=comparison.left_out
+        + max(0, len(comparison.divergences) - MAX_DIVERGENCES),
     )
 
 
@@ -230,7 +257,7 @@ def has_room(ranks: int, events: int) -> bool:
 
 def select_ranks(ranks: Sequence[RankFingerprint]) -> RankSelection | None:
     """Select the ranks that are listed; None where all of them are."""
-    if has_room(len(ranks), sum(item.events for item in ranks)):
+    if has_room(len(ranks), sum(fingerprint.events for fingerprint in ranks)):
         return None
     # A process without a rank comes after those that have one.
     by_rank = sorted(
@@ -239,7 +266,7 @@ def select_ranks(ranks: Sequence[RankFingerprint]) -> RankSelection | None:
     # The lead, one for each behaviour, then all by rank.
     first = {ranks[index].behaviour: index for index in reversed(by_rank)}
     stand_for_others = [index for index in by_rank if first[ranks[index].behaviour] == index]
-    lead = lead_of(ranks)
+    lead = find_lead(ranks)
     leads = () if lead is None else (lead,)
     chosen: set[int] = set()
     events = 0
@@ -251,12 +278,14 @@ def select_ranks(ranks: Sequence[RankFingerprint]) -> RankSelection | None:
     if len(chosen) == len(ranks):
         return None
     shown = {ranks[index].behaviour for index in chosen}
-    return RankSelection(frozenset(chosen), sum(item.behaviour not in shown for item in ranks))
+    return RankSelection(
+        frozenset(chosen), sum(fingerprint.behaviour not in shown for fingerprint in ranks)
+    )
 
 
-def lead_of(ranks: Sequence[RankFingerprint]) -> int | None:
+def find_lead(ranks: Sequence[RankFingerprint]) -> int | None:
     """Find the index of the rank whose steps are shown, by the rule of `Timeline.lead`."""
-    indexes = [index for index, item in enumerate(ranks) if item.standing]
+    indexes = [index for index, fingerprint in enumerate(ranks) if fingerprint.standing]
     return min(
         indexes,
         key=lambda index: (-ranks[index].standing, ranks[index].rank or 0, index),

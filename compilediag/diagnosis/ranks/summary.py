@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from statistics import median
 
-from compilediag.diagnosis.causes.of_run import RunCauses
-from compilediag.diagnosis.figures.key_difference import component_in_words, digest_of
+from compilediag.diagnosis.causes.run_causes import RunCauses
+from compilediag.diagnosis.figures.key_difference import describe_component, get_digest
 from compilediag.timeline.compiles import ProcessCaches
-from compilediag.timeline.frames import counts_of, is_compile
+from compilediag.timeline.frames import compute_counts, is_compile
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import AOT_AUTOGRAD, FX_GRAPH, Component
 
@@ -31,7 +31,7 @@ _BY_DEVICE = re.compile(r"fx_kwargs\[boxed_forward_device_index\]")
 _INDEX = re.compile(r"(index=|\b(?:cuda|xpu|hpu|mtia):)\d+")
 
 
-def key_parts(
+def list_key_parts(
     caches: Iterable[ProcessCaches], names: Mapping[tuple[str, int], str]
 ) -> tuple[str, ...]:
     """List lines as `0/0 forward: input 0 of the graph = torch.float32, … (3f9ab2c1)`, sorted: each
@@ -45,7 +45,7 @@ def key_parts(
     lines: set[str] = set()
     for part in caches:
         for components in (part.settings or {}).values():
-            lines.update(_line("settings", item) for item in components)
+            lines.update(_format_line("settings", component) for component in components)
         met: Counter[str] = Counter()
         for lookup in part.lookups:
             if lookup.cache not in (FX_GRAPH, AOT_AUTOGRAD) or not lookup.compile_id:
@@ -56,35 +56,40 @@ def key_parts(
             at = at if met[at] == 1 else f"{at}, graph {met[at]}"
             has_index = any(_INDEX.search(value) for _, value in lookup.components)
             lines.update(
-                _line(at, item)
-                for item in lookup.components
-                if not _BY_DEVICE.fullmatch(item[0]) and not (has_index and item[0] == GRAPH)
+                _format_line(at, component)
+                for component in lookup.components
+                if not _BY_DEVICE.fullmatch(component[0])
+                and not (has_index and component[0] == GRAPH)
             )
     return tuple(sorted(lines)[:MAX_KEY_PARTS])
 
 
-def key_differences(lines: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def find_key_differences(
+    lines: tuple[str, ...], usual: tuple[str, ...]
+) -> tuple[list[str], list[str]]:
     """Find the lines of only one of two ranks: those of the first, those of the second. A lookup
     that only one of them made or described is no difference of keys."""
-    found: list[list[str]] = []
+    unmatched: list[list[str]] = []
     for here, there in ((lines, usual), (usual, lines)):
-        described, equal = {_lookup(line) for line in there}, set(there)
-        found.append([each for each in here if each not in equal and _lookup(each) in described])
-    return found[0], found[1]
+        described, equal = {_get_lookup(line) for line in there}, set(there)
+        unmatched.append(
+            [line for line in here if line not in equal and _get_lookup(line) in described]
+        )
+    return unmatched[0], unmatched[1]
 
 
-def _lookup(line: str) -> str:
+def _get_lookup(line: str) -> str:
     return line.partition(": ")[0]
 
 
-def _line(at: str, component: Component) -> str:
+def _format_line(at: str, component: Component) -> str:
     """Format one component. The digest of a value that holds the index of a device is that of one
     rank: the text stands for it, as far as it goes."""
     name, value = component
-    digest, text = digest_of(value), value.partition(" ")[2]
+    digest, text = get_digest(value), value.partition(" ")[2]
     on_any = _INDEX.sub(r"\1N", text)
     end = f"({digest})" if on_any == text else "(on the device of the rank)"
-    return f"{at}: {component_in_words(name)} = {on_any} {end}"
+    return f"{at}: {describe_component(name)} = {on_any} {end}"
 
 
 MAX_IDS = 2000
@@ -150,11 +155,11 @@ class _ProcessRecord:
     caches: list[ProcessCaches] = field(default_factory=list[ProcessCaches])
 
 
-def summaries_of(timeline: Timeline, causes: RunCauses) -> tuple[RankSummary, ...]:
+def summarize_ranks(timeline: Timeline, causes: RunCauses) -> tuple[RankSummary, ...]:
     """Summarize each rank, ascending; empty where the processes have no ranks."""
     records: dict[int, _ProcessRecord] = defaultdict(_ProcessRecord)
-    for item in timeline.compiles:
-        records[item.process].compiles.append(item)
+    for attempt in timeline.compiles:
+        records[attempt.process].compiles.append(attempt)
     for step in timeline.steps:
         records[step.process].walls.append(step.wall_s)
     for frame in timeline.frames:
@@ -171,26 +176,31 @@ def summaries_of(timeline: Timeline, causes: RunCauses) -> tuple[RankSummary, ..
     for process in timeline.processes:
         if process.rank is not None:
             by_rank[process.rank].append(records[process.index])
-    return tuple(_summary(rank, by_rank[rank], causes) for rank in sorted(by_rank))
+    return tuple(_summarize_rank(rank, by_rank[rank], causes) for rank in sorted(by_rank))
 
 
-def _summary(rank: int, records: Sequence[_ProcessRecord], causes: RunCauses) -> RankSummary:
-    compiles = [item for record in records for item in record.compiles]
-    guarded = [item for item in compiles if is_compile(item)]
+def _summarize_rank(rank: int, records: Sequence[_ProcessRecord], causes: RunCauses) -> RankSummary:
+    compiles = [attempt for record in records for attempt in record.compiles]
+    guarded = [attempt for attempt in compiles if is_compile(attempt)]
     sites = [site for record in records for site in record.breaks]
-    counts = counts_of([item for record in records for item in record.frames], compiles, sites)
+    counts = compute_counts(
+        [frame for record in records for frame in record.frames], compiles, sites
+    )
     walls = max((record.walls for record in records), key=len)
     steady = walls[WARMUP_STEPS:] if len(walls) > 2 * WARMUP_STEPS else walls
-    hits = [item.cache_hits for item in compiles if item.cache_hits is not None]
-    misses = [item.cache_misses for item in compiles if item.cache_misses is not None]
-    answers = (
-        f"{_named(item)}: {item.cache_hits or 0} hits, {item.cache_misses or 0} misses"
-        for item in guarded
-        if item.cache_hits or item.cache_misses  # backends without a cache count zeros
+    hits = [attempt.cache_hits for attempt in compiles if attempt.cache_hits is not None]
+    misses = [attempt.cache_misses for attempt in compiles if attempt.cache_misses is not None]
+    outcomes = (
+        f"{_name_compile(attempt)}: {attempt.cache_hits or 0} hits, "
+        f"{attempt.cache_misses or 0} misses"
+        for attempt in guarded
+        if attempt.cache_hits or attempt.cache_misses  # backends without a cache count zeros
     )
     primary: Counter[str] = Counter()
-    for item in guarded:
-        for cause in causes.of(item.recompile)[:1] if item.recompile is not None else ():
+    for attempt in guarded:
+        for cause in (
+            causes.get_causes(attempt.recompile)[:1] if attempt.recompile is not None else ()
+        ):
             at = cause.location
             line = "" if at is None else f" at {at.file}:{at.line}"
             primary[f"{cause.rule} {cause.variable or cause.guard[:80]}{line}"] += 1
@@ -205,26 +215,26 @@ def _summary(rank: int, records: Sequence[_ProcessRecord], causes: RunCauses) ->
         recompiles=counts.recompiles,
         graph_breaks=counts.graph_breaks,
         eager_fallbacks=counts.eager_fallbacks,
-        compile_s=sum(item.seconds for item in compiles),
+        compile_s=sum(attempt.seconds for attempt in compiles),
         cache_hits=sum(hits) if hits else None,
         cache_misses=sum(misses) if misses else None,
         steps=len(walls),
         step_median_s=median(steady) if steady else None,
-        ids=tuple(sorted(map(_named, guarded))[:MAX_IDS]),
-        cached=tuple(sorted(answers)[:MAX_IDS]),
+        ids=tuple(sorted(map(_name_compile, guarded))[:MAX_IDS]),
+        cached=tuple(sorted(outcomes)[:MAX_IDS]),
         causes=tuple(sorted(named)[:MAX_IDS]),
         breaks=tuple(breaks[:MAX_IDS]),
         collectives=tuple(collectives[:MAX_OPERATIONS]),
-        key_parts=key_parts(
-            (item for record in records for item in record.caches),
-            {(item.compile_id, item.epoch): _named(item) for item in compiles},
+        key_parts=list_key_parts(
+            (caches for record in records for caches in record.caches),
+            {(attempt.compile_id, attempt.epoch): _name_compile(attempt) for attempt in compiles},
         ),
     )
 
 
-def _named(item: Compile) -> str:
-    epoch = f" after reset {item.epoch}" if item.epoch else ""
-    return f"{item.compile_id} {item.frame.function}{epoch}"
+def _name_compile(attempt: Compile) -> str:
+    epoch = f" after reset {attempt.epoch}" if attempt.epoch else ""
+    return f"{attempt.compile_id} {attempt.frame.function}{epoch}"
 
 
 MAX_LOSSES = 3
@@ -268,7 +278,7 @@ class RankFingerprint(RankCounts):
         return (*self.digests[: ASPECTS.index("cache_hits")], self.findings)
 
 
-def values_of(summary: RankSummary) -> tuple[tuple[str, ...], ...]:
+def list_values(summary: RankSummary) -> tuple[tuple[str, ...], ...]:
     """List what the ranks are compared by, for each of `ASPECTS`."""
     return (
         summary.ids,
@@ -280,20 +290,22 @@ def values_of(summary: RankSummary) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def digest(values: Iterable[object]) -> bytes:
+def compute_digest(values: Iterable[object]) -> bytes:
     """Compute sixteen bytes that stand for the values."""
     # Of the text: `hash()` of a text differs from process to process.
     text = repr(tuple(values)).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=16).digest()
 
 
-def fingerprint_of(summary: RankSummary) -> RankFingerprint:
+def make_fingerprint(summary: RankSummary) -> RankFingerprint:
     """Make a fingerprint: the counts of a summary, and digests of the rest."""
-    counts = {item.name: getattr(summary, item.name) for item in fields(RankCounts)}
-    return RankFingerprint(**counts, digests=tuple(map(digest, values_of(summary))))
+    counts = {
+        count_field.name: getattr(summary, count_field.name) for count_field in fields(RankCounts)
+    }
+    return RankFingerprint(**counts, digests=tuple(map(compute_digest, list_values(summary))))
 
 
-def first_losses(lost: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def select_first_losses(lost: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Select the first sources and reasons, each once."""
-    found = dict.fromkeys((source, reason[:LOSS_LENGTH]) for source, reason in lost)
-    return tuple(found)[:MAX_LOSSES]
+    losses = dict.fromkeys((source, reason[:LOSS_LENGTH]) for source, reason in lost)
+    return tuple(losses)[:MAX_LOSSES]

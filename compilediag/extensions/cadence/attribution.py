@@ -19,7 +19,7 @@ from statistics import fmean, median
 
 import msgspec
 
-from compilediag.extensions.cadence.samples import StepSample, VariantEvidence, extra_compiles
+from compilediag.extensions.cadence.samples import StepSample, VariantEvidence, find_extra
 from compilediag.receipt.schema.cadence import CostSplit, ExtraByPhase
 from compilediag.timeline.timeline import Compile
 
@@ -61,7 +61,7 @@ class QuietSteps:
     def count(self) -> int:
         return len(self.values)
 
-    def excess(self, step: int, value: float) -> float:
+    def compute_excess(self, step: int, value: float) -> float:
         """Compute by how much `value` exceeds the median of the quiet steps near `step`, its own
         left out, or that of all of them where few are near; in seconds."""
         begin = bisect_left(self.numbers, step - self.reach)
@@ -69,30 +69,30 @@ class QuietSteps:
         near = [self.values[i] for i in range(begin, end) if self.numbers[i] != step]
         return value - (median(near) if len(near) >= MIN_QUIET else self.median)
 
-    def median_excess(self, steps: Iterable[tuple[int, float]]) -> float:
+    def compute_median_excess(self, steps: Iterable[tuple[int, float]]) -> float:
         """Compute the median excess of some steps, given as number and seconds."""
-        return median(self.excess(step, value) for step, value in steps)
+        return median(self.compute_excess(step, value) for step, value in steps)
 
-    def bound(self, count: int) -> float:
+    def compute_bound(self, count: int) -> float:
         """Compute the largest median excess of `count` steps that noise alone explains, in
         seconds: `SIGMAS` standard errors of the difference of two medians."""
         factor = _MEDIAN_ERROR if count > 1 else 1.0
         return SIGMAS * factor * self.spread * math.sqrt(1 / max(count, 1) + 1 / self.count)
 
 
-def baseline_of(steps: Sequence[tuple[int, float]], reach: int) -> QuietSteps | None:
+def make_baseline(steps: Sequence[tuple[int, float]], reach: int) -> QuietSteps | None:
     """Make the baseline of quiet steps, given as number and seconds in order; None for fewer
     than `MIN_QUIET`."""
     if len(steps) < MIN_QUIET:
         return None
     numbers, values = zip(*steps, strict=True)
     level = QuietSteps(numbers, values, reach, median(values))
-    deviation = median(abs(level.excess(number, value)) for number, value in steps)
+    deviation = median(abs(level.compute_excess(number, value)) for number, value in steps)
     spread = max(_MAD_TO_SIGMA * deviation, _MIN_SPREAD * level.median, 1e-7)
     return replace(level, spread=spread)
 
 
-def standing_cost(on: Sequence[QuietSteps], off: Sequence[QuietSteps]) -> float | None:
+def compute_standing_cost(on: Sequence[QuietSteps], off: Sequence[QuietSteps]) -> float | None:
     """Compute by how many seconds quiet steps are longer in the processes `on` than in `off`.
 
     The fastest of the first is compared with the slowest of the second, so that a machine that was
@@ -155,16 +155,16 @@ class _Usual:
     sync: QuietSteps | None
 
 
-def attribute(
+def attribute_cost(
     variant: VariantEvidence, control: VariantEvidence | None, fires: Sequence[int], warmup: int
 ) -> Cost:
     """Compute the cost of what fires in the steps `fires` of `variant`, in seconds beyond its quiet
     steps; without a `control` nothing is known of compiles (None)."""
     finished = {sample.number for sample in variant.samples}
     fires = [step for step in fires if step in finished]
-    variant = _one_step_a_firing(variant, fires)
-    extra = extra_compiles(variant.compiles, control.compiles) if control is not None else ()
-    usual = _usual(variant, fires, warmup)
+    variant = _merge_firing_steps(variant, fires)
+    extra = find_extra(variant.compiles, control.compiles) if control is not None else ()
+    usual = _measure_usual(variant, fires, warmup)
     counted = [step for step in fires if step >= warmup]
     later = [step for step in fires[1:] if step >= warmup]
     first = recurring = None
@@ -172,44 +172,44 @@ def attribute(
         # Invariant: every extra compile belongs to one firing, so that no second counts twice. Each
         # firing has the compiles up to the next one; the first, all before it too.
         compile_s = dict.fromkeys(fires, 0.0)
-        for item in extra:
-            since = max((step for step in fires if step <= item.step), default=fires[0])
-            if item.recompile is None:
+        for event in extra:
+            since = max((step for step in fires if step <= event.step), default=fires[0])
+            if event.recompile is None:
                 since = fires[0]  # a frame is compiled for the first time once, whenever that is
-            compile_s[since] += item.seconds
+            compile_s[since] += event.seconds
         # In warm-up, where no two steps are alike, only its compiles are reported.
         of_first = compile_s[fires[0]]
         first = CostSplit(total_s=of_first or None, compile_s=of_first, metric_s=None, sync_s=None)
         if fires[0] >= warmup:
-            first = _split(fires[:1], of_first, usual)
+            first = _split_cost(fires[:1], of_first, usual)
         if later:
-            recurring = _split(later, fmean(compile_s[step] for step in later), usual)
+            recurring = _split_cost(later, fmean(compile_s[step] for step in later), usual)
     # A phase that does not stand out in the median of the later firings stays None unless the
     # compiles of the first one do.
     by_phase: dict[str, float | None] = {}
     if usual is not None and counted:
-        begin, rest = _phase_split(counted[:1], usual), _phase_split(counted[1:], usual)
+        begin, rest = _split_by_phase(counted[:1], usual), _split_by_phase(counted[1:], usual)
         more = len(counted) - 1
-        by_phase = {name: _over_all(begin[name], rest[name], more) for name in usual.phases}
+        by_phase = {name: _sum_all(begin[name], rest[name], more) for name in usual.phases}
     return Cost(
         fires=tuple(fires),
         after_warmup=len(counted),
-        first_hit=_without_compiles(first, control),
-        recurring=_without_compiles(recurring, control),
-        compile_s=sum(item.seconds for item in extra) if control is not None else None,
-        metric_s=_over_all(first and first.metric_s, recurring and recurring.metric_s, len(later)),
-        sync_s=_over_all(first and first.sync_s, recurring and recurring.sync_s, len(later)),
+        first_hit=_drop_compiles(first, control),
+        recurring=_drop_compiles(recurring, control),
+        compile_s=sum(event.seconds for event in extra) if control is not None else None,
+        metric_s=_sum_all(first and first.metric_s, recurring and recurring.metric_s, len(later)),
+        sync_s=_sum_all(first and first.sync_s, recurring and recurring.sync_s, len(later)),
         by_phase=by_phase,
         quiet_s=usual.work.median if usual is not None else None,
         extra=extra,
-        work=_extra_work(variant, fires, warmup),
+        work=_count_extra(variant, fires, warmup),
     )
 
 
-def _one_step_a_firing(variant: VariantEvidence, fires: Sequence[int]) -> VariantEvidence:
+def _merge_firing_steps(variant: VariantEvidence, fires: Sequence[int]) -> VariantEvidence:
     """Move what one firing did in several steps into the first of them: of each later step what it
     took beyond the usual one. The later ones are no steps of their own any more."""
-    rests = {step: rest for step in fires if (rest := variant.rest_of(step) - set(fires))}
+    rests = {step: rest for step in fires if (rest := variant.list_rest(step) - set(fires))}
     if not rests:
         return variant
     later = frozenset(step for rest in rests.values() for step in rest)
@@ -228,10 +228,10 @@ def _one_step_a_firing(variant: VariantEvidence, fires: Sequence[int]) -> Varian
         phases={
             name: median(s.phases[name] for s in samples if name in s.phases) for name in names
         },
-        **{name: usual_count(samples, name) for name in WORK},
+        **{name: find_usual_count(samples, name) for name in WORK},
     )
     samples = tuple(
-        _joined(
+        _merge_steps(
             sample, [by_number[n] for n in rests.get(sample.number, ()) if n in by_number], usual
         )
         for sample in variant.samples
@@ -240,7 +240,7 @@ def _one_step_a_firing(variant: VariantEvidence, fires: Sequence[int]) -> Varian
     return replace(variant, samples=samples)
 
 
-def _joined(sample: StepSample, rest: Sequence[StepSample], usual: StepSample) -> StepSample:
+def _merge_steps(sample: StepSample, rest: Sequence[StepSample], usual: StepSample) -> StepSample:
     """Add to one step what its firing did in later ones beyond the usual."""
     for more in rest:
         sync_s = None
@@ -248,8 +248,8 @@ def _joined(sample: StepSample, rest: Sequence[StepSample], usual: StepSample) -
             sync_s = (sample.sync_s or 0.0) + (more.sync_s or 0.0) - (usual.sync_s or 0.0)
         counts: dict[str, int | None] = {}
         for name in WORK:
-            found = [getattr(item, name) for item in (sample, more, usual)]
-            counts[name] = None if None in found else found[0] + found[1] - found[2]
+            values = [getattr(step, name) for step in (sample, more, usual)]
+            counts[name] = None if None in values else values[0] + values[1] - values[2]
         sample = replace(
             sample,
             wall_s=sample.wall_s + more.wall_s - usual.wall_s,
@@ -265,20 +265,20 @@ def _joined(sample: StepSample, rest: Sequence[StepSample], usual: StepSample) -
     return sample
 
 
-def _extra_work(variant: VariantEvidence, fires: Sequence[int], warmup: int) -> dict[str, int]:
+def _count_extra(variant: VariantEvidence, fires: Sequence[int], warmup: int) -> dict[str, int]:
     """Count what a later firing does beyond a quiet step, where both are always the same."""
     later = frozenset(step for step in fires[1:] if step >= warmup)
     fired = [sample for sample in variant.samples if sample.number in later]
-    quiet = quiet_samples(variant, fires, warmup)
-    found: dict[str, int] = {}
+    quiet = list_quiet(variant, fires, warmup)
+    extra: dict[str, int] = {}
     for name in WORK:
-        usual, now = usual_count(quiet, name), usual_count(fired, name)
+        usual, now = find_usual_count(quiet, name), find_usual_count(fired, name)
         if usual is not None and now is not None:
-            found[name] = now - usual
-    return found
+            extra[name] = now - usual
+    return extra
 
 
-def usual_count(samples: Sequence[StepSample], name: str) -> int | None:
+def find_usual_count(samples: Sequence[StepSample], name: str) -> int | None:
     """Find the count that most of the counted steps have; None where too few agree."""
     counts = Counter(value for s in samples if (value := getattr(s, name)) is not None)
     if not counts:
@@ -287,7 +287,7 @@ def usual_count(samples: Sequence[StepSample], name: str) -> int | None:
     return value if times >= max(2, MIN_AGREEING * counts.total()) else None
 
 
-def quiet_samples(variant: VariantEvidence, fires: Iterable[int], warmup: int) -> list[StepSample]:
+def list_quiet(variant: VariantEvidence, fires: Iterable[int], warmup: int) -> list[StepSample]:
     """List the steps after warm-up in which nothing fires and nothing compiles."""
     firing = frozenset(fires)
     return [
@@ -297,68 +297,70 @@ def quiet_samples(variant: VariantEvidence, fires: Iterable[int], warmup: int) -
     ]
 
 
-def _usual(variant: VariantEvidence, fires: Sequence[int], warmup: int) -> _Usual | None:
-    quiet = quiet_samples(variant, fires, warmup)
+def _measure_usual(variant: VariantEvidence, fires: Sequence[int], warmup: int) -> _Usual | None:
+    quiet = list_quiet(variant, fires, warmup)
     # As far as the next firing, at least so far that some quiet steps are near.
     reach = max((later - earlier for earlier, later in pairwise(fires)), default=0) + MIN_REACH
-    work = baseline_of([(sample.number, sample.work_s) for sample in quiet], reach)
+    work = make_baseline([(sample.number, sample.work_s) for sample in quiet], reach)
     if work is None:
         return None
     phases: dict[str, QuietSteps] = {}
     for name in dict.fromkeys(name for sample in quiet for name in sample.phases):
-        found = baseline_of(_seconds_of(quiet, name), reach)
-        if found is not None:
-            phases[name] = found
+        baseline = make_baseline(_list_phase_seconds(quiet, name), reach)
+        if baseline is not None:
+            phases[name] = baseline
     synced = [(s.number, s.sync_s) for s in quiet if s.sync_s is not None]
     by_number = {sample.number: sample for sample in variant.samples}
-    return _Usual(by_number, work, phases, baseline_of(synced, reach))
+    return _Usual(by_number, work, phases, make_baseline(synced, reach))
 
 
-def _seconds_of(samples: Iterable[StepSample], phase: str) -> list[tuple[int, float]]:
+def _list_phase_seconds(samples: Iterable[StepSample], phase: str) -> list[tuple[int, float]]:
     return [(sample.number, sample.phases[phase]) for sample in samples if phase in sample.phases]
 
 
-def _split(steps: Sequence[int], compile_s: float, usual: _Usual) -> CostSplit:
+def _split_cost(steps: Sequence[int], compile_s: float, usual: _Usual) -> CostSplit:
     """Split the median of some firings; where nothing stands out, there is no total."""
     samples = [usual.by_number[step] for step in steps]
-    bound = usual.work.bound(len(steps))
+    bound = usual.work.compute_bound(len(steps))
     # 0 within the noise; not known unless it was measured in most of them.
     sync: float | None = None
     known = [(s.number, s.sync_s) for s in samples if s.sync_s is not None]
     if usual.sync is not None and 2 * len(known) > len(samples):
-        sync = usual.sync.median_excess(known)
-        sync = sync if sync > usual.sync.bound(len(known)) else 0.0
+        sync = usual.sync.compute_median_excess(known)
+        sync = sync if sync > usual.sync.compute_bound(len(known)) else 0.0
     # What was measured as sync is no part of the metric.
-    metric = usual.work.median_excess([(s.number, s.work_s) for s in samples]) - (sync or 0.0)
+    metric = usual.work.compute_median_excess([(s.number, s.work_s) for s in samples]) - (
+        sync or 0.0
+    )
     metric_s = metric if metric > bound else None
     return CostSplit(
         total_s=(compile_s + (metric_s or 0.0) + (sync or 0.0)) or None,
         compile_s=compile_s,
         metric_s=metric_s,
         sync_s=sync,
-        by_phase=msgspec.convert(_phase_split(steps, usual), ExtraByPhase),
+        by_phase=msgspec.convert(_split_by_phase(steps, usual), ExtraByPhase),
         noise_s=bound,
     )
 
 
-def _phase_split(steps: Sequence[int], usual: _Usual) -> dict[str, float | None]:
+def _split_by_phase(steps: Sequence[int], usual: _Usual) -> dict[str, float | None]:
     """Split extra seconds by phase, compiling included; None within the noise."""
     split: dict[str, float | None] = {}
     for name, baseline in usual.phases.items():
-        known = _seconds_of((usual.by_number[step] for step in steps), name)
-        extra = baseline.median_excess(known) if known else 0.0
-        split[name] = extra if abs(extra) > baseline.bound(len(known)) else None
+        known = _list_phase_seconds((usual.by_number[step] for step in steps), name)
+        extra = baseline.compute_median_excess(known) if known else 0.0
+        split[name] = extra if abs(extra) > baseline.compute_bound(len(known)) else None
     return split
 
 
-def _over_all(first: float | None, each: float | None, later: int) -> float | None:
+def _sum_all(first: float | None, per_firing: float | None, later: int) -> float | None:
     """Sum one part over all firings: the first one's, and the later ones' median as often."""
-    if first is None and each is None:
+    if first is None and per_firing is None:
         return None
-    return (first or 0.0) + (each or 0.0) * later
+    return (first or 0.0) + (per_firing or 0.0) * later
 
 
-def _without_compiles(split: CostSplit | None, control: VariantEvidence | None) -> CostSplit | None:
+def _drop_compiles(split: CostSplit | None, control: VariantEvidence | None) -> CostSplit | None:
     """Drop compiles where there is no control: nobody knows whose they are."""
     if split is None or control is not None:
         return split

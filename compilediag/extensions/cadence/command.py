@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from compilediag.commands.target import TELEMETRY, finish, refuse, target_command, with_files_read
+from compilediag.commands.target import TELEMETRY, finish, read_option_files, refuse, target_command
 from compilediag.commands.terminal import write_stderr
 from compilediag.errors import UsageError
 from compilediag.extensions.cadence import probe as probes
 from compilediag.extensions.cadence.plan import Variant, parse_groups
-from compilediag.extensions.cadence.view import variant_sentence
+from compilediag.extensions.cadence.view import describe_variant
 from compilediag.runs.supervised.options import RunOptions
 
 
@@ -44,7 +44,7 @@ def probe_target(options: RunOptions) -> int:
         """One line before each variant, which has the terminal while it runs."""
         if not options.quiet:
             names = [group.name for group in variant.on]
-            write_stderr(variant_sentence(index, total, variant.kind, names) + "\n")
+            write_stderr(describe_variant(index, total, variant.kind, names) + "\n")
 
-    outcome = probes.probe(options.target, with_files_read(options), wanted, announce)
+    outcome = probes.probe(options.target, read_option_files(options), wanted, announce)
     return finish(outcome, options)

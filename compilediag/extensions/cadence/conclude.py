@@ -12,15 +12,15 @@ from compilediag.extensions.cadence.attribution import (
     WORK,
     Cost,
     QuietSteps,
-    attribute,
-    baseline_of,
-    quiet_samples,
-    standing_cost,
-    usual_count,
+    attribute_cost,
+    compute_standing_cost,
+    find_usual_count,
+    list_quiet,
+    make_baseline,
 )
 from compilediag.extensions.cadence.periods import find_offset, find_periods
 from compilediag.extensions.cadence.plan import MIN_FIRES, Plan, ProbeGroup, Variant
-from compilediag.extensions.cadence.samples import VariantEvidence, extra_compiles, recompiles_among
+from compilediag.extensions.cadence.samples import VariantEvidence, count_recompiles, find_extra
 from compilediag.receipt.schema.cadence import CostSplit, PeriodRecord
 
 COMPILE_DRIFT = 0.25
@@ -38,24 +38,24 @@ class Collision:
     extra_recompiles: int | None
 
 
-def collide(together: Cost, alone: Sequence[Cost]) -> Collision:
+def compute_collision(together: Cost, alone: Sequence[Cost]) -> Collision:
     """Compare the collision with the sum of its parts."""
     costs = (together, *alone)
     # By which share the machine was slower for one variant than for another, as steps show in which
     # nothing happens: what costs so much more may be the same work.
-    quiet_s = [item.quiet_s for item in costs if item.quiet_s]
+    quiet_s = [cost.quiet_s for cost in costs if cost.quiet_s]
     drift = max(DRIFT, max(quiet_s) / min(quiet_s) - 1) if quiet_s else DRIFT
-    known = all(item.compile_s is not None for item in costs)
-    recompiles = sum(recompiles_among(item.extra) for item in alone)
+    known = all(cost.compile_s is not None for cost in costs)
+    recompiles = sum(count_recompiles(cost.extra) for cost in alone)
     return Collision(
         cost=together,
-        extra_first_hit_s=_beyond(together.first_hit, [item.first_hit for item in alone], drift),
-        extra_recurring_s=_beyond(together.recurring, [item.recurring for item in alone], drift),
-        extra_recompiles=recompiles_among(together.extra) - recompiles if known else None,
+        extra_first_hit_s=_subtract(together.first_hit, [cost.first_hit for cost in alone], drift),
+        extra_recurring_s=_subtract(together.recurring, [cost.recurring for cost in alone], drift),
+        extra_recompiles=count_recompiles(together.extra) - recompiles if known else None,
     )
 
 
-def _beyond(
+def _subtract(
     both: CostSplit | None, alone: Sequence[CostSplit | None], drift: float
 ) -> float | None:
     """Compute the total of both beyond that of the parts, in seconds; None where a part is missing
@@ -65,18 +65,18 @@ def _beyond(
         return None
     noise = math.hypot(*(part.noise_s or 0.0 for part in (both, *parts)))
     compile_s = sum(part.compile_s or 0.0 for part in parts)
-    metric_s = sum(_metric_s(part) for part in parts)
+    metric_s = sum(_get_metric_s(part) for part in parts)
     beyond = 0.0
     compiling = (both.compile_s or 0.0) - compile_s
     if abs(compiling) > max(COMPILE_DRIFT, drift) * compile_s:
         beyond += compiling
-    metric = _metric_s(both) - metric_s
+    metric = _get_metric_s(both) - metric_s
     if abs(metric) > noise + drift * metric_s:
         beyond += metric
     return beyond or None
 
 
-def _metric_s(split: CostSplit) -> float:
+def _get_metric_s(split: CostSplit) -> float:
     return (split.metric_s or 0.0) + (split.sync_s or 0.0)
 
 
@@ -111,14 +111,14 @@ class Conclusion:
 def conclude(plan: Plan, groups: Sequence[ProbeGroup], runs: Runs) -> Conclusion:
     """Draw the conclusion from the variants that ran; a missing one costs only what needs it."""
     control = next((runs[v] for v in runs if v.kind == "control"), None)
-    results = tuple(_group_result(plan, group, runs, control) for group in groups)
+    results = tuple(_conclude_group(plan, group, runs, control) for group in groups)
     # The rhythms that no group explains: of the control, or of the only variant there is.
-    kind = "control" if any(item.kind != "configured" for item in runs) else "configured"
+    kind = "control" if any(candidate.kind != "configured" for candidate in runs) else "configured"
     periods: list[PeriodRecord] = []
-    for variant in [item for item in runs if item.kind == kind][:1]:
-        after = runs[variant].after(plan.warmup)
+    for variant in [candidate for candidate in runs if candidate.kind == kind][:1]:
+        after = runs[variant].select_after(plan.warmup)
         for rhythm in find_periods([sample.wall_s - sample.analysis_s for sample in after]):
-            compile_s = sum(after[index].compile_s for index in rhythm.steps(len(after)))
+            compile_s = sum(after[index].compile_s for index in rhythm.list_steps(len(after)))
             periods.append(
                 PeriodRecord(
                     variant=variant.name,
@@ -129,19 +129,19 @@ def conclude(plan: Plan, groups: Sequence[ProbeGroup], runs: Runs) -> Conclusion
                     compile_s=compile_s,
                 )
             )
-    return Conclusion(results, _collision(plan, results, runs, control), tuple(periods))
+    return Conclusion(results, _conclude_collision(plan, results, runs, control), tuple(periods))
 
 
-def _group_result(
+def _conclude_group(
     plan: Plan, group: ProbeGroup, runs: Runs, control: VariantEvidence | None
 ) -> GroupResult:
     evidence = runs.get(Variant("alone", (group,)))
     if evidence is None:
         return GroupResult(group, None, None, problem="its variant gave no steps")
-    fires, fires_from = fires_of(plan, group, evidence, control)
-    cost = attribute(evidence, control, fires, plan.warmup)
+    fires, fires_from = find_fires(plan, group, evidence, control)
+    cost = attribute_cost(evidence, control, fires, plan.warmup)
     if not fires:
-        problem = _why_no_fires(plan, group, evidence)
+        problem = _explain_no_fires(plan, group, evidence)
         return GroupResult(group, None, cost, problem=problem, never_fired=group.origin == "code")
     problem = None
     if control is None:
@@ -153,21 +153,21 @@ def _group_result(
     off: list[QuietSteps] = []
     for variant, evidence in runs.items():
         is_on = variant.kind == "configured" or group in variant.on
-        recorded = {step for item in evidence.groups for step in item.steps}
-        quiet = quiet_samples(evidence, recorded.union(fires if is_on else ()), plan.warmup)
-        found = baseline_of([(sample.number, sample.work_s) for sample in quiet], plan.steps)
-        if found is not None:
-            (on if is_on else off).append(found)
-    return GroupResult(group, fires_from, cost, standing_cost(on, off), problem)
+        recorded = {step for cadence in evidence.groups for step in cadence.steps}
+        quiet = list_quiet(evidence, recorded.union(fires if is_on else ()), plan.warmup)
+        baseline = make_baseline([(sample.number, sample.work_s) for sample in quiet], plan.steps)
+        if baseline is not None:
+            (on if is_on else off).append(baseline)
+    return GroupResult(group, fires_from, cost, compute_standing_cost(on, off), problem)
 
 
-def _why_no_fires(plan: Plan, group: ProbeGroup, evidence: VariantEvidence) -> str:
+def _explain_no_fires(plan: Plan, group: ProbeGroup, evidence: VariantEvidence) -> str:
     if group.origin != "code":
         return (
             f"no rhythm of {plan.every} steps stands out: a firing costs less than the noise, or "
             "the template does not reach the program"
         )
-    declared = next((item for item in evidence.groups if item.name == group.name), None)
+    declared = next((cadence for cadence in evidence.groups if cadence.name == group.name), None)
     if declared is None:
         return "never fired: the program did not declare it in this variant"
     if declared.shift is None:
@@ -175,7 +175,7 @@ def _why_no_fires(plan: Plan, group: ProbeGroup, evidence: VariantEvidence) -> s
     return "never fired: due() was called, but with no step at which it could be due"
 
 
-def fires_of(
+def find_fires(
     plan: Plan, group: ProbeGroup, evidence: VariantEvidence, control: VariantEvidence | None
 ) -> tuple[tuple[int, ...], FiresFrom | None]:
     """Find the steps in which a group fired, and how they are known.
@@ -184,60 +184,62 @@ def fires_of(
     it is found: in the step times; else in what each step does, which is counted and has no noise;
     else from the first compile the control has not.
     """
-    recorded = evidence.fires_of(group.name)
+    recorded = evidence.list_fires(group.name)
     if recorded:
         return recorded, "told"
-    after = evidence.after(plan.warmup)
+    after = evidence.select_after(plan.warmup)
     if not after:
         return (), None
     end = after[-1].number + 1
-    first = _rhythm_begins(plan, evidence)
-    if first is not None and (control is None or _rhythm_begins(plan, control) != first):
+    first = _find_rhythm_start(plan, evidence)
+    if first is not None and (control is None or _find_rhythm_start(plan, control) != first):
         return tuple(range(first, end, plan.every)), "step times"
     # The steps that call or read more often than the others, where these are just the ones of a
     # rhythm of the plan's period, and the control has no such steps.
     for name in WORK:
-        busy = _busier(plan, evidence, name)
-        if len(busy) < MIN_FIRES or (control is not None and _busier(plan, control, name)):
+        busy = _find_busy_steps(plan, evidence, name)
+        if len(busy) < MIN_FIRES or (control is not None and _find_busy_steps(plan, control, name)):
             continue
         if busy == tuple(range(busy[0], end, plan.every)):
             return busy, "counts"
-    extra = extra_compiles(evidence.compiles, control.compiles) if control is not None else ()
-    compiled = next((item.step for item in extra if item.step >= plan.warmup), None)
+    extra = find_extra(evidence.compiles, control.compiles) if control is not None else ()
+    compiled = next((event.step for event in extra if event.step >= plan.warmup), None)
     if compiled is None:
         return (), None
     return tuple(range(compiled, end, plan.every)), "compiles"
 
 
-def _busier(plan: Plan, evidence: VariantEvidence, name: str) -> tuple[int, ...]:
-    counts = [(item.number, getattr(item, name)) for item in evidence.after(plan.warmup)]
-    usual = usual_count(evidence.after(plan.warmup), name)
+def _find_busy_steps(plan: Plan, evidence: VariantEvidence, name: str) -> tuple[int, ...]:
+    counts = [
+        (sample.number, getattr(sample, name)) for sample in evidence.select_after(plan.warmup)
+    ]
+    usual = find_usual_count(evidence.select_after(plan.warmup), name)
     if usual is None:
         return ()
     return tuple(number for number, count in counts if count is not None and count > usual)
 
 
-def _rhythm_begins(plan: Plan, evidence: VariantEvidence) -> int | None:
+def _find_rhythm_start(plan: Plan, evidence: VariantEvidence) -> int | None:
     """Find the first step after warm-up at which a rhythm of the plan's period stands out."""
-    after = evidence.after(plan.warmup)
+    after = evidence.select_after(plan.warmup)
     rhythm = find_offset([sample.work_s for sample in after], plan.every)
     return None if rhythm is None else after[rhythm.first].number
 
 
-def _collision(
+def _conclude_collision(
     plan: Plan, results: Sequence[GroupResult], runs: Runs, control: VariantEvidence | None
 ) -> Collision | None:
-    variant = next((item for item in runs if item.kind == "collision"), None)
+    variant = next((candidate for candidate in runs if candidate.kind == "collision"), None)
     if variant is None:
         return None
     evidence = runs[variant]
-    steps = {step for group in variant.on for step in evidence.fires_of(group.name)}
+    steps = {step for group in variant.on for step in evidence.list_fires(group.name)}
     for result in results:
         # Found in the group's own variant, where no other one is in the way.
         if result.fires_from not in (None, "told") and result.cost is not None:
             steps.update(result.cost.fires)
-    together = attribute(evidence, control, sorted(steps), plan.warmup)
+    together = attribute_cost(evidence, control, sorted(steps), plan.warmup)
     known = [result.cost for result in results if result.cost is not None]
     if len(known) < len(results):
         return Collision(together, None, None, None)  # the sum lacks a part
-    return collide(together, known)
+    return compute_collision(together, known)

@@ -47,12 +47,12 @@ class Rhythm:
     extra_s: float
     """By how much those are longer than the steps around them, in the median."""
 
-    def steps(self, until: int) -> range:
+    def list_steps(self, until: int) -> range:
         """List the steps of the rhythm before `until`."""
         return range(self.first, until, self.period)
 
 
-def longest_period(steps: int) -> int:
+def compute_longest_period(steps: int) -> int:
     """Compute the longest period, in steps, that can be found among so many steps."""
     return min(steps, MAX_STEPS) // MIN_HITS
 
@@ -63,28 +63,28 @@ def find_periods(values_s: Sequence[float]) -> list[Rhythm]:
     Two rhythms may share steps: those of the first are left open for the second.
     """
     values_s = values_s[:MAX_STEPS]
-    periods = range(2, longest_period(len(values_s)) + 1)
+    periods = range(2, compute_longest_period(len(values_s)) + 1)
     candidates = [(period, offset) for period in periods for offset in range(period)]
-    found: list[Rhythm] = []
+    rhythms: list[Rhythm] = []
     explained: set[int] = set()
-    while len(found) < MAX_PERIODS:
-        best = _clearest(values_s, candidates, explained, MIN_HITS)
+    while len(rhythms) < MAX_PERIODS:
+        best = _find_clearest(values_s, candidates, explained, MIN_HITS)
         if best is None:
             break
-        best = _shortest(best, values_s, explained)
-        found.append(best)
-        explained.update(best.steps(len(values_s)))
-    return found
+        best = _find_shortest(best, values_s, explained)
+        rhythms.append(best)
+        explained.update(best.list_steps(len(values_s)))
+    return rhythms
 
 
 def find_offset(values_s: Sequence[float], period: int) -> Rhythm | None:
     """Find the offset at which a rhythm of a known period begins; None when none stands out."""
     values_s = values_s[:MAX_STEPS]
     candidates = [(period, offset) for offset in range(min(period, len(values_s)))]
-    return _clearest(values_s, candidates, set(), MIN_KNOWN_HITS) if period > 1 else None
+    return _find_clearest(values_s, candidates, set(), MIN_KNOWN_HITS) if period > 1 else None
 
 
-def _clearest(
+def _find_clearest(
     values_s: Sequence[float],
     candidates: Sequence[tuple[int, int]],
     explained: set[int],
@@ -95,19 +95,21 @@ def _clearest(
     series = _Series(values_s, explained)
     for period, offset in candidates:
         steps = [i for i in range(offset, len(values_s), period) if i not in explained]
-        hits = [index for index in steps if series.leads(index, period)]
+        hits = [index for index in steps if series.is_longest(index, period)]
         if len(hits) < max(min_hits, MIN_SHARE_OF_HITS * len(steps)):
             continue
-        each = fmean(1 / series.rivals(series.window(index, period)) for index in steps)
+        lead_chance = fmean(
+            1 / series.count_rivals(series.get_window(index, period)) for index in steps
+        )
         # The binomial tail: at least so many steps lead, when each does with this probability.
         size = len(steps)
         terms = (
-            math.comb(size, k) * each**k * (1 - each) ** (size - k)
+            math.comb(size, k) * lead_chance**k * (1 - lead_chance) ** (size - k)
             for k in range(len(hits), size + 1)
         )
         chance = sum(terms) * len(candidates)
         if chance <= CHANCE and (best is None or chance < best[0]):
-            extra_s = median(series.excess(index, period) for index in hits)
+            extra_s = median(series.compute_excess(index, period) for index in hits)
             if extra_s >= MIN_EXTRA * median(values_s):
                 best = chance, Rhythm(period, offset, len(hits), extra_s)
     return best[1] if best is not None else None
@@ -121,54 +123,56 @@ class _Series:
         size = len(values_s)
         self._values = values_s
         self._explained = explained
-        self._before = _nearest_as_long(values_s, explained)
-        mirrored = _nearest_as_long(values_s[::-1], {size - 1 - i for i in explained})
+        self._before = _find_nearest_as_long(values_s, explained)
+        mirrored = _find_nearest_as_long(values_s[::-1], {size - 1 - i for i in explained})
         self._after = [size - 1 - index for index in reversed(mirrored)]
         self._open = [0, *accumulate(index not in explained for index in range(size))]
 
-    def window(self, index: int, period: int) -> range:
+    def get_window(self, index: int, period: int) -> range:
         """Get the `period` steps around one; at an end of the series they are moved in."""
         begin = min(max(0, index - period // 2), max(0, len(self._values) - period))
         return range(begin, min(begin + period, len(self._values)))
 
-    def rivals(self, window: range) -> int:
+    def count_rivals(self, window: range) -> int:
         """Count the steps of the window that are not explained."""
         return self._open[window.stop] - self._open[window.start]
 
-    def leads(self, index: int, period: int) -> bool:
+    def is_longest(self, index: int, period: int) -> bool:
         """Whether the step is the longest of its window, and not the only one in it."""
-        window = self.window(index, period)
+        window = self.get_window(index, period)
         leads = self._before[index] < window.start <= window.stop <= self._after[index]
-        return leads and self.rivals(window) >= 2
+        return leads and self.count_rivals(window) >= 2
 
-    def excess(self, index: int, period: int) -> float:
+    def compute_excess(self, index: int, period: int) -> float:
         """Compute by how much the step exceeds the others of its window, in the median."""
-        others = (i for i in self.window(index, period) if i != index and i not in self._explained)
+        others = (
+            i for i in self.get_window(index, period) if i != index and i not in self._explained
+        )
         return self._values[index] - median(self._values[i] for i in others)
 
 
-def _nearest_as_long(values_s: Sequence[float], explained: Collection[int]) -> list[int]:
+def _find_nearest_as_long(values_s: Sequence[float], explained: Collection[int]) -> list[int]:
     """Find for each position the last one before it that is as long or longer; -1 for none."""
-    found: list[int] = []
+    nearest: list[int] = []
     waiting: list[int] = []
     for index, value in enumerate(values_s):
         while waiting and values_s[waiting[-1]] < value:
             waiting.pop()
-        found.append(waiting[-1] if waiting else -1)
+        nearest.append(waiting[-1] if waiting else -1)
         if index not in explained:
             waiting.append(index)
-    return found
+    return nearest
 
 
-def _shortest(rhythm: Rhythm, values_s: Sequence[float], explained: set[int]) -> Rhythm:
+def _find_shortest(rhythm: Rhythm, values_s: Sequence[float], explained: set[int]) -> Rhythm:
     """Find the rhythm, or one of a fraction of its period whose other steps are explained: two
     rhythms of 4 and 6 leave every second step of the one of 6 to itself."""
-    own = set(rhythm.steps(len(values_s)))
+    own = set(rhythm.list_steps(len(values_s)))
     for period in range(2, rhythm.period):
         if rhythm.period % period:
             continue
         shorter = replace(rhythm, period=period, first=rhythm.first % period)
-        added = set(shorter.steps(len(values_s))) - own
+        added = set(shorter.list_steps(len(values_s))) - own
         both = [values_s[index] for index in added]
         single = [values_s[index] for index in explained - added]
         if not added <= explained or len(both) < 2 or len(single) < 2:

@@ -50,7 +50,7 @@ def parse_groups(texts: Iterable[str], table: Mapping[str, str]) -> GroupSelecti
     options: list[tuple[str, str | None]] = []
     for text in texts:
         name, equals, template = text.partition("=")
-        options.append((_checked(name.strip(), text), template if equals else None))
+        options.append((_check_name(name.strip(), text), template if equals else None))
     counts = Counter(name for name, _ in options)
     twice = next((name for name, count in counts.items() if count > 1), None)
     if twice is not None:
@@ -58,12 +58,12 @@ def parse_groups(texts: Iterable[str], table: Mapping[str, str]) -> GroupSelecti
     merged = {name: template for name, template in table.items() if name not in counts}
     merged.update((name, template) for name, template in options if template is not None)
     return GroupSelection(
-        templates=tuple(group_of(name, template) for name, template in merged.items()),
+        templates=tuple(parse_group(name, template) for name, template in merged.items()),
         names=tuple(name for name, template in options if template is None),
     )
 
 
-def _checked(name: str, text: str) -> str:
+def _check_name(name: str, text: str) -> str:
     if not name or name.startswith("-") or len(name) > NAME_LIMIT or not name.isprintable():
         raise UsageError(
             f"--group {text!r} does not begin with the group's name: write {EXAMPLE}, or the name "
@@ -72,21 +72,21 @@ def _checked(name: str, text: str) -> str:
     return name
 
 
-def group_of(name: str, template: str) -> ProbeGroup:
+def parse_group(name: str, template: str) -> ProbeGroup:
     """Parse the group of a template.
 
     Raises:
         UsageError: the template has no `{n}`, or cannot be read.
     """
-    _checked(name, f"{name}={template}")
+    _check_name(name, f"{name}={template}")
     if HOLE not in template:
         raise UsageError(
             f"the template {template!r} of group {name!r} has no {{n}}, the place for the period: "
             f"write {EXAMPLE}"
         )
     if template.startswith("env:"):
-        found = _ENVIRONMENT.fullmatch(template)
-        if found is None or HOLE not in found[2]:
+        match = _ENVIRONMENT.fullmatch(template)
+        if match is None or HOLE not in match[2]:
             raise UsageError(
                 f"the template {template!r} of group {name!r} is not env:VARIABLE={{n}}"
             )
@@ -98,7 +98,7 @@ def group_of(name: str, template: str) -> ProbeGroup:
     return ProbeGroup(name=name, origin="argument", template=template)
 
 
-def all_groups(
+def select_groups(
     selection: GroupSelection, declared: Sequence[CadenceGroup]
 ) -> tuple[ProbeGroup, ...]:
     """Select the groups to move: those of the code by name, then those of the templates.
@@ -109,7 +109,7 @@ def all_groups(
     known = {group.name: group for group in declared}
     for name in selection.names:
         if name not in known:
-            listed = ", ".join(repr(item) for item in known) or "none"
+            listed = ", ".join(repr(declared_name) for declared_name in known) or "none"
             raise UsageError(
                 f"the code declares no group named {name!r}; it declares {listed}. For a script "
                 f"that does not use compilediag: {EXAMPLE}"
@@ -121,7 +121,7 @@ def all_groups(
                 "that name away, or give it another name"
             )
     names = selection.names or known
-    chosen = [item for item in declared if item.name in names]
+    chosen = [group for group in declared if group.name in names]
     own = tuple(
         ProbeGroup(name=i.name, origin="code", own_every=i.own_every, shift=i.shift or 0)
         for i in chosen
@@ -129,7 +129,7 @@ def all_groups(
     return own + selection.templates
 
 
-def with_argument(words: Sequence[str], template: str, period: int) -> tuple[str, ...]:
+def set_argument(words: Sequence[str], template: str, period: int) -> tuple[str, ...]:
     """Put the template into TARGET and its arguments: an option that is there already gets the new
     value where it stands, any other is added at the end."""
     fixed = 2 if words and words[0] in ("-m", "-c") else 1
@@ -138,18 +138,18 @@ def with_argument(words: Sequence[str], template: str, period: int) -> tuple[str
     while parts:
         part = parts.pop(0)
         if part.startswith("-") and "=" not in part and parts and HOLE in parts[0]:
-            value = _filled(parts.pop(0), period)
+            value = _fill_template(parts.pop(0), period)
             _replace(arguments, part, value, [part, value])
         elif HOLE in part and "=" in part:
             key, _, value = part.partition("=")
-            value = _filled(value, period)
+            value = _fill_template(value, period)
             _replace(arguments, key, value, [f"{key}={value}"])
         else:
-            arguments.append(_filled(part, period))
+            arguments.append(_fill_template(part, period))
     return (*words[:fixed], *arguments)
 
 
-def _filled(text: str, period: int) -> str:
+def _fill_template(text: str, period: int) -> str:
     return text.replace(HOLE, str(period))
 
 
@@ -158,21 +158,21 @@ def _replace(arguments: list[str], key: str, value: str, otherwise: list[str]) -
 
     Both ways of writing belong to one option only where the key is an option ("--every").
     """
-    found = False
+    replaced = False
     for index, word in enumerate(arguments):
         if word.startswith(f"{key}="):
-            arguments[index], found = f"{key}={value}", True
+            arguments[index], replaced = f"{key}={value}", True
         elif word == key and key.startswith("-") and index + 1 < len(arguments):
-            arguments[index + 1], found = value, True
-    if not found:
+            arguments[index + 1], replaced = value, True
+    if not replaced:
         arguments += otherwise
 
 
-def variable_of(template: str, period: int) -> tuple[str, str]:
+def parse_variable(template: str, period: int) -> tuple[str, str]:
     """Parse name and value of the variable that an `env:` template sets."""
-    found = _ENVIRONMENT.fullmatch(template)
-    assert found is not None
-    return found[1], _filled(found[2], period)
+    match = _ENVIRONMENT.fullmatch(template)
+    assert match is not None
+    return match[1], _fill_template(match[2], period)
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class Plan:
     every: int
     first: int
 
-    def setting(self, group: ProbeGroup) -> str:
+    def format_setting(self, group: ProbeGroup) -> str:
         """Format what moves a group of the code: period and offset in the program's own steps."""
         return f"{self.every}+{(self.first + group.shift) % self.every}"
 
@@ -241,18 +241,18 @@ def make_plan(steps: int, warmup: int) -> Plan:
             "them with cd.step(), or see docs/reference/python_api.md for what counts as a step"
         )
     raise UsageError(
-        f"the program made {steps} steps, the first {warmup} of them warm-up: {min_steps(warmup)} "
-        f"steps are needed for every group to fire {MIN_FIRES} times after it. Let it make more, "
-        "with --steps and with its own option for the number of steps"
+        f"the program made {steps} steps, the first {warmup} of them warm-up: "
+        f"{compute_min_steps(warmup)} steps are needed for every group to fire {MIN_FIRES} times "
+        "after it. Let it make more, with --steps and with its own option for the number of steps"
     )
 
 
-def min_steps(warmup: int) -> int:
+def compute_min_steps(warmup: int) -> int:
     """Compute the steps that a program must make to be probed."""
     return MIN_FIRES * (warmup + QUIET + 1) + 1
 
 
-def variants_of(groups: Sequence[ProbeGroup]) -> tuple[Variant, ...]:
+def list_variants(groups: Sequence[ProbeGroup]) -> tuple[Variant, ...]:
     """List what runs after the configured variant, in order; of one group there is no collision."""
     if not groups:
         return ()
@@ -261,7 +261,7 @@ def variants_of(groups: Sequence[ProbeGroup]) -> tuple[Variant, ...]:
     return (Variant("control"), *alone, *together)
 
 
-def warmup_steps(compiled: Iterable[int], steps: int, configured: int | None) -> int:
+def count_warmup_steps(compiled: Iterable[int], steps: int, configured: int | None) -> int:
     """Count the leading steps that are not like the others: as configured by the user, else those
     that compile, and the one after. A program that compiles in every step is not all warm-up."""
     if configured is not None:

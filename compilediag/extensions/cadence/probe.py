@@ -24,30 +24,30 @@ from compilediag.extensions.cadence.plan import (
     Plan,
     ProbeGroup,
     Variant,
-    all_groups,
+    count_warmup_steps,
+    list_variants,
     make_plan,
-    variable_of,
-    variants_of,
-    warmup_steps,
-    with_argument,
+    parse_variable,
+    select_groups,
+    set_argument,
 )
-from compilediag.extensions.cadence.receipt import VariantRun, cadence_section
-from compilediag.extensions.cadence.samples import VariantEvidence, evidence_of
-from compilediag.receipt.sanitize import sanitized
+from compilediag.extensions.cadence.receipt import VariantRun, build_cadence_section
+from compilediag.extensions.cadence.samples import VariantEvidence, collect_evidence
+from compilediag.receipt.sanitize import sanitize
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.pipeline import receipt_identity
-from compilediag.runs.supervised.child import Outcome, with_receipt
+from compilediag.runs.pipeline import make_receipt_identity
+from compilediag.runs.supervised.child import Outcome, replace_receipt
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.run import READ_ONCE, Program, fault_note, program_in_own_folder
+from compilediag.runs.supervised.run import READ_ONCE, Program, describe_fault, make_program
 from compilediag_harness.redaction.redactor import Redactor
-from compilediag_harness.user_api.cadence import variable
+from compilediag_harness.user_api.cadence import format_variable_name
 
 VARIANTS = "variants"
 READ_BREAKS = frozenset({"CD201", "CD202"})
 """Graph breaks that read the values of a tensor."""
 
 
-def settings_of(
+def build_settings(
     words: Sequence[str], groups: Sequence[ProbeGroup], plan: Plan, variant: Variant
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Build the command of a variant, and the variables that set the periods of its groups."""
@@ -55,14 +55,14 @@ def settings_of(
     for group in groups:
         on = group in variant.on
         if group.template is None:
-            settings[variable(group.name)] = plan.setting(group) if on else "off"
+            settings[format_variable_name(group.name)] = plan.format_setting(group) if on else "off"
             continue
         period = plan.every if on else OFF_TEMPLATE
         if group.origin == "environment":
-            name, value = variable_of(group.template, period)
+            name, value = parse_variable(group.template, period)
             settings[name] = value
         else:
-            words = with_argument(words, group.template, period)
+            words = set_argument(words, group.template, period)
     return tuple(words), settings
 
 
@@ -90,13 +90,15 @@ def run_variant(
     if tuple(words) != program.words:
         shown["arguments"] = " ".join(words)
     receipt, path = outcome.receipt, outcome.receipt_path
-    evidence = evidence_of(outcome.timeline) if outcome.timeline is not None else VariantEvidence()
+    evidence = (
+        collect_evidence(outcome.timeline) if outcome.timeline is not None else VariantEvidence()
+    )
     if receipt is not None:
         # Reads inside compiled calls cannot be timed: at graph breaks that are such reads, and in
         # frames that run eagerly.
         rules = {finding.rule for finding in receipt.findings}
         if receipt.compile.eager_fallbacks or not READ_BREAKS.isdisjoint(rules):
-            evidence = evidence.without_syncs()
+            evidence = evidence.drop_syncs()
     goodput, uri = receipt.goodput if receipt is not None else None, None
     if path is not None:
         own, folder = Path(path), program.folder  # there, unless the target has moved it
@@ -110,12 +112,12 @@ def run_variant(
         evidence=evidence,
         receipt=receipt,
         uri=uri,
-        problem=_problem(outcome, evidence),
+        problem=_describe_problem(outcome, evidence),
     )
     return outcome, run
 
 
-def _problem(outcome: Outcome, evidence: VariantEvidence) -> str | None:
+def _describe_problem(outcome: Outcome, evidence: VariantEvidence) -> str | None:
     receipt = outcome.receipt
     if receipt is None:
         return outcome.notes[0] if outcome.notes else "no receipt"
@@ -170,32 +172,32 @@ def probe(
     """
     started_unix = time.time()
     options = replace(options, steps=options.steps or DEFAULT_STEPS)
-    program = program_in_own_folder(words, options, environ, on_stdin=f"{READ_ONCE} to probe it")
+    program = make_program(words, options, environ, on_stdin=f"{READ_ONCE} to probe it")
     running = _Probe(program, wanted or GroupSelection(), announce, started_unix)
     try:
         configured = _run(running, Variant("configured"), None, program.words, {})
     except UsageError:
         shutil.rmtree(program.folder, ignore_errors=True)  # ours and new: nothing was started
         raise
-    if _interrupted(configured):
+    if _was_interrupted(configured):
         running.problems.append("interrupted: the other variants did not run")
     elif _make_plan(running):
         _run_others(running)
     # The receipt of the probe, beside those of its variants, and the exit code.
     folder, code = running.program.folder, configured.exit_code
     try:
-        conclusion = _conclusion(running)
+        conclusion = _conclude_probe(running)
         if code == EXIT_OK and running.problems:
             code = EXIT_USAGE
         notes = (*configured.notes, *running.problems)
         if configured.receipt is None:
             return Outcome(code, folder, None, None, notes)
-        receipt = _receipt(running, configured.receipt, conclusion)
+        receipt = _build_receipt(running, configured.receipt, conclusion)
     except Exception as error:
         # The receipts of the variants are there; only the one above them is not.
-        return Outcome(code or EXIT_INTERNAL, folder, None, None, (fault_note(error),))
+        return Outcome(code or EXIT_INTERNAL, folder, None, None, (describe_fault(error),))
     outcome = Outcome(code, folder, receipt, None, notes, configured.timeline)
-    return with_receipt(outcome, receipt, latest=running.program.options.output is None)
+    return replace_receipt(outcome, receipt, latest=running.program.options.output is None)
 
 
 def _run(
@@ -212,7 +214,7 @@ def _run(
     return outcome
 
 
-def _interrupted(outcome: Outcome) -> bool:
+def _was_interrupted(outcome: Outcome) -> bool:
     """Whether the run ended by Ctrl-C, a signal to us, or the time limit."""
     receipt = outcome.receipt
     return outcome.stopped or (receipt is not None and receipt.status == "interrupted")
@@ -223,17 +225,17 @@ def _make_plan(running: _Probe) -> bool:
     which is then a problem."""
     evidence = running.runs[0].evidence
     steps = len(evidence.samples)
-    warmup = warmup_steps(evidence.compiled_steps, steps, running.program.options.warmup)
+    warmup = count_warmup_steps(evidence.compiled_steps, steps, running.program.options.warmup)
     try:
-        running.groups = all_groups(running.wanted, evidence.groups)
+        running.groups = select_groups(running.wanted, evidence.groups)
         # Two names that become one variable would be moved together.
         names: dict[str, str] = {}
-        for group in (item for item in running.groups if item.origin == "code"):
-            other = names.setdefault(variable(group.name), group.name)
+        for group in (candidate for candidate in running.groups if candidate.origin == "code"):
+            other = names.setdefault(format_variable_name(group.name), group.name)
             if other != group.name:
                 raise UsageError(
                     f"the groups {other!r} and {group.name!r} are moved by the same variable, "
-                    f"{variable(group.name)}: give one of them another name"
+                    f"{format_variable_name(group.name)}: give one of them another name"
                 )
         no_groups = Plan(steps, warmup, every=0, first=0)
         running.plan = make_plan(steps, warmup) if running.groups or not steps else no_groups
@@ -246,14 +248,14 @@ def _make_plan(running: _Probe) -> bool:
 def _run_others(running: _Probe) -> None:
     """Run every variant but the configured one, until one is interrupted."""
     assert running.plan is not None
-    variants = variants_of(running.groups)
+    variants = list_variants(running.groups)
     try:
         for variant in variants:
-            words, settings = settings_of(
+            words, settings = build_settings(
                 running.program.words, running.groups, running.plan, variant
             )
             outcome = _run(running, variant, len(variants) + 1, words, settings)
-            if _interrupted(outcome):
+            if _was_interrupted(outcome):
                 running.problems.append(
                     f"interrupted in the variant {variant.name}: later ones did not run"
                 )
@@ -264,11 +266,11 @@ def _run_others(running: _Probe) -> None:
         running.problems.append("interrupted between two variants: later ones did not run")
 
 
-def _conclusion(running: _Probe) -> Conclusion:
+def _conclude_probe(running: _Probe) -> Conclusion:
     """Conclude the costs of the groups; groups that never fired become problems."""
     if running.plan is None:
         return Conclusion()
-    runs = {item.variant: item.evidence for item in running.runs if item.evidence.samples}
+    runs = {run.variant: run.evidence for run in running.runs if run.evidence.samples}
     conclusion = conclude(running.plan, running.groups, runs)
     running.problems += [
         f"group {result.group.name!r} {result.problem}"
@@ -278,11 +280,11 @@ def _conclusion(running: _Probe) -> Conclusion:
     return conclusion
 
 
-def _receipt(running: _Probe, configured: Receipt, conclusion: Conclusion) -> Receipt:
+def _build_receipt(running: _Probe, configured: Receipt, conclusion: Conclusion) -> Receipt:
     """Build the configured variant's receipt with the probe's results in it, redacted and bounded
     like every receipt; its artifacts are found from the probe's directory."""
     program, uri = running.program, running.runs[0].uri
-    found = cadence_section(
+    raw_section = build_cadence_section(
         running.plan,
         running.groups,
         running.runs,
@@ -290,15 +292,17 @@ def _receipt(running: _Probe, configured: Receipt, conclusion: Conclusion) -> Re
         fresh_caches=not program.options.keep_caches,
         notes=running.problems,
     )
-    section, finite = sanitized(found, Redactor(program.secrets))
+    section, finite = sanitize(raw_section, Redactor(program.secrets))
     folder = uri.rpartition("/")[0] + "/" if uri else ""
     run = changed(configured.header.run, run_id=os.path.basename(program.folder))
     checks = configured.checks
     return changed(
         configured,
-        receipt_id=receipt_identity(running.started_unix)[0],
+        receipt_id=make_receipt_identity(running.started_unix)[0],
         header=changed(configured.header, run=run),
         cadence=section,
         checks=checks if finite else changed(checks, values_finite=False),
-        artifacts=tuple(changed(each, uri=folder + each.uri) for each in configured.artifacts),
+        artifacts=tuple(
+            changed(artifact, uri=folder + artifact.uri) for artifact in configured.artifacts
+        ),
     )

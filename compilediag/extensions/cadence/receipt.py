@@ -9,9 +9,9 @@ from statistics import median
 
 from compilediag.extensions.cadence.attribution import Cost
 from compilediag.extensions.cadence.conclude import Conclusion, GroupResult
-from compilediag.extensions.cadence.periods import longest_period
+from compilediag.extensions.cadence.periods import compute_longest_period
 from compilediag.extensions.cadence.plan import Plan, ProbeGroup, Variant
-from compilediag.extensions.cadence.samples import VariantEvidence, recompiles_among
+from compilediag.extensions.cadence.samples import VariantEvidence, count_recompiles
 from compilediag.receipt.schema.cadence import (
     Attribution,
     CadenceCause,
@@ -24,7 +24,7 @@ from compilediag.receipt.schema.cadence import (
 )
 from compilediag.receipt.schema.compiles import VariantCounts
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import record_from
+from compilediag.receipt.schema.record import make_record
 
 MAX_CELLS = 120
 
@@ -45,7 +45,7 @@ class VariantRun:
     problem: str | None = None
 
 
-def cadence_section(
+def build_cadence_section(
     plan: Plan | None,
     groups: Sequence[ProbeGroup],
     runs: Sequence[VariantRun],
@@ -58,26 +58,28 @@ def cadence_section(
     gave none."""
     after = plan.steps - plan.warmup if plan is not None else None
     by_variant = {run.variant: run for run in runs}
-    found, collision = conclusion.collision, None
-    if found is not None and plan is not None:
-        collision = record_from(
+    measured, collision = conclusion.collision, None
+    if measured is not None and plan is not None:
+        collision = make_record(
             CollisionRecord,
-            found,
+            measured,
             groups=tuple(group.name for group in groups),
             every=plan.every,
-            fires=found.cost.after_warmup,
-            first_hit=found.cost.first_hit,
-            recurring=found.cost.recurring,
+            fires=measured.cost.after_warmup,
+            first_hit=measured.cost.first_hit,
+            recurring=measured.cost.recurring,
         )
-    return record_from(
+    return make_record(
         CadenceSection,
         plan,
         caches="fresh" if fresh_caches else "kept",
-        longest_period=None if after is None else longest_period(after),
-        groups=tuple(record_from(GroupRecord, group) for group in groups),
-        variants=tuple(_variant(run, plan, conclusion) for run in runs),
+        longest_period=None if after is None else compute_longest_period(after),
+        groups=tuple(make_record(GroupRecord, group) for group in groups),
+        variants=tuple(_build_variant(run, plan, conclusion) for run in runs),
         attribution=tuple(
-            _attribution(item, plan, by_variant) for item in conclusion.groups if plan is not None
+            _build_attribution(result, plan, by_variant)
+            for result in conclusion.groups
+            if plan is not None
         ),
         collision=collision,
         periods=conclusion.periods,
@@ -85,10 +87,10 @@ def cadence_section(
     )
 
 
-def _variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -> VariantRecord:
+def _build_variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -> VariantRecord:
     receipt, kind = run.receipt, run.variant.kind
     samples = run.evidence.samples
-    after = run.evidence.after(plan.warmup if plan is not None else 0)
+    after = run.evidence.select_after(plan.warmup if plan is not None else 0)
     walls = [sample.wall_s for sample in after]
     steps = VariantSteps(
         count=len(samples),
@@ -98,15 +100,17 @@ def _variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -> Vari
     )
     picture = None
     if after:
-        each = -(-len(walls) // MAX_CELLS)
-        cells = (max(walls[start : start + each]) for start in range(0, len(walls), each))
-        picture = Picture(first_step=after[0].number, steps_per_cell=each, cells_s=tuple(cells))
-    fires = {group.name: run.evidence.fires_of(group.name) for group in run.evidence.groups}
+        width = -(-len(walls) // MAX_CELLS)
+        cells = (max(walls[start : start + width]) for start in range(0, len(walls), width))
+        picture = Picture(first_step=after[0].number, steps_per_cell=width, cells_s=tuple(cells))
+    fires = {group.name: run.evidence.list_fires(group.name) for group in run.evidence.groups}
     if kind == "alone":
-        found = next((item for item in conclusion.groups if item.group in run.variant.on), None)
-        if found is not None and found.cost is not None:
-            fires[found.group.name] = found.cost.fires
-    return record_from(
+        result = next(
+            (result for result in conclusion.groups if result.group in run.variant.on), None
+        )
+        if result is not None and result.cost is not None:
+            fires[result.group.name] = result.cost.fires
+    return make_record(
         VariantRecord,
         run,
         name=run.variant.name,
@@ -116,31 +120,33 @@ def _variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -> Vari
         receipt=run.uri,
         status=receipt.status if receipt is not None else None,
         steps=steps if samples else None,
-        counts=None if receipt is None else record_from(VariantCounts, receipt.compile),
+        counts=None if receipt is None else make_record(VariantCounts, receipt.compile),
         fires=fires,
         picture=picture,
     )
 
 
-def _attribution(
+def _build_attribution(
     result: GroupResult, plan: Plan, runs: Mapping[Variant, VariantRun]
 ) -> Attribution:
     cost = result.cost or Cost((), 0, None, None, None, None, None, {})
     run = runs.get(Variant("alone", (result.group,)))
     # The primary cause of each extra recompile, as the variant's own receipt names it.
-    wanted = {(item.process, item.epoch, item.compile_id) for item in cost.extra if item.recompile}
-    found: Counter[tuple[str | None, str, str | None, int | None]] = Counter()
+    wanted = {
+        (event.process, event.epoch, event.compile_id) for event in cost.extra if event.recompile
+    }
+    counts: Counter[tuple[str | None, str, str | None, int | None]] = Counter()
     receipt = run.receipt if run is not None else None
     for event in receipt.compile.events if receipt is not None else ():
         if (event.process, event.epoch, event.compile_id) in wanted:
             primary = next((cause for cause in event.causes if cause.primary), None)
             if primary is not None:
-                found[primary.rule, primary.variable, primary.file, primary.line] += 1
+                counts[primary.rule, primary.variable, primary.file, primary.line] += 1
     causes = tuple(
         CadenceCause(rule=rule, variable=variable, file=file, line=line, recompiles=count)
-        for (rule, variable, file, line), count in found.items()
+        for (rule, variable, file, line), count in counts.items()
     )
-    return record_from(
+    return make_record(
         Attribution,
         cost,
         group=result.group.name,
@@ -149,7 +155,7 @@ def _attribution(
         first_hit_s=cost.first_hit.total_s if cost.first_hit is not None else None,
         recurring_s=cost.recurring.total_s if cost.recurring is not None else None,
         between_s=result.between_s,
-        recompiles=None if cost.compile_s is None else recompiles_among(cost.extra),
+        recompiles=None if cost.compile_s is None else count_recompiles(cost.extra),
         extra_reads=cost.work.get("reads"),
         extra_calls=cost.work.get("calls"),
         causes=causes,

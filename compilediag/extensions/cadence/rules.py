@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.extensions.cadence.attribution import baseline_of
-from compilediag.extensions.cadence.samples import StepSample, VariantEvidence, evidence_of
+from compilediag.extensions.cadence.attribution import make_baseline
+from compilediag.extensions.cadence.samples import StepSample, VariantEvidence, collect_evidence
 from compilediag.rules.make_finding import make_finding
 from compilediag.timeline.timeline import Timeline
 
@@ -34,19 +34,19 @@ def find_cadence_recompiles(timeline: Timeline) -> Iterable[Finding]:
     that, at equal distances."""
     lead = timeline.lead
     compiled = {
-        item.step
-        for item in timeline.compiles
-        if item.recompile and item.recompile.produced and item.process == lead
+        event.step
+        for event in timeline.compiles
+        if event.recompile and event.recompile.produced and event.process == lead
     }
     if not compiled or (not timeline.cadences and len(compiled) < MIN_IN_A_ROW):
         return
-    evidence = evidence_of(timeline)
+    evidence = collect_evidence(timeline)
     # The first step compiles anyway.
     busy = {step for group in evidence.groups for step in group.steps if step > 0}
-    if busy and _belong(compiled, busy, evidence):
+    if busy and _are_in_firings(compiled, busy, evidence):
         for group in evidence.groups:
             fires = [step for step in group.fires if step > 0]
-            parts = {step: (step, *group.rest_of(step)) for step in fires}
+            parts = {step: (step, *group.get_rest(step)) for step in fires}
             hits = [step for step in fires if not compiled.isdisjoint(parts[step])]
             at = {step for hit in hits for step in parts[hit]}
             if hits and _is_compilation(at, evidence):
@@ -64,11 +64,11 @@ def find_cadence_recompiles(timeline: Timeline) -> Iterable[Finding]:
                     evidence={
                         "every": group.every,
                         "firings": firings,
-                        "compile_s": _compile_s(at, evidence),
+                        "compile_s": _sum_compile_s(at, evidence),
                     },
                 )
         return
-    rhythm = _evenly_spaced(sorted(compiled))
+    rhythm = _find_even_run(sorted(compiled))
     if rhythm:
         every = rhythm[1] - rhythm[0]
         yield make_finding(
@@ -78,11 +78,11 @@ def find_cadence_recompiles(timeline: Timeline) -> Iterable[Finding]:
             "remove the cause of the recompiles in these steps, whatever else is done in them",
             count=len(rhythm),
             steps=rhythm,
-            evidence={"every": every, "compile_s": _compile_s(rhythm, evidence)},
+            evidence={"every": every, "compile_s": _sum_compile_s(rhythm, evidence)},
         )
 
 
-def _belong(compiled: set[int], fires: set[int], evidence: VariantEvidence) -> bool:
+def _are_in_firings(compiled: set[int], fires: set[int], evidence: VariantEvidence) -> bool:
     """Whether every recompile from the first firing on is in a step with a firing, and by chance
     they would not all be."""
     since = min(fires)
@@ -96,24 +96,24 @@ def _belong(compiled: set[int], fires: set[int], evidence: VariantEvidence) -> b
 
 def _is_compilation(steps: Collection[int], evidence: VariantEvidence) -> bool:
     """Whether compiling takes most of what these steps take more than the others do."""
-    quiet = _quiet(evidence)
+    quiet = _select_quiet(evidence)
     usual_s = median(sample.work_s for sample in quiet) if quiet else 0.0
     at = [sample for sample in evidence.samples if sample.number in steps]
     compile_s = sum(sample.compile_s for sample in at)
     return compile_s > sum(max(0.0, sample.work_s - usual_s) for sample in at)
 
 
-def _quiet(evidence: VariantEvidence) -> list[StepSample]:
+def _select_quiet(evidence: VariantEvidence) -> list[StepSample]:
     fires = {step for group in evidence.groups for step in group.steps}
     busy = fires.union(evidence.compiled_steps)
     return [sample for sample in evidence.samples if sample.number not in busy]
 
 
-def _compile_s(steps: Collection[int], evidence: VariantEvidence) -> float:
-    return sum(item.seconds for item in evidence.compiles if item.step in steps)
+def _sum_compile_s(steps: Collection[int], evidence: VariantEvidence) -> float:
+    return sum(event.seconds for event in evidence.compiles if event.step in steps)
 
 
-def _evenly_spaced(steps: Sequence[int]) -> list[int]:
+def _find_even_run(steps: Sequence[int]) -> list[int]:
     """Find the longest run of neighbours at one distance of two steps or more; empty when it is
     short or leaves more recompiles out than it holds."""
     best: list[int] = []
@@ -132,18 +132,20 @@ def find_cadence_costs(timeline: Timeline) -> Iterable[Finding]:
     """CD305: what a declared group costs each time it fires alone and nothing compiles."""
     if not timeline.cadences:
         return
-    evidence = evidence_of(timeline)
+    evidence = collect_evidence(timeline)
     for group in evidence.groups:
         others = {s for other in evidence.groups if other.name != group.name for s in other.fires}
         alone = set(group.fires).difference(others, evidence.compiled_steps)
         fired = [sample for sample in evidence.samples if sample.number in alone]
-        baseline = baseline_of(
-            [(sample.number, sample.work_s) for sample in _quiet(evidence)],
+        baseline = make_baseline(
+            [(sample.number, sample.work_s) for sample in _select_quiet(evidence)],
             max(1, NEAR_PERIODS * group.every),
         )
         if len(fired) >= MIN_FIRINGS and baseline is not None:
-            extra_s = median(baseline.excess(sample.number, sample.work_s) for sample in fired)
-            if extra_s <= max(baseline.bound(len(fired)), MIN_SHARE * baseline.median):
+            extra_s = median(
+                baseline.compute_excess(sample.number, sample.work_s) for sample in fired
+            )
+            if extra_s <= max(baseline.compute_bound(len(fired)), MIN_SHARE * baseline.median):
                 continue
             yield make_finding(
                 timeline,

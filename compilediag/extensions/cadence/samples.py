@@ -57,60 +57,60 @@ class VariantEvidence:
     compiles: tuple[Compile, ...] = ()
     groups: tuple[CadenceGroup, ...] = ()
 
-    def after(self, warmup: int) -> list[StepSample]:
+    def select_after(self, warmup: int) -> list[StepSample]:
         """Select the steps after warm-up."""
         return [sample for sample in self.samples if sample.number >= warmup]
 
-    def fires_of(self, name: str) -> tuple[int, ...]:
+    def list_fires(self, name: str) -> tuple[int, ...]:
         """List the finished steps in which a group of the code fired."""
         finished = {sample.number for sample in self.samples}
-        found = next((group for group in self.groups if group.name == name), None)
-        return tuple(step for step in found.fires if step in finished) if found else ()
+        match = next((group for group in self.groups if group.name == name), None)
+        return tuple(step for step in match.fires if step in finished) if match else ()
 
-    def rest_of(self, step: int) -> frozenset[int]:
+    def list_rest(self, step: int) -> frozenset[int]:
         """List the steps after `step` in which the firing that began there went on."""
-        return frozenset(later for group in self.groups for later in group.rest_of(step))
+        return frozenset(later for group in self.groups for later in group.get_rest(step))
 
-    def without_syncs(self) -> VariantEvidence:
+    def drop_syncs(self) -> VariantEvidence:
         """Drop the synchronisations, for a run in which not all of them could be measured."""
         samples = tuple(replace(sample, sync_s=None, reads=None) for sample in self.samples)
         return replace(self, samples=samples)
 
     @property
     def compiled_steps(self) -> tuple[int, ...]:
-        return tuple(sorted({item.step for item in self.compiles}))
+        return tuple(sorted({event.step for event in self.compiles}))
 
 
-def evidence_of(timeline: Timeline) -> VariantEvidence:
+def collect_evidence(timeline: Timeline) -> VariantEvidence:
     """Collect the evidence of one run: that of its lead process."""
     process = timeline.lead
     analysis_s: dict[int, float] = {}
-    for item in timeline.recompiles:
-        if item.process == process:
-            analysis_s[item.step] = analysis_s.get(item.step, 0.0) + item.analysis_s
-    reads = {item.step: item for item in timeline.syncs if item.process == process}
-    steps = [item for item in timeline.steps if item.process == process]
-    calls = _calls(timeline, steps)
+    for recompile in timeline.recompiles:
+        if recompile.process == process:
+            analysis_s[recompile.step] = analysis_s.get(recompile.step, 0.0) + recompile.analysis_s
+    reads = {sample.step: sample for sample in timeline.syncs if sample.process == process}
+    steps = [step for step in timeline.steps if step.process == process]
+    calls = _count_calls(timeline, steps)
     return VariantEvidence(
         samples=tuple(
-            _sample(step, analysis_s.get(step.number, 0.0), reads.get(step.number), calls)
+            _build_sample(step, analysis_s.get(step.number, 0.0), reads.get(step.number), calls)
             for step in steps
             if math.isfinite(step.wall_s)
         ),
-        compiles=tuple(item for item in timeline.compiles if item.process == process),
+        compiles=tuple(event for event in timeline.compiles if event.process == process),
         groups=tuple(group for group in timeline.cadences if group.process == process),
     )
 
 
-def _calls(timeline: Timeline, steps: Sequence[Step]) -> dict[int, int]:
+def _count_calls(timeline: Timeline, steps: Sequence[Step]) -> dict[int, int]:
     """Count calls of compiled callables in each step in which all were recorded one by one."""
-    made = [item for item in timeline.invocations if item.process == timeline.lead]
+    made = [call for call in timeline.invocations if call.process == timeline.lead]
     if not made:
         return {}
     ordered = sorted(steps, key=lambda step: step.end)
     ends = [step.end for step in ordered]
-    known_s = min((item.at[-1] for item in made if len(item.at) < item.calls), default=math.inf)
-    counted = Counter(bisect_left(ends, at) for item in made for at in item.at)
+    known_s = min((call.at[-1] for call in made if len(call.at) < call.calls), default=math.inf)
+    counted = Counter(bisect_left(ends, at) for call in made for at in call.at)
     return {
         step.number: counted[index]
         for index, step in enumerate(ordered)
@@ -118,7 +118,7 @@ def _calls(timeline: Timeline, steps: Sequence[Step]) -> dict[int, int]:
     }
 
 
-def _sample(
+def _build_sample(
     step: Step, analysis_s: float, reads: SampledStep | None, calls: Mapping[int, int]
 ) -> StepSample:
     measured: dict[str, float | None] = {name: getattr(step, f"{name}_s") for name in PHASES}
@@ -147,36 +147,36 @@ def _sample(
     )
 
 
-def extra_compiles(variant: Sequence[Compile], control: Sequence[Compile]) -> tuple[Compile, ...]:
+def find_extra(variant: Sequence[Compile], control: Sequence[Compile]) -> tuple[Compile, ...]:
     """Find the compiles of `variant` without a counterpart in `control`, in time order."""
     left, others = list(variant), list(control)
-    for key in (_at_its_step, _for_its_reason):
+    for key in (_get_step_key, _get_reason_key):
         # What remains of both when equal keys are taken away in pairs.
         waiting: dict[Hashable, list[Compile]] = {}
-        for item in others:
-            waiting.setdefault(key(item), []).append(item)
+        for event in others:
+            waiting.setdefault(key(event), []).append(event)
         alone: list[Compile] = []
-        for item in left:
-            partners = waiting.get(key(item))
+        for event in left:
+            partners = waiting.get(key(event))
             if partners:
                 partners.pop(0)
             else:
-                alone.append(item)
-        kept = {id(item) for items in waiting.values() for item in items}
-        left, others = alone, [item for item in others if id(item) in kept]
+                alone.append(event)
+        unpaired = {id(event) for group in waiting.values() for event in group}
+        left, others = alone, [event for event in others if id(event) in unpaired]
     return tuple(left)
 
 
-def _at_its_step(item: Compile) -> Hashable:
-    return item.frame, item.forward, item.step
+def _get_step_key(event: Compile) -> Hashable:
+    return event.frame, event.forward, event.step
 
 
-def _for_its_reason(item: Compile) -> Hashable:
-    reasons = item.recompile.reasons if item.recompile is not None else ()
+def _get_reason_key(event: Compile) -> Hashable:
+    reasons = event.recompile.reasons if event.recompile is not None else ()
     first = _NUMBERS.sub("#", _ENTRY.sub("", reasons[0])) if reasons else ""
-    return item.frame, item.forward, first
+    return event.frame, event.forward, first
 
 
-def recompiles_among(compiles: Sequence[Compile]) -> int:
+def count_recompiles(compiles: Sequence[Compile]) -> int:
     """Count those of them that a failed guard caused and that ended with guarded code."""
-    return sum(item.recompile is not None and item.recompile.produced for item in compiles)
+    return sum(event.recompile is not None and event.recompile.produced for event in compiles)

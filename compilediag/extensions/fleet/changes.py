@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from compilediag.extensions.fleet.entry import Entry, LaneKey
+from compilediag.extensions.fleet.entry import ConfigurationKey, Entry
 from compilediag.extensions.fleet.measures import BY_NAME
 
 State = Literal["worse", "beginning", "better", "undone"]
@@ -93,10 +93,10 @@ class Series(NamedTuple):
     """Whether there are receipts enough for a step to be seen."""
 
 
-class LaneTrend(NamedTuple):
+class Trend(NamedTuple):
     """One lane over time."""
 
-    lane: LaneKey
+    lane: ConfigurationKey
     label: str
     receipts: int
     """Receipts that are followed."""
@@ -113,17 +113,17 @@ class LaneTrend(NamedTuple):
     @property
     def machines(self) -> int:
         """How many machines its timings were taken on."""
-        return len({item.machine for item in self.series if item.machine is not None})
+        return len({series.machine for series in self.series if series.machine is not None})
 
-    def points_of(self, change: LevelChange) -> tuple[float, ...]:
+    def get_points(self, change: LevelChange) -> tuple[float, ...]:
         """Get the short series in which a change is."""
         return next(series.points for series in self.series if change in series.changes)
 
 
-class LaneEvent(NamedTuple):
+class ChangeEvent(NamedTuple):
     """Changes of one configuration that began together."""
 
-    lane: LaneTrend
+    trend: Trend
     first: Mark
     changes: tuple[LevelChange, ...]
     """In the order of measures."""
@@ -131,49 +131,51 @@ class LaneEvent(NamedTuple):
     @property
     def surest(self) -> LevelChange:
         """The change whose beginning is known best."""
-        return min(self.changes, key=lambda item: item.candidates)
+        return min(self.changes, key=lambda change: change.candidates)
 
     @property
     def state(self) -> State:
         """What it means today."""
-        standing = [item for item in self.changes if item.undone is None]
-        if any(item.worse and item.lasting for item in standing):
+        standing = [change for change in self.changes if change.undone is None]
+        if any(change.worse and change.lasting for change in standing):
             return "worse"
-        if any(item.worse for item in standing):
+        if any(change.worse for change in standing):
             return "beginning"
         return "better" if standing else "undone"
 
 
-def mark_of(entry: Entry) -> Mark:
+def make_mark(entry: Entry) -> Mark:
     """Make the mark of an entry that has a time."""
     return Mark(*(getattr(entry, name) for name in Mark._fields))
 
 
-def events_of(lane: LaneTrend) -> tuple[LaneEvent, ...]:
+def group_changes(trend: Trend) -> tuple[ChangeEvent, ...]:
     """Group the changes of a configuration that may have begun with the same receipt.
 
     The change whose beginning is known best determines the receipt; others join it where that is
     within the range in which they may have begun.
     """
-    changes = [change for series in lane.series for change in series.changes]
+    changes = [change for series in trend.series for change in series.changes]
     groups: list[list[LevelChange]] = []
-    for change in sorted(changes, key=lambda item: (item.candidates, -item.first.created_s)):
+    for change in sorted(changes, key=lambda change: (change.candidates, -change.first.created_s)):
         group = next((group for group in groups if _may_coincide(group[0], change)), None)
         if group is None:
             groups.append([change])
         else:
             group.append(change)
     order = list(BY_NAME)
-    found = [
-        LaneEvent(
-            lane, group[0].first, tuple(sorted(group, key=lambda item: order.index(item.measure)))
+    events = [
+        ChangeEvent(
+            trend,
+            group[0].first,
+            tuple(sorted(group, key=lambda change: order.index(change.measure))),
         )
         for group in groups
     ]
-    return tuple(sorted(found, key=order_of))
+    return tuple(sorted(events, key=get_event_order))
 
 
-def order_of(event: LaneEvent) -> tuple[int, float]:
+def get_event_order(event: ChangeEvent) -> tuple[int, float]:
     """Get the key that sorts events: the worst state first, of one state the newest."""
     return STATES.index(event.state), -event.first.created_s
 

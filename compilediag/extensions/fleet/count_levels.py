@@ -43,25 +43,25 @@ class Levels(NamedTuple):
     where they are at it, or where that many strays are nothing new."""
 
 
-def levels_of(counts: Sequence[int]) -> Levels | None:
+def find_levels(counts: Sequence[int]) -> Levels | None:
     """Find the levels of a series; None where it has none, or strays from them too often."""
     length = SHORTEST
     for _ in range(len(counts)):
-        found = _levels(counts, length)
-        if not found.levels or found.strays > max(MAX_STRAYS * len(counts), 1):
+        result = _build_levels(counts, length)
+        if not result.levels or result.strays > max(MAX_STRAYS * len(counts), 1):
             return None
         # Strays in a row that are no accident: size * (strays / size) ** runs <= CHANCE.
         longer, size = SHORTEST, len(counts)
-        if found.strays:
-            runs = math.log(size / CHANCE) / math.log(size / found.strays)
+        if result.strays:
+            runs = math.log(size / CHANCE) / math.log(size / result.strays)
             longer = max(SHORTEST, math.ceil(runs))
         if longer <= length:
-            return found
+            return result
         length = longer
     return None
 
 
-def _levels(counts: Sequence[int], length: int) -> Levels:
+def _build_levels(counts: Sequence[int], length: int) -> Levels:
     runs: list[Level] = []
     stop = 0
     for value, members in groupby(counts):
@@ -74,20 +74,20 @@ def _levels(counts: Sequence[int], length: int) -> Levels:
             runs.append(Level(start, stop, value))
     if not runs:
         return Levels((), len(counts), length, None)
-    end = _last(counts, runs[-1], len(counts))
+    end = _find_end(counts, runs[-1], len(counts))
     begins = [*(run.start for run in runs[1:]), end]
     levels = tuple(
-        run._replace(stop=_last(counts, run, begin))
+        run._replace(stop=_find_end(counts, run, begin))
         for run, begin in zip(runs, begins, strict=True)
     )
-    kept = sum(counts[level.start : level.stop].count(level.value) for level in levels)
-    newest, strays = len(counts) - end, end - kept
+    at_level = sum(counts[level.start : level.stop].count(level.value) for level in levels)
+    newest, strays = len(counts) - end, end - at_level
     if (strays / end) ** newest > CHANCE:  # no more than strays do here
         return Levels(levels, strays + newest, length, None)
     return Levels(levels, strays, length, end if newest else None)
 
 
-def _last(counts: Sequence[int], run: Level, end: int) -> int:
+def _find_end(counts: Sequence[int], run: Level, end: int) -> int:
     """Find the index behind the last receipt before `end` that is at the level of the run."""
     while counts[end - 1] != run.value:
         end -= 1

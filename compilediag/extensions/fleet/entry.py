@@ -9,15 +9,15 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from compilediag.compare.keys import lane_fields
-from compilediag.extensions.fleet.measures import THROUGHPUTS, checks_of, values_of
+from compilediag.compare.keys import list_configuration_fields
+from compilediag.extensions.fleet.measures import THROUGHPUTS, collect_values, list_checks
 from compilediag.receipt.schema.receipt import Receipt
 
 SOFTWARE = ("python", "torch", "triton", "cuda", "driver")
 """Versions of `environment` that may explain a change."""
 
 
-class LaneKey(NamedTuple):
+class ConfigurationKey(NamedTuple):
     """What must be equal for two receipts to be comparable; see `receipt.lane`."""
 
     name: str
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
     """UTC, "2026-11-20T14:45:00Z"; as it stands in the receipt where that is no time."""
     created_s: float | None
     """Seconds since the epoch; None where the receipt has no time."""
-    lane: LaneKey
+    configuration: ConfigurationKey
     machine: str
     software: tuple[tuple[str, str], ...]
     """Versions of `SOFTWARE` that are known."""
@@ -74,22 +74,22 @@ KINDS = {
 """Kinds of problems, in words."""
 
 
-def entry_of(receipt: Receipt, path: str, created: str, created_s: float | None) -> Entry:
+def make_entry(receipt: Receipt, path: str, created: str, created_s: float | None) -> Entry:
     """Make the entry of a receipt that was read from `path`."""
     provenance, environment = receipt.header.provenance, receipt.environment
     versions = ((name, getattr(environment, name)) for name in SOFTWARE)
-    checks = checks_of(receipt)
+    checks = list_checks(receipt)
     # The processors that did the work: timings of two machines are not compared.
     cores = f"{environment.cpu_count} CPUs" if environment.cpu_count else ""
     parts = [environment.cpu_model or "", cores]
-    devices = Counter(_device_name(item) for item in environment.gpus or ())
+    devices = Counter(_get_device_name(gpu) for gpu in environment.gpus or ())
     parts += [f"{count} x {name}" for name, count in devices.items()]
     return Entry(
         path=path,
         receipt_id=receipt.receipt_id,
         created=created,
         created_s=created_s,
-        lane=lane_of(receipt),
+        configuration=get_configuration(receipt),
         machine=", ".join(filter(None, parts)) or "unknown machine",
         software=tuple((name, value) for name, value in versions if value is not None),
         commit=provenance.git_commit,
@@ -100,23 +100,23 @@ def entry_of(receipt: Receipt, path: str, created: str, created_s: float | None)
         verdict=receipt.verdict,
         steps=receipt.steps.count if receipt.steps is not None else None,
         failed=tuple(name for name, good in checks.items() if not good) if checks else None,
-        values=values_of(receipt),
+        values=collect_values(receipt),
     )
 
 
-def lane_of(receipt: Receipt) -> LaneKey:
+def get_configuration(receipt: Receipt) -> ConfigurationKey:
     """Get the configuration of a receipt; a field that is null equals one that is not there."""
-    fields = lane_fields(receipt)
+    fields = list_configuration_fields(receipt)
     name, preset, precision = (fields.pop(key) for key in ("name", "preset", "precision"))
     flags = {
         path: msgspec.json.encode(value).decode()
         for path, value in fields.items()
         if value is not None
     }
-    return LaneKey(name, preset, precision, tuple(sorted(flags.items())))
+    return ConfigurationKey(name, preset, precision, tuple(sorted(flags.items())))
 
 
-def _device_name(gpu: Any) -> str:
+def _get_device_name(gpu: Any) -> str:
     if isinstance(gpu, Mapping):
         return str(cast(Mapping[str, Any], gpu).get("name") or "GPU")
     return str(gpu)
@@ -125,18 +125,18 @@ def _device_name(gpu: Any) -> str:
 NO_PRESET = "(no preset)"
 
 
-class Choice(NamedTuple):
+class ReceiptFilter(NamedTuple):
     """The receipts that are wanted; an empty filter is all of them."""
 
-    lanes: tuple[str, ...] = ()
+    configurations: tuple[str, ...] = ()
     """Names of configurations, or patterns such as "gpt-*"."""
     presets: tuple[str, ...] = ()
     since_s: float | None = None
     until_s: float | None = None
 
-    def wants(self, lane: str, created_s: float | None) -> bool:
+    def wants(self, configuration: str, created_s: float | None) -> bool:
         """Whether a receipt of this configuration and time may be one of them."""
-        if self.lanes and not _fits(lane, self.lanes):
+        if self.configurations and not _fits(configuration, self.configurations):
             return False
         if self.since_s is None and self.until_s is None:
             return True
@@ -145,13 +145,13 @@ class Choice(NamedTuple):
         after = self.since_s is None or created_s >= self.since_s
         return after and (self.until_s is None or created_s < self.until_s)
 
-    def of(self, entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    def select(self, entries: Iterable[Entry]) -> tuple[Entry, ...]:
         """Select the wanted receipts, in their order."""
         return tuple(
             entry
             for entry in entries
-            if self.wants(entry.lane.name, entry.created_s)
-            and (not self.presets or _fits(entry.lane.preset or "", self.presets))
+            if self.wants(entry.configuration.name, entry.created_s)
+            and (not self.presets or _fits(entry.configuration.preset or "", self.presets))
         )
 
 
@@ -159,41 +159,43 @@ def _fits(name: str, patterns: Sequence[str]) -> bool:
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def as_presets(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+def merge_by_preset(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """Merge all configurations of one preset into one."""
     return tuple(
-        entry._replace(lane=LaneKey(entry.lane.preset or NO_PRESET, None, None, ()))
+        entry._replace(
+            configuration=ConfigurationKey(entry.configuration.preset or NO_PRESET, None, None, ())
+        )
         for entry in entries
     )
 
 
-def by_lane(entries: Iterable[Entry]) -> dict[LaneKey, list[Entry]]:
+def group_by_config(entries: Iterable[Entry]) -> dict[ConfigurationKey, list[Entry]]:
     """Group the receipts by configuration, in their order; configurations in that of names."""
-    found: dict[LaneKey, list[Entry]] = {}
+    groups: dict[ConfigurationKey, list[Entry]] = {}
     for entry in entries:
-        found.setdefault(entry.lane, []).append(entry)
-    ordered = sorted(found, key=lambda k: (k.name, k.preset or "", k.precision or "", k.flags))
-    return {lane: found[lane] for lane in ordered}
+        groups.setdefault(entry.configuration, []).append(entry)
+    ordered = sorted(groups, key=lambda k: (k.name, k.preset or "", k.precision or "", k.flags))
+    return {config: groups[config] for config in ordered}
 
 
-def labels_of(lanes: Iterable[LaneKey]) -> dict[LaneKey, str]:
+def label_configs(configurations: Iterable[ConfigurationKey]) -> dict[ConfigurationKey, str]:
     """Label each configuration: name, preset, precision, and the flags in which those of the same
     three differ."""
-    alike: dict[tuple[str | None, ...], list[LaneKey]] = {}
-    for lane in lanes:
-        alike.setdefault(lane[:3], []).append(lane)
+    alike: dict[tuple[str | None, ...], list[ConfigurationKey]] = {}
+    for config in configurations:
+        alike.setdefault(config[:3], []).append(config)
     return {
-        lane: " ".join([*filter(None, common), *_distinct_flags(lane, group)])
+        config: " ".join([*filter(None, common), *_list_distinct_flags(config, group)])
         for common, group in alike.items()
-        for lane in group
+        for config in group
     }
 
 
-def _distinct_flags(lane: LaneKey, group: Sequence[LaneKey]) -> list[str]:
+def _list_distinct_flags(config: ConfigurationKey, group: Sequence[ConfigurationKey]) -> list[str]:
     """List the flags that not all of the group have, or not with this value."""
     flags = [dict(other.flags) for other in group]
     names = dict.fromkeys(name for other in flags for name in other)
-    own = dict(lane.flags)
+    own = dict(config.flags)
     return [
         f"{name.rpartition('.')[2]}={own.get(name, 'unknown').strip(chr(34))}"
         for name in names
@@ -201,11 +203,11 @@ def _distinct_flags(lane: LaneKey, group: Sequence[LaneKey]) -> list[str]:
     ]
 
 
-def throughput_of(values: Sequence[Mapping[str, float]]) -> str | None:
+def choose_throughput(values: Sequence[Mapping[str, float]]) -> str | None:
     """Choose the measure that is the throughput of these receipts: the best one that at least half
     of the receipts with any throughput have; None where none has any."""
-    having = [item for item in values if any(name in item for name in THROUGHPUTS)]
+    having = [measured for measured in values if any(name in measured for name in THROUGHPUTS)]
     for name in THROUGHPUTS:
-        if having and 2 * sum(name in item for item in having) >= len(having):
+        if having and 2 * sum(name in measured for measured in having) >= len(having):
             return name
     return None

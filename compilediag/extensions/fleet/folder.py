@@ -23,9 +23,15 @@ import msgspec
 
 from compilediag._version import __version__
 from compilediag.errors import UsageError
-from compilediag.extensions.fleet.entry import KINDS, BadFile, Entry, LaneKey
+from compilediag.extensions.fleet.entry import KINDS, BadFile, ConfigurationKey, Entry
 from compilediag.extensions.fleet.measures import MEASURES
-from compilediag.extensions.fleet.scan import CandidateFile, read_file, read_uri, scan, signature_of
+from compilediag.extensions.fleet.scan import (
+    CandidateFile,
+    read_file,
+    read_signature,
+    read_uri,
+    scan,
+)
 from compilediag.readers.storage import is_uri
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION
 
@@ -51,7 +57,7 @@ class Row(NamedTuple):
     """What one file was read as."""
 
     path: str
-    lane: str | None
+    configuration: str | None
     """The name of its configuration; None for a file that is no receipt."""
     created_s: float | None
     signature: bytes
@@ -90,13 +96,13 @@ class Fleet(NamedTuple):
     """How many files had to be read; the index had the others."""
 
 
-def every(lane: str, created_s: float | None) -> bool:
+def accept_all(configuration: str, created_s: float | None) -> bool:
     """Accept every receipt."""
     return True
 
 
-def fleet_at(
-    location: str, wanted: Wanted = every, progress: Progress = lambda done, total: None
+def load_fleet(
+    location: str, wanted: Wanted = accept_all, progress: Progress = lambda done, total: None
 ) -> Fleet:
     """Load every wanted receipt in and below a folder or a URI, and what the other files are.
 
@@ -107,34 +113,34 @@ def fleet_at(
         UsageError: there is nothing at the location, or what it needs is not installed.
     """
     if is_uri(location):
-        items = list(read_uri(location))
-        return gathered(location, _wanted(items, wanted), files_read=len(items))
+        records = list(read_uri(location))
+        return build_fleet(location, _filter_wanted(records, wanted), files_read=len(records))
     if not os.path.isdir(location):
         raise UsageError(f"there is no folder {location}: name one that holds receipts")
-    found, problems = scan(location)
-    known = _indexed(location, found, wanted)
+    files, problems = scan(location)
+    known = _read_index(location, files, wanted)
     notes = [known.note] if known.note else []
     rows: list[Row] = []
     read: list[Entry | BadFile] = []
     now = time.time()
     for done, file in enumerate(known.changed):
         progress(done, len(known.changed))
-        item = read_file(location, file.path)
-        read.append(item)
+        record = read_file(location, file.path)
+        read.append(record)
         settled = now - file.changed_s > SETTLED_S
-        row = row_of(item, file.signature if settled else b"")
-        if row is not None and not (isinstance(item, BadFile) and item.kind == "unreadable"):
+        row = encode_row(record, file.signature if settled else b"")
+        if row is not None and not (isinstance(record, BadFile) and record.kind == "unreadable"):
             rows.append(row)
-    if known.writable and len(found) >= MIN_INDEXED and (rows or known.gone):
+    if known.writable and len(files) >= MIN_INDEXED and (rows or known.gone):
         try:
             write_rows(location, rows, known.gone)
         except (sqlite3.Error, NotAnIndex) as error:
             notes.append(f"the index cannot be written, so the next call reads again: {error}")
-    items = [*problems, *known.items, *_wanted(read, wanted)]
-    return gathered(location, items, notes, len(known.changed))
+    records = [*problems, *known.records, *_filter_wanted(read, wanted)]
+    return build_fleet(location, records, notes, len(known.changed))
 
 
-def newest(folder: str, lane: str, count: int) -> Fleet | None:
+def load_newest(folder: str, configuration: str, count: int) -> Fleet | None:
     """Load the newest receipts of a configuration from the index alone.
 
     Only the files of these receipts are looked at. None where the index does not tell: there is
@@ -142,20 +148,20 @@ def newest(folder: str, lane: str, count: int) -> Fleet | None:
     files has changed.
     """
     try:
-        rows = newest_rows(folder, lane, count)
-        items = [item_of(row, {}) for row in rows]
+        rows = read_newest_rows(folder, configuration, count)
+        records = [decode_row(row, {}) for row in rows]
     except (NotAnIndex, sqlite3.Error, msgspec.MsgspecError, TypeError, ValueError, OSError):
         return None
-    if not rows or any(signature_of(folder, row.path) != row.signature for row in rows):
+    if not rows or any(read_signature(folder, row.path) != row.signature for row in rows):
         return None
     note = "as indexed: receipts that came since the index was made are not in it"
-    return gathered(folder, items, [note])
+    return build_fleet(folder, records, [note])
 
 
 class _Indexed(NamedTuple):
     """The content of the index for the files that are there."""
 
-    items: list[Entry | BadFile]
+    records: list[Entry | BadFile]
     """Of files that look as they did, those that are wanted."""
     changed: list[CandidateFile]
     """Files that are not in it as they look now."""
@@ -166,8 +172,8 @@ class _Indexed(NamedTuple):
     """Whether an index of ours may be written."""
 
 
-def _indexed(folder: str, found: Sequence[CandidateFile], wanted: Wanted) -> _Indexed:
-    pending = {file.path: file for file in found}
+def _read_index(folder: str, files: Sequence[CandidateFile], wanted: Wanted) -> _Indexed:
+    pending = {file.path: file for file in files}
     known = _Indexed([], [], [])
     shared: dict[object, object] = {}
     try:
@@ -177,38 +183,38 @@ def _indexed(folder: str, found: Sequence[CandidateFile], wanted: Wanted) -> _In
                 known.gone.append(row.path)
             elif file.signature == row.signature:
                 del pending[row.path]
-                if row.lane is None or wanted(row.lane, row.created_s):
-                    known.items.append(item_of(row, shared))
+                if row.configuration is None or wanted(row.configuration, row.created_s):
+                    known.records.append(decode_row(row, shared))
     except NotAnIndex as error:
-        return _Indexed([], list(found), [], str(error), writable=False)
+        return _Indexed([], list(files), [], str(error), writable=False)
     except (sqlite3.OperationalError, OSError) as error:
         note = f"{INDEX_NAME} cannot be read: {error}"
-        return _Indexed([], list(found), [], note, writable=False)
+        return _Indexed([], list(files), [], note, writable=False)
     except (sqlite3.DatabaseError, msgspec.MsgspecError, TypeError, ValueError):
         delete_index(folder)
-        return _Indexed([], list(found), [], note="the index was damaged: every file was read")
+        return _Indexed([], list(files), [], note="the index was damaged: every file was read")
     return known._replace(changed=list(pending.values()))
 
 
-def _wanted(items: Iterable[Entry | BadFile], wanted: Wanted) -> list[Entry | BadFile]:
+def _filter_wanted(records: Iterable[Entry | BadFile], wanted: Wanted) -> list[Entry | BadFile]:
     return [
-        item
-        for item in items
-        if isinstance(item, BadFile) or wanted(item.lane.name, item.created_s)
+        record
+        for record in records
+        if isinstance(record, BadFile) or wanted(record.configuration.name, record.created_s)
     ]
 
 
-def gathered(
-    root: str, items: Iterable[Entry | BadFile], notes: Sequence[str] = (), files_read: int = 0
+def build_fleet(
+    root: str, records: Iterable[Entry | BadFile], notes: Sequence[str] = (), files_read: int = 0
 ) -> Fleet:
     """Build the fleet: entries in the order of time, each receipt once; copies are problems."""
     entries: dict[str, Entry] = {}
     problems: list[BadFile] = []
-    for item in sorted(items, key=lambda item: item.path):
-        if isinstance(item, BadFile):
-            problems.append(item)
-        elif (first := entries.setdefault(item.receipt_id, item)) is not item:
-            problems.append(BadFile(item.path, "copy", f"the same receipt as {first.path}"))
+    for record in sorted(records, key=lambda record: record.path):
+        if isinstance(record, BadFile):
+            problems.append(record)
+        elif (first := entries.setdefault(record.receipt_id, record)) is not record:
+            problems.append(BadFile(record.path, "copy", f"the same receipt as {first.path}"))
     # Ids of the same millisecond keep their order.
     ordered = sorted(
         entries.values(),
@@ -217,42 +223,42 @@ def gathered(
     return Fleet(root, tuple(ordered), tuple(problems), tuple(notes), files_read)
 
 
-def user_version() -> int:
+def compute_user_version() -> int:
     """Compute the version of our indexes: a checksum of what a row depends on."""
-    kept = (*Row._fields, *Entry._fields, *LaneKey._fields, *BadFile._fields)
+    field_names = (*Row._fields, *Entry._fields, *ConfigurationKey._fields, *BadFile._fields)
     measures = (measure.name for measure in MEASURES)
-    parts = (__version__, SCHEMA_VERSION, *kept, *KINDS, *measures)
+    parts = (__version__, SCHEMA_VERSION, *field_names, *KINDS, *measures)
     return zlib.crc32(",".join(parts).encode()) & 0x7FFFFFFF
 
 
-def row_of(item: Entry | BadFile, signature: bytes) -> Row | None:
+def encode_row(record: Entry | BadFile, signature: bytes) -> Row | None:
     """Encode an entry or a problem as a row; None where the name of its file is no text, which
     cannot be stored: such a file is read every time."""
     try:
-        facts = msgspec.msgpack.encode(item)
+        facts = msgspec.msgpack.encode(record)
     except UnicodeEncodeError:
         return None
-    if isinstance(item, Entry):
-        return Row(item.path, item.lane.name, item.created_s, signature, facts)
-    return Row(item.path, None, None, signature, facts)
+    if isinstance(record, Entry):
+        return Row(record.path, record.configuration.name, record.created_s, signature, facts)
+    return Row(record.path, None, None, signature, facts)
 
 
 _decode_entry = msgspec.msgpack.Decoder(Entry).decode
 _decode_problem = msgspec.msgpack.Decoder(BadFile).decode
 
 
-def item_of(row: Row, shared: dict[object, object]) -> Entry | BadFile:
+def decode_row(row: Row, shared: dict[object, object]) -> Entry | BadFile:
     """Decode the entry or problem of a row; equal configurations and machines are shared objects,
     by `shared`.
 
     Raises:
         msgspec.MsgspecError: it holds neither.
     """
-    if row.lane is None:
+    if row.configuration is None:
         return _decode_problem(row.facts)
     entry = _decode_entry(row.facts)
     return entry._replace(
-        lane=shared.setdefault(entry.lane, entry.lane),
+        configuration=shared.setdefault(entry.configuration, entry.configuration),
         machine=shared.setdefault(entry.machine, entry.machine),
         software=shared.setdefault(entry.software, entry.software),
     )
@@ -265,23 +271,23 @@ def read_rows(folder: str) -> Iterator[Row]:
         NotAnIndex: a file of that name is not ours.
         sqlite3.DatabaseError: the index is damaged, or cannot be read now (`OperationalError`).
     """
-    with _opened(folder) as index:
+    with _open_index(folder) as index:
         if index is not None:
             if index.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
                 raise sqlite3.DatabaseError("quick_check found damage")
             yield from map(Row._make, index.execute("SELECT * FROM files"))
 
 
-def newest_rows(folder: str, lane: str, count: int) -> list[Row]:
+def read_newest_rows(folder: str, configuration: str, count: int) -> list[Row]:
     """Read the newest rows of a configuration, newest first; none where the index has none of it.
 
     Raises:
         NotAnIndex, sqlite3.DatabaseError: as `read_rows`.
     """
-    with _opened(folder) as index:
+    with _open_index(folder) as index:
         query = "SELECT * FROM files WHERE lane = ? ORDER BY created_s DESC LIMIT ?"
-        found = () if index is None else index.execute(query, (lane, count))
-        return list(map(Row._make, found))
+        rows = () if index is None else index.execute(query, (configuration, count))
+        return list(map(Row._make, rows))
 
 
 def write_rows(folder: str, rows: Iterable[Row], gone: Iterable[str]) -> None:
@@ -293,28 +299,28 @@ def write_rows(folder: str, rows: Iterable[Row], gone: Iterable[str]) -> None:
         sqlite3.Error: the folder or the disk does not take it; the index stays as it was.
     """
     with contextlib.closing(
-        sqlite3.connect(_path(folder), timeout=WAIT_S, isolation_level=None)
+        sqlite3.connect(_get_index_path(folder), timeout=WAIT_S, isolation_level=None)
     ) as index:
         # Invariant: `IMMEDIATE` takes the write lock before the checks below, which another process
         # could else make stale.
         index.execute("BEGIN IMMEDIATE")
         with index:
             empty = index.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
-            if not empty and _pragma(index, "application_id") != APPLICATION_ID:
+            if not empty and _read_pragma(index, "application_id") != APPLICATION_ID:
                 raise NotAnIndex(_NOT_OURS)
-            if empty or _pragma(index, "user_version") != user_version():
+            if empty or _read_pragma(index, "user_version") != compute_user_version():
                 index.execute("DROP TABLE IF EXISTS files")
                 index.execute(_TABLE)
                 index.execute("CREATE INDEX by_lane ON files (lane, created_s)")
                 index.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                index.execute(f"PRAGMA user_version = {user_version()}")
+                index.execute(f"PRAGMA user_version = {compute_user_version()}")
             index.executemany("DELETE FROM files WHERE path = ?", ((path,) for path in gone))
             index.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", rows)
 
 
 def delete_index(folder: str) -> None:
     """Delete a damaged index, so that the next one is made anew."""
-    for path in (f"{_path(folder)}-journal", _path(folder)):
+    for path in (f"{_get_index_path(folder)}-journal", _get_index_path(folder)):
         with contextlib.suppress(OSError):
             os.unlink(path)
 
@@ -326,9 +332,9 @@ _NOT_OURS = (
 
 
 @contextlib.contextmanager
-def _opened(folder: str) -> Generator[sqlite3.Connection | None, None, None]:
+def _open_index(folder: str) -> Generator[sqlite3.Connection | None, None, None]:
     """Open the index of this version for reading; None where there is none."""
-    path = _path(folder)
+    path = _get_index_path(folder)
     if not _is_ours(path):
         yield None
         return
@@ -337,7 +343,7 @@ def _opened(folder: str) -> Generator[sqlite3.Connection | None, None, None]:
     with contextlib.closing(sqlite3.connect(uri, timeout=WAIT_S, uri=True)) as index:
         # Damaged text is no text of ours, and no error.
         index.text_factory = partial(str, encoding="utf-8", errors="replace")
-        yield index if _pragma(index, "user_version") == user_version() else None
+        yield index if _read_pragma(index, "user_version") == compute_user_version() else None
 
 
 def _is_ours(path: str) -> bool:
@@ -358,9 +364,9 @@ def _is_ours(path: str) -> bool:
     return False
 
 
-def _pragma(index: sqlite3.Connection, name: str) -> int:
+def _read_pragma(index: sqlite3.Connection, name: str) -> int:
     return int(index.execute(f"PRAGMA {name}").fetchone()[0])
 
 
-def _path(folder: str) -> str:
+def _get_index_path(folder: str) -> str:
     return os.path.join(folder, INDEX_NAME)

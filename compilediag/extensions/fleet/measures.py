@@ -47,7 +47,7 @@ MEASURES = (
 )
 """In the order in which they are reported."""
 
-BY_NAME: Mapping[str, Measure] = {item.name: item for item in MEASURES}
+BY_NAME: Mapping[str, Measure] = {measure.name: measure for measure in MEASURES}
 
 THROUGHPUTS = ("tokens_per_s", "tokens_per_s_per_device", "samples_per_s", "steps_per_s")
 """Best first: the first one that most receipts of a configuration have is its throughput."""
@@ -55,40 +55,40 @@ THROUGHPUTS = ("tokens_per_s", "tokens_per_s_per_device", "samples_per_s", "step
 CHECKS = "checks_passed"
 
 
-def values_of(receipt: Receipt) -> dict[str, float]:
+def collect_values(receipt: Receipt) -> dict[str, float]:
     """Collect every measure of the receipt by name; what was not measured is left out, and so are
     counts of a receipt whose evidence is not complete."""
     throughput, steps = receipt.throughput, receipt.steps
-    found: dict[str, float | None] = {}
+    values: dict[str, float | None] = {}
     if throughput is not None:
-        found = {name: getattr(throughput, name) for name in (*THROUGHPUTS, "mfu")}
+        values = {name: getattr(throughput, name) for name in (*THROUGHPUTS, "mfu")}
     if steps is not None:
-        found["step_s"] = steps.median
+        values["step_s"] = steps.median
         if steps.p90 is not None and steps.median:
-            found["step_spread"] = steps.p90 / steps.median
+            values["step_spread"] = steps.p90 / steps.median
     if receipt.memory is not None:
-        found["host_peak_bytes"] = receipt.memory.host_peak_bytes
+        values["host_peak_bytes"] = receipt.memory.host_peak_bytes
         holders = (*(receipt.memory.devices or ()), receipt.memory.allocator)
         for peak in ("allocated_peak_bytes", "reserved_peak_bytes"):  # of the fullest device
-            known = [value for each in holders if (value := getattr(each, peak)) is not None]
-            found[f"device_{peak}"] = max(known, default=None)
-    found["goodput"] = receipt.goodput.fraction if receipt.goodput is not None else None
-    checks = checks_of(receipt)
-    found[CHECKS] = float(all(checks.values())) if checks else None
+            known = [value for holder in holders if (value := getattr(holder, peak)) is not None]
+            values[f"device_{peak}"] = max(known, default=None)
+    values["goodput"] = receipt.goodput.fraction if receipt.goodput is not None else None
+    checks = list_checks(receipt)
+    values[CHECKS] = float(all(checks.values())) if checks else None
     if receipt.verdict != "blind":
         compiled = receipt.compile
-        found["compile_s"] = compiled.time_s.total
-        for item in MEASURES:
-            if item.kind == "count":
-                found[item.name] = getattr(compiled, item.name)
+        values["compile_s"] = compiled.time_s.total
+        for measure in MEASURES:
+            if measure.kind == "count":
+                values[measure.name] = getattr(compiled, measure.name)
     return {
-        item.name: value
-        for item in MEASURES
-        if (value := found.get(item.name)) is not None and math.isfinite(value)
+        measure.name: value
+        for measure in MEASURES
+        if (value := values.get(measure.name)) is not None and math.isfinite(value)
     }
 
 
-def checks_of(receipt: Receipt) -> dict[str, bool]:
+def list_checks(receipt: Receipt) -> dict[str, bool]:
     """List every check that has an outcome: name to whether it passed."""
-    answers = msgspec.structs.asdict(receipt.checks)
-    return {name: answer for name, answer in answers.items() if answer is not None}
+    outcomes = msgspec.structs.asdict(receipt.checks)
+    return {name: outcome for name, outcome in outcomes.items() if outcome is not None}

@@ -98,7 +98,9 @@ class LevelStep(NamedTuple):
     chance: float
 
 
-def steps(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> tuple[LevelStep, ...]:
+def find_steps(
+    values: Sequence[float], ties: Sequence[int], rule: StepRule
+) -> tuple[LevelStep, ...]:
     """Find every lasting step of a series, in order.
 
     Args:
@@ -111,43 +113,43 @@ def steps(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> tuple
     waiting = [(0, len(values))]
     while waiting:
         low, high = waiting.pop()
-        split = clearest_split(values[low:high], ties[low:high], SHORTEST)
+        split = find_split(values[low:high], ties[low:high], SHORTEST)
         if split is None or split.chance > rule.chance:
             continue
         begin = low + split.low
         part = values[begin : low + split.high]
-        at = begin + place(part, split.at - split.low, SHORTEST, shares=rule.shares).at
+        at = begin + locate(part, split.at - split.low, SHORTEST, shares=rule.shares).at
         splits.append(at)
         waiting += [(low, at), (at, high)]
     splits.sort()
-    correlation = neighbour_correlation(ranks_of(values, ties), splits)
+    correlation = compute_correlation(compute_ranks(values, ties), splits)
     centre = fmean if rule.shares else median
     while splits:
         # Each between its neighbours.
         bounds = zip((0, *splits), splits, (*splits[1:], len(values)), strict=False)
-        found: list[LevelStep] = []
+        level_steps: list[LevelStep] = []
         for low, at, high in bounds:
             part = values[low:high]
-            placed = place(part, at - low, SHORTEST, shares=rule.shares, correlation=correlation)
-            ranks = ranks_of(part, ties[low:high])
-            found.append(
+            placed = locate(part, at - low, SHORTEST, shares=rule.shares, correlation=correlation)
+            ranks = compute_ranks(part, ties[low:high])
+            level_steps.append(
                 LevelStep(
                     at=low + placed.at,
                     earliest=low + placed.earliest,
                     latest=low + placed.latest,
                     before=centre(part[: placed.at]),
                     after=centre(part[placed.at :]),
-                    chance=chance_at(ranks, placed.at, SHORTEST, correlation),
+                    chance=compute_chance(ranks, placed.at, SHORTEST, correlation),
                 )
             )
-        weakest = max(found, key=lambda step: _doubt(step, rule))
-        if _doubt(weakest, rule) <= 1:
-            return tuple(found)
-        splits = [step.at for step in found if step is not weakest]
+        weakest = max(level_steps, key=lambda step: _compute_doubt(step, rule))
+        if _compute_doubt(weakest, rule) <= 1:
+            return tuple(level_steps)
+        splits = [step.at for step in level_steps if step is not weakest]
     return ()
 
 
-def _doubt(step: LevelStep, rule: StepRule) -> float:
+def _compute_doubt(step: LevelStep, rule: StepRule) -> float:
     """Compute the doubt in a step: above 1 where it is too small or explained by chance; the step
     with the largest is dropped first."""
     if step.chance > rule.chance:
@@ -158,7 +160,7 @@ def _doubt(step: LevelStep, rule: StepRule) -> float:
     return rule.min_change / size if size else 2.0
 
 
-def place(
+def locate(
     values: Sequence[float],
     at: int,
     shortest: int,
@@ -205,7 +207,7 @@ def place(
     return Placed(at, min(possible[0], at), max(possible[-1], at))
 
 
-def ranks_of(values: Sequence[float], ties: Sequence[int]) -> list[int]:
+def compute_ranks(values: Sequence[float], ties: Sequence[int]) -> list[int]:
     """Compute the rank of each value, 1 for the smallest; equal values in the order of `ties`."""
     ranks = [0] * len(values)
     order = sorted(range(len(values)), key=lambda index: (values[index], ties[index]))
@@ -214,18 +216,18 @@ def ranks_of(values: Sequence[float], ties: Sequence[int]) -> list[int]:
     return ranks
 
 
-def clearest_split(values: Sequence[float], ties: Sequence[int], shortest: int) -> Split | None:
+def find_split(values: Sequence[float], ties: Sequence[int], shortest: int) -> Split | None:
     """Find the split that chance explains worst; None where no side has `shortest` values."""
     best: Split | None = None
-    for low, high, times in _intervals(len(values), shortest):
+    for low, high, times in _iterate_intervals(len(values), shortest):
         # The split with the smallest tail: the one with the largest deviation, or one near an end.
-        ranks = ranks_of(values[low:high], ties[low:high])
+        ranks = compute_ranks(values[low:high], ties[low:high])
         size, sums = len(ranks), list(accumulate(ranks, initial=0))
         indexes = range(shortest, size - shortest + 1)
         excess = {at: abs(sums[at] - at * (size + 1) / 2) for at in indexes}
         near_ends = [at for at in indexes if min(at, size - at) <= FEW]
         clearest = max(excess, key=lambda at: excess[at] ** 2 / (at * (size - at)))
-        tails = {at: _tail(excess[at], at, size) for at in (*near_ends, clearest)}
+        tails = {at: _bound_tail(excess[at], at, size) for at in (*near_ends, clearest)}
         at = min(tails, key=tails.__getitem__)
         chance = min(1.0, 2 * tails[at] * times)
         if best is None or chance < best.chance:
@@ -233,49 +235,49 @@ def clearest_split(values: Sequence[float], ties: Sequence[int], shortest: int) 
     return best
 
 
-def _intervals(size: int, shortest: int) -> Iterator[tuple[int, int, int]]:
+def _iterate_intervals(size: int, shortest: int) -> Iterator[tuple[int, int, int]]:
     """Iterate intervals: begin, end, and what the probability of a split in it is multiplied by."""
     if size < 2 * shortest:
         return
-    yield 0, size, 2 * _splits(size, shortest)
+    yield 0, size, 2 * _count_splits(size, shortest)
     lengths = [size >> halved for halved in range(1, size.bit_length())]
     lengths = [length for length in lengths if length >= 2 * shortest]
     for length in lengths:
         begins = [*range(0, size - length, max(length // 2, 1)), size - length]
-        times = 2 * len(lengths) * len(begins) * _splits(length, shortest)
+        times = 2 * len(lengths) * len(begins) * _count_splits(length, shortest)
         for begin in begins:
             yield begin, begin + length, times
 
 
-def _splits(size: int, shortest: int) -> int:
+def _count_splits(size: int, shortest: int) -> int:
     return size - 2 * shortest + 1
 
 
-def chance_at(ranks: Sequence[int], at: int, shortest: int, correlation: float = 0.0) -> float:
+def compute_chance(ranks: Sequence[int], at: int, shortest: int, correlation: float = 0.0) -> float:
     """Compute the probability of a split of the whole as clear as that at `at` where nothing
     changed: corrected for having looked at all splits, and for the correlation of neighbours."""
     size = len(ranks)
-    tail = _tail(abs(sum(ranks[:at]) - at * (size + 1) / 2), at, size)
+    tail = _bound_tail(abs(sum(ranks[:at]) - at * (size + 1) / 2), at, size)
     if correlation > 0:
         # n values of correlation r are worth n (1 - r) / (1 + r) that are independent.
         worth = math.sqrt((1 - correlation) / (1 + correlation))
         deviations = -NormalDist().inv_cdf(max(tail, 1e-300))
-        tail = _normal_tail(max(deviations, 0.0) * worth)
-    return min(1.0, 4 * tail * _splits(size, shortest))
+        tail = _compute_normal_tail(max(deviations, 0.0) * worth)
+    return min(1.0, 4 * tail * _count_splits(size, shortest))
 
 
-def min_values(chance: float, shortest: int) -> int:
+def compute_min_values(chance: float, shortest: int) -> int:
     """Compute how many values there must be for the clearest step there is, in the middle of them,
     to be one that chance explains with a probability of `chance` at most."""
 
-    def best(size: int) -> float:
+    def compute_best_chance(size: int) -> float:
         half = size // 2
-        return 4 * _tail(half * (size - half) / 2, half, size) * _splits(size, shortest)
+        return 4 * _bound_tail(half * (size - half) / 2, half, size) * _count_splits(size, shortest)
 
-    return next(size for size in count(2 * shortest) if best(size) <= chance)
+    return next(size for size in count(2 * shortest) if compute_best_chance(size) <= chance)
 
 
-def neighbour_correlation(values: Sequence[float], splits: Sequence[int]) -> float:
+def compute_correlation(values: Sequence[float], splits: Sequence[int]) -> float:
     """Compute how much neighbours resemble each other beside the steps, up to `MAX_CORRELATION`.
 
     The correlation of neighbours around the mean of their own part, less the standard error that
@@ -288,17 +290,17 @@ def neighbour_correlation(values: Sequence[float], splits: Sequence[int]) -> flo
     squares = sum(value * value for value in rest)
     if squares == 0:
         return 0.0
-    found = sum(left * right for left, right in pairwise(rest)) / squares
-    return min(max(found - 1 / math.sqrt(len(values)), 0.0), MAX_CORRELATION)
+    correlation = sum(left * right for left, right in pairwise(rest)) / squares
+    return min(max(correlation - 1 / math.sqrt(len(values)), 0.0), MAX_CORRELATION)
 
 
-def _tail(excess: float, at: int, size: int) -> float:
+def _bound_tail(excess: float, at: int, size: int) -> float:
     """Bound the probability that the ranks of `at` of `size` values add up to so much more than
     on average: for a few values that of as many uniform numbers, else that of the normal."""
     excess = max(excess - 0.5, 0.0)
     few = min(at, size - at)
     spread = math.sqrt(few * (size - few) * (size + 1) / 12)
-    tail = _normal_tail(excess / spread)
+    tail = _compute_normal_tail(excess / spread)
     if few > FEW:
         return tail
     # That so many uniform numbers add up to `total` at most (Irwin and Hall).
@@ -309,6 +311,6 @@ def _tail(excess: float, at: int, size: int) -> float:
     return min(tail, max(sum(terms) / math.factorial(few), 0.0), 1.0)
 
 
-def _normal_tail(deviations: float) -> float:
+def _compute_normal_tail(deviations: float) -> float:
     """Compute the tail by `erfc`: `NormalDist.cdf` is 1 less what is small, and loses it."""
     return math.erfc(deviations / math.sqrt(2)) / 2

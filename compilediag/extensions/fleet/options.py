@@ -10,21 +10,22 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 
-from compilediag.commands.terminal import render_options, write_stderr
+from compilediag.commands.terminal import get_render_options, write_stderr
 from compilediag.errors import UsageError
-from compilediag.extensions.fleet.changes import LaneTrend, LevelChange, Mark, State
-from compilediag.extensions.fleet.entry import BadFile, Choice
-from compilediag.extensions.fleet.folder import Fleet, Progress, fleet_at, newest
-from compilediag.extensions.fleet.stats import LaneStats
-from compilediag.extensions.fleet.stats_view import notes
+from compilediag.extensions.fleet.changes import LevelChange, Mark, State, Trend
+from compilediag.extensions.fleet.entry import BadFile, ReceiptFilter
+from compilediag.extensions.fleet.folder import Fleet, Progress, load_fleet, load_newest
+from compilediag.extensions.fleet.stats import Stats
+from compilediag.extensions.fleet.stats_view import list_notes
 from compilediag.json_document import Document
 from compilediag.option_fields import argument, flag, option
-from compilediag.readers.lines import unix_s
+from compilediag.readers.lines import parse_unix_s
 from compilediag.receipt.locate import RUNS_FOLDER
 
 _UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
-_MAX_LANES = 10
+_MAX_NAMES = 10
 _EVERY = 500
 """Files between two reports of progress."""
 
@@ -34,7 +35,7 @@ class FleetOptions:
     """The receipts of a folder that a command is about."""
 
     folder: str | None = argument(metavar="[DIR]", required=False, type=click.Path())
-    lanes: tuple[str, ...] = option(
+    configurations: tuple[str, ...] = option(
         "--lane NAME",
         "Only lanes with this name or pattern, such as gpt-*.",
         default=(),
@@ -53,26 +54,28 @@ class FleetOptions:
         "--indexed", "With one --lane and --last: use the index instead of looking at every file."
     )
 
-    def choice(self) -> Choice:
+    def make_filter(self) -> ReceiptFilter:
         """Make the filter of the receipts that the options choose.
 
         Raises:
             UsageError: `--indexed` without one plain name, or a time that cannot be read.
         """
-        if self.indexed and (len(self.lanes) != 1 or set(self.lanes[0]) & set("*?[")):
+        if self.indexed and (
+            len(self.configurations) != 1 or set(self.configurations[0]) & set("*?[")
+        ):
             raise UsageError(
                 "--indexed answers for one lane: name it with --lane, without a pattern"
             )
         now = time.time()
-        return Choice(
-            lanes=self.lanes,
+        return ReceiptFilter(
+            configurations=self.configurations,
             presets=self.presets,
-            since_s=seconds_of("--since", self.since, now),
-            until_s=seconds_of("--until", self.until, now),
+            since_s=parse_moment("--since", self.since, now),
+            until_s=parse_moment("--until", self.until, now),
         )
 
 
-def seconds_of(option: str, text: str | None, now: float) -> float | None:
+def parse_moment(option: str, text: str | None, now: float) -> float | None:
     """Parse a moment to seconds since the epoch: a day or time (UTC unless it says otherwise), or
     how long before `now`; None where no text is given.
 
@@ -84,7 +87,7 @@ def seconds_of(option: str, text: str | None, now: float) -> float | None:
     before = re.fullmatch(r"([0-9]{1,6})([hdw])", text)
     if before is not None:
         return now - int(before[1]) * _UNITS[before[2]]
-    moment_s = unix_s(text)
+    moment_s = parse_unix_s(text)
     if moment_s is None:
         raise UsageError(
             f"{option} {text!r} is no time: write 2026-11-01, 2026-11-01T14:00, 30d, 12h or 2w"
@@ -92,55 +95,55 @@ def seconds_of(option: str, text: str | None, now: float) -> float | None:
     return moment_s
 
 
-def receipts_in(options: FleetOptions, last: int | None) -> Fleet:
+def load_receipts(options: FleetOptions, last: int | None) -> Fleet:
     """Load the receipts that the options choose; with --indexed the newest `last` of the
     configuration, from the index alone where it can tell.
 
     Raises:
         UsageError: there is no such folder, or no receipt in it that fits.
     """
-    choice = options.choice()
+    receipt_filter = options.make_filter()
     root = RUNS_FOLDER if options.folder is None else options.folder
     if options.folder is None and not os.path.isdir(root):
         raise UsageError(
             f"there is no {root} here: name a folder of receipts, or start with `compilediag run`"
         )
 
-    def report(done: int, total: int) -> None:
+    def report_progress(done: int, total: int) -> None:
         """Write a line on a terminal while many files are read for the first time."""
         if total >= 2 * _EVERY and done % _EVERY == 0:
             write_stderr(f"\r\x1b[Kreading receipts {done:,} of {total:,}")
         if total >= 2 * _EVERY and done == total - 1:
             write_stderr("\r\x1b[K")
 
-    progress: Progress = report if sys.stderr.isatty() else lambda done, total: None
-    found = None
-    if options.indexed and last and not choice.until_s:
-        found = newest(root, choice.lanes[0], last)
-    if found is None:
-        found = fleet_at(root, choice.wants, progress)
-    fleet = found._replace(entries=choice.of(found.entries))
+    progress: Progress = report_progress if sys.stderr.isatty() else lambda done, total: None
+    loaded = None
+    if options.indexed and last and not receipt_filter.until_s:
+        loaded = load_newest(root, receipt_filter.configurations[0], last)
+    if loaded is None:
+        loaded = load_fleet(root, receipt_filter.wants, progress)
+    fleet = loaded._replace(entries=receipt_filter.select(loaded.entries))
     if not fleet.entries:
         # Why nothing is chosen, with what is there instead.
-        entries = fleet_at(root).entries
+        entries = load_fleet(root).entries
         if not entries:
-            others = f" ({len(found.problems)} other JSON files)" if found.problems else ""
+            others = f" ({len(loaded.problems)} other JSON files)" if loaded.problems else ""
             raise UsageError(f"there is no receipt in {root}{others}")
-        lanes = sorted({entry.lane.name for entry in entries})
-        shown = ", ".join(lanes[:_MAX_LANES]) + (", ..." if len(lanes) > _MAX_LANES else "")
+        names = sorted({entry.configuration.name for entry in entries})
+        shown = ", ".join(names[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")
         span = f"{entries[0].created[:10]} to {entries[-1].created[:10]}"
         none = f"none of the {len(entries):,} receipts in {root} fits"
         raise UsageError(f"{none}: lanes {shown}; {span}")
     return fleet
 
 
-def notes_below(fleet: Fleet) -> str:
+def format_notes(fleet: Fleet) -> str:
     """Format what the screen has below its tables: files that are no receipts."""
-    lines = notes(fleet.problems, fleet.notes, render_options())
+    lines = list_notes(fleet.problems, fleet.notes, get_render_options())
     return "".join(f"\n{line}" for line in lines) + "\n" if lines else ""
 
 
-def receipts_read(fleet: Fleet) -> dict[str, Any]:
+def make_fleet_fields(fleet: Fleet) -> dict[str, Any]:
     """Make the fields of a `FleetDocument`, which `stats` and `trend` share."""
     return {
         "folder": fleet.root,
@@ -168,7 +171,7 @@ class FleetDocument(Document, frozen=True, kw_only=True):
 class StatsDocument(FleetDocument, frozen=True, kw_only=True):
     """Each lane summed up."""
 
-    lanes: tuple[LaneStats, ...]
+    configurations: tuple[Stats, ...] = msgspec.field(name="lanes")
 
 
 class TrendEvent(NamedTuple):
@@ -183,5 +186,5 @@ class TrendEvent(NamedTuple):
 class TrendDocument(FleetDocument, frozen=True, kw_only=True):
     """Each lane over time, and the changes by the receipt in which they began."""
 
-    lanes: tuple[LaneTrend, ...]
+    configurations: tuple[Trend, ...] = msgspec.field(name="lanes")
     events: tuple[TrendEvent, ...]

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
-from compilediag.extensions.fleet.entry import BadFile, Entry, entry_of
-from compilediag.readers.lines import unix_s
-from compilediag.readers.storage import file_system, listing, storage_errors
-from compilediag.receipt.contradictions import contradictions
-from compilediag.receipt.file import LARGEST_BYTES, receipt_from
+from compilediag.extensions.fleet.entry import BadFile, Entry, make_entry
+from compilediag.readers.lines import parse_unix_s
+from compilediag.readers.storage import convert_errors, get_file_system, list_files
+from compilediag.receipt.contradictions import find_contradictions
+from compilediag.receipt.file import LARGEST_BYTES, decode_receipt
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
 from compilediag.receipt.schema.receipt import SCHEMA
 
@@ -48,19 +48,19 @@ def scan(folder: str) -> tuple[list[CandidateFile], list[BadFile]]:
     paths: list[str] = []
     problems: list[BadFile] = []
 
-    def unreadable(error: OSError) -> None:
+    def note_unreadable(error: OSError) -> None:
         path = os.path.relpath(error.filename, folder)
         problems.append(BadFile(path, "unreadable", error.strerror or str(error)))
 
-    for here, folders, names in os.walk(folder, onerror=unreadable):
+    for here, folders, names in os.walk(folder, onerror=note_unreadable):
         below = os.path.relpath(here, folder)
         prefix = "" if below == "." else f"{below}/"
         if prefix and RECEIPT_NAME in names:
             folders.clear()
         folders[:] = [name for name in folders if not _is_hidden(name)]
         paths += [prefix + name for name in names]
-    found: list[CandidateFile] = []
-    for path in candidates(paths):
+    files: list[CandidateFile] = []
+    for path in select_candidates(paths):
         try:
             status = os.stat(os.path.join(folder, path))
         except FileNotFoundError:  # deleted just now, or a link to nothing
@@ -70,38 +70,38 @@ def scan(folder: str) -> tuple[list[CandidateFile], list[BadFile]]:
             continue
         if stat.S_ISREG(status.st_mode):
             changed_s = max(status.st_mtime, status.st_ctime)
-            found.append(CandidateFile(path, _signature(status), changed_s))
-    return found, problems
+            files.append(CandidateFile(path, _make_signature(status), changed_s))
+    return files, problems
 
 
-def candidates(paths: Iterable[str]) -> list[str]:
+def select_candidates(paths: Iterable[str]) -> list[str]:
     """Select those of all files below a root that may be receipts, in order."""
     visible = sorted(path for path in paths if path.endswith(SUFFIX) and not _is_hidden(path))
     runs = {os.path.dirname(path) for path in visible if os.path.basename(path) == RECEIPT_NAME}
     runs.discard("")
-    found: list[str] = []
+    selected: list[str] = []
     for path in visible:
         *above, name = path.split("/")
         depths = range(1, len(above) + (name != RECEIPT_NAME))
         # In the folder of a run its receipt alone may be one.
         if runs.isdisjoint("/".join(above[:depth]) for depth in depths):
-            found.append(path)
-    return found
+            selected.append(path)
+    return selected
 
 
 def _is_hidden(path: str) -> bool:
     return any(part.startswith(".") and part != RUNS_FOLDER for part in path.split("/"))
 
 
-def signature_of(folder: str, path: str) -> bytes | None:
+def read_signature(folder: str, path: str) -> bytes | None:
     """Read the signature of one file; None where it is gone."""
     try:
-        return _signature(os.stat(os.path.join(folder, path)))
+        return _make_signature(os.stat(os.path.join(folder, path)))
     except OSError:
         return None
 
 
-def _signature(status: os.stat_result) -> bytes:
+def _make_signature(status: os.stat_result) -> bytes:
     times = status.st_mtime_ns, status.st_ctime_ns
     return b"%d %d %d %d" % (status.st_size, *times, status.st_ino)
 
@@ -112,19 +112,19 @@ def read_uri(location: str) -> Iterator[Entry | BadFile]:
     Raises:
         UsageError: it cannot be listed or read, or what fsspec needs for it is not installed.
     """
-    sizes = listing(location)
-    system, root = file_system(location)
-    paths = candidates(sizes)
+    sizes = list_files(location)
+    system, root = get_file_system(location)
+    paths = select_candidates(sizes)
     for path in paths:
         if (sizes[path] or 0) > LARGEST_BYTES:
             yield BadFile(path, "foreign", _TOO_LARGE)
     small = [path for path in paths if (sizes[path] or 0) <= LARGEST_BYTES]
     for start in range(0, len(small), BATCH_FILES):
         names = {f"{root}/{path}": path for path in small[start : start + BATCH_FILES]}
-        with storage_errors(location):
-            found = cast(dict[str, Any], system.cat(list(names), on_error="return"))
+        with convert_errors(location):
+            contents = cast(dict[str, Any], system.cat(list(names), on_error="return"))
         for name, path in names.items():
-            content = found.get(name)
+            content = contents.get(name)
             if isinstance(content, bytes):
                 yield read_content(content, path, path)
             else:
@@ -147,17 +147,17 @@ def read_file(folder: str, path: str) -> Entry | BadFile:
 def read_content(content: bytes, path: str, name: str) -> Entry | BadFile:
     """Read what the bytes of a file hold, which errors call `name`. No content raises."""
     try:
-        receipt = receipt_from(content, name)
+        receipt = decode_receipt(content, name)
     except ReceiptUnreadable as error:
         # What is not a receipt is foreign, unless something says that it should be one.
         ours = not content.strip() or path.rpartition("/")[2] == RECEIPT_NAME
         kind = "damaged" if ours or SCHEMA.encode() in content else "foreign"
         kind = "newer" if isinstance(error, ReceiptTooNew) else kind
         return BadFile(path, kind, str(error).removeprefix(f"{name} ").rstrip("."))
-    if found := contradictions(receipt):
-        return BadFile(path, "contradictory", "; ".join(found))
+    if problems := find_contradictions(receipt):
+        return BadFile(path, "contradictory", "; ".join(problems))
     created = receipt.header.created_at_utc
-    created_s = unix_s(created)  # a time without a zone is taken as UTC
+    created_s = parse_unix_s(created)  # a time without a zone is taken as UTC
     if created_s is not None:
         created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created_s))
-    return entry_of(receipt, path, created, created_s)
+    return make_entry(receipt, path, created, created_s)

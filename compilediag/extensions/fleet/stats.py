@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-from compilediag.extensions.fleet.entry import Entry, LaneKey, by_lane, labels_of, throughput_of
+from compilediag.extensions.fleet.entry import (
+    ConfigurationKey,
+    Entry,
+    choose_throughput,
+    group_by_config,
+    label_configs,
+)
 from compilediag.extensions.fleet.measures import CHECKS, MEASURES
 
 LAST_CHECKS = 100
@@ -36,10 +42,10 @@ class Passed(NamedTuple):
     """How many of them failed each check."""
 
 
-class LaneStats(NamedTuple):
+class Stats(NamedTuple):
     """The receipts of one lane."""
 
-    lane: LaneKey
+    lane: ConfigurationKey
     label: str
     receipts: int
     first: str
@@ -53,7 +59,7 @@ class LaneStats(NamedTuple):
     checks: Passed
 
 
-def stats_of(entries: Sequence[Entry], last: int | None = None) -> tuple[LaneStats, ...]:
+def compute_stats(entries: Sequence[Entry], last: int | None = None) -> tuple[Stats, ...]:
     """Compute the figures of each configuration. Shares and peaks are those
     of single runs, of which the median.
 
@@ -61,33 +67,33 @@ def stats_of(entries: Sequence[Entry], last: int | None = None) -> tuple[LaneSta
         entries: in the order of time.
         last: only so many of each configuration, the newest; None for all.
     """
-    lanes = by_lane(entries)
-    labels = labels_of(lanes)
+    groups = group_by_config(entries)
+    labels = label_configs(groups)
     return tuple(
-        _lane(lane, labels[lane], members[-last:] if last else members)
-        for lane, members in lanes.items()
+        _sum_up(config, labels[config], members[-last:] if last else members)
+        for config, members in groups.items()
     )
 
 
-def _lane(lane: LaneKey, label: str, entries: Sequence[Entry]) -> LaneStats:
+def _sum_up(config: ConfigurationKey, label: str, entries: Sequence[Entry]) -> Stats:
     values = [entry.values for entry in entries]
-    found: dict[str, Figures] = {}
-    for item in MEASURES:
-        having = [each[item.name] for each in values if item.name in each]
-        if having and item.name != CHECKS:
+    figures: dict[str, Figures] = {}
+    for measure in MEASURES:
+        having = [run_values[measure.name] for run_values in values if measure.name in run_values]
+        if having and measure.name != CHECKS:
             extremes = min(having), max(having)
-            found[item.name] = Figures(len(having), median(having), *extremes, having[-1])
-    answered = [entry.failed for entry in entries if entry.failed is not None][-LAST_CHECKS:]
-    failed = Counter(name for names in answered for name in names)
-    return LaneStats(
-        lane=lane,
+            figures[measure.name] = Figures(len(having), median(having), *extremes, having[-1])
+    checked = [entry.failed for entry in entries if entry.failed is not None][-LAST_CHECKS:]
+    failed = Counter(name for names in checked for name in names)
+    return Stats(
+        lane=config,
         label=label,
         receipts=len(entries),
         first=entries[0].created,
         last=entries[-1].created,
         statuses=dict(Counter(entry.status for entry in entries).most_common()),
         machines=dict(Counter(entry.machine for entry in entries).most_common()),
-        throughput=throughput_of(values),
-        measures=found,
-        checks=Passed(len(answered), answered.count(()), dict(failed.most_common())),
+        throughput=choose_throughput(values),
+        measures=figures,
+        checks=Passed(len(checked), checked.count(()), dict(failed.most_common())),
     )

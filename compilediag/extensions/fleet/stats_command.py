@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 import click
 
-from compilediag.commands.receipts import suffix_for
+from compilediag.commands.receipts import format_suffix
 from compilediag.commands.subcommand import subcommand
-from compilediag.commands.terminal import render_options, write, write_document
-from compilediag.extensions.fleet.entry import as_presets
+from compilediag.commands.terminal import get_render_options, write, write_document
+from compilediag.extensions.fleet.entry import merge_by_preset
 from compilediag.extensions.fleet.options import (
     FleetOptions,
     StatsDocument,
-    notes_below,
-    receipts_in,
-    receipts_read,
+    format_notes,
+    load_receipts,
+    make_fleet_fields,
 )
-from compilediag.extensions.fleet.stats import stats_of
+from compilediag.extensions.fleet.stats import compute_stats
 from compilediag.extensions.fleet.stats_view import render_stats
 from compilediag.option_fields import flag, option
 
@@ -52,12 +52,12 @@ def command(options: StatsOptions) -> None:
     100 runs passed their checks. DIR is a folder that contains receipt files or runs at any depth
     (default .compilediag), or a URI such as s3://bucket/runs.
     """
-    fleet = receipts_in(options, options.last)
-    entries = as_presets(fleet.entries) if options.by == "preset" else fleet.entries
-    lanes = stats_of(entries, options.last)
+    fleet = load_receipts(options, options.last)
+    entries = merge_by_preset(fleet.entries) if options.by == "preset" else fleet.entries
+    stats = compute_stats(entries, options.last)
     if options.as_json:
-        read = receipts_read(fleet)
-        write_document(StatsDocument(schema="compilediag.stats", lanes=lanes, **read))
+        read = make_fleet_fields(fleet)
+        write_document(StatsDocument(schema="compilediag.stats", configurations=stats, **read))
         return
-    following = f"\n  next: compilediag trend{suffix_for(options.folder)}\n"
-    write(render_stats(lanes, render_options()) + notes_below(fleet) + following)
+    following = f"\n  next: compilediag trend{format_suffix(options.folder)}\n"
+    write(render_stats(stats, get_render_options()) + format_notes(fleet) + following)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from compilediag.extensions.fleet.changes import LaneTrend
+from compilediag.extensions.fleet.changes import Trend
 from compilediag.extensions.fleet.entry import KINDS, BadFile
 from compilediag.extensions.fleet.measures import BY_NAME
-from compilediag.extensions.fleet.stats import LaneStats
+from compilediag.extensions.fleet.stats import Stats
 from compilediag.views.document import Table
-from compilediag.views.format import count, more, quantity
+from compilediag.views.format import format_more, format_quantity, pluralize
 from compilediag.views.style import RenderOptions
-from compilediag.views.terminal import table
+from compilediag.views.terminal import render_table
 
 MAX_NAMES = 3
 """Files named of each kind; `--json` has them all."""
 
 
-MAX_LANES = 30
+MAX_ROWS = 30
 """Lines of the table; `--json` has all configurations."""
 
 _MISSING = "-"
@@ -30,58 +30,64 @@ _COLUMNS = (
 """Columns with the measures they show; one that no configuration has is left out."""
 
 
-def render_stats(lanes: Sequence[LaneStats], options: RenderOptions) -> str:
+def render_stats(configs: Sequence[Stats], options: RenderOptions) -> str:
     """Render the table as text, with what the numbers leave out below it."""
-    shown = lanes[:MAX_LANES]
-    lines = [options.styled(span(lanes, options), "bold"), "", *_table(shown, options)]
-    lines += more(len(lanes) - MAX_LANES, " lanes: --lane NAME, or --json")
+    shown = configs[:MAX_ROWS]
+    lines = [
+        options.paint(describe_span(configs, options), "bold"),
+        "",
+        *_render_table(shown, options),
+    ]
+    lines += format_more(len(configs) - MAX_ROWS, " lanes: --lane NAME, or --json")
     # What the line of a configuration alone does not show.
     remarks: list[str] = []
-    for lane in shown:
+    for config in shown:
         parts: list[str] = []
-        if lane.checks.failed:
-            parts.append(f"checks that failed: {counted(lane.checks.failed, options)}")
-        endings = {name: number for name, number in lane.statuses.items() if name != "complete"}
+        if config.checks.failed:
+            parts.append(f"checks that failed: {format_counts(config.checks.failed, options)}")
+        endings = {name: number for name, number in config.statuses.items() if name != "complete"}
         if endings:
-            parts.append(f"runs that did not end well: {counted(endings, options)}")
-        if len(lane.machines) > 1:
-            machines = count(len(lane.machines), "machine")
-            parts.append(f"on {machines}: {counted(lane.machines, options)}")
+            parts.append(f"runs that did not end well: {format_counts(endings, options)}")
+        if len(config.machines) > 1:
+            machines = pluralize(len(config.machines), "machine")
+            parts.append(f"on {machines}: {format_counts(config.machines, options)}")
         if parts:
-            remark = f"{options.text(lane.label, 80)}: {'; '.join(parts)}"
+            remark = f"{options.clean(config.label, 80)}: {'; '.join(parts)}"
             remarks += options.wrap(remark, "  ", "    ")
     lines += ["", *remarks] if remarks else []
     return "\n".join(lines) + "\n"
 
 
-def _table(lanes: Sequence[LaneStats], options: RenderOptions) -> list[str]:
+def _render_table(configs: Sequence[Stats], options: RenderOptions) -> list[str]:
     columns = [
         (name, measures)
         for name, measures in _COLUMNS
-        if any(measure in lane.measures for lane in lanes for measure in measures)
+        if any(measure in config.measures for config in configs for measure in measures)
     ]
     head = ("lane", "runs", "throughput", *(name for name, _ in columns), "checks")
     rows = [
         (
-            options.text(lane.label, 80),
-            f"{lane.receipts:,}",
-            _medians(lane, (lane.throughput,) if lane.throughput else ()),
-            *(_medians(lane, measures) for _, measures in columns),
-            f"{lane.checks.passed} of {lane.checks.runs}" if lane.checks.runs else _MISSING,
+            options.clean(config.label, 80),
+            f"{config.receipts:,}",
+            _format_medians(config, (config.throughput,) if config.throughput else ()),
+            *(_format_medians(config, measures) for _, measures in columns),
+            f"{config.checks.passed} of {config.checks.runs}" if config.checks.runs else _MISSING,
         )
-        for lane in lanes
+        for config in configs
     ]
     note = "medians of the runs; checks: how many of the last 100 runs passed all of theirs"
     if any(name == "GPU memory" for name, _ in columns):
         note += "; GPU memory: allocated / reserved, of the fullest device"
-    lines = table(Table(head, rows, right=head[1:], shrink="lane"), options)
+    lines = render_table(Table(head, rows, right=head[1:], shrink="lane"), options)
     return lines + options.wrap(note, "  ", style="dim")
 
 
-def _medians(lane: LaneStats, measures: Sequence[str]) -> str:
-    medians = [lane.measures[name].median if name in lane.measures else None for name in measures]
+def _format_medians(config: Stats, measures: Sequence[str]) -> str:
+    medians = [
+        config.measures[name].median if name in config.measures else None for name in measures
+    ]
     texts = [
-        _MISSING if median is None else quantity(median, BY_NAME[name].unit)
+        _MISSING if median is None else format_quantity(median, BY_NAME[name].unit)
         for name, median in zip(measures, medians, strict=True)
     ]
     if all(median is None for median in medians):
@@ -92,31 +98,33 @@ def _medians(lane: LaneStats, measures: Sequence[str]) -> str:
     return " / ".join(texts)
 
 
-def span(lanes: Sequence[LaneTrend] | Sequence[LaneStats], options: RenderOptions) -> str:
+def describe_span(configs: Sequence[Trend] | Sequence[Stats], options: RenderOptions) -> str:
     """Describe the span: `12 receipts of 3 lanes, 2026-01-01 to 2026-02-01`."""
-    receipts = count(sum(lane.receipts for lane in lanes), "receipt")
-    first, last = min(lane.first for lane in lanes), max(lane.last for lane in lanes)
-    days = f"{options.text(first[:10], 40)} to {options.text(last[:10], 40)}"
-    return f"{receipts} of {count(len(lanes), 'lane')}, {days}"
+    receipts = pluralize(sum(config.receipts for config in configs), "receipt")
+    first, last = min(config.first for config in configs), max(config.last for config in configs)
+    days = f"{options.clean(first[:10], 40)} to {options.clean(last[:10], 40)}"
+    return f"{receipts} of {pluralize(len(configs), 'lane')}, {days}"
 
 
-def counted(counts: Mapping[str, int], options: RenderOptions) -> str:
+def format_counts(counts: Mapping[str, int], options: RenderOptions) -> str:
     """Format counts by name in one line: `5 failed, 2 killed`."""
-    return ", ".join(f"{total:,} {options.text(name, 60)}" for name, total in counts.items())
+    return ", ".join(f"{total:,} {options.clean(name, 60)}" for name, total in counts.items())
 
 
-def notes(problems: Sequence[BadFile], remarks: Sequence[str], options: RenderOptions) -> list[str]:
+def list_notes(
+    problems: Sequence[BadFile], remarks: Sequence[str], options: RenderOptions
+) -> list[str]:
     """List the files that are not counted, by kind and by name, and what else is to be known."""
     lines: list[str] = []
     if problems:
-        lines.append(options.styled(f"not counted: {count(len(problems), 'file')}", "bold"))
+        lines.append(options.paint(f"not counted: {pluralize(len(problems), 'file')}", "bold"))
     for kind, description in KINDS.items():
-        found = [item for item in problems if item.kind == kind]
-        if found:
-            names = ", ".join(options.path(item.path, 60) for item in found[:MAX_NAMES])
-            more = f" and {len(found) - MAX_NAMES:,} more" if len(found) > MAX_NAMES else ""
-            why = f": {options.text(found[0].text, 160)}" if len(found) == 1 else ""
-            lines += options.wrap(f"{len(found):,} {description}: {names}{more}{why}", "  ", "    ")
+        files = [file for file in problems if file.kind == kind]
+        if files:
+            names = ", ".join(options.format_path(file.path, 60) for file in files[:MAX_NAMES])
+            more = f" and {len(files) - MAX_NAMES:,} more" if len(files) > MAX_NAMES else ""
+            why = f": {options.clean(files[0].text, 160)}" if len(files) == 1 else ""
+            lines += options.wrap(f"{len(files):,} {description}: {names}{more}{why}", "  ", "    ")
     for remark in remarks:
-        lines += options.wrap(f"note: {options.text(remark)}", "", "  ")
+        lines += options.wrap(f"note: {options.clean(remark)}", "", "  ")
     return lines

@@ -15,11 +15,17 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from compilediag.extensions.fleet import noisy_steps
-from compilediag.extensions.fleet.changes import FactChange, LaneTrend, LevelChange, Series, mark_of
-from compilediag.extensions.fleet.count_levels import Levels, levels_of
-from compilediag.extensions.fleet.entry import SOFTWARE, Entry, by_lane, labels_of, throughput_of
+from compilediag.extensions.fleet.changes import FactChange, LevelChange, Series, Trend, make_mark
+from compilediag.extensions.fleet.count_levels import Levels, find_levels
+from compilediag.extensions.fleet.entry import (
+    SOFTWARE,
+    Entry,
+    choose_throughput,
+    group_by_config,
+    label_configs,
+)
 from compilediag.extensions.fleet.measures import CHECKS, MEASURES, THROUGHPUTS, Measure
-from compilediag.extensions.fleet.noisy_steps import min_values
+from compilediag.extensions.fleet.noisy_steps import compute_min_values
 
 POINTS = 24
 """Of the picture of a series."""
@@ -58,88 +64,90 @@ class _Part(NamedTuple):
         return [entry.values[self.measure.name] for entry in self.entries]
 
 
-def trend_of(entries: Sequence[Entry], rules: Rules = DEFAULT) -> tuple[LaneTrend, ...]:
+def compute_trends(entries: Sequence[Entry], rules: Rules = DEFAULT) -> tuple[Trend, ...]:
     """Compute the trend of every configuration: its series and their changes; `entries` in the
     order of time."""
     last = slice(-rules.last if rules.last else None, None)
-    lanes = {lane: members[last] for lane, members in by_lane(entries).items()}
-    parts = {lane: list(_parts(members, rules)) for lane, members in lanes.items()}
+    groups = {config: members[last] for config, members in group_by_config(entries).items()}
+    parts = {config: list(_split_series(members, rules)) for config, members in groups.items()}
     tests = sum(_is_tested(part) for series in parts.values() for part in series)
     chance = rules.chance / max(tests, 1)  # Bonferroni: over all tests of the trend together
-    labels = labels_of(lanes)
-    sizes = Counter(entry.lane for entry in entries)
-    needed = min_values(chance, noisy_steps.SHORTEST)
-    found: list[LaneTrend] = []
-    for lane, members in lanes.items():
-        reasons = Counter(reason for entry in members if (reason := _unused(entry, rules)))
-        found.append(
-            LaneTrend(
-                lane=lane,
-                label=labels[lane],
+    labels = label_configs(groups)
+    sizes = Counter(entry.configuration for entry in entries)
+    needed = compute_min_values(chance, noisy_steps.SHORTEST)
+    trends: list[Trend] = []
+    for config, members in groups.items():
+        reasons = Counter(reason for entry in members if (reason := _explain_unused(entry, rules)))
+        trends.append(
+            Trend(
+                lane=config,
+                label=labels[config],
                 receipts=len(members),
                 first=members[0].created,
                 last=members[-1].created,
-                older=sizes[lane] - len(members),
+                older=sizes[config] - len(members),
                 left_out=dict(reasons.most_common()),
                 needed=needed,
-                series=tuple(_series(part, rules, chance, needed) for part in parts[lane]),
+                series=tuple(_build_series(part, rules, chance, needed) for part in parts[config]),
             )
         )
-    return tuple(found)
+    return tuple(trends)
 
 
-def _unused(entry: Entry, rules: Rules) -> str | None:
+def _explain_unused(entry: Entry, rules: Rules) -> str | None:
     """Explain why a receipt is not followed; None where it is."""
     if entry.created_s is None:
         return "without a time"
     return None if rules.any_status or entry.status == "complete" else entry.status
 
 
-def _parts(members: Sequence[Entry], rules: Rules) -> Iterable[_Part]:
+def _split_series(members: Sequence[Entry], rules: Rules) -> Iterable[_Part]:
     """Split one configuration into series: one a measure, and of noisy ones one a machine."""
     timed = [entry for entry in members if entry.created_s is not None]
-    used = [entry for entry in timed if _unused(entry, rules) is None]
-    throughput = throughput_of([entry.values for entry in used])
-    for item in MEASURES:
-        if rules.measures and item.name not in rules.measures:
+    used = [entry for entry in timed if _explain_unused(entry, rules) is None]
+    throughput = choose_throughput([entry.values for entry in used])
+    for measure in MEASURES:
+        if rules.measures and measure.name not in rules.measures:
             continue
-        if item.name in THROUGHPUTS and item.name != throughput and not rules.measures:
+        if measure.name in THROUGHPUTS and measure.name != throughput and not rules.measures:
             continue
-        source = timed if item.name == CHECKS else used
-        having = [entry for entry in source if item.name in entry.values]
-        if item.kind == "noisy":
+        source = timed if measure.name == CHECKS else used
+        having = [entry for entry in source if measure.name in entry.values]
+        if measure.kind == "noisy":
             for machine in dict.fromkeys(entry.machine for entry in having):
-                yield _Part(item, machine, [e for e in having if e.machine == machine])
+                yield _Part(measure, machine, [e for e in having if e.machine == machine])
         elif having:
-            yield _Part(item, None, having)
+            yield _Part(measure, None, having)
 
 
 def _is_tested(part: _Part) -> bool:
     """Whether a series is noisy; one that never moves is not, whatever its measure."""
     if len(part.entries) < 2 * noisy_steps.SHORTEST or len(set(part.values)) == 1:
         return False
-    return part.measure.kind != "count" or levels_of(list(map(int, part.values))) is None
+    return part.measure.kind != "count" or find_levels(list(map(int, part.values))) is None
 
 
-def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
+def _build_series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
     values, shares = part.values, part.measure.kind == "share"
     centre = fmean if shares else median
-    levels = levels_of(list(map(int, values))) if part.measure.kind == "count" else None
+    levels = find_levels(list(map(int, values))) if part.measure.kind == "count" else None
     noise: float | None = 0.0
     if levels is not None:
-        changes = list(_count_changes(part, levels))
+        changes = list(_list_count_changes(part, levels))
         level: float = levels.levels[-1].value
     else:
         # The steps of a noisy series, the level behind the last one, and the noise around it.
         least = part.measure.min_change if rules.at_least is None else rules.at_least
-        found: tuple[noisy_steps.LevelStep, ...] = ()
+        steps: tuple[noisy_steps.LevelStep, ...] = ()
         if _is_tested(part):
-            ties = [_tie(entry.receipt_id) for entry in part.entries]
-            found = noisy_steps.steps(values, ties, noisy_steps.StepRule(chance, least, shares))
-        ends = [*(step.at for step in found[1:]), len(values)]
-        spans = zip(found, ends, strict=False)
-        changes = [_change(part, step, end - step.at) for step, end in spans]
-        rest = values[found[-1].at if found else 0 :]
+            ties = [_make_tie_key(entry.receipt_id) for entry in part.entries]
+            steps = noisy_steps.find_steps(
+                values, ties, noisy_steps.StepRule(chance, least, shares)
+            )
+        ends = [*(step.at for step in steps[1:]), len(values)]
+        spans = zip(steps, ends, strict=False)
+        changes = [_build_change(part, step, end - step.at) for step, end in spans]
+        rest = values[steps[-1].at if steps else 0 :]
         level, noise = centre(rest), None
         if level and not shares:
             noise = median([abs(value - level) for value in rest]) / abs(level)
@@ -148,11 +156,11 @@ def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
     ended: list[LevelChange] = []
     for index, change in enumerate(changes):
         slack = part.measure.min_change * (1.0 if shares else abs(change.before))
-        later = [item for item in changes[index + 1 :] if item.lasting]
+        later = [other for other in changes[index + 1 :] if other.lasting]
         if change.after > change.before:
-            back = (item for item in later if item.after <= change.before + slack)
+            back = (other for other in later if other.after <= change.before + slack)
         else:
-            back = (item for item in later if item.after >= change.before - slack)
+            back = (other for other in later if other.after >= change.before - slack)
         end = next(back, None)
         ended.append(change if end is None else change._replace(undone=end.first))
     size = max(1, -(-len(values) // POINTS))
@@ -169,25 +177,25 @@ def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
     )
 
 
-def _count_changes(part: _Part, levels: Levels) -> Iterable[LevelChange]:
+def _list_count_changes(part: _Part, levels: Levels) -> Iterable[LevelChange]:
     known = levels.levels
     for old, new in pairwise(known):
         places = noisy_steps.LevelStep(new.start, old.stop, new.start, old.value, new.value, 0.0)
-        yield _change(part, places, new.stop - new.start)._replace(chance=None)
+        yield _build_change(part, places, new.stop - new.start)._replace(chance=None)
     if levels.began is not None:
         at, number = levels.began, len(part.entries)
         after = part.values[-1]
         places = noisy_steps.LevelStep(at, at, at, known[-1].value, after, 0.0)
-        yield _change(part, places, number - at)._replace(chance=None, lasting=False)
+        yield _build_change(part, places, number - at)._replace(chance=None, lasting=False)
 
 
-def _tie(receipt_id: str) -> int:
+def _make_tie_key(receipt_id: str) -> int:
     """Make a key that orders equal values in a way that has nothing to do with time."""
     digest = blake2b(receipt_id.encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
 
-def _change(part: _Part, step: noisy_steps.LevelStep, receipts: int) -> LevelChange:
+def _build_change(part: _Part, step: noisy_steps.LevelStep, receipts: int) -> LevelChange:
     entries = part.entries
     before, behind = entries[step.earliest - 1], entries[step.latest]
     return LevelChange(
@@ -197,19 +205,19 @@ def _change(part: _Part, step: noisy_steps.LevelStep, receipts: int) -> LevelCha
         after=step.after,
         worse=(step.after < step.before) == part.measure.higher_is_better,
         lasting=True,
-        last_before=mark_of(before),
-        first=mark_of(entries[step.at]),
-        earliest=mark_of(entries[step.earliest]),
-        latest=mark_of(behind),
+        last_before=make_mark(before),
+        first=make_mark(entries[step.at]),
+        earliest=make_mark(entries[step.earliest]),
+        latest=make_mark(behind),
         candidates=step.latest - step.earliest + 1,
         receipts=receipts,
         undone=None,
         chance=step.chance,
-        also=tuple(_facts(before, behind, with_machine=part.machine is None)),
+        also=tuple(_list_fact_changes(before, behind, with_machine=part.machine is None)),
     )
 
 
-def _facts(before: Entry, behind: Entry, *, with_machine: bool) -> Iterable[FactChange]:
+def _list_fact_changes(before: Entry, behind: Entry, *, with_machine: bool) -> Iterable[FactChange]:
     for name in SOFTWARE:
         old, new = dict(before.software).get(name), dict(behind.software).get(name)
         if old != new:

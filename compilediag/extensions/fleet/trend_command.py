@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 import click
 
-from compilediag.commands.receipts import suffix_for, written
+from compilediag.commands.receipts import announce_page, format_suffix
 from compilediag.commands.subcommand import subcommand
-from compilediag.commands.terminal import render_options, write, write_document
+from compilediag.commands.terminal import get_render_options, write, write_document
 from compilediag.errors import UsageError
-from compilediag.extensions.fleet.changes import LaneTrend, events_of, order_of
+from compilediag.extensions.fleet.changes import Trend, get_event_order, group_changes
 from compilediag.extensions.fleet.measures import BY_NAME
 from compilediag.extensions.fleet.options import (
     FleetOptions,
     TrendDocument,
     TrendEvent,
-    notes_below,
-    receipts_in,
-    receipts_read,
+    format_notes,
+    load_receipts,
+    make_fleet_fields,
 )
-from compilediag.extensions.fleet.trend import Rules, trend_of
+from compilediag.extensions.fleet.trend import Rules, compute_trends
 from compilediag.extensions.fleet.trend_view import render_trend, render_trend_page
 from compilediag.option_fields import flag, option
 
@@ -76,43 +76,47 @@ def command(options: TrendOptions) -> None:
         any_status=options.any_status,
         measures=options.measures,
     )
-    fleet = receipts_in(options, options.last)
-    lanes = trend_of(fleet.entries, rules)
+    fleet = load_receipts(options, options.last)
+    trends = compute_trends(fleet.entries, rules)
     if options.as_json and options.html is not None:
         raise UsageError("--json and --html are different formats: choose one")
     if options.as_json:
         events = tuple(
-            TrendEvent(event.lane.label, event.first, event.changes, event.state)
-            for lane in lanes
-            for event in events_of(lane)
+            TrendEvent(event.trend.label, event.first, event.changes, event.state)
+            for trend in trends
+            for event in group_changes(trend)
         )
-        read = receipts_read(fleet)
+        read = make_fleet_fields(fleet)
         write_document(
-            TrendDocument(schema="compilediag.trend", lanes=tuple(lanes), events=events, **read)
+            TrendDocument(
+                schema="compilediag.trend", configurations=tuple(trends), events=events, **read
+            )
         )
         return
-    following = _next(lanes, fleet.root, options.folder)
+    following = _format_next(trends, fleet.root, options.folder)
     if options.html is not None:
-        from compilediag.runs.offline.html_file import assets, write_page
+        from compilediag.runs.offline.html_file import load_assets, write_page
 
-        write_page(options.html, render_trend_page(lanes, assets(), root=render_options().root))
-        write(f"{written(options.html)}\n{notes_below(fleet)}\n  next: {following}\n")
+        write_page(
+            options.html, render_trend_page(trends, load_assets(), root=get_render_options().root)
+        )
+        write(f"{announce_page(options.html)}\n{format_notes(fleet)}\n  next: {following}\n")
         return
-    screen = render_trend(lanes, render_options(), complete=options.complete)
-    write(f"{screen}{notes_below(fleet)}\n  next: {following}\n")
+    screen = render_trend(trends, get_render_options(), complete=options.complete)
+    write(f"{screen}{format_notes(fleet)}\n  next: {following}\n")
 
 
-def _next(lanes: Sequence[LaneTrend], root: str, folder: str | None) -> str:
+def _format_next(trends: Sequence[Trend], root: str, folder: str | None) -> str:
     """Format the next command: a comparison of the receipts on both sides of the first change."""
-    events = [event for lane in lanes for event in events_of(lane)]
-    first = min(events, key=order_of, default=None)
+    events = [event for trend in trends for event in group_changes(trend)]
+    first = min(events, key=get_event_order, default=None)
     if first is None or first.state not in ("worse", "beginning"):
-        return f"compilediag stats{suffix_for(folder)}"
+        return f"compilediag stats{format_suffix(folder)}"
     change = first.surest
     paths = (change.last_before.path, change.latest.path)
-    line = "compilediag diff" + "".join(suffix_for(os.path.join(root, path)) for path in paths)
+    line = "compilediag diff" + "".join(format_suffix(os.path.join(root, path)) for path in paths)
     # Names of files are text of others: they must not act on a terminal.
-    safe = render_options().text(line, 1000)
+    safe = get_render_options().clean(line, 1000)
     left, right = change.last_before.commit, change.latest.commit
     if left is None or right is None or left == right or not (left + right).isalnum():
         return safe

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.rules.make_finding import make_finding, pick, plural
+from compilediag.rules.make_finding import format_count, make_finding, pick
 from compilediag.timeline.timeline import Timeline
 
 CLEARLY = 1.05
@@ -26,11 +26,11 @@ class _Beyond(NamedTuple):
     """How much longer a row takes than at the size to stay at; None above the cap."""
 
 
-def beyond_knee(timeline: Timeline) -> Iterable[Finding]:
+def find_beyond_knee(timeline: Timeline) -> Iterable[Finding]:
     """Find CD409: one finding a callable, with the size to stay at."""
-    for item in timeline.fixed_shapes:
-        knee = item.knee
-        if item.process != timeline.lead or knee is None or len(item.buckets) != 1:
+    for shape in timeline.fixed_shapes:
+        knee = shape.knee
+        if shape.process != timeline.lead or knee is None or len(shape.buckets) != 1:
             continue
         # Seconds of a row at each size: between the quartiles of what was measured.
         columns = zip(knee.sizes, knee.call_s, knee.slow_call_s, strict=False)
@@ -46,7 +46,7 @@ def beyond_knee(timeline: Timeline) -> Iterable[Finding]:
         problems = zip(knee.sizes, knee.problems, strict=False)
         cap = min((size for size, why in problems if why == NO_MEMORY), default=None)
         beyond: list[_Beyond] = []
-        for called in item.sizes:
+        for called in shape.sizes:
             (size,) = called.run
             at, _ = rows.get(size, (0.0, 0.0))
             if cap is not None and size >= cap:
@@ -55,11 +55,11 @@ def beyond_knee(timeline: Timeline) -> Iterable[Finding]:
                 beyond.append(_Beyond(size, called.calls, at / row_s))
         if not beyond:
             continue
-        worst = max(each.times or 0.0 for each in beyond)
-        calls = sum(each.calls for each in beyond)
-        *others, last = (str(each.size) for each in beyond)
+        worst = max(excess.times or 0.0 for excess in beyond)
+        calls = sum(excess.calls for excess in beyond)
+        *others, last = (str(excess.size) for excess in beyond)
         sizes = f"{', '.join(others)} and {last}" if others else last
-        title = f"{plural(calls, 'call')} ran at {sizes} rows, "
+        title = f"{format_count(calls, 'call')} ran at {sizes} rows, "
         if worst:
             title += f"past the knee: a row takes {worst:.1f} times as long as at {best}"
         else:
@@ -70,16 +70,16 @@ def beyond_knee(timeline: Timeline) -> Iterable[Finding]:
             title,
             f"leave sizes above {best} out of the buckets: larger batches are then split into "
             f"calls of {best}",
-            location=item.function if item.function.file else None,
+            location=shape.function if shape.function.file else None,
             count=calls,
             evidence={
-                "callable": item.function.function,
-                "buckets": [list(sizes) for sizes in item.buckets],
+                "callable": shape.function.function,
+                "buckets": [list(sizes) for sizes in shape.buckets],
                 "stay_at": best,
                 **pick(knee, "knee", "backward", "sizes", "call_s", "slow_call_s"),
-                "beyond": [each._asdict() for each in beyond],
+                "beyond": [excess._asdict() for excess in beyond],
             },
         )
 
 
-RULES: tuple[Rule, ...] = (beyond_knee,)
+RULES: tuple[Rule, ...] = (find_beyond_knee,)

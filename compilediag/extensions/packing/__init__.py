@@ -31,43 +31,43 @@ def find_packing_copies(timeline: Timeline) -> Iterable[Finding]:
     """Find CD306: buffers of the program's that sampled steps filled in vain."""
     samples = [sample for sample in timeline.syncs if sample.process == timeline.lead]
     walls = {step.number: step.wall_s for step in timeline.steps if step.process == timeline.lead}
-    found: dict[tuple[str, str, str, int], dict[int, PackedBuffer]] = {}
+    fills: dict[tuple[str, str, str, int], dict[int, PackedBuffer]] = {}
     for sample in samples:
-        for item in sample.packed:
-            key = (item.place.file, item.place.function, item.name, item.fill_line)
-            found.setdefault(key, {})[sample.step] = item
-    for by_step in found.values():
+        for buffer in sample.packed:
+            key = (buffer.place.file, buffer.place.function, buffer.name, buffer.fill_line)
+            fills.setdefault(key, {})[sample.step] = buffer
+    for by_step in fills.values():
         wasted = {
-            step: item
-            for step, item in by_step.items()
-            if item.buffer_bytes >= MIN_BYTES * item.buffers
-            and _overwritten(item) >= OVERWRITTEN
-            and (item.seconds or 0.0) >= MIN_OF_STEP * (walls.get(step) or math.inf)
+            step: buffer
+            for step, buffer in by_step.items()
+            if buffer.buffer_bytes >= MIN_BYTES * buffer.buffers
+            and _compute_overwritten(buffer) >= OVERWRITTEN
+            and (buffer.seconds or 0.0) >= MIN_OF_STEP * (walls.get(step) or math.inf)
         }
         if len(wasted) < MIN_FILLED or 2 * len(wasted) <= len(by_step):
             continue
         store = next(iter(by_step.values())).place
-        items = list(wasted.values())
-        filled = median(item.buffer_bytes for item in items)
-        share = median(map(_overwritten, items))
+        buffers = list(wasted.values())
+        filled = median(buffer.buffer_bytes for buffer in buffers)
+        share = median(map(_compute_overwritten, buffers))
         finding = make_finding(
             timeline,
             "CD306",
-            f"{filled / 2**20:.1f} MiB filled by {items[0].fill}() in a step, {share:.0%} of it "
+            f"{filled / 2**20:.1f} MiB filled by {buffers[0].fill}() in a step, {share:.0%} of it "
             "overwritten",
-            f"keep one buffer for all steps in place of {items[0].name}, and zero only what is not "
-            "written",
+            f"keep one buffer for all steps in place of {buffers[0].name}, and zero only what is "
+            "not written",
             caveat="the batch of an earlier step is gone; what is not written must be zeroed",
-            variable=items[0].name,
-            location=Location(store.file, items[0].fill_line, store.function),
-            count=len(items),
+            variable=buffers[0].name,
+            location=Location(store.file, buffers[0].fill_line, store.function),
+            count=len(buffers),
             steps=wasted,
             evidence={
                 "filled_bytes": int(filled),
-                "buffers": int(median(item.buffers for item in items)),
+                "buffers": int(median(buffer.buffers for buffer in buffers)),
                 "overwritten_share": share,
-                "stores_in_a_step": int(median(item.stores for item in items)),
-                "store_seconds_in_a_step": median(item.seconds or 0.0 for item in items),
+                "stores_in_a_step": int(median(buffer.stores for buffer in buffers)),
+                "store_seconds_in_a_step": median(buffer.seconds or 0.0 for buffer in buffers),
                 "store_line": store.line,
                 "sampled_steps": len(samples),
             },
@@ -76,11 +76,11 @@ def find_packing_copies(timeline: Timeline) -> Iterable[Finding]:
             yield finding
 
 
-def _overwritten(item: PackedBuffer) -> float:
+def _compute_overwritten(buffer: PackedBuffer) -> float:
     """Compute the overwritten share of what was filled, 0 to 1; 0 where it is not known."""
-    if item.written_bytes is None or item.buffer_bytes <= 0:
+    if buffer.written_bytes is None or buffer.buffer_bytes <= 0:
         return 0.0
-    return min(1.0, item.written_bytes / item.buffer_bytes)
+    return min(1.0, buffer.written_bytes / buffer.buffer_bytes)
 
 
 RULES: tuple[Rule, ...] = (find_packing_copies,)

@@ -17,7 +17,14 @@ from compilediag.receipt.schema.tracked import PipelineRecord, PipelineSection, 
 from compilediag.rules.make_finding import make_finding, pick
 from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire.user_events import INFER, TRAIN, WAIT, infer_capacity, rate, slots_of
+from compilediag_harness.wire.user_events import (
+    INFER,
+    TRAIN,
+    WAIT,
+    compute_infer_capacity,
+    compute_rate,
+    resolve_slots,
+)
 
 Bottleneck = Literal["inference", "training", "dispatch", "balanced"]
 
@@ -34,13 +41,13 @@ MIN_COUNT = 3
 """Training steps, and sizes of the pool in each third of the run, that are enough to judge."""
 
 
-def pipeline_section(timeline: Timeline) -> PipelineSection | None:
+def build_pipeline_section(timeline: Timeline) -> PipelineSection | None:
     """Build the section of the loops; None when the program measured no loop."""
-    loops = tuple(figures for figures, _ in pipelines_of(timeline))
+    loops = tuple(figures for figures, _ in list_pipelines(timeline))
     return PipelineSection(loops=loops) if loops else None
 
 
-def pipelines_of(timeline: Timeline) -> tuple[tuple[PipelineRecord, float | None], ...]:
+def list_pipelines(timeline: Timeline) -> tuple[tuple[PipelineRecord, float | None], ...]:
     """List the loops of the lead process, else of the first process that has any; each with the
     seconds that training waited after its first step."""
     if not timeline.pipelines:
@@ -49,26 +56,28 @@ def pipelines_of(timeline: Timeline) -> tuple[tuple[PipelineRecord, float | None
     processes = [loop.process for loop in timeline.pipelines]
     shown = lead if lead in processes else min(processes, default=lead)
     compiling = [
-        (item.t - item.seconds, item.t) for item in timeline.compiles if item.process == shown
+        (event.t - event.seconds, event.t) for event in timeline.compiles if event.process == shown
     ]
     return tuple(
-        (figures_of(loop, compiling), _starved(loop)[0])
+        (compute_figures(loop, compiling), _measure_starvation(loop)[0])
         for loop in timeline.pipelines
         if loop.process == shown
     )
 
 
-def figures_of(loop: PipelineLoop, compiling: Sequence[tuple[float, float]] = ()) -> PipelineRecord:
+def compute_figures(
+    loop: PipelineLoop, compiling: Sequence[tuple[float, float]] = ()
+) -> PipelineRecord:
     """Compute the figures of one loop; `compiling`: begin and end of compiles, in seconds."""
-    train, infer, waits = (_of(loop, stage) for stage in (TRAIN, INFER, WAIT))
-    train_usual, infer_usual = _usual(train, compiling), _usual(infer, compiling)
-    calls = [(item.start, item.end) for item in infer]
-    named = len({item.slot for item in infer if item.slot >= 0})
-    slots = slots_of(loop.slots, named, calls) if infer or loop.slots else None
-    trained, share = _samples(train), _starved(loop)[1]
+    train, infer, waits = (_select_stage(loop, stage) for stage in (TRAIN, INFER, WAIT))
+    train_usual, infer_usual = _select_usual(train, compiling), _select_usual(infer, compiling)
+    calls = [(run.start, run.end) for run in infer]
+    named = len({run.slot for run in infer if run.slot >= 0})
+    slots = resolve_slots(loop.slots, named, calls) if infer or loop.slots else None
+    trained, share = _count_samples(train), _measure_starvation(loop)[1]
     elapsed_s, pool = 0.0, None
     if train:
-        elapsed_s = max(item.end for item in train) - min(item.start for item in loop.stages)
+        elapsed_s = max(run.end for run in train) - min(run.start for run in loop.stages)
     if sizes := [size for _, size in loop.pool]:
         third = len(sizes) // 3
         enough = third >= MIN_COUNT
@@ -79,26 +88,28 @@ def figures_of(loop: PipelineLoop, compiling: Sequence[tuple[float, float]] = ()
             early=median(sizes[:third]) if enough else None,
             late=median(sizes[-third:]) if enough else None,
         )
-    t_rate = rate(_samples(train_usual), _working_s(train_usual, waits))
-    i_rate = infer_capacity(_samples(infer_usual), _wall_s(infer_usual), slots or 0)
+    t_rate = compute_rate(_count_samples(train_usual), _sum_working_s(train_usual, waits))
+    i_rate = compute_infer_capacity(
+        _count_samples(infer_usual), _sum_wall_s(infer_usual), slots or 0
+    )
     return PipelineRecord(
         name=loop.name,
         trained=trained,
-        inferred=_samples(infer),
-        throughput=rate(trained, elapsed_s),
+        inferred=_count_samples(infer),
+        throughput=compute_rate(trained, elapsed_s),
         train_capacity=t_rate,
         infer_capacity=i_rate,
-        infer_call_s=_wall_s(infer_usual) / len(infer_usual) if infer_usual else None,
+        infer_call_s=_sum_wall_s(infer_usual) / len(infer_usual) if infer_usual else None,
         slots=slots,
-        dispatch_wait_s=_wall_s(waits) if waits else None,
+        dispatch_wait_s=_sum_wall_s(waits) if waits else None,
         wait_share=share,
         train_steps=len(train),
         pool=pool,
-        bottleneck=_bottleneck(train, share, pool, t_rate, i_rate),
+        bottleneck=_find_bottleneck(train, share, pool, t_rate, i_rate),
     )
 
 
-def _bottleneck(
+def _find_bottleneck(
     train: Sequence[StageRun],
     share: float | None,
     pool: PoolSizes | None,
@@ -116,7 +127,7 @@ def _bottleneck(
     if infer_leads:
         return "training"
     if pool is not None and pool.early is not None and pool.late is not None:
-        a_step = _samples(train) / len(train)
+        a_step = _count_samples(train) / len(train)
         if pool.late >= pool.early + a_step and pool.late >= GROWN * pool.early:
             return "training"
     if ratio is None:
@@ -127,19 +138,19 @@ def _bottleneck(
     return "inference" if share is None else None
 
 
-def _starved(loop: PipelineLoop) -> tuple[float | None, float | None]:
+def _measure_starvation(loop: PipelineLoop) -> tuple[float | None, float | None]:
     """Measure seconds waited after the first training step, and their share of the time since."""
-    train, waits = _of(loop, TRAIN), _of(loop, WAIT)
+    train, waits = _select_stage(loop, TRAIN), _select_stage(loop, WAIT)
     if not waits or len(train) < MIN_COUNT:
         return None, None
-    filled = min(item.end for item in train)
-    waited_s = _wall_s([item for item in waits if item.start >= filled])
-    worked_s = _working_s([item for item in train if item.start >= filled], waits)
+    filled = min(run.end for run in train)
+    waited_s = _sum_wall_s([run for run in waits if run.start >= filled])
+    worked_s = _sum_working_s([run for run in train if run.start >= filled], waits)
     total_s = waited_s + worked_s
     return waited_s, waited_s / total_s if total_s > 0.0 else None
 
 
-def _working_s(train: Sequence[StageRun], waits: Sequence[StageRun]) -> float:
+def _sum_working_s(train: Sequence[StageRun], waits: Sequence[StageRun]) -> float:
     """Sum training seconds without the waits that lie inside a step, in its thread."""
     steps: dict[int, list[StageRun]] = {}
     for step in sorted(train, key=attrgetter("start")):
@@ -150,31 +161,31 @@ def _working_s(train: Sequence[StageRun], waits: Sequence[StageRun]) -> float:
         index = bisect_right(own, wait.start, key=attrgetter("start")) - 1
         if index >= 0 and wait.end <= own[index].end:
             inside_s += wait.wall_s
-    return _wall_s(train) - inside_s
+    return _sum_wall_s(train) - inside_s
 
 
-def _usual(
+def _select_usual(
     work: Sequence[StageRun], compiling: Sequence[tuple[float, float]]
 ) -> Sequence[StageRun]:
     """Select the stage runs in which nothing compiled, or all where there are no others."""
     usual = [
-        item
-        for item in work
-        if not any(began < item.end and item.start < ended for began, ended in compiling)
+        run
+        for run in work
+        if not any(began < run.end and run.start < ended for began, ended in compiling)
     ]
     return usual or work
 
 
-def _of(loop: PipelineLoop, stage: str) -> list[StageRun]:
-    return [item for item in loop.stages if item.stage == stage]
+def _select_stage(loop: PipelineLoop, stage: str) -> list[StageRun]:
+    return [run for run in loop.stages if run.stage == stage]
 
 
-def _samples(work: Sequence[StageRun]) -> int:
-    return sum(item.samples for item in work)
+def _count_samples(work: Sequence[StageRun]) -> int:
+    return sum(run.samples for run in work)
 
 
-def _wall_s(work: Sequence[StageRun]) -> float:
-    return sum(item.wall_s for item in work)
+def _sum_wall_s(work: Sequence[StageRun]) -> float:
+    return sum(run.wall_s for run in work)
 
 
 _MUCH = 2.0
@@ -197,23 +208,23 @@ _TITLES = {
 }
 
 
-def pipeline_bottleneck(timeline: Timeline) -> Iterable[Finding]:
+def find_pipeline_bottleneck(timeline: Timeline) -> Iterable[Finding]:
     """Find CD308: training that waits for samples is a warning; a trainer that is always busy is
     information. A balanced loop has no finding."""
-    for figures, starved_s in pipelines_of(timeline):
+    for figures, starved_s in list_pipelines(timeline):
         side = figures.bottleneck
         if side not in _TITLES:
             continue
-        inside = _inside_training(timeline) if side == "training" else None
+        inside = _find_training_limit(timeline) if side == "training" else None
         starved = side != "training" and starved_s is not None
         share = None if side == "training" else figures.wait_share
-        told = "" if share is None else f": training waits {share:.0%}"
+        details = "" if share is None else f": training waits {share:.0%}"
         if figures.infer_capacity is not None and figures.train_capacity is not None:
-            told += f" (I={figures.infer_capacity:.4g}/s, T={figures.train_capacity:.4g}/s)"
+            details += f" (I={figures.infer_capacity:.4g}/s, T={figures.train_capacity:.4g}/s)"
         yield make_finding(
             timeline,
             "CD308",
-            f"{_TITLES[side]}{told}",
+            f"{_TITLES[side]}{details}",
             _FIXES[side] if side in _FIXES else _TRAINING_FIXES[inside],
             variable=figures.name,
             severity="warning" if starved else "info",
@@ -226,7 +237,7 @@ def pipeline_bottleneck(timeline: Timeline) -> Iterable[Finding]:
         )
 
 
-def _inside_training(timeline: Timeline) -> str | None:
+def _find_training_limit(timeline: Timeline) -> str | None:
     """Find where the steps' time goes: "data", "compute"; None where it is neither or unknown."""
     lead = timeline.lead
     data_s = compute_s = 0.0
@@ -240,4 +251,4 @@ def _inside_training(timeline: Timeline) -> str | None:
     return "compute" if compute_s > _MUCH * data_s else None
 
 
-RULES: tuple[Rule, ...] = (pipeline_bottleneck,)
+RULES: tuple[Rule, ...] = (find_pipeline_bottleneck,)

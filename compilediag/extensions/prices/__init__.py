@@ -13,10 +13,10 @@ from importlib import import_module
 from typing import Any, cast
 
 from compilediag.errors import UsageError
-from compilediag.receipt.schema.record import record_from
+from compilediag.receipt.schema.record import make_record
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.receipt.schema.tracked import CostSection
-from compilediag.timeline.timeline import Timeline, lead_process, world_size
+from compilediag.timeline.timeline import Timeline, find_lead_process, find_world_size
 
 MAX_PRICES_BYTES = 1 << 20
 
@@ -54,17 +54,17 @@ class PriceTable:
     source: str | None = None
     as_of: str | None = None
 
-    def price(self, unit: str, name: str) -> Price | None:
+    def find_price(self, unit: str, name: str) -> Price | None:
         """Find the first line that fits; None where none does."""
         table = self.devices if unit == DEVICE else self.machines
-        return next((item for item in table if item.fits(name)), None)
+        return next((price for price in table if price.fits(name)), None)
 
-    def cost(
+    def compute_cost(
         self, timeline: Timeline, wall_s: float | None, time: GoodputSection | None
     ) -> CostSection:
         """Compute the cost; an amount only where hardware, wall time and price are known."""
-        hired, note = _hired(timeline)
-        price = None if hired is None else self.price(hired.unit, hired.name)
+        hired, note = _find_hired(timeline)
+        price = None if hired is None else self.find_price(hired.unit, hired.name)
         if hired is not None and price is None:
             note = f"the table has no price of a {hired.unit} {hired.name!r}"
         if wall_s is None and note is None:
@@ -72,11 +72,11 @@ class PriceTable:
         per_hour = price.per_hour if price is not None else None
         count = hired.count if hired is not None else None
         recompile_s = time.badput_s.get("recompile") if time is not None else None
-        return record_from(
+        return make_record(
             CostSection,
             hired,
-            amount=_amount(wall_s, per_hour, count),
-            recompile_amount=_amount(recompile_s, per_hour, count),
+            amount=_compute_amount(wall_s, per_hour, count),
+            recompile_amount=_compute_amount(recompile_s, per_hour, count),
             currency=self.currency,
             per_hour=per_hour,
             count=count,
@@ -107,10 +107,10 @@ def read_prices(path: str) -> PriceTable:
         ) from error
     except ValueError as error:
         raise UsageError(f"the price table {path} is not TOML: {error}") from error
-    return table_of(raw, os.path.basename(path), hashlib.sha256(content).hexdigest())
+    return parse_table(raw, os.path.basename(path), hashlib.sha256(content).hexdigest())
 
 
-def table_of(raw: Mapping[str, Any], name: str, sha256: str) -> PriceTable:
+def parse_table(raw: Mapping[str, Any], name: str, sha256: str) -> PriceTable:
     """Parse the table of a decoded TOML file.
 
     Raises:
@@ -122,8 +122,8 @@ def table_of(raw: Mapping[str, Any], name: str, sha256: str) -> PriceTable:
     currency = raw.get("currency")
     if not isinstance(currency, str) or not 0 < len(currency) <= 16:
         raise UsageError(f'{name} names no currency: begin it with currency = "USD"')
-    devices = _prices(raw.get("device"), "device", "name", name)
-    machines = _prices(raw.get("machine"), "machine", "cpu", name)
+    devices = _parse_prices(raw.get("device"), "device", "name", name)
+    machines = _parse_prices(raw.get("machine"), "machine", "cpu", name)
     if not devices and not machines:
         raise UsageError(f"{name} has no price: add a [[device]] or a [[machine]]")
     source, as_of = raw.get("source"), raw.get("as_of")
@@ -138,14 +138,16 @@ def table_of(raw: Mapping[str, Any], name: str, sha256: str) -> PriceTable:
     )
 
 
-def _prices(raw: Any, kind: str, key: str, name: str) -> tuple[Price, ...]:
+def _parse_prices(raw: Any, kind: str, key: str, name: str) -> tuple[Price, ...]:
     if raw is None:
         return ()
     if not isinstance(raw, list):
         raise UsageError(f"{kind} in {name} must be written as [[{kind}]]")
-    found: list[Price] = []
-    for item in cast("Sequence[Any]", raw):
-        line: Mapping[str, Any] = cast("Mapping[str, Any]", item) if isinstance(item, dict) else {}
+    prices: list[Price] = []
+    for entry in cast("Sequence[Any]", raw):
+        line: Mapping[str, Any] = (
+            cast("Mapping[str, Any]", entry) if isinstance(entry, dict) else {}
+        )
         pattern, per_hour = line.get(key), line.get("per_hour")
         if set(line) != {key, "per_hour"} or not isinstance(pattern, str) or not pattern:
             only = f"{key} and per_hour, and nothing else"
@@ -154,8 +156,8 @@ def _prices(raw: Any, kind: str, key: str, name: str) -> tuple[Price, ...]:
             raise UsageError(f"per_hour of {pattern!r} in {name} must be a number")
         if not 0 <= per_hour < math.inf:
             raise UsageError(f"per_hour of {pattern!r} in {name} must be 0 or more, not {per_hour}")
-        found.append(Price(pattern, float(per_hour)))
-    return tuple(found)
+        prices.append(Price(pattern, float(per_hour)))
+    return tuple(prices)
 
 
 _HOUR_S = 3600.0
@@ -170,25 +172,27 @@ class _Hired:
     count: int
 
 
-def _amount(seconds: float | None, per_hour: float | None, count: int | None) -> float | None:
+def _compute_amount(
+    seconds: float | None, per_hour: float | None, count: int | None
+) -> float | None:
     if seconds is None or per_hour is None or count is None:
         return None
     return seconds / _HOUR_S * per_hour * count
 
 
-def _hired(timeline: Timeline) -> tuple[_Hired | None, str | None]:
+def _find_hired(timeline: Timeline) -> tuple[_Hired | None, str | None]:
     """Find the hardware that the run used, or why that cannot be determined."""
-    lead = lead_process(timeline)
+    lead = find_lead_process(timeline)
     facts = lead.facts if lead is not None else {}
     gpus = facts.get("gpus")
-    ranks = world_size(timeline) or 1
+    ranks = find_world_size(timeline) or 1
     if gpus is None:
         return None, "the devices of the run were not seen"
     if gpus:
         # One device a rank; one rank has all that it sees.
         gpus = cast("Sequence[Mapping[str, Any]]", gpus)
-        names = sorted({str(item.get("name")) for item in gpus})
-        if any(item.get("index") is None for item in gpus):
+        names = sorted({str(gpu.get("name")) for gpu in gpus})
+        if any(gpu.get("index") is None for gpu in gpus):
             return None, f"the program used none of the {len(gpus)} GPUs that the driver lists"
         if len(names) > 1:
             return None, f"several kinds of devices: {', '.join(names[:4])}"

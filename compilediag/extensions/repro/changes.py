@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from compilediag.errors import ReproImpossible
 from compilediag.extensions.repro import values
-from compilediag.extensions.repro.variables import RESERVED, entry_of
+from compilediag.extensions.repro.variables import RESERVED, get_code_info
 from compilediag.receipt.schema.evidence import GuardEvidence
 
 DEFAULT_TENSOR = "torch.ones([2, 4])"
@@ -30,7 +30,7 @@ class ChangedValue(NamedTuple):
     """What the receipt does not hold and the script assumes."""
 
 
-def change_of(rule: str, kind: str | None, evidence: GuardEvidence) -> ChangedValue:
+def build_change(rule: str, kind: str | None, evidence: GuardEvidence) -> ChangedValue:
     """Build the change of a finding.
 
     Raises:
@@ -42,49 +42,49 @@ def change_of(rule: str, kind: str | None, evidence: GuardEvidence) -> ChangedVa
         before, after = "lambda value: value + 1", "lambda value: value - 1"
         return ChangedValue(before, after, ("return {value}({x})",), assumed=(assumed,))
     if evidence.expected is None and (rule, kind) in _MAY_BE_ENUM:
-        change = _member_of_enum(str(evidence.actual))
+        change = _match_enum_member(str(evidence.actual))
         if change is not None:
             return change
-    expected, actual = values.both(evidence)
-    changed = entry_of(rule).changed
-    if kind == "attribute_set" or (changed == "tensor" and values.member_of(expected)):
+    expected, actual = values.get_both(evidence)
+    changed = get_code_info(rule).changed
+    if kind == "attribute_set" or (changed == "tensor" and values.parse_member(expected)):
         raise ReproImpossible("an attribute came or went, and its value was not recorded")
     if changed == "metadata":
-        return _metadata(kind, expected, actual)
-    for made in _BY_TEXT:
-        change = made(expected, actual)
+        return _build_metadata_change(kind, expected, actual)
+    for match_texts in _BY_TEXT:
+        change = match_texts(expected, actual)
         if change is not None:
             return change
-    told = f"a value was {expected!r} and became {actual!r}"
-    raise ReproImpossible(f"{told}: the receipt does not say how to make such values")
+    problem = f"a value was {expected!r} and became {actual!r}"
+    raise ReproImpossible(f"{problem}: the receipt does not say how to make such values")
 
 
 # --- by what the two texts say ---------------------------------------------------------------
 
 
-def _literals(expected: str, actual: str) -> ChangedValue | None:
-    before, after = values.literal_of(expected), values.literal_of(actual)
+def _match_literals(expected: str, actual: str) -> ChangedValue | None:
+    before, after = values.parse_literal(expected), values.parse_literal(actual)
     if before is None or after is None:
         return None
     test = f"{{value}} is {before}" if before == "None" else f"{{value}} == {before}"
     return ChangedValue(before, after, (f"if {test}:", "    return {x} + 1", "return {x} - 1"))
 
 
-def _shapes(expected: str, actual: str) -> ChangedValue | None:
-    if values.shape_of(expected) is None or values.shape_of(actual) is None:
+def _match_shapes(expected: str, actual: str) -> ChangedValue | None:
+    if values.parse_shape(expected) is None or values.parse_shape(actual) is None:
         return None
-    before, after = values.tensor_of(expected), values.tensor_of(actual)
+    before, after = values.parse_tensor(expected), values.parse_tensor(actual)
     assert before is not None
     assert after is not None
     return ChangedValue(before, after, ("return {value} + 1",), assumed=(DTYPE_ASSUMED,))
 
 
-def _optional(expected: str, actual: str) -> ChangedValue | None:
+def _match_optional(expected: str, actual: str) -> ChangedValue | None:
     """Match None in one call and a tensor in another."""
     assumed: list[str] = []
     made: list[str] = []
     for text in (expected, actual):
-        tensor = values.tensor_of(text)
+        tensor = values.parse_tensor(text)
         if text in ("torch.Tensor", "torch.nn.parameter.Parameter"):
             tensor = DEFAULT_TENSOR
             assumed.append(SHAPE_ASSUMED)
@@ -95,9 +95,9 @@ def _optional(expected: str, actual: str) -> ChangedValue | None:
     return ChangedValue(made[0], made[1], use, assumed=tuple(assumed))
 
 
-def _lengths(expected: str, actual: str) -> ChangedValue | None:
+def _match_lengths(expected: str, actual: str) -> ChangedValue | None:
     made: list[str] = []
-    for counted in (values.counted_of(expected), values.counted_of(actual)):
+    for counted in (values.parse_count(expected), values.parse_count(actual)):
         if counted is None:
             return None
         numbers = range(counted[0])
@@ -106,8 +106,8 @@ def _lengths(expected: str, actual: str) -> ChangedValue | None:
     return ChangedValue(made[0], made[1], ("return {x} + len({value})",), assumed=(assumed,))
 
 
-def _members(expected: str, actual: str) -> ChangedValue | None:
-    before, after = values.member_of(expected), values.member_of(actual)
+def _match_members(expected: str, actual: str) -> ChangedValue | None:
+    before, after = values.parse_member(expected), values.parse_member(actual)
     if before is None or after is None or before[0] != after[0]:
         return None
     key = before[0]
@@ -116,42 +116,49 @@ def _members(expected: str, actual: str) -> ChangedValue | None:
     return ChangedValue(texts[0], texts[1], use, assumed=("the value under the key is assumed",))
 
 
-def _member_of_enum(actual: str) -> ChangedValue | None:
+def _match_enum_member(actual: str) -> ChangedValue | None:
     """Match a member of an enum: torch guards those by identity, without the one it expected."""
-    found = values.enum_of(actual)
-    if found is None or found[0] in RESERVED or found[1].startswith(("_", "EXPECTED")):
+    parsed = values.parse_enum(actual)
+    if parsed is None or parsed[0] in RESERVED or parsed[1].startswith(("_", "EXPECTED")):
         return None
-    name, member = found
+    name, member = parsed
     classes = (f"class {name}(enum.Enum):", "    EXPECTED = 1", f"    {member} = 2")
     use = (f"if {{value}} is {name}.EXPECTED:", "    return {x} + 1", "return {x} - 1")
     assumed = "which member was expected was not recorded: EXPECTED stands for it"
     return ChangedValue(f"{name}.EXPECTED", actual, use, classes, (assumed,))
 
 
-def _dtypes(expected: str, actual: str) -> ChangedValue | None:
+def _match_dtypes(expected: str, actual: str) -> ChangedValue | None:
     """Match a dtype as a value."""
-    before, after = values.dtype_of(expected), values.dtype_of(actual)
+    before, after = values.parse_dtype(expected), values.parse_dtype(actual)
     if before is None or after is None:
         return None
     return ChangedValue(f"torch.{before}", f"torch.{after}", ("return {x}.to({value}) + 1",))
 
 
-_Maker = Callable[[str, str], ChangedValue | None]
-_BY_TEXT: tuple[_Maker, ...] = (_shapes, _literals, _optional, _lengths, _members, _dtypes)
+_Matcher = Callable[[str, str], ChangedValue | None]
+_BY_TEXT: tuple[_Matcher, ...] = (
+    _match_shapes,
+    _match_literals,
+    _match_optional,
+    _match_lengths,
+    _match_members,
+    _match_dtypes,
+)
 
 
 # --- tensors whose metadata changed, and functions -------------------------------------------
 
 
-def _metadata(kind: str | None, expected: str, actual: str) -> ChangedValue:
+def _build_metadata_change(kind: str | None, expected: str, actual: str) -> ChangedValue:
     use = ("return {value} + 1",)
     if kind == "dtype":
-        before, after = values.dtype_of(expected), values.dtype_of(actual)
+        before, after = values.parse_dtype(expected), values.parse_dtype(actual)
         if before and after:
-            made = [values.ones([2, 4], name) for name in (before, after)]
+            made = [values.build_ones([2, 4], name) for name in (before, after)]
             return ChangedValue(made[0], made[1], use, assumed=(SHAPE_ASSUMED,))
     if kind == "rank":
-        change = _shapes(expected, actual)
+        change = _match_shapes(expected, actual)
         if change is not None:
             return change
     if kind == "requires_grad" and actual.startswith(("requires_grad=", "True", "False")):
@@ -160,7 +167,7 @@ def _metadata(kind: str | None, expected: str, actual: str) -> ChangedValue:
         made = [DEFAULT_TENSOR, grad] if now else [grad, DEFAULT_TENSOR]
         return ChangedValue(made[0], made[1], use, assumed=(SHAPE_ASSUMED, DTYPE_ASSUMED))
     if kind == "stride":
-        before, after = (_strided(text) for text in (expected, actual))
+        before, after = (_build_strided(text) for text in (expected, actual))
         if before and after:
             assumed = "sizes were not recorded: 2 is assumed in each dimension"
             return ChangedValue(before, after, use, assumed=(assumed, DTYPE_ASSUMED))
@@ -168,9 +175,9 @@ def _metadata(kind: str | None, expected: str, actual: str) -> ChangedValue:
     raise ReproImpossible(f"{which} has no small program in general")
 
 
-def _strided(text: str) -> str | None:
-    strides = values.shape_of(text.removeprefix("stride "))
+def _build_strided(text: str) -> str | None:
+    strides = values.parse_shape(text.removeprefix("stride "))
     if not strides:
         return None
-    values.ones([sum(strides) + 1])  # the memory behind it
+    values.build_ones([sum(strides) + 1])  # the memory behind it
     return f"torch.empty_strided({[2] * len(strides)}, {strides}).fill_(1.0)"

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 import click
 
-from compilediag.commands.receipts import load_finding, suffix_for
+from compilediag.commands.receipts import format_suffix, load_finding
 from compilediag.commands.subcommand import subcommand
-from compilediag.commands.terminal import render_options, write, write_document
+from compilediag.commands.terminal import get_render_options, write, write_document
 from compilediag.errors import OutputUnwritable, ReproImpossible, UsageError
-from compilediag.extensions.repro.script import script_of
+from compilediag.extensions.repro.script import build_script
 from compilediag.json_document import Document
 from compilediag.option_fields import argument, flag, option, receipt_argument
 from compilediag.readers.storage import open_regular
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.views.lookups import events
-from compilediag_harness.redaction.redactor import Redactor, secret_values
+from compilediag.views.lookups import list_compiles
+from compilediag_harness.redaction.redactor import Redactor, list_secret_values
 
 AROUND = 3
 """Lines quoted before and behind the one to blame."""
@@ -69,10 +69,10 @@ def command(options: ReproOptions) -> None:
     index = options.index
     receipt, finding = load_finding(index, options.receipt)
     try:
-        text = program_of(index, receipt)
+        text = build_program(index, receipt)
     except ReproImpossible as error:
-        subject = f"finding {index}, {finding.rule} {finding.slug}"
-        raise ReproImpossible(f"no small program for {subject}: {error}") from error
+        title = f"finding {index}, {finding.rule} {finding.slug}"
+        raise ReproImpossible(f"no small program for {title}: {error}") from error
     if options.as_json:
         file = None if options.output == "-" else options.output
         if file is not None:
@@ -94,10 +94,12 @@ def command(options: ReproOptions) -> None:
     file = f"repro_{index}.py" if options.output is None else options.output
     _write_new(file, text)
     following = f"\n  next: compilediag run {file} · compilediag explain {index}"
-    write(f"Wrote {render_options().text(file)}\n{following}{suffix_for(options.receipt)}\n")
+    write(
+        f"Wrote {get_render_options().clean(file)}\n{following}{format_suffix(options.receipt)}\n"
+    )
 
 
-def program_of(index: int, receipt: Receipt) -> str:
+def build_program(index: int, receipt: Receipt) -> str:
     """Build a small program for finding 1, 2, … of a receipt.
 
     Raises:
@@ -105,10 +107,14 @@ def program_of(index: int, receipt: Receipt) -> str:
     """
     finding = receipt.findings[index - 1]
     # Shapes of the calls of the callable that was compiled again, where one is known as that.
-    frames = {(item.frame.file, item.frame.line) for item in events(finding, receipt)}
-    called = [item for item in receipt.invocations if (item.file, item.line) in frames]
+    frames = {(event.frame.file, event.frame.line) for event in list_compiles(finding, receipt)}
+    called = [
+        invocation
+        for invocation in receipt.invocations
+        if (invocation.file, invocation.line) in frames
+    ]
     inputs = called[0].shapes[0].shapes if called and called[0].shapes else None
-    return script_of(index, finding, _quoted(finding), inputs)
+    return build_script(index, finding, _quote_lines(finding), inputs)
 
 
 def _write_new(file: str, text: str) -> None:
@@ -129,7 +135,7 @@ def _write_new(file: str, text: str) -> None:
         raise OutputUnwritable(f"{file} cannot be written: {error.strerror or error}") from error
 
 
-def _quoted(finding: FindingRecord) -> list[str]:
+def _quote_lines(finding: FindingRecord) -> list[str]:
     """Quote the user's lines around the place to blame; none where the file is gone."""
     place = finding.location
     stream = open_regular(place.file) if place is not None and place.file.endswith(".py") else None
@@ -141,10 +147,10 @@ def _quoted(finding: FindingRecord) -> list[str]:
         lines = stream.read().decode("utf-8", "replace").splitlines()
     if not 0 < place.line <= len(lines):
         return []
-    redactor = Redactor(secret_values((), os.environ))
+    redactor = Redactor(list_secret_values((), os.environ))
     first = max(place.line - AROUND, 1)
     shown = lines[first - 1 : place.line + AROUND]
     return [
-        f"{'>' if index == place.line else ' '} {index:>4}  {redactor.text(line)}"
+        f"{'>' if index == place.line else ' '} {index:>4}  {redactor.redact_text(line)}"
         for index, line in enumerate(shown, first)
     ]

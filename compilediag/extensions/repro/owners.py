@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from compilediag.errors import ReproImpossible
 from compilediag.extensions.repro.changes import ChangedValue
-from compilediag.extensions.repro.variables import GuardedVariable, holding
+from compilediag.extensions.repro.variables import GuardedVariable, build_holder
 
 Lines = list[str]
 
@@ -21,16 +21,18 @@ INPUT = "INPUT()"
 """Stands in a program where a tensor is passed that is not the variable."""
 
 
-def program_of(place: GuardedVariable, change: ChangedValue) -> Lines:
+def build_program(place: GuardedVariable, change: ChangedValue) -> Lines:
     """Build the lines below the imports."""
-    parts = {"global": _global, "closure": _closure, "module": _module}.get(place.owner, _argument)(
-        place, change
-    )
+    parts = {
+        "global": _build_for_global,
+        "closure": _build_for_closure,
+        "module": _build_for_module,
+    }.get(place.owner, _build_for_argument)(place, change)
     holder = [HOLDER] if any("Holder(" in line for part in parts for line in part) else []
-    return blocks(*holder, change.classes, *parts)
+    return join(*holder, change.classes, *parts)
 
 
-def blocks(*parts: Iterable[str]) -> Lines:
+def join(*parts: Iterable[str]) -> Lines:
     """Join definitions and statements with two blank lines between them."""
     lines: Lines = []
     for part in filter(None, map(list, parts)):
@@ -38,73 +40,73 @@ def blocks(*parts: Iterable[str]) -> Lines:
     return lines
 
 
-def calls(call: str, *changes: str) -> Lines:
+def call_twice(call: str, *changes: str) -> Lines:
     """Build the call that compiles, what changes, and the call that compiles again."""
     return [call, *changes, f"{call}  # compiles again"]
 
 
-def model_calls(*changes: str, setup: Iterable[str] = ()) -> Lines:
+def call_model(*changes: str, setup: Iterable[str] = ()) -> Lines:
     """Build an instance of `Model`, compiled and called before and after the changes."""
     compiled = f"compiled = torch.compile(model, {BACKEND})"
-    return ["model = Model()", *setup, compiled, *calls("compiled(INPUT())", *changes)]
+    return ["model = Model()", *setup, compiled, *call_twice("compiled(INPUT())", *changes)]
 
 
-def function(arguments: str, body: Iterable[str], decorator: str = COMPILED) -> Lines:
+def define_function(arguments: str, body: Iterable[str], decorator: str = COMPILED) -> Lines:
     """Build the compiled function of a script; `body` is not indented."""
-    return [decorator, f"def repeated({arguments}):", *indented(body)]
+    return [decorator, f"def repeated({arguments}):", *indent(body)]
 
 
-def model(init: Iterable[str], forward: Iterable[str]) -> Lines:
+def define_model(init: Iterable[str], forward: Iterable[str]) -> Lines:
     """Build the module of a script, from the bodies of its methods, which are not indented."""
     return [
         "class Model(nn.Module):",
         "    def __init__(self):",
         "        super().__init__()",
-        *indented(init, 2),
+        *indent(init, 2),
         "",
         "    def forward(self, x):",
-        *indented(forward, 2),
+        *indent(forward, 2),
     ]
 
 
-def _argument(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
+def _build_for_argument(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
     """Build for an argument: the value, or its holder, is passed in, one holder for both calls."""
-    x = other_name(place.root)
+    x = choose_name(place.root)
     needs_x = any("{x}" in line for line in change.use)
     arguments = f"{x}, {place.root}" if needs_x else place.root
     return [
-        function(arguments, _body(change, place.expression, x)),
+        define_function(arguments, _build_body(change, place.expression, x)),
         [
             *([f"{x} = INPUT()"] if needs_x else ()),
-            f"{place.root} = {holding(place.hops, change.before)}",
-            *calls(f"repeated({arguments})", f"{place.expression} = {change.after}"),
+            f"{place.root} = {build_holder(place.hops, change.before)}",
+            *call_twice(f"repeated({arguments})", f"{place.expression} = {change.after}"),
         ],
     ]
 
 
-def _global(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
-    x = other_name(place.root)
+def _build_for_global(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
+    x = choose_name(place.root)
     return [
-        [f"{place.root} = {holding(place.hops, change.before)}"],
-        function(x, _body(change, place.expression, x)),
-        calls("repeated(INPUT())", f"{place.expression} = {change.after}"),
+        [f"{place.root} = {build_holder(place.hops, change.before)}"],
+        define_function(x, _build_body(change, place.expression, x)),
+        call_twice("repeated(INPUT())", f"{place.expression} = {change.after}"),
     ]
 
 
-def _closure(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
+def _build_for_closure(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
     """Build for a cell, which torch reaches through the function or through a hook."""
-    x = other_name(place.root)
+    x = choose_name(place.root)
     arguments = f"_module, _inputs, {x}" if place.in_hook else x
     setter = [f"nonlocal {place.root}", f"{place.root} = new_value"]
     make = [
         "def make():",
-        f"    {place.root} = {holding(place.hops, change.before)}",
+        f"    {place.root} = {build_holder(place.hops, change.before)}",
         "",
         f"    def captures({arguments}):",
-        *indented(_body(change, place.expression, x), 2),
+        *indent(_build_body(change, place.expression, x), 2),
         "",
         "    def set_captured(new_value):",
-        *indented([f"{place.expression} = new_value"] if place.hops else setter, 2),
+        *indent([f"{place.expression} = new_value"] if place.hops else setter, 2),
         "",
         "    return captures, set_captured",
     ]
@@ -113,30 +115,30 @@ def _closure(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
         "captures, set_captured = make()",
         *(hooked if place.in_hook else ()),
         f"compiled = torch.compile({'model' if place.in_hook else 'captures'}, {BACKEND})",
-        *calls("compiled(INPUT())", f"set_captured({change.after})"),
+        *call_twice("compiled(INPUT())", f"set_captured({change.after})"),
     ]
     return [make, main]
 
 
-def _module(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
+def _build_for_module(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
     """Build for an attribute or a buffer of a module below the compiled one."""
     *modules, last = [hop.name for hop in place.hops]
     owner = "self"
     for name in modules:
         owner = f"{owner}.{name}" if name.isidentifier() else f"getattr({owner}, {name!r})"
     sets = owner.replace("self", "model", 1)
-    holder, init = nested(modules)
+    holder, init = nest_modules(modules)
     if place.is_buffer:
         init += [f"{holder}.register_buffer({last!r}, {change.before}, persistent=False)"]
     else:
         init += [f"{holder}.{last} = {change.before}"]
     return [
-        model(init, _body(change, f"{owner}.{last}", "x")),
-        model_calls(f"{sets}.{last} = {change.after}"),
+        define_model(init, _build_body(change, f"{owner}.{last}", "x")),
+        call_model(f"{sets}.{last} = {change.after}"),
     ]
 
 
-def nested(names: Iterable[str], module: str = "Module") -> tuple[str, Lines]:
+def nest_modules(names: Iterable[str], module: str = "Module") -> tuple[str, Lines]:
     """Nest modules as attributes of `self`: the name of the innermost, and the lines."""
     lines: Lines = []
     holder = "self"
@@ -146,21 +148,21 @@ def nested(names: Iterable[str], module: str = "Module") -> tuple[str, Lines]:
     return holder, lines
 
 
-def _body(change: ChangedValue, value: str, x: str) -> Lines:
+def _build_body(change: ChangedValue, value: str, x: str) -> Lines:
     return [line.replace("{value}", value).replace("{x}", x) for line in change.use]
 
 
-def indented(lines: Iterable[str], depth: int = 1) -> Lines:
+def indent(lines: Iterable[str], depth: int = 1) -> Lines:
     """Indent the lines `depth` times."""
     return [f"{'    ' * depth}{line}" for line in lines]
 
 
-def other_name(taken: str) -> str:
+def choose_name(taken: str) -> str:
     """Choose a name for the tensor of a script that is not the variable's."""
     return "x" if taken != "x" else "x_of_the_script"
 
 
-def instances_program(place: GuardedVariable, change: ChangedValue) -> Lines:
+def build_instances(place: GuardedVariable, change: ChangedValue) -> Lines:
     """Build two instances of one class that differ in the value, each compiled by itself.
 
     Raises:
@@ -169,9 +171,9 @@ def instances_program(place: GuardedVariable, change: ChangedValue) -> Lines:
     if len(place.hops) != 1:
         raise ReproImpossible("the instances differ in a value of a module below them")
     name = place.hops[0].name
-    definition = model([f"self.{name} = value"], _body(change, f"self.{name}", "x"))
+    definition = define_model([f"self.{name} = value"], _build_body(change, f"self.{name}", "x"))
     definition[1] = "    def __init__(self, value):"
-    return blocks(
+    return join(
         [*change.classes, *definition],
         [
             f"first = torch.compile(Model({change.before}), {BACKEND})",

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from compilediag.diagnosis.codes import UNREPEATABLE
 from compilediag.errors import ReproImpossible
-from compilediag.extensions.repro.changes import change_of
-from compilediag.extensions.repro.owners import INPUT, Lines, instances_program, program_of
-from compilediag.extensions.repro.values import MAX_ELEMENTS, ones, shape_of
-from compilediag.extensions.repro.variables import RESERVED, entry_of, guarded_variable
+from compilediag.extensions.repro.changes import build_change
+from compilediag.extensions.repro.owners import INPUT, Lines, build_instances, build_program
+from compilediag.extensions.repro.values import MAX_ELEMENTS, build_ones, parse_shape
+from compilediag.extensions.repro.variables import RESERVED, get_code_info, locate_variable
 from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.receipt.user_line import leading_call
+from compilediag.receipt.user_line import find_leading_call
 from compilediag.views.text import clean
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 from compilediag.extensions.repro.owners import (
     BACKEND,
-    blocks,
-    calls,
-    function,
-    indented,
-    model,
-    model_calls,
-    nested,
+    call_model,
+    call_twice,
+    define_function,
+    define_model,
+    indent,
+    join,
+    nest_modules,
 )
 
 _DIRECTION = "in which direction the mode changed was not recorded"
@@ -71,7 +71,7 @@ _MAX_COMMENT_CHARS = 300
 _SHAPE = re.compile(r"\[[\d, ]*\]")
 
 
-def script_of(
+def build_script(
     number: int, finding: FindingRecord, quoted: Sequence[str] = (), inputs: str | None = None
 ) -> str:
     """Build the text of the script for a finding.
@@ -85,20 +85,21 @@ def script_of(
     Raises:
         ReproImpossible: there is no small program for it; the message says why.
     """
-    program, assumed = _program(finding)
+    program, assumed = _build_program(finding)
     # The shape of the tensors that are passed beside the variable, and where it is from.
-    found = _SHAPE.search(inputs or "")
-    shape = shape_of(found[0]) if found else None
+    match = _SHAPE.search(inputs or "")
+    shape = parse_shape(match[0]) if match else None
     assumption = f"the run was called with {inputs}: its first tensor is passed, as float32"
     if not shape or prod(shape) > MAX_ELEMENTS:
         shape = [2, 4]
         assumption = "other inputs were not recorded: a tensor [2, 4] of float32 is passed"
-    program = [line.replace(INPUT, ones(shape)) for line in program]
-    lines = [*_head(number, finding, (*assumed, assumption))]
+    program = [line.replace(INPUT, build_ones(shape)) for line in program]
+    lines = [*_build_head(number, finding, (*assumed, assumption))]
     if quoted:
-        title = f"# The lines of the run, as they read when this was written ({_where(finding)}):"
-        lines += ["#", _comment(title)[:_MAX_COMMENT_CHARS], "#"]
-        lines += [f"#   {_comment(line)}" for line in quoted]
+        place = _describe_place(finding)
+        title = f"# The lines of the run, as they read when this was written ({place}):"
+        lines += ["#", _clean_comment(title)[:_MAX_COMMENT_CHARS], "#"]
+        lines += [f"#   {_clean_comment(line)}" for line in quoted]
     imports = ["import enum", ""] if any("(enum.Enum)" in line for line in program) else []
     imports.append("import torch")
     if any("nn." in line for line in program):
@@ -107,40 +108,40 @@ def script_of(
     return "\n".join([*lines, "", *imports, *gap, *program]) + "\n"
 
 
-def _program(finding: FindingRecord) -> tuple[Lines, tuple[str, ...]]:
-    rule, evidence = finding.rule, GuardEvidence.of(finding.evidence)
+def _build_program(finding: FindingRecord) -> tuple[Lines, tuple[str, ...]]:
+    rule, evidence = finding.rule, GuardEvidence.parse(finding.evidence)
     reason = UNREPEATABLE.get(rule) or _FAMILIES.get(rule[:3])
     if reason is not None:
         raise ReproImpossible(reason)
-    variable, about = finding.variable or "", entry_of(rule)
+    variable, about = finding.variable or "", get_code_info(rule)
     if about.owner == "process":
-        return mode_program(evidence.kind)
+        return build_mode_change(evidence.kind)
     if rule == "CD112":
-        return backend_program(), ()
+        return build_backend_change(), ()
     if rule == "CD113":
-        return aliasing_program(evidence.guard or ""), ()
+        return build_aliasing(evidence.guard or ""), ()
     if about.owner == "module":
-        return hooks_program(variable), ("a hook was added; the run may have removed one",)
+        return build_hook_change(variable), ("a hook was added; the run may have removed one",)
     if about.changed == "condition":
-        return size_one_program(evidence.guard or ""), ()
-    place = guarded_variable(rule, variable.removesuffix(".__code__"), evidence.source or "")
-    change = change_of(rule, evidence.kind, evidence)
+        return build_size_one(evidence.guard or ""), ()
+    place = locate_variable(rule, variable.removesuffix(".__code__"), evidence.source or "")
+    change = build_change(rule, evidence.kind, evidence)
     if any(line.startswith(f"class {place.root}(") for line in change.classes):
         raise ReproImpossible(f"{place.root!r} is the name of a class and of the variable")
     if about.owner == "instance":
-        return instances_program(place, change), change.assumed
-    return program_of(place, change), change.assumed
+        return build_instances(place, change), change.assumed
+    return build_program(place, change), change.assumed
 
 
-def _head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> Lines:
-    evidence = GuardEvidence.of(finding.evidence)
+def _build_head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> Lines:
+    evidence = GuardEvidence.parse(finding.evidence)
     parts = [
         ("rule", f"{finding.rule} {finding.slug}"),
         ("variable", finding.variable),
         ("expected", evidence.expected),
         ("met", evidence.actual),
         ("guard", evidence.guard),
-        ("where", _where(finding)),
+        ("where", _describe_place(finding)),
     ]
     return [
         f"# Finding {number}, repeated by a small program. Made by `compilediag repro`.",
@@ -148,91 +149,96 @@ def _head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> Lines:
         "# This is NOT the program that was run: the functions below were written for this script.",
         "# They have the same kind of guard on a variable of the same name, with the same values.",
         "#",
-        *[f"#   {label:<9} {_comment(value)}" for label, value in parts if value],
-        *[f"#   {'' if i else 'assumed':<9} {_comment(text)}" for i, text in enumerate(assumed)],
+        *[f"#   {label:<9} {_clean_comment(value)}" for label, value in parts if value],
+        *[
+            f"#   {'' if i else 'assumed':<9} {_clean_comment(text)}"
+            for i, text in enumerate(assumed)
+        ],
         "#",
         "# Look at it with `compilediag run THIS_FILE`, or TORCH_LOGS=recompiles python THIS_FILE.",
     ]
 
 
-def _where(finding: FindingRecord) -> str | None:
-    place, call = finding.location, leading_call(finding)
+def _describe_place(finding: FindingRecord) -> str | None:
+    place, call = finding.location, find_leading_call(finding)
     called = f", called at {call.file}:{call.line}" if call is not None else ""
     return f"{place.file}:{place.line} in {place.function}{called}" if place else None
 
 
-def _comment(text: object) -> str:
+def _clean_comment(text: object) -> str:
     """Clean a text of the target to one line, which cannot leave its comment."""
     return clean(text, limit=_MAX_COMMENT_CHARS)
 
 
-def mode_program(kind: str | None) -> tuple[Lines, tuple[str, ...]]:
+def build_mode_change(kind: str | None) -> tuple[Lines, tuple[str, ...]]:
     """Build a program in which a mode of torch differs between two calls."""
     if kind == "train_eval":
         forward = ["if self.training:", "    return x + 1", "return x - 1"]
-        definition = ["class Model(nn.Module):", "    def forward(self, x):", *indented(forward, 2)]
-        return blocks(definition, model_calls("model.eval()")), (_DIRECTION,)
+        definition = ["class Model(nn.Module):", "    def forward(self, x):", *indent(forward, 2)]
+        return join(definition, call_model("model.eval()")), (_DIRECTION,)
     statements = _MODES.get(kind or "")
     if statements is None:
         raise ReproImpossible(f"the mode {kind or 'that changed'!r} has no small program")
     before, after = statements
-    function_of_x = function("x", ["return x + 1"])
-    return blocks(function_of_x, [before, *calls("repeated(INPUT())", after)]), (_DIRECTION,)
+    function_of_x = define_function("x", ["return x + 1"])
+    return join(function_of_x, [before, *call_twice("repeated(INPUT())", after)]), (_DIRECTION,)
 
 
-def backend_program() -> Lines:
+def build_backend_change() -> Lines:
     """Build a program that compiles one function with two backends."""
     call = "torch.compile(repeated, backend=backend_of_its_own())(INPUT())"
-    return blocks(
+    return join(
         ["def repeated(x):", "    return x + 1"],
         ["def backend_of_its_own():", "    return lambda graph, inputs: graph.forward"],
-        calls(call),
+        call_twice(call),
     )
 
 
-def aliasing_program(guard: str) -> Lines:
+def build_aliasing(guard: str) -> Lines:
     """Build a program in which two arguments become the same tensor."""
-    found = _DUPLICATES.match(guard)
-    names = _QUOTED.findall(found["names"]) if found else []
+    match = _DUPLICATES.match(guard)
+    names = _QUOTED.findall(match["names"]) if match else []
     if len(names) != 2 or names[0] == names[1] or RESERVED & set(names):
         raise ReproImpossible("only two arguments that become one tensor have a small program")
     first, second = names
-    return blocks(
-        function(f"{first}, {second}", [f"return {first} + {second}"]),
+    return join(
+        define_function(f"{first}, {second}", [f"return {first} + {second}"]),
         ["repeated(INPUT(), INPUT())", "same = INPUT()", "repeated(same, same)  # compiles again"],
     )
 
 
-def hooks_program(variable: str) -> Lines:
+def build_hook_change(variable: str) -> Lines:
     """Build a program that adds a hook to a module that has one."""
-    found = _HOOKS.match(variable)
-    module = _NUMBERED.sub(r"\1", found["module"]) if found else ""
+    match = _HOOKS.match(variable)
+    module = _NUMBERED.sub(r"\1", match["module"]) if match else ""
     names = module.removeprefix("self.").split(".")
-    if found is None or not all(name.isidentifier() or name.isdecimal() for name in names):
+    if match is None or not all(name.isidentifier() or name.isdecimal() for name in names):
         raise ReproImpossible(f"{variable!r} names no forward hooks of a module")
     path = repr(".".join(names))
-    register = f"layer.register_forward_{found['pre'] or ''}hook(lambda *seen: None)"
+    register = f"layer.register_forward_{match['pre'] or ''}hook(lambda *seen: None)"
     setup = [f"layer = model.get_submodule({path})", register]
-    return blocks(
-        model(nested(names, "Identity")[1], [f"return self.get_submodule({path})(x) + 1"]),
-        model_calls(register, setup=setup),
+    return join(
+        define_model(
+            nest_modules(names, "Identity")[1], [f"return self.get_submodule({path})(x) + 1"]
+        ),
+        call_model(register, setup=setup),
     )
 
 
-def size_one_program(guard: str) -> Lines:
+def build_size_one(guard: str) -> Lines:
     """Build a program in which a dynamic size becomes 1."""
-    found = _AT_MIN_TWO.match(guard)
-    if found is None or found["name"] in RESERVED:
+    match = _AT_MIN_TWO.match(guard)
+    if match is None or match["name"] in RESERVED:
         raise ReproImpossible(
             "the condition on the size comes from the operations of the frame: "
             "only a size that becomes 1 has a small program"
         )
-    name, dimension = found["name"], int(found["dimension"])
+    name, dimension = match["name"], int(match["dimension"])
     large, one = ([2] * (dimension + 1) for _ in range(2))
     large[dimension], one[dimension] = 4, 1
     # torch guards a dynamic size to be 2 or more: sizes 0 and 1 are specialised.
     decorator = f"@torch.compile({BACKEND}, dynamic=True)"
-    return blocks(
-        function(name, [f"return {name} + 1"], decorator),
+    return join(
+        define_function(name, [f"return {name} + 1"], decorator),
         [f"repeated(torch.ones({large}))", f"repeated(torch.ones({one}))  # compiles again"],
     )

@@ -32,7 +32,7 @@ _MEMBER = re.compile(r"(?P<key>'[^'\\]{1,120}') (?P<state>absent|present)\Z")
 _ENUM = re.compile(r"(?P<type>[A-Za-z_]\w*)\.(?P<member>[A-Za-z_]\w*)\Z")
 
 
-def literal_of(text: str) -> str | None:
+def parse_literal(text: str) -> str | None:
     """Parse a number, string, bool or None to how Python spells it; None for anything else."""
     if len(text) > MAX_CHARS:
         return None
@@ -44,27 +44,27 @@ def literal_of(text: str) -> str | None:
     return repr(value) if known else None
 
 
-def shape_of(text: str) -> list[int] | None:
+def parse_shape(text: str) -> list[int] | None:
     """Parse the sizes of "[8, 16]"; None where one is unknown ("[*, 16]") or it is no shape."""
-    found = _SHAPE.match(text)
-    if found is None:
+    match = _SHAPE.match(text)
+    if match is None:
         return None
-    return [int(size) for size in found["sizes"].split(", ") if size]
+    return [int(size) for size in match["sizes"].split(", ") if size]
 
 
-def tensor_of(text: str) -> str | None:
+def parse_tensor(text: str) -> str | None:
     """Parse "[8, 16]" or "Tensor [8, 16] torch.float32" to the expression of a tensor; None for
     another text."""
-    found = _TENSOR.match(text)
-    if found is not None and found["dtype"] not in DTYPES:
+    match = _TENSOR.match(text)
+    if match is not None and match["dtype"] not in DTYPES:
         return None
-    shape = shape_of(found["shape"] if found else text)
+    shape = parse_shape(match["shape"] if match else text)
     if shape is None:
         return None
-    return ones(shape, found["dtype"] if found else None)
+    return build_ones(shape, match["dtype"] if match else None)
 
 
-def ones(shape: list[int], dtype: str | None = None) -> str:
+def build_ones(shape: list[int], dtype: str | None = None) -> str:
     """Build the expression of a tensor of ones.
 
     Raises:
@@ -76,33 +76,33 @@ def ones(shape: list[int], dtype: str | None = None) -> str:
     return f"{sized}, dtype=torch.{dtype})" if dtype not in (None, "float32") else f"{sized})"
 
 
-def dtype_of(text: str) -> str | None:
+def parse_dtype(text: str) -> str | None:
     """Parse the name in "torch.float32"; None for another text."""
     name = text.removeprefix("torch.")
     return name if name in DTYPES else None
 
 
-def enum_of(text: str) -> tuple[str, str] | None:
+def parse_enum(text: str) -> tuple[str, str] | None:
     """Parse type and member of "Mode.TRAIN"; None for another text."""
-    found = _ENUM.match(text)
-    if found is None or keyword.iskeyword(found["type"]) or keyword.iskeyword(found["member"]):
+    match = _ENUM.match(text)
+    if match is None or keyword.iskeyword(match["type"]) or keyword.iskeyword(match["member"]):
         return None
-    return found["type"], found["member"]
+    return match["type"], match["member"]
 
 
-def counted_of(text: str) -> tuple[int, bool] | None:
+def parse_count(text: str) -> tuple[int, bool] | None:
     """Parse "2 items" or "1 key" to the number, and whether it counts keys of a dict."""
-    found = _COUNTED.match(text)
-    return (int(found["number"]), found["noun"].startswith("key")) if found else None
+    match = _COUNTED.match(text)
+    return (int(match["number"]), match["noun"].startswith("key")) if match else None
 
 
-def member_of(text: str) -> tuple[str, bool] | None:
+def parse_member(text: str) -> tuple[str, bool] | None:
     """Parse "'k' absent" to the key as a literal, and whether it is there."""
-    found = _MEMBER.match(text)
-    return (found["key"], found["state"] == "present") if found else None
+    match = _MEMBER.match(text)
+    return (match["key"], match["state"] == "present") if match else None
 
 
-def both(evidence: GuardEvidence) -> tuple[str, str]:
+def get_both(evidence: GuardEvidence) -> tuple[str, str]:
     """Get what the guard expected and what it met first.
 
     Raises:

@@ -10,7 +10,7 @@ import keyword
 from typing import Literal, NamedTuple
 
 from compilediag.diagnosis.codes import REGISTER, CodeInfo
-from compilediag.diagnosis.guards.source import path_of
+from compilediag.diagnosis.guards.source import parse_path
 from compilediag.errors import ReproImpossible
 
 Owner = Literal["argument", "module", "object", "closure", "global"]
@@ -52,7 +52,7 @@ class GuardedVariable(NamedTuple):
         return self.root + "".join(steps)
 
 
-def guarded_variable(rule: str, variable: str, source: str) -> GuardedVariable:
+def locate_variable(rule: str, variable: str, source: str) -> GuardedVariable:
     """Locate the variable of a finding.
 
     Args:
@@ -63,7 +63,7 @@ def guarded_variable(rule: str, variable: str, source: str) -> GuardedVariable:
     Raises:
         ReproImpossible: the name is none a program could use.
     """
-    owner = _owner(rule, source)
+    owner = _determine_owner(rule, source)
     if owner == "module":
         # A variable as `named_buffers` spells it, or behind `self`.
         names = variable.split(".")
@@ -76,20 +76,20 @@ def guarded_variable(rule: str, variable: str, source: str) -> GuardedVariable:
             raise ReproImpossible(f"{variable!r} names a module, not a value of one")
         steps = tuple(PathStep("attr", name) for name in names)
         return GuardedVariable("module", "self", steps, "._buffers[" in source)
-    root, hops = _parsed(variable)
+    root, hops = _parse_path(variable)
     return GuardedVariable(owner, root, hops, in_hook=owner == "closure" and "_hooks" in source)
 
 
-def entry_of(rule: str) -> CodeInfo:
+def get_code_info(rule: str) -> CodeInfo:
     """Get a rule from the register, which lacks the codes of newer receipts: those are empty."""
     return REGISTER.get(rule) or CodeInfo(rule, "", "")
 
 
-def _owner(rule: str, source: str) -> Owner:
-    owner = entry_of(rule).owner
+def _determine_owner(rule: str, source: str) -> Owner:
+    owner = get_code_info(rule).owner
     if owner in ("closure", "global"):
         return owner
-    path = path_of(source) if source else None
+    path = parse_path(source) if source else None
     if path is None:
         raise ReproImpossible("the receipt does not say where torch found the variable")
     below = any(hop.text in _REGISTRIES for hop in path.hops)
@@ -100,7 +100,7 @@ def _owner(rule: str, source: str) -> Owner:
     return "object" if owner in ("object", "instance") else "argument"
 
 
-def _parsed(variable: str) -> tuple[str, tuple[PathStep, ...]]:
+def _parse_path(variable: str) -> tuple[str, tuple[PathStep, ...]]:
     unusable = ReproImpossible(f"{variable!r} is no name that a program could use")
     try:
         node = ast.parse(variable, mode="eval").body
@@ -127,7 +127,7 @@ def _parsed(variable: str) -> tuple[str, tuple[PathStep, ...]]:
     return node.id, tuple(reversed(hops))
 
 
-def holding(hops: tuple[PathStep, ...], leaf: str) -> str:
+def build_holder(hops: tuple[PathStep, ...], leaf: str) -> str:
     """Build the expression of nested objects that hold `leaf` at the end of the hops."""
     for hop in reversed(hops):
         if hop.kind == "attr":

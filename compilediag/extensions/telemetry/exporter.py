@@ -17,8 +17,8 @@ from dataclasses import asdict
 
 from compilediag.diagnosis.figures.goodput import CATEGORIES
 from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
-from compilediag.extensions.telemetry.metrics import Labels, flat_values
-from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, run_span
+from compilediag.extensions.telemetry.metrics import Labels, flatten_values
+from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, build_run_span
 from compilediag.extensions.telemetry.worker import ExportWorker, Sink
 from compilediag.readers.journal import JournalTail
 from compilediag.runs.supervised.child import TelemetryReport
@@ -86,27 +86,29 @@ class Exporter:
             worker.finish()
         for worker in self._workers:
             worker.join(until - time.monotonic())
-        stats = {worker.sink: worker.stats() for worker in self._workers}
+        stats = {worker.sink: worker.get_stats() for worker in self._workers}
         notes: list[str] = []
-        for sink, item in stats.items():
+        for sink, counts in stats.items():
             lost: list[str] = []
-            if item.pushes_failed:
-                total = item.pushes + item.pushes_failed
-                lost.append(f"{item.pushes_failed} of {total} pushes failed")
-            if not item.last_taken:
+            if counts.pushes_failed:
+                total = counts.pushes + counts.pushes_failed
+                lost.append(f"{counts.pushes_failed} of {total} pushes failed")
+            if not counts.last_taken:
                 lost.append("the last figures of the run were not taken")
-            if item.spans_lost:
-                lost.append(f"{item.spans_lost} of {item.spans + item.spans_lost} spans were lost")
+            if counts.spans_lost:
+                lost.append(
+                    f"{counts.spans_lost} of {counts.spans + counts.spans_lost} spans were lost"
+                )
             if lost:
                 late = f"it did not answer within {SHUTDOWN_TIMEOUT_S:g} s of the run's end"
-                why = f"{', '.join(lost)} ({item.problem or late})"
+                why = f"{', '.join(lost)} ({counts.problem or late})"
                 notes.append(f"telemetry to {sink.where}: {why}; the run is not affected")
         if self._fault is not None:
             notes = [f"telemetry ended early, by a fault of compilediag: {self._fault}"]
         elif not self._done.is_set():
             notes = [f"telemetry: the last figures were not ready within {SHUTDOWN_TIMEOUT_S:g} s"]
         return TelemetryReport(
-            tuple(notes), {sink.name: asdict(item) for sink, item in stats.items()}
+            tuple(notes), {sink.name: asdict(counts) for sink, counts in stats.items()}
         )
 
     def _follow(self) -> None:
@@ -129,15 +131,15 @@ class Exporter:
         spans: list[ExportedSpan] = []
         for name, events in added.items():
             builder = self._span_builders.setdefault(name, SpanBuilder(self._labels))
-            spans.extend(builder.spans_of(events))
+            spans.extend(builder.build_spans(events))
         losses: dict[tuple[str, str], int] = {}
         for worker in self._workers:
-            stats, name = worker.stats(), worker.sink.name
+            stats, name = worker.get_stats(), worker.sink.name
             losses[name, "pushes"] = stats.pushes_failed
             if worker.sink.takes_spans:
                 losses[name, "spans"] = stats.spans_lost
         end = self._end
-        snapshot = self._live_run.snapshot(
+        snapshot = self._live_run.take_snapshot(
             time.time(),
             time.monotonic() - self._started,
             records_lost=self._journals.records_lost + self._journals.files_left_out,
@@ -145,9 +147,9 @@ class Exporter:
             end=end,
         )
         if end is not None:
-            spans.append(run_span(snapshot))
+            spans.append(build_run_span(snapshot))
         if self._metrics_file:
-            values = flat_values(snapshot)
+            values = flatten_values(snapshot)
             record = {"at_unix": snapshot.at_unix, "step": snapshot.steps, "figures": values}
             path = os.path.join(self._run_dir, METRICS_FILE)
             with contextlib.suppress(OSError):  # a full disk costs the experiments one update

@@ -11,23 +11,23 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from compilediag.diagnosis.figures.compile_costs import compile_seconds
+from compilediag.diagnosis.figures.compile_costs import sum_compile_seconds
 from compilediag.diagnosis.figures.goodput import (
     CATEGORIES,
     MAIN_THREAD,
     PRODUCTIVE,
     Account,
     Settled,
-    account,
-    recompile_time,
+    compute_account,
+    make_recompile_test,
     settle,
 )
 from compilediag.extensions.telemetry.metrics import OTHER, Labels, MetricsSnapshot
-from compilediag.timeline.process import unbatch
+from compilediag.timeline.process import unpack_batches
 from compilediag.timeline.timeline import Compile, Step, Timeline, fold
 from compilediag_harness import wire
 
-STEPS_KEPT = 10_000
+UNSETTLED_STEPS = 10_000
 """Newest steps whose time stays unsettled: a span may end late and cover many of them."""
 
 MAX_UNSETTLED = 100_000
@@ -58,14 +58,14 @@ class LiveProcess:
     account_lost: bool = False
     """A span or a compile reached back into settled time: there is no account any more."""
 
-    def start_order(self) -> tuple[bool, str, str]:
+    def get_start_order(self) -> tuple[bool, str, str]:
         """Get the key that orders processes by their start, as `read_run` does."""
         started = self.started
         return (started is None, started.started_utc if started else "", self.name)
 
     def add(self, events: Iterable[wire.Event]) -> None:
         """Add new events of the journal."""
-        for event in unbatch(events):
+        for event in unpack_batches(events):
             if isinstance(event, wire.ProcessStarted):
                 self.started = self.started or event
             match event:
@@ -91,7 +91,7 @@ class LiveProcess:
             self._drop_account()
 
     def _take_steps(self, batch: wire.StepsEnded) -> None:
-        walls = batch.every_wall()
+        walls = batch.list_walls()
         for offset, (end, wall_s) in enumerate(zip(batch.ends, walls, strict=False)):
             waited = batch.data_wait[offset] if offset < len(batch.data_wait) else None
             step = Step(0, batch.first + offset, end, wall_s, waited, None, None, 0.0)
@@ -121,35 +121,40 @@ class LiveProcess:
         self.newest_s, self.newest_steps = 0.0, 0
         return mean
 
-    def account(self, folded: Timeline, wall_s: float | None, *, orderly: bool) -> Account | None:
+    def compute_account(
+        self, folded: Timeline, wall_s: float | None, *, orderly: bool
+    ) -> Account | None:
         """Compute where the time went; None where it is not known. `folded`: timeline of `events`;
         `wall_s`: measured by the parent, once the run has ended; `orderly`: as in `goodput`."""
         if self.settled is not None:
             until = self.settled.until_ns
-            spans = ((round(_begin_s(each) * _NS), round(each.t * _NS)) for each in folded.compiles)
+            spans = (
+                (round(_compute_begin_s(event) * _NS), round(event.t * _NS))
+                for event in folded.compiles
+            )
             if any(begin < until < end for begin, end in spans):  # it reaches back into that time
                 self._drop_account()
         if self.account_lost:
             return None
         self._settle_old(folded)
         timeline = replace(folded, steps=tuple(self.steps), spans=tuple(self.spans))
-        return account(timeline, wall_s, orderly=orderly, settled=self.settled)
+        return compute_account(timeline, wall_s, orderly=orderly, settled=self.settled)
 
     def _settle_old(self, folded: Timeline) -> None:
         """Settle the time of the older half, when twice `UNSETTLED_STEPS` are stored."""
-        if len(self.steps) < 2 * STEPS_KEPT:
+        if len(self.steps) < 2 * UNSETTLED_STEPS:
             return
-        cut = self.steps[len(self.steps) - STEPS_KEPT - 1].end
+        cut = self.steps[len(self.steps) - UNSETTLED_STEPS - 1].end
         cut_ns, index = round(cut * _NS), bisect_right(self.steps, cut, key=lambda step: step.end)
-        old = [span for span in self.spans if _end_ns(span) <= cut_ns]
-        young = [span for span in self.spans if _end_ns(span) > cut_ns]
-        compiles = [item for item in folded.compiles if round(item.t * _NS) <= cut_ns]
-        later = [round(_begin_s(item) * _NS) for item in folded.compiles[len(compiles) :]]
+        old = [span for span in self.spans if _compute_end_ns(span) <= cut_ns]
+        young = [span for span in self.spans if _compute_end_ns(span) > cut_ns]
+        compiles = [event for event in folded.compiles if round(event.t * _NS) <= cut_ns]
+        later = [round(_compute_begin_s(event) * _NS) for event in folded.compiles[len(compiles) :]]
         # Invariant: no span or compile crosses the cut, or its time would count on both sides.
         if min([round(span.start * _NS) for span in young] + later, default=cut_ns) < cut_ns:
             return  # not here: the next snapshot cuts elsewhere
         before = Timeline(
-            processes=tuple(replace(item, ended=None) for item in folded.processes),
+            processes=tuple(replace(process, ended=None) for process in folded.processes),
             compiles=tuple(compiles),
             steps=tuple(self.steps[:index]),
             spans=tuple(old),
@@ -185,7 +190,7 @@ class LiveRun:
         for name, new in events.items():
             self._processes.setdefault(name, LiveProcess(name)).add(new)
 
-    def snapshot(
+    def take_snapshot(
         self,
         at_unix: float,
         wall_s: float = 0.0,
@@ -195,23 +200,23 @@ class LiveRun:
         end: RunEnd | None = None,
     ) -> MetricsSnapshot:
         """Take the state now. The mean step time is of the steps since the previous snapshot."""
-        processes = sorted(self._processes.values(), key=LiveProcess.start_order)
-        timeline = fold([item.events for item in processes])
-        counts, is_again = timeline.counts, recompile_time(timeline)
-        parts = compile_seconds(timeline.compiles)
-        again = [item.seconds for item in timeline.compiles if is_again(item)]
+        processes = sorted(self._processes.values(), key=LiveProcess.get_start_order)
+        timeline = fold([process.events for process in processes])
+        counts, is_again = timeline.counts, make_recompile_test(timeline)
+        parts = sum_compile_seconds(timeline.compiles)
+        again = [event.seconds for event in timeline.compiles if is_again(event)]
         snapshot = MetricsSnapshot(
             at_unix=at_unix,
             started_unix=self._started_unix,
             wall_s=wall_s if end is None else end.wall_s,
             active=end is None,
             exit_code=None if end is None else end.exit_code,
-            processes=sum(item.started is not None for item in processes),
+            processes=sum(process.started is not None for process in processes),
             frames=counts.frames,
             compiles=counts.compiles,
             recompiles=counts.recompiles,
             graph_breaks=counts.graph_breaks,
-            compile_first_s=sum(item.seconds for item in timeline.compiles) - sum(again),
+            compile_first_s=sum(event.seconds for event in timeline.compiles) - sum(again),
             compile_again_s=sum(again),
             compile_phase_s={} if parts is None else dict(parts.by_phase),
             records_lost=records_lost,
@@ -221,14 +226,14 @@ class LiveRun:
             return snapshot
         # The process whose steps the receipt would report if the run were over now.
         newest = [
-            replace(item.newest, process=index)
-            for index, item in enumerate(processes)
-            if item.newest is not None
+            replace(process.newest, process=index)
+            for index, process in enumerate(processes)
+            if process.newest is not None
         ]
         lead = processes[replace(timeline, steps=tuple(newest)).lead]
-        return self._with_steps(snapshot, lead, end)
+        return self._add_steps(snapshot, lead, end)
 
-    def _with_steps(
+    def _add_steps(
         self, snapshot: MetricsSnapshot, lead: LiveProcess, end: RunEnd | None
     ) -> MetricsSnapshot:
         step_s = lead.take_mean_step_s()
@@ -236,13 +241,13 @@ class LiveRun:
         ended = folded.processes[0].ended is not None
         snapshot = replace(snapshot, steps=lead.ended_steps or None, step_s=step_s)
         if (run := lead.tracked) is not None:
-            last = {item.name: item.last for item in run.metrics if item.last is not None}
+            last = {metric.name: metric.last for metric in run.metrics if metric.last is not None}
             snapshot = replace(
                 snapshot,
-                tracked=self._by_labels(run.name, last),
-                tracked_per_s=self._by_labels(run.name, run.per_s),
+                tracked=self._label_values(run.name, last),
+                tracked_per_s=self._label_values(run.name, run.per_s),
             )
-        account = lead.account(
+        account = lead.compute_account(
             folded,
             None if end is None else end.wall_s,
             orderly=ended or (end is not None and end.complete),
@@ -258,10 +263,10 @@ class LiveRun:
             badput_s=self._labels.sum_by_label(badput),
         )
 
-    def _by_labels(self, run: str, values: Mapping[str, float]) -> dict[tuple[str, str], float]:
+    def _label_values(self, run: str, values: Mapping[str, float]) -> dict[tuple[str, str], float]:
         """Label values that get a label of their own: a sum of different metrics has no meaning."""
         labelled = {
-            (self._run_labels.label(run), self._metric_labels.label(name)): value
+            (self._run_labels.make_label(run), self._metric_labels.make_label(name)): value
             for name, value in values.items()
         }
         return {
@@ -271,10 +276,10 @@ class LiveRun:
         }
 
 
-def _end_ns(span: wire.SpanEnded) -> int:
+def _compute_end_ns(span: wire.SpanEnded) -> int:
     return round((span.start + span.wall_s) * _NS)
 
 
-def _begin_s(item: Compile) -> float:
-    analysis_s = item.recompile.analysis_s if item.recompile is not None else 0.0
-    return item.t - item.seconds - analysis_s
+def _compute_begin_s(event: Compile) -> float:
+    analysis_s = event.recompile.analysis_s if event.recompile is not None else 0.0
+    return event.t - event.seconds - analysis_s

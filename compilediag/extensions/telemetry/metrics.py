@@ -126,7 +126,7 @@ class Point(NamedTuple):
     labels: Mapping[str, str]
 
 
-def data_points(snapshot: MetricsSnapshot) -> Iterator[Point]:
+def iterate_points(snapshot: MetricsSnapshot) -> Iterator[Point]:
     """Iterate every known value; a metric that is not known has none, rather than a zero."""
     for metric in METRICS:
         value: Any = getattr(snapshot, metric.source)
@@ -139,10 +139,10 @@ def data_points(snapshot: MetricsSnapshot) -> Iterator[Point]:
             yield Point(metric, number, dict(zip(metric.labels, names, strict=True)))
 
 
-def flat_values(snapshot: MetricsSnapshot) -> dict[str, float]:
+def flatten_values(snapshot: MetricsSnapshot) -> dict[str, float]:
     """Flatten to one name a value, as experiments have them: "compilediag/badput_time_s/eval"."""
     values: dict[str, float] = {}
-    for metric, value, labels in data_points(snapshot):
+    for metric, value, labels in iterate_points(snapshot):
         if metric.source not in ("exit_code", "active"):
             name = metric.name.replace("compilediag.", "compilediag/", 1).replace(".", "_")
             unit = "_s" if metric.unit == "s" else ""
@@ -173,11 +173,11 @@ class Labels:
         self._own: set[str] = set()
         self._redactor = Redactor(secrets)
 
-    def label(self, name: str) -> str:
+    def make_label(self, name: str) -> str:
         """Make a label of a metric from a name: redacted, shortened; `OTHER` beyond the limit."""
         if name in self._known:
             return name
-        label = _UNUSUAL.sub("_", self._redactor.text(name))[:LABEL_LIMIT] or "_"
+        label = _UNUSUAL.sub("_", self._redactor.redact_text(name))[:LABEL_LIMIT] or "_"
         if label in self._known or label in self._own:
             return label
         if len(self._own) >= MAX_OWN_NAMES:
@@ -189,12 +189,12 @@ class Labels:
         """Sum values by label: those of names that share a label are added."""
         sums: dict[str, float] = {}
         for name, value in values.items():
-            label = self.label(name)
+            label = self.make_label(name)
             sums[label] = sums.get(label, 0.0) + value
         return sums
 
-    def text(self, text: str) -> str:
+    def clean_text(self, text: str) -> str:
         """Clean a text for an attribute of a span: redacted, shortened, printable."""
         # Truncated only after redaction: half a secret is not recognised. The wire limits the text.
-        shown = self._redactor.text(text)[:TEXT_LIMIT]
+        shown = self._redactor.redact_text(text)[:TEXT_LIMIT]
         return "".join(char if char.isprintable() else " " for char in shown)

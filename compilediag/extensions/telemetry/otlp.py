@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from compilediag._version import __version__
-from compilediag.extensions.telemetry.metrics import Metric, MetricsSnapshot, data_points
+from compilediag.extensions.telemetry.metrics import Metric, MetricsSnapshot, iterate_points
 from compilediag.extensions.telemetry.spans import EXIT_CODE, RUN_SPAN, ExportedSpan
 from compilediag.extensions.telemetry.worker import PushFailed, Sink
 
@@ -81,7 +81,7 @@ class OtlpSink(Sink):
         scopes: Any = import_module("opentelemetry.sdk.util.instrumentation")
         start, now = round(snapshot.started_unix * 1e9), round(snapshot.at_unix * 1e9)
         by_metric: dict[Metric, list[Any]] = {}
-        for metric, value, labels in data_points(snapshot):
+        for metric, value, labels in iterate_points(snapshot):
             since = start if metric.kind == "counter" else None
             point = sdk.NumberDataPoint(dict(labels), since, now, value)
             by_metric.setdefault(metric, []).append(point)
@@ -115,7 +115,7 @@ class OtlpSink(Sink):
         if finished and self._spans.export(finished).name != "SUCCESS":
             raise PushFailed(self._log.take())
 
-    def warning(self) -> str | None:
+    def get_warning(self) -> str | None:
         return self._log.message
 
     def close(self) -> None:

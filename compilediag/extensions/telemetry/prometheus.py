@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from compilediag.extensions.telemetry.metrics import METRICS, MetricsSnapshot, data_points
+from compilediag.extensions.telemetry.metrics import METRICS, MetricsSnapshot, iterate_points
 from compilediag.extensions.telemetry.worker import Sink
 
 JOB = "compilediag"
@@ -39,15 +39,15 @@ class _PrometheusSink(Sink):
         if self._snapshot is None:
             return
         core: Any = import_module("prometheus_client.core")
-        points = list(data_points(self._snapshot))
+        points = list(iterate_points(self._snapshot))
         for metric in METRICS:
             kind = "CounterMetricFamily" if metric.kind == "counter" else "GaugeMetricFamily"
             names = [*self._labels, *metric.labels]
             family = getattr(core, kind)(metric.prometheus, metric.description, labels=names)
-            found = [point for point in points if point.metric == metric]
-            for point in found:
+            own_points = [point for point in points if point.metric == metric]
+            for point in own_points:
                 family.add_metric([*self._labels.values(), *point.labels.values()], point.value)
-            if found:
+            if own_points:
                 yield family
 
 

@@ -15,8 +15,8 @@ from compilediag.extensions.telemetry.prometheus import GatewaySink, ScrapeSink,
 from compilediag.extensions.telemetry.settings import (
     FROM_ENVIRONMENT,
     TelemetrySettings,
-    endpoint_of,
-    without_credentials,
+    find_endpoint,
+    strip_credentials,
 )
 from compilediag.extensions.telemetry.worker import Sink
 from compilediag.readers.storage import open_regular
@@ -48,7 +48,9 @@ def begin(run: SupervisedRun) -> Callable[[ExitInfo, str], TelemetryReport]:
     try:
         exporter = Exporter(
             run.run_dir,
-            sinks_for(settings, run.variables, lane=run.lane_name, run_id=run_id),
+            make_sinks(
+                settings, run.variables, configuration=run.configuration_name, run_id=run_id
+            ),
             settings.every_s,
             started_unix=run.started_unix,
             secrets=run.secrets,
@@ -60,23 +62,23 @@ def begin(run: SupervisedRun) -> Callable[[ExitInfo, str], TelemetryReport]:
         note = f"telemetry did not begin, by a fault of compilediag: {reason}"
         return lambda ended, run_dir: TelemetryReport((note,), {})
 
-    def end(ended: ExitInfo, run_dir: str) -> TelemetryReport:
+    def end_export(ended: ExitInfo, run_dir: str) -> TelemetryReport:
         complete = ended.returncode == 0 and not (ended.interrupts or ended.timed_out)
         report = exporter.stop(RunEnd(ended.exit_code, ended.wall_s, complete))
-        counts = experiment_counts(run_dir)
-        notes = [note for item in counts.items() if (note := experiment_note(*item)) is not None]
+        counts = read_experiment_counts(run_dir)
+        notes = [note for pair in counts.items() if (note := describe_failures(*pair)) is not None]
         extension = dict(report.extension)
         if counts:
             extension["experiments"] = {
-                name: msgspec.structs.asdict(item) for name, item in counts.items()
+                name: msgspec.structs.asdict(kind_counts) for name, kind_counts in counts.items()
             }
         return TelemetryReport((*report.notes, *notes), extension)
 
-    return end
+    return end_export
 
 
-def sinks_for(
-    settings: TelemetrySettings, variables: Mapping[str, str], *, lane: str, run_id: str
+def make_sinks(
+    settings: TelemetrySettings, variables: Mapping[str, str], *, configuration: str, run_id: str
 ) -> list[Sink]:
     """Make one sink for each destination.
 
@@ -87,28 +89,28 @@ def sinks_for(
     sinks: list[Sink] = []
     if settings.otlp is not None:
         from_environment = settings.otlp == FROM_ENVIRONMENT
-        where = endpoint_of(variables) if from_environment else without_credentials(settings.otlp)
+        where = find_endpoint(variables) if from_environment else strip_credentials(settings.otlp)
         resource = {
-            "service.name": lane,
+            "service.name": configuration,
             "service.instance.id": run_id,
             "host.name": host,
-            "compilediag.lane": lane,
+            "compilediag.lane": configuration,
         }
         url = None if from_environment else settings.otlp
         sinks.append(OtlpSink(url, f"the OTLP collector at {where}", resource))
     if settings.prometheus_textfile is not None:
-        sinks.append(TextfileSink(settings.prometheus_textfile, {"lane": lane}))
+        sinks.append(TextfileSink(settings.prometheus_textfile, {"lane": configuration}))
     if settings.pushgateway is not None:
-        where = without_credentials(settings.pushgateway)
-        grouping = {"lane": lane, "instance": host}
+        where = strip_credentials(settings.pushgateway)
+        grouping = {"lane": configuration, "instance": host}
         gateway = f"the push gateway at {where}"
         sinks.append(GatewaySink(settings.pushgateway, gateway, grouping))
     if settings.prometheus_listen is not None:
-        sinks.append(ScrapeSink(*settings.prometheus_listen, {"lane": lane}))
+        sinks.append(ScrapeSink(*settings.prometheus_listen, {"lane": configuration}))
     return sinks
 
 
-def experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
+def read_experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
     """Read the counts by kind, over all processes; a kind that was never open has no entry."""
     totals: dict[str, ExperimentCounts] = {}
     for file_name in sorted(os.listdir(run_dir)):
@@ -131,11 +133,11 @@ def experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
                 total.told += one.told
                 total.failed += one.failed
                 if one.problem:
-                    total.problem = Redactor().text(one.problem)[:300]
+                    total.problem = Redactor().redact_text(one.problem)[:300]
     return totals
 
 
-def experiment_note(name: str, counts: ExperimentCounts) -> str | None:
+def describe_failures(name: str, counts: ExperimentCounts) -> str | None:
     """Describe in one sentence that updates failed; None where all succeeded."""
     if not counts.failed:
         return None

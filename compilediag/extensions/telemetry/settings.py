@@ -39,7 +39,7 @@ class TelemetrySettings:
         return self.every_s if self.experiments else None
 
 
-def telemetry_settings(
+def make_settings(
     variables: Mapping[str, str],
     *,
     otlp: str | None = None,
@@ -73,10 +73,10 @@ def telemetry_settings(
             "monitoring limits how often a series may be written"
         )
     telemetry = TelemetrySettings(
-        otlp=_otlp(otlp, variables),
+        otlp=_check_otlp(otlp, variables),
         prometheus_textfile=prometheus_textfile,
-        pushgateway=_url("pushgateway", pushgateway),
-        prometheus_listen=_address(prometheus_listen),
+        pushgateway=_check_url("pushgateway", pushgateway),
+        prometheus_listen=_parse_address(prometheus_listen),
         experiments=experiments,
         every_s=float(telemetry_every or EVERY_S),
     )
@@ -92,18 +92,18 @@ def telemetry_settings(
 
 def _require(module: str, what: str, extra: str) -> None:
     try:
-        found = find_spec(module) is not None
+        installed = find_spec(module) is not None
     except ImportError:  # a parent of it is not there
-        found = False
-    if not found:
+        installed = False
+    if not installed:
         raise UsageError(
             f"{what} needs packages that are not installed: pip install 'compilediag[{extra}]'"
         )
 
 
-def _otlp(value: str | None, variables: Mapping[str, str]) -> str | None:
+def _check_otlp(value: str | None, variables: Mapping[str, str]) -> str | None:
     if value != FROM_ENVIRONMENT:
-        return _url("otlp", value)
+        return _check_url("otlp", value)
     if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
     protocol = variables.get(_PROTOCOL, "http/protobuf").strip() or "http/protobuf"
@@ -115,20 +115,20 @@ def _otlp(value: str | None, variables: Mapping[str, str]) -> str | None:
     return value
 
 
-def endpoint_of(variables: Mapping[str, str]) -> str:
+def find_endpoint(variables: Mapping[str, str]) -> str:
     """Find where the environment sends metrics, for messages: without credentials."""
     named = next((variables[name] for name in _ENDPOINTS if variables.get(name)), None)
-    return without_credentials(named or "http://localhost:4318")
+    return strip_credentials(named or "http://localhost:4318")
 
 
-def without_credentials(url: str) -> str:
+def strip_credentials(url: str) -> str:
     """Strip user, password, query and fragment of a URL, for messages."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}" if parts.scheme else host + parts.path
 
 
-def _url(option: str, value: str | None) -> str | None:
+def _check_url(option: str, value: str | None) -> str | None:
     if value is None:
         return None
     try:
@@ -146,7 +146,7 @@ def _url(option: str, value: str | None) -> str | None:
     return value
 
 
-def _address(value: str | None) -> tuple[str, int] | None:
+def _parse_address(value: str | None) -> tuple[str, int] | None:
     """Parse [HOST:]PORT; the host is this machine alone unless it is named."""
     if value is None:
         return None

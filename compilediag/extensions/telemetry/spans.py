@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.figures.goodput import CATEGORY_OF, PRODUCTIVE
 from compilediag.extensions.telemetry.metrics import Labels, MetricsSnapshot
-from compilediag.readers.lines import unix_s
-from compilediag.timeline.process import unbatch
+from compilediag.readers.lines import parse_unix_s
+from compilediag.timeline.process import unpack_batches
 from compilediag_harness.wire import Compiled, Event, ProcessStarted, SpanEnded
 
 MIN_SPAN_S = 0.01
@@ -46,11 +46,11 @@ class SpanBuilder:
     _process: dict[str, Value] = field(default_factory=dict[str, Value])
     _recompiled: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
 
-    def spans_of(self, events: Iterable[Event]) -> Iterator[ExportedSpan]:
+    def build_spans(self, events: Iterable[Event]) -> Iterator[ExportedSpan]:
         """Build the spans of new events; none before the start event of the process."""
-        for event in unbatch(events):
+        for event in unpack_batches(events):
             if isinstance(event, ProcessStarted):
-                if (started_s := unix_s(event.started_utc)) is not None:
+                if (started_s := parse_unix_s(event.started_utc)) is not None:
                     self._origin_ns = round(started_s * 1e6) * 1000
                     rank = {} if event.rank is None else {"compilediag.rank": event.rank}
                     self._process = {"process.pid": event.pid, **rank}
@@ -58,18 +58,18 @@ class SpanBuilder:
                 # A backward has the compile id of its forward, and is compiled after it.
                 key = (event.epoch, event.compile_id)
                 about: dict[str, Value] = {
-                    "code.function.name": self.labels.text(event.frame.function),
-                    "code.file.path": self.labels.text(PurePath(event.frame.file).name),
+                    "code.function.name": self.labels.clean_text(event.frame.function),
+                    "code.file.path": self.labels.clean_text(PurePath(event.frame.file).name),
                     "code.line.number": event.frame.line,
-                    "compilediag.compile_id": self.labels.text(event.compile_id),
+                    "compilediag.compile_id": self.labels.clean_text(event.compile_id),
                     "compilediag.backward": not event.forward,
                     "compilediag.guarded": event.guarded,
                 }
                 if event.recompile_reason is not None:
                     self._recompiled.add(key)
-                    about["compilediag.reason"] = self.labels.text(event.recompile_reason)
+                    about["compilediag.reason"] = self.labels.clean_text(event.recompile_reason)
                 name = "recompile" if key in self._recompiled else "compile"
-                yield from self._span(name, event.t - event.seconds, event.seconds, about)
+                yield from self._build_span(name, event.t - event.seconds, event.seconds, about)
             elif isinstance(event, SpanEnded):
                 category = CATEGORY_OF.get(event.name, event.name)
                 if (
@@ -77,11 +77,11 @@ class SpanBuilder:
                     and event.name not in PRODUCTIVE
                     and category != "data_wait"
                 ):
-                    attributes = {"compilediag.category": self.labels.label(category)}
-                    name = self.labels.label(event.name)
-                    yield from self._span(name, event.start, event.wall_s, attributes)
+                    attributes = {"compilediag.category": self.labels.make_label(category)}
+                    name = self.labels.make_label(event.name)
+                    yield from self._build_span(name, event.start, event.wall_s, attributes)
 
-    def _span(
+    def _build_span(
         self, name: str, start: float, wall_s: float, attributes: Mapping[str, Value]
     ) -> Iterator[ExportedSpan]:
         if self._origin_ns is None or not (0 <= wall_s < 1e9 and abs(start) < 1e9):
@@ -91,7 +91,7 @@ class SpanBuilder:
         yield ExportedSpan(name, begin, end, {**self._process, **attributes})
 
 
-def run_span(snapshot: MetricsSnapshot) -> ExportedSpan:
+def build_run_span(snapshot: MetricsSnapshot) -> ExportedSpan:
     """Build the span of the whole run, with its last metrics."""
     attributes: dict[str, Value | None] = {
         EXIT_CODE: snapshot.exit_code,

@@ -47,7 +47,7 @@ class Sink:
     def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
         """Send a batch of spans; called only where `takes_spans`."""
 
-    def warning(self) -> str | None:
+    def get_warning(self) -> str | None:
         """Get what was logged about a push still in progress; called from another thread."""
         return None
 
@@ -115,12 +115,12 @@ class ExportWorker:
         """Wait for the last push; a sink that hangs is abandoned."""
         self._done.wait(max(0.0, timeout_s))
 
-    def stats(self) -> ExportStats:
+    def get_stats(self) -> ExportStats:
         """Get the counts so far; what waits is not lost yet unless the run has ended."""
         with self._changed:
             waiting = 0 if self._over else len(self._queue) + self._in_flight
             lost = self._offered - self._stats.spans - waiting
-            problem = self._stats.problem or self.sink.warning()
+            problem = self._stats.problem or self.sink.get_warning()
             problem = problem and " ".join(problem.split())[:300]
             return replace(self._stats, spans_lost=lost, problem=problem)
 
@@ -128,17 +128,17 @@ class ExportWorker:
         try:
             self.sink.open()
             next_at = self._clock()
-            while (snapshot := self._next(next_at)) is not None:
+            while (snapshot := self._wait_for_next(next_at)) is not None:
                 next_at = self._clock() + self._every_s
                 self._push(snapshot)
                 self._push_queue()
         except Exception as error:
-            self._failed(error)
+            self._record_failure(error)
         self._done.set()
         with contextlib.suppress(Exception):
             self.sink.close()
 
-    def _next(self, next_at: float) -> MetricsSnapshot | None:
+    def _wait_for_next(self, next_at: float) -> MetricsSnapshot | None:
         """Wait for the snapshot to push, until it is due; None when there is nothing more to do."""
         with self._changed:
             while not self._over:
@@ -153,7 +153,7 @@ class ExportWorker:
         try:
             self.sink.push(snapshot)
         except Exception as error:
-            self._failed(error)
+            self._record_failure(error)
             return
         with self._changed:
             self._stats.pushes += 1
@@ -170,13 +170,13 @@ class ExportWorker:
             try:
                 self.sink.push_spans(batch)
             except Exception as error:
-                self._failed(error, of_snapshot=False)
+                self._record_failure(error, of_snapshot=False)
                 return
             with self._changed:
                 self._stats.spans += len(batch)
                 self._in_flight = 0
 
-    def _failed(self, error: Exception, *, of_snapshot: bool = True) -> None:
+    def _record_failure(self, error: Exception, *, of_snapshot: bool = True) -> None:
         problem = (
             str(error) if isinstance(error, PushFailed) else f"{type(error).__name__}: {error}"
         )

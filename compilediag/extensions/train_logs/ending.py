@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from signal import SIGINT
 
-from compilediag.extensions.train_logs.patterns import named_rank
+from compilediag.extensions.train_logs.patterns import split_rank
 from compilediag.timeline.recorded import LoggedEnding
 
-KEPT_LINES = 4000
+MAX_LINES = 4000
 """Lines stored after a step line: the first exception is among them."""
 
 TAIL_LINES = 400
@@ -74,48 +74,48 @@ class EndingReader:
     """Between the last two step lines: of a rank that failed while another still logged a step."""
     _since: list[str] = field(default_factory=list[str])
 
-    def line(self, text: str) -> None:
+    def add_line(self, text: str) -> None:
         """Add a line of no step."""
         self._tail.append(text[:MAX_LINE_CHARS])
-        if len(self._since) < KEPT_LINES:
+        if len(self._since) < MAX_LINES:
             self._since.append(text[:MAX_LINE_CHARS])
 
-    def step(self, text: str) -> None:
+    def add_step(self, text: str) -> None:
         """Add the line of a step."""
         self._tail.append(text[:MAX_LINE_CHARS])
         if self._since:
             self._before, self._since = self._since, []
         self.finished = False
 
-    def end(self, text: str) -> None:
+    def add_end(self, text: str) -> None:
         """Add the line with which the trainer says that it has ended."""
-        self.step(text)
+        self.add_step(text)
         self._before = []
         self.finished = True
 
-    def tail(self) -> str:
+    def get_tail(self) -> str:
         """Get the end of the output, at most `TAIL_LINES` lines."""
         return "\n".join(self._tail)
 
-    def ending(self) -> LoggedEnding | None:
+    def find_ending(self) -> LoggedEnding | None:
         """Find the bad ending; None where nothing says that the run ended badly."""
-        missed = self._tail if len(self._since) >= KEPT_LINES else ()
-        found = ending_in((*self._since, *missed))
-        if found is None or not _FOLLOWS_ANOTHER.search(found.reason):
-            return found
-        earlier = ending_in(self._before)
+        missed = self._tail if len(self._since) >= MAX_LINES else ()
+        ending = find_ending((*self._since, *missed))
+        if ending is None or not _FOLLOWS_ANOTHER.search(ending.reason):
+            return ending
+        earlier = find_ending(self._before)
         if earlier is None or _FOLLOWS_ANOTHER.search(earlier.reason):
-            return found
-        return LoggedEnding(earlier.status, earlier.reason, found.exit_code)
+            return ending
+        return LoggedEnding(earlier.status, earlier.reason, ending.exit_code)
 
 
-def ending_in(lines: Iterable[str]) -> LoggedEnding | None:
+def find_ending(lines: Iterable[str]) -> LoggedEnding | None:
     """Find the bad ending that the lines report; None where they report none."""
     evidence = _Evidence()
     for line in lines:
-        rank, text = named_rank(line)
+        rank, text = split_rank(line)
         evidence.take(rank, text.rstrip())
-    return evidence.ending()
+    return evidence.find_ending()
 
 
 @dataclass(slots=True)
@@ -137,13 +137,13 @@ class _Evidence:
         elif rank in self._inside and text[:1] not in {" ", "\t", "", "|", "+"}:
             if _EXCEPTION.match(text):  # else another process wrote in between
                 self._inside.discard(rank)
-                self._exception(rank, text)
+                self._add_exception(rank, text)
         elif text.startswith(_CHAINED):
             self._chained.add(rank)
         elif _WORTH_A_LOOK.search(text, 0, SEARCHED_CHARS):
             self._search(rank, text)
 
-    def _exception(self, rank: str | None, text: str) -> None:
+    def _add_exception(self, rank: str | None, text: str) -> None:
         known = self.exceptions.get(rank)
         if known is None or rank in self._chained or _FOLLOWS_ANOTHER.search(known):
             self.exceptions[rank] = text[:MAX_REASON_CHARS]
@@ -161,16 +161,16 @@ class _Evidence:
         elif _SCHEDULER.search(text):
             self.scheduler = self.scheduler or reason
         elif signal := _GOT_SIGNAL.search(text):
-            self._exception(rank, text)
+            self._add_exception(rank, text)
             self.signal = self.signal or (int(signal["signal"]), text[:MAX_REASON_CHARS])
         elif crash := _CRASH.search(text):
             self.crash = self.crash or reason
             signum = _SIGNALS.get(crash["word"] or "")
             self.signal = self.signal or (None if signum is None else (signum, self.crash))
         elif text == "KeyboardInterrupt":
-            self._exception(rank, text)
+            self._add_exception(rank, text)
 
-    def ending(self) -> LoggedEnding | None:
+    def find_ending(self) -> LoggedEnding | None:
         # A negative exit code is a signal, which a shell reports as 128 + its number.
         code = None if self.code is None else self.code if self.code >= 0 else 128 - self.code
         causes = [(r, t) for r, t in self.exceptions.items() if not _FOLLOWS_ANOTHER.search(t)]

@@ -102,44 +102,44 @@ class LinePattern(LineTable, frozen=True, kw_only=True):
     bar_name: re.Pattern[str] | None
     """Of `before`."""
 
-    def figures_in(self, text: str) -> dict[str, str]:
+    def find_figures(self, text: str) -> dict[str, str]:
         """Find the figures of a line: field to figure, as the line writes it."""
-        found: dict[str, str] = {}
+        figures: dict[str, str] = {}
         for name, expressions in self.expressions.items():
             for expression in expressions:
                 match = expression.search(text)
                 if match is not None:
-                    found[name] = match[1]
+                    figures[name] = match[1]
                     break
-        return found
+        return figures
 
 
 @cache
-def built_in() -> tuple[LinePattern, ...]:
+def load_built_in() -> tuple[LinePattern, ...]:
     """Load the table that ships with the package."""
     from importlib.resources import files
 
     folder = files("compilediag.extensions.train_logs")
-    return patterns_in(folder.joinpath("patterns.toml").read_text("utf-8"), "patterns.toml")
+    return parse_patterns(folder.joinpath("patterns.toml").read_text("utf-8"), "patterns.toml")
 
 
-def patterns_with(path: str | None) -> tuple[LinePattern, ...]:
+def load_patterns(path: str | None) -> tuple[LinePattern, ...]:
     """Load the user's patterns, which are taken where both fit, and behind them the package's.
 
     Raises:
         UsageError: the file cannot be read, or is no pattern file; the message says where.
     """
     if path is None:
-        return built_in()
+        return load_built_in()
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(1 << 20)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the pattern file {path} cannot be read: {error}") from error
-    return (*patterns_in(text, path), *built_in())
+    return (*parse_patterns(text, path), *load_built_in())
 
 
-def patterns_in(text: str, name: str) -> tuple[LinePattern, ...]:
+def parse_patterns(text: str, name: str) -> tuple[LinePattern, ...]:
     """Parse the patterns of a pattern file.
 
     Raises:
@@ -153,20 +153,22 @@ def patterns_in(text: str, name: str) -> tuple[LinePattern, ...]:
     lines = table.get("line")
     if not isinstance(lines, list) or set(table) != {"line"}:
         raise UsageError(f"the pattern file {name} must hold tables called [[line]], nothing else")
-    found: list[LinePattern] = []
+    patterns: list[LinePattern] = []
     for count, entry in enumerate(cast(list[Any], lines), start=1):
         try:
-            found.append(_pattern(msgspec.convert(entry, LineTable)))
+            patterns.append(_build_pattern(msgspec.convert(entry, LineTable)))
         except ValueError as error:  # a ValidationError is one
             raise UsageError(
                 f"the pattern file {name}: [[line]] number {count}: {error}"
             ) from error
-    return tuple(found)
+    return tuple(patterns)
 
 
-def _pattern(line: LineTable) -> LinePattern:
+def _build_pattern(line: LineTable) -> LinePattern:
     expressions = {
-        name: tuple(_expressions(line.kind, name, [given] if isinstance(given, str) else given))
+        name: tuple(
+            _compile_expressions(line.kind, name, [given] if isinstance(given, str) else given)
+        )
         for name, given in line.fields.items()
     }
     if missing := [name for name in line.needs if name not in expressions]:
@@ -177,14 +179,14 @@ def _pattern(line: LineTable) -> LinePattern:
         raise ValueError('"marker" must be a text of 3 characters or more')
     if line.kind == STEP and not (line.needs or "step" in expressions):
         raise ValueError('it has no field "step", so "needs" must say which fields it always has')
-    told = msgspec.structs.asdict(line)
-    told["trainer"] = line.trainer or "custom"
-    told["needs"] = line.needs or (("step",) if line.kind == STEP else ())
-    name = None if line.before is None else re.compile(_expression(line.before, whole=True))
-    return LinePattern(**told, expressions=expressions, bar_name=name)
+    values = msgspec.structs.asdict(line)
+    values["trainer"] = line.trainer or "custom"
+    values["needs"] = line.needs or (("step",) if line.kind == STEP else ())
+    name = None if line.before is None else re.compile(_build_expression(line.before, whole=True))
+    return LinePattern(**values, expressions=expressions, bar_name=name)
 
 
-def _expressions(kind: str, name: str, templates: list[str]) -> Iterator[re.Pattern[str]]:
+def _compile_expressions(kind: str, name: str, templates: list[str]) -> Iterator[re.Pattern[str]]:
     if name not in FIELDS[kind]:
         known = ", ".join(sorted(FIELDS[kind]))
         raise ValueError(f"a line of kind {kind!r} has no field {name!r}; there are {known}")
@@ -199,10 +201,10 @@ def _expressions(kind: str, name: str, templates: list[str]) -> Iterator[re.Patt
             )
         if len(template) > MAX_TEMPLATE_CHARS:
             raise ValueError(f"a template has more than {MAX_TEMPLATE_CHARS} characters")
-        yield re.compile(_expression(template))
+        yield re.compile(_build_expression(template))
 
 
-def _expression(template: str, *, whole: bool = False) -> str:
+def _build_expression(template: str, *, whole: bool = False) -> str:
     """Build the bounded expression of a template; `whole`: nothing else is beside it."""
     # Invariant: every repetition is bounded and none is inside another, so that a search is linear
     # in the line whatever a user's template holds; the text between figures is escaped.
@@ -226,9 +228,9 @@ RANK = re.compile(
 _BEGINS = frozenset("[ \t0123456789")
 
 
-def named_rank(text: str) -> tuple[str | None, str]:
+def split_rank(text: str) -> tuple[str | None, str]:
     """Split a line into the name of its rank, "rank0" or "7", None without one, and the rest."""
-    found = RANK.match(text) if text[:1] in _BEGINS else None
-    if found is None:
+    match = RANK.match(text) if text[:1] in _BEGINS else None
+    if match is None:
         return None, text
-    return found["name"] or found["mpi"] or found["label"], text[found.end() :]
+    return match["name"] or match["mpi"] or match["label"], text[match.end() :]

@@ -18,8 +18,8 @@ from compilediag.extensions.train_logs.patterns import (
     END,
     STEP,
     LinePattern,
-    named_rank,
-    patterns_with,
+    load_patterns,
+    split_rank,
 )
 from compilediag.extensions.train_logs.series import (
     BAR_MARKER,
@@ -27,12 +27,12 @@ from compilediag.extensions.train_logs.series import (
     Bars,
     NamelessBars,
     Stream,
-    bar_in,
-    covered_by,
-    ended_steps,
-    number_of,
+    compute_covered,
+    count_ended_steps,
+    parse_bar,
+    parse_number,
 )
-from compilediag.readers.lines import plain_text, split_lines
+from compilediag.readers.lines import decode_plain_text, split_lines
 from compilediag.readers.storage import open_stream
 from compilediag.timeline.recorded import TrainLog
 
@@ -60,11 +60,13 @@ class Reader:
     @property
     def trainers(self) -> tuple[str, ...]:
         """The names of those that it knows."""
-        return tuple(dict.fromkeys(each.trainer for each in self.patterns))
+        return tuple(dict.fromkeys(pattern.trainer for pattern in self.patterns))
 
     def has_steps(self, head: bytes) -> bool:
         """Whether the first bytes of a file are those of a trainer's output."""
-        if not any(each.marker.encode() in head for each in self.patterns if each.kind == STEP):
+        if not any(
+            pattern.marker.encode() in head for pattern in self.patterns if pattern.kind == STEP
+        ):
             return False
         streams = _read([head], self.patterns).streams.values()
         return sum(stream.lines for stream in streams) >= MIN_STEP_LINES
@@ -72,31 +74,31 @@ class Reader:
     def read(self, path: str) -> TrainLog | None:
         """Read the output at `path`; None where no line of it is that of a step."""
         stream = open_stream(path)
-        found = train_log_of(stream.chunks(), self.patterns)
-        if found is None or stream.problem is None:
-            return found
-        return replace(found, notes=(*found.notes, f"the log ends early: {stream.problem}"))
+        log = read_train_log(stream.read_chunks(), self.patterns)
+        if log is None or stream.problem is None:
+            return log
+        return replace(log, notes=(*log.notes, f"the log ends early: {stream.problem}"))
 
 
-def reader_with(patterns: str | None) -> Reader:
+def make_reader(patterns: str | None) -> Reader:
     """Make the reader of the trainers that the package knows, and of those in a pattern file.
 
     Raises:
         UsageError: the pattern file cannot be used.
     """
-    return Reader(patterns_with(patterns))
+    return Reader(load_patterns(patterns))
 
 
-def train_log_of(chunks: Iterable[bytes], patterns: Sequence[LinePattern]) -> TrainLog | None:
+def read_train_log(chunks: Iterable[bytes], patterns: Sequence[LinePattern]) -> TrainLog | None:
     """Read the bytes of a trainer's output; None where no line is that of a step."""
-    return _read(chunks, patterns).log()
+    return _read(chunks, patterns).build_log()
 
 
 def _read(chunks: Iterable[bytes], patterns: Sequence[LinePattern]) -> _Reader:
     reader = _Reader(patterns)
     for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
         if line.raw:
-            reader.take(plain_text(line.raw), cut=line.cut)
+            reader.take(decode_plain_text(line.raw), cut=line.cut)
     return reader
 
 
@@ -120,63 +122,63 @@ class _Reader:
         """Take the next line."""
         self.lines += 1
         self.counts["cut"] += cut
-        known = any(self._marked_line(pattern, text) for pattern in self.patterns)
-        if BAR_MARKER in text and self._bar_line(text, drawn_over=known):
+        known = any(self._take_marked_line(pattern, text) for pattern in self.patterns)
+        if BAR_MARKER in text and self._take_bar_line(text, drawn_over=known):
             # What a program prints next may be on the line of its bar.
             known = known or _TRACEBACK not in text
         if not known:
-            self.ending.line(text)
+            self.ending.add_line(text)
 
-    def _marked_line(self, pattern: LinePattern, text: str) -> bool:
+    def _take_marked_line(self, pattern: LinePattern, text: str) -> bool:
         """Take the line if it is one of this pattern; whether it is."""
         if pattern.kind == BAR or pattern.marker not in text:
             return False
         if pattern.unless and pattern.unless in text:
             return False
-        rank, line = named_rank(text)
-        figures = pattern.figures_in(line)
+        rank, line = split_rank(text)
+        figures = pattern.find_figures(line)
         if any(name not in figures for name in pattern.needs):
             self.counts["unread"] += bool(figures)
             return False
         if pattern.kind == END:
-            self.ending.end(text)
-            self.whole.update({name: number_of(figure) for name, figure in figures.items()})
+            self.ending.add_end(text)
+            self.whole.update({name: parse_number(figure) for name, figure in figures.items()})
             return True
-        stream = self._stream(pattern, rank)
+        stream = self._get_stream(pattern, rank)
         if pattern.kind == STEP:
             if stream is not None:
                 stream.take(figures)
-            self.ending.step(text)
+            self.ending.add_step(text)
         elif stream is not None:
-            stream.note(figures)
-            self.ending.line(text)
+            stream.note_figures(figures)
+            self.ending.add_line(text)
         return True
 
-    def _bar_line(self, text: str, *, drawn_over: bool) -> bool:
+    def _take_bar_line(self, text: str, *, drawn_over: bool) -> bool:
         """Take the line if it is a bar that a trainer draws for its steps; whether it is."""
-        rank, line = named_rank(text)
-        bar = bar_in(line)
+        rank, line = split_rank(text)
+        bar = parse_bar(line)
         if bar is None:
             return False
         drawn = (
-            (each, named)
-            for each in self.patterns
-            if each.bar_name and (named := each.bar_name.match(bar.before))
+            (candidate, named)
+            for candidate in self.patterns
+            if candidate.bar_name and (named := candidate.bar_name.match(bar.before))
         )
         pattern, named = next(drawn, (None, None))
         if pattern is None or named is None:
             return False
         # A text that changes with each drawing begins with what tells one bar from the next.
         text, bar = bar.before + bar.after, bar._replace(before=named[1 if named.lastindex else 0])
-        stream = self._stream(pattern, rank)
+        stream = self._get_stream(pattern, rank)
         if stream is None:
             return True
-        stream.note(pattern.figures_in(text))
+        stream.note_figures(pattern.find_figures(text))
         if _take_bar(stream, pattern, bar) and not drawn_over:
-            self.ending.step(text)
+            self.ending.add_step(text)
         return True
 
-    def _stream(self, pattern: LinePattern, rank: str | None) -> Stream | None:
+    def _get_stream(self, pattern: LinePattern, rank: str | None) -> Stream | None:
         key = (pattern.trainer, rank)
         stream = self.streams.get(key)
         if stream is None:
@@ -188,16 +190,18 @@ class _Reader:
             stream.pattern = pattern
         return stream
 
-    def log(self) -> TrainLog | None:
+    def build_log(self) -> TrainLog | None:
         """Build the log of one trainer and one rank; None where no line was that of a step."""
         streams = [stream for stream in self.streams.values() if stream.lines or stream.bars]
         if not streams:
             return None
-        lead = _lead(streams)
+        lead = _choose_lead(streams)
         peaks: dict[str, float] = {}  # of the fullest device of all ranks
-        for name, peak in (pair for each in self.streams.values() for pair in each.peaks.items()):
+        for name, peak in (
+            pair for stream in self.streams.values() for pair in stream.peaks.items()
+        ):
             peaks[name] = max(peak, peaks.get(name, 0.0))
-        log = _log_of(lead)
+        log = _build_log(lead)
         counts = {"lines": self.lines, **self.counts, "steps": lead.lines}
         for name in ("repeated", "over_limit", "backwards", "grad_norms_not_finite"):
             counts[name] = getattr(lead, name)
@@ -209,7 +213,7 @@ class _Reader:
                 if stream is not lead
             }
         )
-        notes = [*_clock_notes(log), *_loss_notes(counts)]
+        notes = [*_describe_clock(log), *_describe_left_out(counts)]
         if others:
             more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
             names = ", ".join(others[:MAX_NAMED])
@@ -219,8 +223,8 @@ class _Reader:
             whole=self.whole,
             peaks=peaks,
             finished=self.ending.finished,
-            ending=self.ending.ending(),
-            tail=self.ending.tail(),
+            ending=self.ending.find_ending(),
+            tail=self.ending.get_tail(),
             losses_not_finite=sum(stream.losses_not_finite for stream in streams),
             losses=sum(stream.losses for stream in streams),
             counts=counts,
@@ -240,62 +244,62 @@ def _take_bar(stream: Stream, pattern: LinePattern, bar: Bar) -> bool:
     return stream.bars.drawn_steps > before
 
 
-def _lead(streams: Sequence[Stream]) -> Stream:
+def _choose_lead(streams: Sequence[Stream]) -> Stream:
     """Choose the lowest rank of the trainer with most steps that has at least half as many."""
     streams = [stream for stream in streams if not stream.pattern.below] or streams
-    most = max(streams, key=_steps_seen)
+    most = max(streams, key=_count_steps)
     leading = [
         stream
         for stream in streams
         if stream.pattern.trainer == most.pattern.trainer
-        and 2 * _steps_seen(stream) >= _steps_seen(most)
+        and 2 * _count_steps(stream) >= _count_steps(most)
     ]
 
-    def rank_order(stream: Stream) -> tuple[bool, int, str]:
+    def get_rank_order(stream: Stream) -> tuple[bool, int, str]:
         digits = re.search(r"\d{1,9}\Z", stream.rank or "")
         return stream.rank is None, int(digits[0]) if digits else 0, stream.rank or ""
 
-    return min(leading, key=rank_order)
+    return min(leading, key=get_rank_order)
 
 
-def _steps_seen(stream: Stream) -> int:
+def _count_steps(stream: Stream) -> int:
     return stream.lines + (stream.bars.drawn_steps if stream.bars is not None else 0)
 
 
-def _log_of(stream: Stream) -> TrainLog:
+def _build_log(stream: Stream) -> TrainLog:
     """Build the series of a stream; where its lines hold no seconds, those of its bars."""
     log = TrainLog(
         trainer=stream.pattern.trainer,
         rank=stream.rank,
         numbers=stream.numbers,
         seconds=stream.seconds,
-        covered=covered_by(stream),
+        covered=compute_covered(stream),
         clock="timestamps" if stream.pattern.seconds == "between" else "trainer",
-        ended_steps=ended_steps(stream),
-        rates=stream.padded_rates(),
+        ended_steps=count_ended_steps(stream),
+        rates=stream.pad_rates(),
         last=stream.last,
         losses=stream.losses,
         losses_not_finite=stream.losses_not_finite,
     )
     if any(not math.isnan(value) for value in stream.seconds):
         return log
-    bars = stream.bars or (stream.nameless.of_training() if stream.nameless is not None else None)
+    bars = stream.bars or (stream.nameless.find_training() if stream.nameless is not None else None)
     if bars is None:
         return replace(log, clock=None)
-    bars.end()
+    bars.finish()
     timed = bars.timed
     return replace(
         log,
-        numbers=array("d", [item.step for item in timed]),
-        seconds=array("d", [item.step_s for item in timed]),
-        covered=array("d", [item.steps for item in timed]),
+        numbers=array("d", [stretch.step for stretch in timed]),
+        seconds=array("d", [stretch.step_s for stretch in timed]),
+        covered=array("d", [stretch.steps for stretch in timed]),
         clock="bar" if timed else None,
         ended_steps=bars.steps,
         rates={},
     )
 
 
-def _clock_notes(log: TrainLog) -> Iterator[str]:
+def _describe_clock(log: TrainLog) -> Iterator[str]:
     """Describe where the seconds are from."""
     means = [covered for covered in log.covered if covered > 1]
     if log.clock == "timestamps":
@@ -314,7 +318,7 @@ def _clock_notes(log: TrainLog) -> Iterator[str]:
         yield f"step times are means over {means[0]:g} steps each, as the trainer printed them"
 
 
-def _loss_notes(counts: Mapping[str, int]) -> Iterator[str]:
+def _describe_left_out(counts: Mapping[str, int]) -> Iterator[str]:
     """Describe the lines of which something was left out."""
     reasons = {
         "unread": "like the line of a step, but not to be read",

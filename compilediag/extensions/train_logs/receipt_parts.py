@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from compilediag.diagnosis.figures.steps import (
     UNEXPLAINED,
-    sketch_of,
-    spike_positions,
+    build_sketch,
+    find_spikes,
 )
 from compilediag.receipt.schema.invocations import Throughput
 from compilediag.receipt.schema.running import Spike, StepsSection
@@ -31,19 +31,19 @@ MIN_STEADY = 2
 """Fewer lines than this after warm-up give no rate: a single early step is never trusted."""
 
 
-def steps_of(log: TrainLog, warmup: int | None) -> StepsSection | None:
+def build_steps(log: TrainLog, warmup: int | None) -> StepsSection | None:
     """Build the steps section of what the trainer printed; None where it printed none, or no number
     of them. `warmup`: steps that the user configured, None to infer them."""
-    steps = list(timed(log))
+    steps = list(iterate_timed(log))
     count = log.ended_steps if log.ended_steps is not None else len(steps)
     if not count:
         return None
     if not steps:
         return StepsSection(count=count)
-    covered = sum(each for _, each in steps)
+    covered = sum(weight for _, weight in steps)
     ordered = sorted(steps)
     # The steps of the leading lines: by their numbers, where they have them.
-    lines = warmup_lines(log, warmup)
+    lines = count_warmup_lines(log, warmup)
     numbers = log.numbers[: lines + 1]
     warmup_steps = max(1, int(sum(log.covered[:lines]))) if lines else 0
     if lines and len(numbers) > lines and numbers[lines] > numbers[0]:
@@ -60,7 +60,7 @@ def steps_of(log: TrainLog, warmup: int | None) -> StepsSection | None:
             sync_s=None,
             why=UNEXPLAINED,
         )
-        for position in spike_positions(walls, lines)
+        for position in find_spikes(walls, lines)
         if not math.isnan(log.numbers[position])
     )
     return StepsSection(
@@ -68,55 +68,57 @@ def steps_of(log: TrainLog, warmup: int | None) -> StepsSection | None:
         timed=int(covered) if int(covered) != count else None,
         warmup=warmup_steps,
         clock=log.clock,
-        mean=sum(seconds * each for seconds, each in steps) / covered,
-        median=at_share(ordered, 0.5),
+        mean=sum(seconds * weight for seconds, weight in steps) / covered,
+        median=compute_quantile(ordered, 0.5),
         min=ordered[0][0],
         max=ordered[-1][0],
-        p90=at_share(ordered, 0.9),
-        p99=at_share(ordered, 0.99),
-        sketch=sketch_of((seconds, int(covered)) for seconds, covered in steps),
+        p90=compute_quantile(ordered, 0.9),
+        p99=compute_quantile(ordered, 0.99),
+        sketch=build_sketch((seconds, int(covered)) for seconds, covered in steps),
         spikes=spikes,
     )
 
 
-def throughput_with(measured: Throughput | None, log: TrainLog, warmup: int | None) -> Throughput:
+def complete_throughput(
+    measured: Throughput | None, log: TrainLog, warmup: int | None
+) -> Throughput:
     """Complete the throughput by figures the trainer printed; what was measured is not replaced."""
     base = measured if measured is not None else Throughput()
     # After warm-up; of the whole run where the trainer printed its rates only at the end.
-    lines = warmup_lines(log, warmup)
-    step_s = steady_step_s(log, lines)
-    steps_per_s = 1 / step_s if step_s else _of_run(log, "steps_per_s")
-    samples_per_s = steady_rate(log, "samples_per_s", lines)
-    batch = steady_rate(log, "samples_per_step", lines)
+    lines = count_warmup_lines(log, warmup)
+    step_s = compute_step_s(log, lines)
+    steps_per_s = 1 / step_s if step_s else _get_run_rate(log, "steps_per_s")
+    samples_per_s = compute_rate(log, "samples_per_s", lines)
+    batch = compute_rate(log, "samples_per_step", lines)
     if samples_per_s is None and batch is not None and step_s:
         samples_per_s = batch / step_s
     own = ("tokens_per_s", "tokens_per_s_per_device", "tflops_per_s_per_device", "mfu")
-    found = {name: steady_rate(log, name, lines) for name in own}
+    rates = {name: compute_rate(log, name, lines) for name in own}
     printed = {
-        **found,
+        **rates,
         "steps_per_s": steps_per_s,
-        "samples_per_s": samples_per_s or _of_run(log, "samples_per_s"),
-        "tokens_per_s": found["tokens_per_s"] or _of_run(log, "tokens_per_s"),
-        "loss": _finite(log.last.get("loss")),
-        "grad_norm": _finite(log.last.get("grad_norm")),
-        "train_s": _of_run(log, "train_s"),
+        "samples_per_s": samples_per_s or _get_run_rate(log, "samples_per_s"),
+        "tokens_per_s": rates["tokens_per_s"] or _get_run_rate(log, "tokens_per_s"),
+        "loss": _filter_finite(log.last.get("loss")),
+        "grad_norm": _filter_finite(log.last.get("grad_norm")),
+        "train_s": _get_run_rate(log, "train_s"),
     }
     missing = {name: value for name, value in printed.items() if getattr(base, name) is None}
     known = {name: value for name, value in missing.items() if value is not None}
     return replace(base, reported_by=log.trainer, **known)
 
 
-def _of_run(log: TrainLog, name: str) -> float | None:
-    value = _finite(log.whole.get(name))
+def _get_run_rate(log: TrainLog, name: str) -> float | None:
+    value = _filter_finite(log.whole.get(name))
     return value if value is not None and value > 0 else None
 
 
-def _finite(value: float | None) -> float | None:
+def _filter_finite(value: float | None) -> float | None:
     """Filter what is not finite: NaN is reported by the checks, and would be lost as a number."""
     return value if value is not None and math.isfinite(value) else None
 
 
-def warmup_lines(log: TrainLog, steps: int | None) -> int:
+def count_warmup_lines(log: TrainLog, steps: int | None) -> int:
     """Count the leading lines that belong to warm-up: those of the first `steps` steps, where that
     is given; else those before the first few that are like the second half of the run.
 
@@ -131,7 +133,7 @@ def warmup_lines(log: TrainLog, steps: int | None) -> int:
                 return index
             passed += covered
         return len(log.covered)
-    signal = _signal(log)
+    signal = _get_signal(log)
     known = [value for value in signal if value > 0]
     if len(known) < 2:
         return 0
@@ -144,7 +146,7 @@ def warmup_lines(log: TrainLog, steps: int | None) -> int:
     return max(1, len(signal) // 2)
 
 
-def _signal(log: TrainLog) -> Sequence[float]:
+def _get_signal(log: TrainLog) -> Sequence[float]:
     """Get the seconds of each line, or where there are none the reciprocal of a rate."""
     if any(value > 0 for value in log.seconds):
         return log.seconds
@@ -154,23 +156,23 @@ def _signal(log: TrainLog) -> Sequence[float]:
     return ()
 
 
-def timed(log: TrainLog, first: int = 0) -> Iterator[tuple[float, float]]:
+def iterate_timed(log: TrainLog, first: int = 0) -> Iterator[tuple[float, float]]:
     """Iterate (seconds of a step, steps that they are the mean of) of every line that has them."""
     for seconds, covered in zip(log.seconds[first:], log.covered[first:], strict=True):
         if seconds > 0:
             yield seconds, covered
 
 
-def steady_step_s(log: TrainLog, warmup: int) -> float | None:
+def compute_step_s(log: TrainLog, warmup: int) -> float | None:
     """Compute the median wall seconds of a step after warm-up; None with too few lines.
 
     No mean: a trainer that prints every tenth step prints just those that evaluate or save.
     """
-    found = sorted(timed(log, warmup))
-    return at_share(found, 0.5) if len(found) >= MIN_STEADY else None
+    steady = sorted(iterate_timed(log, warmup))
+    return compute_quantile(steady, 0.5) if len(steady) >= MIN_STEADY else None
 
 
-def at_share(ordered: Sequence[tuple[float, float]], share: float) -> float:
+def compute_quantile(ordered: Sequence[tuple[float, float]], share: float) -> float:
     """Compute the seconds at nearest rank `share` of (seconds, steps), each for its steps."""
     rank, counted = share * sum(steps for _, steps in ordered), 0.0
     for seconds, steps in ordered:
@@ -180,7 +182,7 @@ def at_share(ordered: Sequence[tuple[float, float]], share: float) -> float:
     return ordered[-1][0]
 
 
-def steady_rate(log: TrainLog, name: str, warmup: int) -> float | None:
+def compute_rate(log: TrainLog, name: str, warmup: int) -> float | None:
     """Compute the median of a rate after warm-up; None with too few lines."""
     known = [value for value in log.rates.get(name, ())[warmup:] if value > 0]
     return median(known) if len(known) >= MIN_STEADY else None

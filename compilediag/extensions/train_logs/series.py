@@ -54,22 +54,22 @@ class Bar(NamedTuple):
     """What follows the rate: ", v_num=0, loss=0.31]"."""
 
 
-def bar_in(text: str) -> Bar | None:
+def parse_bar(text: str) -> Bar | None:
     """Parse the bar of a line; None where it is none, or counts something else than steps."""
     start = text.find(BAR_MARKER)
     end = text.find("|", start + 2, start + 2 + MAX_BAR_CHARS) if start > 0 else -1
-    found = _AFTER.match(text, end + 1) if end > 0 else None
-    if found is None:
+    match = _AFTER.match(text, end + 1) if end > 0 else None
+    if match is None:
         return None
-    rate = float(found["rate"]) if found["rate"] != "?" else 0.0
+    rate = float(match["rate"]) if match["rate"] != "?" else 0.0
     return Bar(
         before=text[:start].rstrip("0123456789").strip(),
-        done=int(found["done"]),
-        total=int(found["total"]),
-        elapsed_s=(int(found["hours"] or 0) * 60 + int(found["minutes"])) * 60
-        + int(found["seconds"]),
-        step_s=None if rate <= 0 else rate if found["unit"] == "s/it" else 1 / rate,
-        after=text[found.end() :],
+        done=int(match["done"]),
+        total=int(match["total"]),
+        elapsed_s=(int(match["hours"] or 0) * 60 + int(match["minutes"])) * 60
+        + int(match["seconds"]),
+        step_s=None if rate <= 0 else rate if match["unit"] == "s/it" else 1 / rate,
+        after=text[match.end() :],
     )
 
 
@@ -109,14 +109,14 @@ class Bars:
         newest = self._newest
         same = newest is not None and (bar.before, bar.total) == (newest.before, newest.total)
         if newest is None or not same or bar.done < newest.done:
-            self.end()
+            self.finish()
             self.begun += 1
             self._first = self._newest = bar
         elif bar.done > newest.done:
             self._newest = bar
-            self._time(bar)
+            self._time_steps(bar)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Finish the bar in progress."""
         bar, self._newest = self._newest, None
         if bar is None:
@@ -126,7 +126,7 @@ class Bars:
         self.steps += bar.done
         self._is_timed = False
 
-    def _time(self, bar: Bar) -> None:
+    def _time_steps(self, bar: Bar) -> None:
         first = self._first
         if first is None or bar.elapsed_s - first.elapsed_s < SECONDS_ENOUGH:
             return
@@ -157,11 +157,11 @@ class NamelessBars:
         if bar.total in self._by_total or len(self._by_total) < TOTALS_LIMIT:
             self._by_total.setdefault(bar.total, Bars(self.mean_rate)).take(bar)
 
-    def step_logged(self) -> None:
+    def note_step(self) -> None:
         """Note that a line of a step was printed."""
         self._logged = True
 
-    def of_training(self) -> Bars | None:
+    def find_training(self) -> Bars | None:
         """Find the bars of training; None where none is surely that: also where one that began anew
         may be an evaluation of as many steps."""
         winner = self._votes.most_common(1)
@@ -178,7 +178,7 @@ REPEATED_WITHIN = 8
 """A step among the last so many is the same one, printed again by a rank without a name."""
 
 
-def _floats() -> array[float]:
+def _make_floats() -> array[float]:
     return array("d")
 
 
@@ -193,8 +193,8 @@ class Stream:
     over_limit: int = 0
     backwards: int = 0
     """Times that the step number or the clock went back."""
-    numbers: array[float] = field(default_factory=_floats)
-    seconds: array[float] = field(default_factory=_floats)
+    numbers: array[float] = field(default_factory=_make_floats)
+    seconds: array[float] = field(default_factory=_make_floats)
     rates: dict[str, array[float]] = field(default_factory=dict[str, "array[float]"])
     last: dict[str, float] = field(default_factory=dict[str, float])
     peaks: dict[str, float] = field(default_factory=dict[str, float])
@@ -209,7 +209,7 @@ class Stream:
     def take(self, figures: Mapping[str, str]) -> None:
         """Take one line of a step: its figures by field, as they are printed."""
         self.lines += 1
-        step = _step_of(figures)
+        step = _parse_step(figures)
         if step in self._recent:
             self.repeated += 1
             return
@@ -217,60 +217,60 @@ class Stream:
             self.over_limit += 1
             return
         # Invariant: `numbers` grows last; `_pad_series` counts the lines before this one by it.
-        self.seconds.append(self._seconds(figures, step))
+        self.seconds.append(self._read_seconds(figures, step))
         for name, figure in figures.items():
             if name in RATES:
-                value = number_of(figure, RATES[name])
-                series = self._padded("mfu" if name.startswith("mfu") else name)
+                value = parse_number(figure, RATES[name])
+                series = self._pad_series("mfu" if name.startswith("mfu") else name)
                 series.append(value if 0 < value < math.inf else math.nan)
         self.numbers.append(math.nan if step is None else step)
         if step is not None:
             self._recent.append(step)
-        self.note(figures)
+        self.note_figures(figures)
         if self.nameless is not None:
-            self.nameless.step_logged()
+            self.nameless.note_step()
 
-    def note(self, figures: Mapping[str, str]) -> None:
+    def note_figures(self, figures: Mapping[str, str]) -> None:
         """Note the figures of a line that are no series: the last loss, the highest peak."""
         for name, figure in figures.items():
             if name in LAST:
-                self.last[name] = value = number_of(figure)
+                self.last[name] = value = parse_number(figure)
                 self.losses += name == "loss"
                 self.losses_not_finite += name == "loss" and not math.isfinite(value)
                 self.grad_norms_not_finite += name != "loss" and not math.isfinite(value)
             elif name in PEAKS:
                 kind = f"{name.partition('_peak')[0]}_peak_bytes"
-                peak = number_of(figure, PEAKS[name])
+                peak = parse_number(figure, PEAKS[name])
                 if self.peaks.get(kind, 0.0) < peak < math.inf:
                     self.peaks[kind] = peak
-            elif name == "nan_steps" and number_of(figure) > 0:
+            elif name == "nan_steps" and parse_number(figure) > 0:
                 # Megatron leaves a loss that is NaN out of its mean, and counts such steps.
                 self.losses_not_finite += 1
 
-    def _padded(self, name: str) -> array[float]:
+    def _pad_series(self, name: str) -> array[float]:
         """Pad the series of a rate to one value for each line before this one."""
-        series = self.rates.setdefault(name, _floats())
+        series = self.rates.setdefault(name, _make_floats())
         lines = len(self.numbers)
         del series[lines:]  # a line may hold a rate in two spellings
         series.extend([math.nan] * (lines - len(series)))
         return series
 
-    def padded_rates(self) -> dict[str, array[float]]:
+    def pad_rates(self) -> dict[str, array[float]]:
         """Pad all series of rates, each to one value a line."""
-        return {name: self._padded(name) for name in self.rates}
+        return {name: self._pad_series(name) for name in self.rates}
 
-    def _seconds(self, figures: Mapping[str, str], step: int | None) -> float:
+    def _read_seconds(self, figures: Mapping[str, str], step: int | None) -> float:
         if self.pattern.seconds == "between":
-            return self._between(figures.get("time"), step)
+            return self._compute_between(figures.get("time"), step)
         for name, factor in SECONDS.items():
             if name in figures:
-                value = number_of(figures[name], factor)
+                value = parse_number(figures[name], factor)
                 return value if 0 < value < math.inf else math.nan
         return math.nan
 
-    def _between(self, time: str | None, step: int | None) -> float:
+    def _compute_between(self, time: str | None, step: int | None) -> float:
         """Compute seconds of a step since the line before, by both timestamps; NaN if unknown."""
-        stamp = None if time is None else timestamp(time)
+        stamp = None if time is None else parse_timestamp(time)
         before, self._stamp = self._stamp, stamp
         if stamp is None or before is None or step is None or not self._recent:
             return math.nan
@@ -281,23 +281,23 @@ class Stream:
         return (stamp - before) / steps
 
 
-def _step_of(figures: Mapping[str, str]) -> int | None:
+def _parse_step(figures: Mapping[str, str]) -> int | None:
     """Parse the number of a step in the run, which some trainers count within each epoch."""
-    counted = [number_of(figures[name]) for name in ("step", *EPOCHS) if name in figures]
+    counted = [parse_number(figures[name]) for name in ("step", *EPOCHS) if name in figures]
     if "step" not in figures or not all(map(math.isfinite, counted)):
         return None
     step, *epoch = map(int, counted)
     return step + epoch[0] * epoch[1] if len(epoch) == len(EPOCHS) else step
 
 
-def number_of(figure: str, factor: Decimal = Decimal(1)) -> float:
+def parse_number(figure: str, factor: Decimal = Decimal(1)) -> float:
     """Parse a figure as it is printed (with commas, an exponent, or "nan"), times a factor. The
     product is decimal, as the figure is: 12.3 % is 0.123, not 0.12300000000000001."""
     text = figure.replace(",", "")
     return float(text) if factor == 1 else float(Decimal(text) * factor)
 
 
-def timestamp(text: str) -> float | None:
+def parse_timestamp(text: str) -> float | None:
     """Parse a time as logging prints it to seconds, without its zone; None where it is no time."""
     try:
         whole = datetime.fromisoformat(text[:19]).replace(tzinfo=timezone.utc).timestamp()
@@ -306,7 +306,7 @@ def timestamp(text: str) -> float | None:
     return whole + float(f"0.{text[20:]}")
 
 
-def covered_by(stream: Stream) -> array[float]:
+def compute_covered(stream: Stream) -> array[float]:
     """Compute of how many steps the seconds of each line are the mean.
 
     A mean is over the trainer's own interval, which is the usual distance of its lines; the time
@@ -315,14 +315,14 @@ def covered_by(stream: Stream) -> array[float]:
     if stream.pattern.seconds == "own":
         return array("d", [1.0]) * len(stream.numbers)
     steps = [after - before for before, after in pairwise(stream.numbers)]
-    usual = median([each for each in steps if each > 0] or [1.0])
+    usual = median([distance for distance in steps if distance > 0] or [1.0])
     if stream.pattern.seconds == "mean":
-        steps = [min(each, usual) for each in steps]
-    covered = [usual, *(each if each > 0 else usual for each in steps)]
+        steps = [min(distance, usual) for distance in steps]
+    covered = [usual, *(distance if distance > 0 else usual for distance in steps)]
     return array("d", covered[: len(stream.numbers)])
 
 
-def ended_steps(stream: Stream) -> int | None:
+def count_ended_steps(stream: Stream) -> int | None:
     """Count the steps that ended, attempt by attempt; None where lines have no number.
 
     The first line of an attempt stands for one step, or for as many as its mean is over.
@@ -330,7 +330,7 @@ def ended_steps(stream: Stream) -> int | None:
     known = [number for number in stream.numbers if not math.isnan(number)]
     if not known:
         return None
-    first = int(covered_by(stream)[0]) if stream.pattern.seconds == "mean" else 1
+    first = int(compute_covered(stream)[0]) if stream.pattern.seconds == "mean" else 1
     total, began, before = 0, known[0], known[0]
     for number in known[1:]:
         if number <= before:

@@ -40,7 +40,7 @@ def require_plain(source: Source, node: libcst.BaseExpression | libcst.Arg) -> N
     """
     value = node.value if isinstance(node, libcst.Arg) and not node.star else node
     if not is_plain(value):
-        raise EditImpossible(f"`{source.code(node)}` would be computed later")
+        raise EditImpossible(f"`{source.get_code(node)}` would be computed later")
 
 
 # Always evaluated
@@ -55,18 +55,18 @@ def require_first(source: Source, call: libcst.Call, statement: libcst.CSTNode) 
     """
     require_plain(source, call.func)
     child: libcst.CSTNode = call
-    while (parent := source.parent(child)) is not statement:
+    while (parent := source.get_parent(child)) is not statement:
         if isinstance(parent, libcst.Call) and child is not parent.func:
-            for each in (parent.func, *parent.args):
-                if each is child:
+            for operand in (parent.func, *parent.args):
+                if operand is child:
                     break
-                require_plain(source, each)
+                require_plain(source, operand)
         elif isinstance(parent, libcst.BinaryOperation) and child is parent.right:
             require_plain(source, parent.left)
         elif isinstance(parent, libcst.AugAssign):
             require_plain(source, parent.target)
         elif not _is_evaluated_at_once(parent, child):
-            raise EditImpossible(f"`{source.code(call)}` may not be the first that is computed")
+            raise EditImpossible(f"`{source.get_code(call)}` may not be the first that is computed")
         child = parent
 
 
@@ -83,32 +83,32 @@ def _is_evaluated_at_once(parent: libcst.CSTNode, child: libcst.CSTNode) -> bool
 # Bound
 
 
-def names_in(node: libcst.CSTNode) -> set[str]:
+def collect_names(node: libcst.CSTNode) -> set[str]:
     """Collect every name below a node, those of attributes and keywords too."""
-    found = {node.value} if isinstance(node, libcst.Name) else set[str]()
-    return found.union(*map(names_in, node.children))
+    names = {node.value} if isinstance(node, libcst.Name) else set[str]()
+    return names.union(*map(collect_names, node.children))
 
 
-def fresh_name(source: Source, wanted: str) -> str:
+def choose_fresh_name(source: Source, wanted: str) -> str:
     """Choose a name that stands nowhere in the file."""
-    taken = names_in(source.module)
+    taken = collect_names(source.module)
     numbered = (f"{wanted}_{number}" for number in itertools.count(2))
-    return next(each for each in itertools.chain((wanted,), numbered) if each not in taken)
+    return next(name for name in itertools.chain((wanted,), numbered) if name not in taken)
 
 
-def bound_inside(source: Source, statement: libcst.CSTNode) -> set[str]:
+def collect_bound_names(source: Source, statement: libcst.CSTNode) -> set[str]:
     """Collect the names that only comprehensions, lambdas and `:=` in a statement give values."""
     parts = (libcst.CompFor, libcst.Lambda, libcst.NamedExpr)
     return {
         name.value
-        for name in source.below(statement, libcst.Name)
-        if source.is_bound_at(name) and any(source.around(name, parts))
+        for name in source.find_all(statement, libcst.Name)
+        if source.is_bound_at(name) and any(source.find_ancestors(name, parts))
     }
 
 
-def bindings(source: Source, name: str) -> list[libcst.Name]:
+def list_bindings(source: Source, name: str) -> list[libcst.Name]:
     """List every place of the file where a name gets a value, in whatever scope, or loses it."""
-    every = source.below(source.module, libcst.Name)
+    every = source.find_all(source.module, libcst.Name)
     return [node for node in every if node.value == name and source.is_bound_at(node)]
 
 
@@ -128,23 +128,27 @@ class Variable:
     owner: libcst.ClassDef | None = None  #: Of an attribute.
 
 
-def variable_at(source: Source, line: int, name: str) -> Variable:
+def find_variable(source: Source, line: int, name: str) -> Variable:
     """Find the variable that a line reads: `name`, or an attribute of that name.
 
     Raises:
         EditImpossible: there is none, or not all uses of it can be found in the file.
     """
-    found = [node for node in _places(source, source.module, name) if line in source.lines_of(node)]
-    if not found:
+    nodes = [
+        node
+        for node in _iterate_places(source, source.module, name)
+        if line in source.get_lines(node)
+    ]
+    if not nodes:
         raise EditImpossible(f"line {line} does not read {name}")
-    if len({type(node) for node in found}) > 1:
+    if len({type(node) for node in nodes}) > 1:
         raise EditImpossible(f"line {line} reads more than one variable with the name {name}")
-    if isinstance(found[0], libcst.Attribute):
-        return _attribute(source, found[0], name)
-    return _local_or_global(source, found[0], name)
+    if isinstance(nodes[0], libcst.Attribute):
+        return _find_attribute(source, nodes[0], name)
+    return _find_local_or_global(source, nodes[0], name)
 
 
-def target_of(write: Write) -> libcst.BaseAssignTargetExpression:
+def get_target(write: Write) -> libcst.BaseAssignTargetExpression:
     """Get the one target of a statement.
 
     Raises:
@@ -158,93 +162,107 @@ def target_of(write: Write) -> libcst.BaseAssignTargetExpression:
     return write.targets[0].target
 
 
-def _places(source: Source, below: libcst.CSTNode, name: str) -> Iterator[NameOrAttribute]:
-    for node in source.below(below, libcst.Attribute):
+def _iterate_places(source: Source, below: libcst.CSTNode, name: str) -> Iterator[NameOrAttribute]:
+    for node in source.find_all(below, libcst.Attribute):
         if node.attr.value == name:
             yield node
-    for node in source.below(below, libcst.Name):
+    for node in source.find_all(below, libcst.Name):
         if node.value == name and source.is_variable(node):
             yield node
 
 
-def _local_or_global(source: Source, node: libcst.Name, name: str) -> Variable:
-    known = source.scope(node)[name]
-    assignments = [each for each in known if isinstance(each, Assignment)]
+def _find_local_or_global(source: Source, node: libcst.Name, name: str) -> Variable:
+    known = source.get_scope(node)[name]
+    assignments = [assignment for assignment in known if isinstance(assignment, Assignment)]
     if len(assignments) < len(known) or not assignments:
         raise EditImpossible(f"{name} gets no value in this file")
-    writes = [_write(source, each.node) for each in assignments]
+    writes = [_find_write(source, assignment.node) for assignment in assignments]
     # Of `x += 1` the name is also what reads it: one use.
-    targets = {target for write in writes for target in _places(source, target_of(write), name)}
-    accesses = {access.node for each in assignments for access in each.references} - targets
-    reads = [each for each in accesses if isinstance(each, libcst.Name)]
+    targets = {
+        target for write in writes for target in _iterate_places(source, get_target(write), name)
+    }
+    accesses = {
+        access.node for assignment in assignments for access in assignment.references
+    } - targets
+    reads = [read for read in accesses if isinstance(read, libcst.Name)]
     if len(reads) != len(accesses):
         raise EditImpossible(f"{name} is used in a way that cannot be followed")
-    first = min(writes, key=lambda write: source.lines_of(write).start)
-    in_scope = source.scope(first) is assignments[0].scope
-    block = source.parent(source.parent(first))  # of a module or function, no loop or branch
+    first = min(writes, key=lambda write: source.get_lines(write).start)
+    in_scope = source.get_scope(first) is assignments[0].scope
+    block = source.get_parent(
+        source.get_parent(first)
+    )  # of a module or function, no loop or branch
     always = isinstance(block, libcst.Module)
-    always |= isinstance(source.parent(block), libcst.FunctionDef)
+    always |= isinstance(source.get_parent(block), libcst.FunctionDef)
     if isinstance(first, libcst.AugAssign) or not in_scope or not always:
         raise EditImpossible(f"{name} gets its first value where it may not, or more than once")
     others = tuple(dict.fromkeys(write for write in writes if write is not first))
-    return Variable(name, first, others, tuple(sorted(reads, key=source.position)))
+    return Variable(name, first, others, tuple(sorted(reads, key=source.get_position)))
 
 
-def _attribute(source: Source, node: libcst.Attribute, name: str) -> Variable:
+def _find_attribute(source: Source, node: libcst.Attribute, name: str) -> Variable:
     # The class that sets it on `self`: the one around the line, or the only one of the file.
-    owner = next(source.around(node, libcst.ClassDef), None)
-    if owner is None or not _is_of_self(source, node) or not _sets(source, owner, name):
-        classes = source.below(source.module, libcst.ClassDef)
-        setting = [each for each in classes if _sets(source, each, name)]
+    owner = next(source.find_ancestors(node, libcst.ClassDef), None)
+    if owner is None or not _is_of_self(source, node) or not _has_assignment(source, owner, name):
+        classes = source.find_all(source.module, libcst.ClassDef)
+        setting = [
+            class_node for class_node in classes if _has_assignment(source, class_node, name)
+        ]
         if len(setting) != 1:
             raise EditImpossible(f"{len(setting)} classes of the file set {name}")
         owner = setting[0]
-    if any(each.name.value == name for each in source.below(owner, libcst.FunctionDef)):
+    if any(function.name.value == name for function in source.find_all(owner, libcst.FunctionDef)):
         raise EditImpossible(f"{name} is also a method")
-    texts = source.below(source.module, libcst.SimpleString)
-    if any(each.evaluated_value == name for each in texts):
+    texts = source.find_all(source.module, libcst.SimpleString)
+    if any(text.evaluated_value == name for text in texts):
         raise EditImpossible(f"the file has {name!r} as text: it may be used by that name")
-    declared = next(_declarations(source, owner, name), None)
+    declared = next(_find_declarations(source, owner, name), None)
     if declared is None:
         raise EditImpossible(f"`__init__` of {owner.name.value} does not set {name} in every case")
     mine = [
-        each
-        for each in _places(source, source.module, name)
-        if isinstance(each, libcst.Attribute) and _is_of(source, each, owner, name)
+        attribute
+        for attribute in _iterate_places(source, source.module, name)
+        if isinstance(attribute, libcst.Attribute) and _is_owned_by(source, attribute, owner, name)
     ]
-    writes = dict.fromkeys(_write(source, each) for each in mine if source.is_bound_at(each))
-    reads = [each for each in mine if not source.is_bound_at(each)]
+    writes = dict.fromkeys(
+        _find_write(source, attribute) for attribute in mine if source.is_bound_at(attribute)
+    )
+    reads = [attribute for attribute in mine if not source.is_bound_at(attribute)]
     others = tuple(write for write in writes if write is not declared)
-    return Variable(name, declared, others, tuple(sorted(reads, key=source.position)), owner)
+    return Variable(name, declared, others, tuple(sorted(reads, key=source.get_position)), owner)
 
 
-def _sets(source: Source, below: libcst.CSTNode, name: str) -> bool:
+def _has_assignment(source: Source, below: libcst.CSTNode, name: str) -> bool:
     return any(
-        isinstance(each, libcst.Attribute)
-        and _is_of_self(source, each)
-        and source.is_bound_at(each)
-        for each in _places(source, below, name)
+        isinstance(attribute, libcst.Attribute)
+        and _is_of_self(source, attribute)
+        and source.is_bound_at(attribute)
+        for attribute in _iterate_places(source, below, name)
     )
 
 
-def _is_of(source: Source, node: libcst.Attribute, owner: libcst.ClassDef, name: str) -> bool:
+def _is_owned_by(source: Source, node: libcst.Attribute, owner: libcst.ClassDef, name: str) -> bool:
     """True where an attribute is the class's. A call is none: it is no number that is called."""
-    parent = source.parent(node)
+    parent = source.get_parent(node)
     if isinstance(parent, libcst.Call) and parent.func is node:
         return False
-    around = next(source.around(node, libcst.ClassDef), None)
+    around = next(source.find_ancestors(node, libcst.ClassDef), None)
     if around is not None and _is_of_self(source, node):
-        bases = {source.code(each.value) for each in around.bases}
+        bases = {source.get_code(base.value) for base in around.bases}
         return around is owner or owner.name.value in bases
     if isinstance(node.value, libcst.Name):
-        found = source.scope(node.value)[node.value.value]
-        if any(isinstance(each, ImportAssignment) for each in found):
+        assignments = source.get_scope(node.value)[node.value.value]
+        if any(isinstance(assignment, ImportAssignment) for assignment in assignments):
             return False
-    classes = source.below(source.module, libcst.ClassDef)
-    others = [each for each in classes if each is not owner and _sets(source, each, name)]
+    classes = source.find_all(source.module, libcst.ClassDef)
+    others = [
+        class_node
+        for class_node in classes
+        if class_node is not owner and _has_assignment(source, class_node, name)
+    ]
     if others:
         raise EditImpossible(
-            f"{source.code(node)} may be of {owner.name.value} or of {others[0].name.value}"
+            f"{source.get_code(node)} may be of {owner.name.value} or of {others[0].name.value}"
         )
     return True
 
@@ -253,15 +271,15 @@ def _is_of_self(source: Source, node: libcst.Attribute) -> bool:
     """True where it is an attribute of the first parameter of the method that it stands in."""
     if not isinstance(node.value, libcst.Name):
         return False
-    for function in source.around(node, libcst.FunctionDef):
-        names = [each.name.value for each in function.params.params]
+    for function in source.find_ancestors(node, libcst.FunctionDef):
+        names = [parameter.name.value for parameter in function.params.params]
         if node.value.value in names:
-            is_method = isinstance(source.parent(source.parent(function)), libcst.ClassDef)
+            is_method = isinstance(source.get_parent(source.get_parent(function)), libcst.ClassDef)
             return is_method and names[0] == node.value.value
     return False
 
 
-def _declarations(
+def _find_declarations(
     source: Source, owner: libcst.ClassDef, name: str
 ) -> Iterator[libcst.Assign | libcst.AnnAssign]:
     """Find statements of `__init__` itself that set it, in their order."""
@@ -270,35 +288,35 @@ def _declarations(
             continue
         for line in method.body.body:
             if not isinstance(line, libcst.SimpleStatementLine):
-                if any(_places(source, line, name)):
+                if any(_iterate_places(source, line, name)):
                     return
                 continue
             for small in line.body:
-                if isinstance(small, (libcst.Assign, libcst.AnnAssign)) and _sets(
-                    source, target_of(small), name
+                if isinstance(small, (libcst.Assign, libcst.AnnAssign)) and _has_assignment(
+                    source, get_target(small), name
                 ):
                     yield small
 
 
-def _write(source: Source, target: libcst.CSTNode) -> Write:
+def _find_write(source: Source, target: libcst.CSTNode) -> Write:
     """Find the statement that a target stands in, which sets it alone."""
-    parent = source.parent(target)
+    parent = source.get_parent(target)
     if isinstance(parent, libcst.AssignTarget):
-        statement = source.parent(parent)
+        statement = source.get_parent(parent)
         if isinstance(statement, libcst.Assign) and len(statement.targets) == 1:
             return statement
     if isinstance(parent, libcst.AugAssign) or (
         isinstance(parent, libcst.AnnAssign) and parent.value is not None
     ):
         return parent
-    line = source.lines_of(target).start
+    line = source.get_lines(target).start
     raise EditImpossible(f"line {line} sets it together with others, or is not an assignment")
 
 
 # May keep an alias
 
 
-def kept_in(
+def find_local_name(
     source: Source, node: libcst.BaseExpression, statement: libcst.Assign | libcst.AnnAssign
 ) -> libcst.Name | None:
     """Find the local name under which an assignment stores a value; None where the value may live
@@ -310,26 +328,26 @@ def kept_in(
     return target
 
 
-def reads_of(source: Source, name: libcst.Name) -> list[libcst.Name]:
+def list_reads(source: Source, name: libcst.Name) -> list[libcst.Name]:
     """List the reads of the variable that is bound here."""
     return [
         access.node
-        for assignment in source.scope(name)[name.value]
+        for assignment in source.get_scope(name)[name.value]
         for access in assignment.references
         if isinstance(access.node, libcst.Name) and access.node is not name
     ]
 
 
-def values_of(source: Source, name: libcst.Name) -> list[libcst.BaseExpression]:
+def list_values(source: Source, name: libcst.Name) -> list[libcst.BaseExpression]:
     """List the values that assignments give the variable that is read here, but for one that this
     read is part of."""
-    found: list[libcst.BaseExpression] = []
-    for assignment in source.scope(name)[name.value]:
+    values: list[libcst.BaseExpression] = []
+    for assignment in source.get_scope(name)[name.value]:
         target = getattr(assignment, "node", None)
-        parent = source.parent(target) if isinstance(target, libcst.Name) else None
-        statement = source.parent(parent) if isinstance(parent, libcst.AssignTarget) else None
-        if isinstance(statement, libcst.Assign) and name not in source.below(
+        parent = source.get_parent(target) if isinstance(target, libcst.Name) else None
+        statement = source.get_parent(parent) if isinstance(parent, libcst.AssignTarget) else None
+        if isinstance(statement, libcst.Assign) and name not in source.find_all(
             statement.value, libcst.Name
         ):
-            found.append(statement.value)
-    return found
+            values.append(statement.value)
+    return values

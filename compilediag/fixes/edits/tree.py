@@ -53,11 +53,11 @@ class Insertion:
     code: tuple[str, ...]
 
 
-EditOfTree = Replacement | Insertion
+TreeEdit = Replacement | Insertion
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FillTemplate:
     """The text of an expression or small statement, with `_` for the expression that was there; of
     an assignment, for its value."""
 
@@ -82,7 +82,7 @@ class Filled:
         return libcst.ensure_type(filled, libcst.CSTNode)
 
 
-def removed(_: libcst.CSTNode) -> libcst.RemovalSentinel:
+def remove_node(_: libcst.CSTNode) -> libcst.RemovalSentinel:
     """Remove a node: for `Replacement.make`."""
     return libcst.RemoveFromParent()
 
@@ -106,94 +106,94 @@ class Source:
         self._parents = wrapper.resolve(ParentNodeProvider)
         self._wrapper = wrapper
 
-    def scope(self, node: libcst.CSTNode) -> Scope:
+    def get_scope(self, node: libcst.CSTNode) -> Scope:
         """Get the scope in which the names of a node get their values.
 
         Raises:
             EditImpossible: it is not known.
         """
         scopes = self._wrapper.resolve(ScopeProvider)
-        for each in (node, *self.around(node, libcst.CSTNode)):
-            if (found := scopes.get(each)) is not None:
-                return found
+        for ancestor in (node, *self.find_ancestors(node, libcst.CSTNode)):
+            if (scope := scopes.get(ancestor)) is not None:
+                return scope
         raise EditImpossible("the names of the file cannot be followed")
 
     def is_variable(self, node: libcst.Name) -> bool:
         """True where a name stands for a value: it is no keyword, and no part of a dotted name."""
-        parent = self.parent(node)
+        parent = self.get_parent(node)
         is_keyword = isinstance(parent, libcst.Arg) and parent.keyword is node
-        return self._context(node) is not None and not is_keyword
+        return self._get_context(node) is not None and not is_keyword
 
     def is_bound_at(self, node: libcst.CSTNode) -> bool:
         """True where a name or attribute gets another value where it stands, or loses it: in an
         assignment, a loop, a `with`, an import, a `del`, as a parameter or as a function."""
-        if isinstance(self.parent(node), (libcst.ImportAlias, libcst.NameItem)):
+        if isinstance(self.get_parent(node), (libcst.ImportAlias, libcst.NameItem)):
             return True
-        return self._context(node) in (ExpressionContext.STORE, ExpressionContext.DEL)
+        return self._get_context(node) in (ExpressionContext.STORE, ExpressionContext.DEL)
 
-    def _context(self, node: libcst.CSTNode) -> ExpressionContext | None:
+    def _get_context(self, node: libcst.CSTNode) -> ExpressionContext | None:
         return self._wrapper.resolve(ExpressionContextProvider).get(node)
 
-    def imported_name(self, node: libcst.CSTNode) -> str | None:
+    def find_imported_name(self, node: libcst.CSTNode) -> str | None:
         """Find the full name of what is imported: "torch.compile" of `t.compile` after `import
         torch as t`; None for anything else, and where it may be one of several."""
         known: Any = self._wrapper.resolve(QualifiedNameProvider).get(node, set[QualifiedName]())
         names: set[QualifiedName] = known() if callable(known) else known  # pyright: ignore[reportAssignmentType]
-        found = [each.name for each in names if each.source is QualifiedNameSource.IMPORT]
-        return found[0] if len(names) == len(found) == 1 else None
+        imported = [name.name for name in names if name.source is QualifiedNameSource.IMPORT]
+        return imported[0] if len(names) == len(imported) == 1 else None
 
-    def code(self, node: libcst.CSTNode) -> str:
+    def get_code(self, node: libcst.CSTNode) -> str:
         """Get the text of a node."""
         return self.module.code_for_node(node)
 
-    def position(self, node: libcst.CSTNode) -> tuple[int, int]:
+    def get_position(self, node: libcst.CSTNode) -> tuple[int, int]:
         """Get the line and column where it begins, counted from 1 and from 0."""
         start = self._places[node].start
         return start.line, start.column
 
-    def lines_of(self, node: libcst.CSTNode) -> range:
+    def get_lines(self, node: libcst.CSTNode) -> range:
         """Get the first to last line, without the comments above it."""
         place = self._places[node]
         return range(place.start.line, place.end.line + 1)
 
-    def parent(self, node: libcst.CSTNode) -> libcst.CSTNode:
+    def get_parent(self, node: libcst.CSTNode) -> libcst.CSTNode:
         """Get the node that a node stands in; of the module, itself."""
         return self._parents.get(node, self.module)
 
-    def around(
+    def find_ancestors(
         self, node: libcst.CSTNode, kind: type[Node] | tuple[type[Node], ...]
     ) -> Iterator[Node]:
         """Find the nodes of a type that a node stands in, the innermost first."""
         while node in self._parents:
-            node = self.parent(node)
+            node = self.get_parent(node)
             if isinstance(node, kind):
                 yield node
 
-    def below(self, node: libcst.CSTNode, kind: type[Node]) -> Iterator[Node]:
+    def find_all(self, node: libcst.CSTNode, kind: type[Node]) -> Iterator[Node]:
         """Find every node of a type below a node, in their order, and the node itself."""
         if isinstance(node, kind):
             yield node
         for child in node.children:
-            yield from self.below(child, kind)
+            yield from self.find_all(child, kind)
 
-    def statement_at(self, line: int) -> libcst.SimpleStatementLine:
+    def find_statement(self, line: int) -> libcst.SimpleStatementLine:
         """Find the simple statement with a line.
 
         Raises:
             EditImpossible: there is none.
         """
-        for statement in self.below(self.module, libcst.SimpleStatementLine):
-            if line in self.lines_of(statement):
+        for statement in self.find_all(self.module, libcst.SimpleStatementLine):
+            if line in self.get_lines(statement):
                 return statement
         raise EditImpossible(f"line {line} is not a statement of its own")
 
-    def functions_at(self, line: int) -> list[libcst.FunctionDef]:
+    def find_functions(self, line: int) -> list[libcst.FunctionDef]:
         """Find the functions that a line stands in, the innermost first."""
-        functions = self.below(self.module, libcst.FunctionDef)
-        return [each for each in functions if line in self.lines_of(each)][::-1]
+        functions = self.find_all(self.module, libcst.FunctionDef)
+        return [function for function in functions if line in self.get_lines(function)][::-1]
 
 
-def with_edits(source: Source, edits: Iterable[EditOfTree]) -> libcst.Module:
+def apply_edits(source: Source, edits: Iterable[TreeEdit]) -> libcst.Module:
     """Apply edits to the tree; what two of them do alike is done once.
 
     Raises:
@@ -205,7 +205,7 @@ def with_edits(source: Source, edits: Iterable[EditOfTree]) -> libcst.Module:
         if isinstance(edit, Insertion):
             insertions.setdefault(edit.node, []).extend(edit.code)
         elif replacements.setdefault(edit.node, edit).make != edit.make:
-            line = source.lines_of(edit.node).start
+            line = source.get_lines(edit.node).start
             raise EditImpossible(f"line {line} would be edited in two ways")
     return source.module.visit(_Editor(replacements, insertions))
 
@@ -233,7 +233,7 @@ class _Editor(libcst.CSTTransformer):
         return libcst.FlattenSentinel([first, *others, updated_node.with_changes(leading_lines=())])
 
 
-def with_imports(module: libcst.Module, packages: Iterable[str]) -> libcst.Module:
+def add_imports(module: libcst.Module, packages: Iterable[str]) -> libcst.Module:
     """Add an import of each package that the tree uses by name and does not import."""
     for package in packages:
         used = matchers.Attribute(value=matchers.Name(package))

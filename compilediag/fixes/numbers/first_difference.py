@@ -18,12 +18,12 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.fixes.answers import difference_of, is_trusted, root_mean_square
+from compilediag.fixes.outputs import compute_rms_error, find_difference, is_trusted
 from compilediag.receipt.schema.comparisons import NumberDifference, NumbersSection
-from compilediag.receipt.schema.record import record_from
-from compilediag.rules.make_finding import plural
+from compilediag.receipt.schema.record import make_record
+from compilediag.rules.make_finding import format_count
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Answer, CallShadowed, ComparedValue, Location
+from compilediag_harness.wire import CallShadowed, ComparedValue, Location, SampledValue
 
 MAX_CALLABLES = 20
 
@@ -38,7 +38,7 @@ class Difference(NamedTuple):
     before: int | None  #: The last sampled call before it, if any: none between was looked at.
 
 
-class Numbers(NamedTuple):
+class NumbersComparison(NamedTuple):
     """The result of the comparison."""
 
     section: NumbersSection
@@ -52,31 +52,32 @@ class Numbers(NamedTuple):
     @property
     def sentence(self) -> str:
         """What was compared, and the first difference, in words."""
-        found = self.section
-        compared = f"{plural(found.values, 'value')} of {plural(found.calls, 'compiled call')}"
-        if found.same is None:
-            return f"not compared: {found.problem}"
-        if found.same:
+        section = self.section
+        values = format_count(section.values, "value")
+        compared = f"{values} of {format_count(section.calls, 'compiled call')}"
+        if section.same is None:
+            return f"not compared: {section.problem}"
+        if section.same:
             return f"{compared} are those of eager, within rounding"
-        return difference_sentence(found.differences[0])
+        return format_difference(section.differences[0])
 
 
-def difference_sentence(found: NumberDifference) -> str:
+def format_difference(difference: NumberDifference) -> str:
     """Format where a callable differs, and by how much: "loss_of first differs at call 3 (step 3):
     0.25 → 0.5 (float32)"."""
-    what = f" {found.path.lstrip('.')}" if found.path else ""
+    what = f" {difference.path.lstrip('.')}" if difference.path else ""
     return (
-        f"{found.function.function} first differs at call {found.call} "
-        f"(step {found.step}){what and ','}{what}: {found.text} ({found.dtype})"
+        f"{difference.function.function} first differs at call {difference.call} "
+        f"(step {difference.step}){what and ','}{what}: {difference.text} ({difference.dtype})"
     )
 
 
-def not_compared(problem: str) -> Numbers:
+def make_not_compared(problem: str) -> NumbersComparison:
     """Make the result of a comparison in which nothing was compared."""
-    return Numbers(NumbersSection(same=None, problem=problem))
+    return NumbersComparison(NumbersSection(same=None, problem=problem))
 
 
-def numbers_of(timeline: Timeline) -> Numbers:
+def judge_calls(timeline: Timeline) -> NumbersComparison:
     """Judge the calls of a run that were made eager beside.
 
     Returns:
@@ -87,29 +88,32 @@ def numbers_of(timeline: Timeline) -> Numbers:
     problems = Counter(call.problem for call in timeline.shadowed_calls if call.problem is not None)
     if problems and not made:
         why, count = problems.most_common(1)[0]
-        calls = plural(count, "call")
-        return not_compared(f"no compiled call could be made eager beside it: {why} ({calls})")
+        calls = format_count(count, "call")
+        return make_not_compared(f"no compiled call could be made eager beside it: {why} ({calls})")
     if not made:
         unread = "what compiled calls return could not be read"
-        return not_compared(unread if timeline.answers else "no compiled call returned")
+        return make_not_compared(
+            unread if timeline.sampled_outputs else "no compiled call returned"
+        )
     kinds, reasons = Counter[str](), Counter[str]()
     first: dict[tuple[int, Location], Difference] = {}
     often, last = Counter[tuple[int, Location]](), dict[tuple[int, Location], int]()
     for call in made:
         key = call.process, call.function
         results = [
-            (value, judged(value, floating=call.floating, drew_otherwise=call.drew_otherwise))
+            (value, judge_value(value, floating=call.floating, drew_otherwise=call.drew_otherwise))
             for value in call.differing
         ]
         kinds.update(result.kind for _, result in results)
         reasons.update(result.text for _, result in results if result.kind == "undetermined")
-        differing = next((each for each in results if each[1].kind == "differs"), None)
+        differing = next((pair for pair in results if pair[1].kind == "differs"), None)
         if differing is not None:
-            first.setdefault(key, _difference(call, *differing, last.get(key)))
+            first.setdefault(key, _make_difference(call, *differing, last.get(key)))
             often[key] += 1
         last[key] = call.call
     differences = [
-        each._replace(record=replace(each.record, calls=often[key])) for key, each in first.items()
+        difference._replace(record=replace(difference.record, calls=often[key]))
+        for key, difference in first.items()
     ]
     section = NumbersSection(
         same=not differences,
@@ -117,87 +121,100 @@ def numbers_of(timeline: Timeline) -> Numbers:
         values=sum(call.compared for call in made),
         unstable=kinds["unstable"],
         undetermined=kinds["undetermined"],
-        notes=tuple(_notes(problems, kinds, reasons, sum(not call.complete for call in made))),
+        notes=tuple(
+            _format_notes(problems, kinds, reasons, sum(not call.complete for call in made))
+        ),
     )
-    return _with(section, differences[:MAX_CALLABLES])
+    return _replace_differences(section, differences[:MAX_CALLABLES])
 
 
-def _difference(
-    call: CallShadowed, value: ComparedValue, result: Judged, before: int | None
+def _make_difference(
+    call: CallShadowed, value: ComparedValue, result: JudgedValue, before: int | None
 ) -> Difference:
-    answer = (*value.eager, *value.compiled)[0]
+    output = (*value.eager, *value.compiled)[0]
     # Invariant: `text`, `largest` and both errors have the same names in both records.
-    record = record_from(
+    record = make_record(
         NumberDifference,
         result,
         function=call.function,
         call=call.call,
         step=call.step,
         path=value.path,
-        dtype=answer.dtype,
+        dtype=output.dtype,
         calls=1,
     )
-    return Difference(record, call.function, call.process, answer.shape, before)
+    return Difference(record, call.function, call.process, output.shape, before)
 
 
-def _notes(
+def _format_notes(
     problems: Counter[str], kinds: Counter[str], reasons: Counter[str], cut: int
 ) -> Iterator[str]:
     if problems:
-        count = plural(problems.total(), "sampled call")
+        count = format_count(problems.total(), "sampled call")
         why = problems.most_common(1)[0][0]
         yield f"{count} could not be made eager beside it: {why}"
     if kinds["unstable"]:
-        count = plural(kinds["unstable"], "value")
+        count = format_count(kinds["unstable"], "value")
         yield f"{count} left out: two eager calls on the same input differ"
     if reasons:
-        count = plural(kinds["undetermined"], "difference")
+        count = format_count(kinds["undetermined"], "difference")
         yield f"{count} not judged: {reasons.most_common(1)[0][0]}"
     if cut:
-        yield f"{plural(cut, 'call')} with more values than are compared"
+        yield f"{format_count(cut, 'call')} with more values than are compared"
 
 
-def _with(section: NumbersSection, differences: Sequence[Difference]) -> Numbers:
-    records = tuple(each.record for each in differences)
-    return Numbers(replace(section, differences=records), tuple(differences))
+def _replace_differences(
+    section: NumbersSection, differences: Sequence[Difference]
+) -> NumbersComparison:
+    records = tuple(difference.record for difference in differences)
+    return NumbersComparison(replace(section, differences=records), tuple(differences))
 
 
-def confirmed(numbers: Numbers, shadowed: Timeline, plain: Timeline) -> Numbers:
+def confirm_differences(
+    numbers: NumbersComparison, shadowed: Timeline, plain: Timeline
+) -> NumbersComparison:
     """Confirm the differences that `shadowed` shows: those whose calls return the same in a `plain`
     run, in which no eager call was made beside them."""
-    ours, theirs = _outputs(shadowed), _outputs(plain)
+    ours, theirs = _collect_outputs(shadowed), _collect_outputs(plain)
 
-    def holds(found: Difference) -> bool:
-        key = found.process, found.function, found.record.call
+    def is_confirmed(difference: Difference) -> bool:
+        key = difference.process, difference.function, difference.record.call
         before, after = ours.get(key), theirs.get(key)
         if before is None or after is None or len(before) != len(after):
             return False
-        return all(difference_of(x, y)[0] is None for x, y in zip(before, after, strict=True))
+        return all(find_difference(x, y)[0] is None for x, y in zip(before, after, strict=True))
 
-    kept = tuple(each for each in numbers.differences if holds(each))
-    if kept == numbers.differences:
+    stable = tuple(difference for difference in numbers.differences if is_confirmed(difference))
+    if stable == numbers.differences:
         return numbers
-    dropped = (each.function.function for each in numbers.differences if each not in kept)
+    dropped = (
+        difference.function.function
+        for difference in numbers.differences
+        if difference not in stable
+    )
     left = ", ".join(dict.fromkeys(dropped))
     note = f"left out: {left}, which gave different results in a second run of the same program"
-    if kept:
+    if stable:
         section = replace(numbers.section, notes=(*numbers.section.notes, note))
-        return _with(section, kept)
+        return _replace_differences(section, stable)
     problem = f"the results of {left} differ between two unchanged runs: seed its random numbers"
-    return _with(replace(numbers.section, same=None, problem=problem), ())
+    return _replace_differences(replace(numbers.section, same=None, problem=problem), ())
 
 
-def _outputs(timeline: Timeline) -> dict[tuple[int, Location, int], Sequence[Answer]]:
-    return {(each.process, each.function, each.call): each.answers for each in timeline.answers}
+def _collect_outputs(timeline: Timeline) -> dict[tuple[int, Location, int], Sequence[SampledValue]]:
+    return {
+        (record.process, record.function, record.call): record.answers
+        for record in timeline.sampled_outputs
+    }
 
 
-def still_differs(found: Difference, timeline: Timeline) -> bool | None:
+def is_still_different(difference: Difference, timeline: Timeline) -> bool | None:
     """True where the callable still gives other numbers in another run; None where none of its
     calls was compared there."""
-    calls = [each for each in timeline.shadowed_calls if each.function == found.function]
-    if not any(each.problem is None for each in calls):
+    calls = [call for call in timeline.shadowed_calls if call.function == difference.function]
+    if not any(call.problem is None for call in calls):
         return None
-    return any(each.function == found.function for each in numbers_of(timeline).differences)
+    return any(other.function == difference.function for other in judge_calls(timeline).differences)
 
 
 Kind = Literal["same", "differs", "unstable", "undetermined"]
@@ -226,7 +243,7 @@ _NEAR_OVERFLOW = {"float16": 3e4}  #: Numbers so large may be infinite by roundi
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedValue:
     """The judgement of one value."""
 
     kind: Kind
@@ -236,70 +253,83 @@ class Judged:
     compiled_error: float | None = None
 
 
-def judged(value: ComparedValue, *, floating: bool, drew_otherwise: bool = False) -> Judged:
+def judge_value(
+    value: ComparedValue, *, floating: bool, drew_otherwise: bool = False
+) -> JudgedValue:
     """Judge a value of a call. `floating`: floating tensors went into the call; `drew_otherwise`:
     it drew other random numbers compiled than eager."""
     if not value.compiled or not value.eager:
         where = "compiled" if value.compiled else "eager"
-        return Judged("undetermined" if value.path else "differs", f"only {where} has it")
+        return JudgedValue("undetermined" if value.path else "differs", f"only {where} has it")
     compiled, eager = value.compiled[0], value.eager[0]
     if not value.stable:
-        return Judged("unstable", "two eager calls on the same input differ")
+        return JudgedValue("unstable", "two eager calls on the same input differ")
     if eager.kind == "other" and not (eager.digest and compiled.digest):
         same = (eager.kind, eager.dtype) == (compiled.kind, compiled.dtype)
-        return Judged("undetermined" if same else "differs", f"a {eager.dtype} is not compared")
-    text, _ = difference_of(eager, compiled)
+        return JudgedValue(
+            "undetermined" if same else "differs", f"a {eager.dtype} is not compared"
+        )
+    text, _ = find_difference(eager, compiled)
     if text is None:
-        return Judged("same")
+        return JudgedValue("same")
     if drew_otherwise:
-        return Judged("undetermined", "it draws different random numbers compiled")
+        return JudgedValue("undetermined", "it draws different random numbers compiled")
     exact = value.exact[0] if value.exact else None
     if (eager.kind, eager.dtype) != (compiled.kind, compiled.dtype):
-        return Judged("differs", text)
+        return JudgedValue("differs", text)
     if eager.shape != compiled.shape:
         sure = not floating or (exact is not None and exact.shape == eager.shape)
-        return Judged("differs" if sure else "undetermined", text)
+        return JudgedValue("differs" if sure else "undetermined", text)
     if eager.dtype.startswith(("float", "bfloat", "complex")):
-        return _float(_as_tensor(compiled), _as_tensor(eager), exact and _as_tensor(exact), text)
-    return _whole(compiled, eager, exact, text) if floating else Judged("differs", text)
+        return _judge_float(
+            _convert_to_tensor(compiled),
+            _convert_to_tensor(eager),
+            exact and _convert_to_tensor(exact),
+            text,
+        )
+    return (
+        _judge_integers(compiled, eager, exact, text) if floating else JudgedValue("differs", text)
+    )
 
 
-def _as_tensor(answer: Answer) -> Answer:
+def _convert_to_tensor(output: SampledValue) -> SampledValue:
     """Convert a number to a tensor: one that came out of a tensor is as exact as that was."""
-    if answer.kind != "number":
-        return answer
-    return dataclasses.replace(answer, kind="tensor", dtype="float32", digest="")
+    if output.kind != "number":
+        return output
+    return dataclasses.replace(output, kind="tensor", dtype="float32", digest="")
 
 
-def _float(compiled: Answer, eager: Answer, exact: Answer | None, text: str) -> Judged:
+def _judge_float(
+    compiled: SampledValue, eager: SampledValue, exact: SampledValue | None, text: str
+) -> JudgedValue:
     if exact is None:
-        return Judged("undetermined", "the call could not be made in float64")
+        return JudgedValue("undetermined", "the call could not be made in float64")
     count = max(math.prod(eager.shape), 1)
     if eager.dtype == "float64":
         size = (eager.norm or 0.0) / math.sqrt(count)
-        largest = _largest(compiled, eager)
-        if not _same_finite(compiled, eager):
-            return Judged("differs", text)
+        largest = _find_largest(compiled, eager)
+        if not _has_same_finite(compiled, eager):
+            return JudgedValue("differs", text)
         if largest > _FLOAT64_SHARE * max(1.0, size):
-            return Judged("differs", text, largest, 0.0, largest)
-        return Judged("same", text, largest)
+            return JudgedValue("differs", text, largest, 0.0, largest)
+        return JudgedValue("same", text, largest)
     added = _ADDED.get(eager.dtype)
     if added is None or exact.shape != eager.shape:
-        return Judged("undetermined", f"{eager.dtype} has nothing more exact to compare with")
+        return JudgedValue("undetermined", f"{eager.dtype} has nothing more exact to compare with")
     if exact.dtype == "float32" and not exact.shape:
         exact = dataclasses.replace(exact, dtype="float64")
-    if not _same_finite(compiled, eager):
+    if not _has_same_finite(compiled, eager):
         # It differs where eager is as finite as float64, and the numbers are far from overflow.
         near = _NEAR_OVERFLOW.get(eager.dtype, math.inf)
-        if not _same_finite(eager, exact) or (exact.largest or 0.0) > near:
-            return Judged("undetermined", "eager overflows where float64 does not")
-        return Judged("differs", text)
+        if not _has_same_finite(eager, exact) or (exact.largest or 0.0) > near:
+            return JudgedValue("undetermined", "eager overflows where float64 does not")
+        return JudgedValue("differs", text)
     compiled, eager, exact = (
-        dataclasses.replace(each, not_finite=0) for each in (compiled, eager, exact)
+        dataclasses.replace(output, not_finite=0) for output in (compiled, eager, exact)
     )
-    eager_error, error = root_mean_square(eager, exact), root_mean_square(compiled, exact)
+    eager_error, error = compute_rms_error(eager, exact), compute_rms_error(compiled, exact)
     if eager_error is None or error is None or not is_trusted(exact, eager.dtype, eager_error):
-        return Judged("undetermined", "eager itself is far from float64")
+        return JudgedValue("undetermined", "eager itself is far from float64")
     times = next((times for most, times in _MULTIPLIERS if count <= most), None)
     times = times or (_OF_FLOAT if eager.dtype == "float32" else _OF_HALF)
     size = (exact.norm or 0.0) / math.sqrt(count)
@@ -311,11 +341,11 @@ def _float(compiled: Answer, eager: Answer, exact: Answer | None, text: str) -> 
         limit = max(allowed * math.sqrt(count), times * abs(eager.norm - exact.norm))
         apart |= abs(compiled.norm - exact.norm) > limit
     if apart:
-        return Judged("differs", text, _largest(compiled, eager), eager_error, error)
-    return Judged("same", text, _largest(compiled, eager), eager_error, error)
+        return JudgedValue("differs", text, _find_largest(compiled, eager), eager_error, error)
+    return JudgedValue("same", text, _find_largest(compiled, eager), eager_error, error)
 
 
-def _same_finite(compiled: Answer, eager: Answer) -> bool:
+def _has_same_finite(compiled: SampledValue, eager: SampledValue) -> bool:
     """True where the same of those that are written are finite, and as many of all."""
     if compiled.not_finite != eager.not_finite:
         return False
@@ -323,17 +353,21 @@ def _same_finite(compiled: Answer, eager: Answer) -> bool:
     return all((x is None) == (y is None) for x, y in pairs)
 
 
-def _whole(compiled: Answer, eager: Answer, exact: Answer | None, text: str) -> Judged:
+def _judge_integers(
+    compiled: SampledValue, eager: SampledValue, exact: SampledValue | None, text: str
+) -> JudgedValue:
     """Judge whole numbers and flags of a call that rounds."""
     if exact is None or exact.digest != eager.digest:
-        return Judged("undetermined", "rounding may decide it: float64 gives another one, or none")
+        return JudgedValue(
+            "undetermined", "rounding may decide it: float64 gives another one, or none"
+        )
     pairs = list(zip(compiled.values, eager.values, strict=False))
     changed = sum(x != y for x, y in pairs)
     if changed >= _MIN_CHANGED and changed >= _MIN_CHANGED_SHARE * len(pairs):
-        return Judged("differs", text, _largest(compiled, eager))
-    return Judged("undetermined", "rounding may decide it: few values differ")
+        return JudgedValue("differs", text, _find_largest(compiled, eager))
+    return JudgedValue("undetermined", "rounding may decide it: few values differ")
 
 
-def _largest(compiled: Answer, eager: Answer) -> float:
+def _find_largest(compiled: SampledValue, eager: SampledValue) -> float:
     pairs = zip(compiled.values, eager.values, strict=False)
     return max((abs(x - y) for x, y in pairs if x is not None and y is not None), default=0.0)

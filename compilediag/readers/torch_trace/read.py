@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import replace
 from sys import intern
 
-from compilediag.readers.journal import ProcessJournal, read_processes, with_loss
+from compilediag.readers.journal import ProcessJournal, add_loss, read_processes
 from compilediag.readers.lines import parse_json, parse_list, parse_object
 from compilediag.readers.torch_trace.records import (
     ARTIFACTS,
@@ -39,18 +39,18 @@ from compilediag.readers.torch_trace.scan import (
     Metrics,
     TraceRecord,
     TraceScanner,
-    calls_of_stack,
-    compile_id_in,
-    compile_id_of,
-    compiled_of,
-    count_of,
-    decode,
-    items_of,
-    seconds_of,
-    short_text,
-    text_of,
+    convert_to_seconds,
+    decode_metadata,
+    format_compile_id,
+    get_count,
+    get_list,
+    get_text,
+    intern_text,
+    make_compiled,
+    parse_compile_id,
+    parse_stack,
 )
-from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.ownership import classify_ownership
 from compilediag_harness import wire
 
 PROCESS_LIMIT = 1024
@@ -64,17 +64,17 @@ def read_trace(path: str) -> tuple[ProcessJournal, ...]:
 
     A file that holds no record, or cannot be read, is one process with that loss.
     """
-    return read_processes(path, "torch_trace", trace_of)
+    return read_processes(path, "torch_trace", parse_trace)
 
 
-def trace_of(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
+def parse_trace(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
     """Parse the bytes of a trace to its processes; `name` is the file's, which may hold a rank."""
     scanner = TraceScanner(WANTED, ARTIFACTS)
     losses = scanner.losses
     processes: dict[int, TraceProcess] = {}
     strings: dict[int, str] = {}
-    rank = rank_in_name(name)
-    for record in scanner.records(chunks):
+    rank = parse_rank(name)
+    for record in scanner.iterate_records(chunks):
         if record.pid not in processes:
             if len(processes) >= PROCESS_LIMIT:
                 losses.add("over_limit")
@@ -88,28 +88,30 @@ def trace_of(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
                 record.payload.decode()
             except UnicodeDecodeError:
                 losses.add("bad_utf8")
-            metadata = decode(record.metadata)
+            metadata = decode_metadata(record.metadata)
             process = processes[record.pid]
             problem = "bad_json" if metadata is None else process.take(record, metadata)
             if problem is not None:
                 losses.add(problem)
     if not processes and not losses.counts:
         losses.add("empty")
-    journals = [process.finished(name) for process in processes.values()] or [ProcessJournal(name)]
+    journals = [process.make_journal(name) for process in processes.values()] or [
+        ProcessJournal(name)
+    ]
     if losses.counts or losses.torn:
         # Those of a file are reported by its first process.
         texts = [f"{count} {_TEXTS[reason]}" for reason, count in losses.counts.items()]
         texts += ["the last record is cut"] if losses.torn else []
-        found = with_loss(journals[0], "torch_trace", ", ".join(texts))
-        journals[0] = replace(found, torn_tail=losses.torn, lost=dict(losses.counts))
+        journal = add_loss(journals[0], "torch_trace", ", ".join(texts))
+        journals[0] = replace(journal, torn_tail=losses.torn, lost=dict(losses.counts))
     return tuple(journals)
 
 
-def rank_in_name(name: str) -> int | None:
+def parse_rank(name: str) -> int | None:
     """Parse the rank in a file's name: "dedicated_log_torch_trace_rank_3_x1y2.log"; None: it has
     none."""
-    found = _RANK.search(name)
-    return int(found[1]) if found else None
+    match = _RANK.search(name)
+    return int(match[1]) if match else None
 
 
 _TEXTS = {
@@ -128,22 +130,22 @@ _CALL_CHARS = 500
 _TYPED = ("<stdin", "<ipython", "<string>")
 """Code of the program's own that has no file; other names like these are of generated code."""
 
-ROWS_KEPT = 12_000
+MAX_ROWS = 12_000
 """Most attempts of a process that are stored; later records are counted as lost. With as many,
 `analyze` has 54 MB resident, whatever the size of the trace."""
 
-EVENTS_KEPT = 36_000
+MAX_EVENTS = 36_000
 """Most events of a process: an attempt has one to three."""
 
-REASONS_KEPT = 8
+MAX_REASONS = 8
 """Most printed reasons stored of one recompile; only the first one decides its cause."""
 
 EXPORTING = "/torch/export/_trace.py"
 """How the name of the file ends that stands in the stack of all that an export records."""
 
-OPERATIONS_KEPT = 4096
+MAX_OPERATIONS = 4096
 
-STRINGS_KEPT = 20_000
+MAX_STRINGS = 20_000
 """Most file names stored of a file's table of strings."""
 
 HOOKS = {
@@ -195,7 +197,7 @@ class TraceProcess:
         """What is compiled under a frame id: an attempt at the limit has a row without it."""
         self._reasons: dict[Key, tuple[float, tuple[str, ...]]] = {}
         """Time and printed reasons of recompiles that have no row yet."""
-        self._entered: dict[Key, tuple[wire.UserCall | None, str]] = {}
+        self._callers: dict[Key, tuple[wire.UserCall | None, str]] = {}
         """Calls, or threads, that compiles that have no row yet were called from."""
         self._calls: dict[wire.UserCall | None, wire.UserCall | None] = {}
         """Each once: many compiles are called from one place."""
@@ -216,39 +218,39 @@ class TraceProcess:
 
     def take_timing(self, record: TraceRecord) -> None:
         """Take a record of a timed phase."""
-        self._phases.take_record(record.payload, compile_id_in(record.metadata))
+        self._phases.take_record(record.payload, parse_compile_id(record.metadata))
 
     def take(self, record: TraceRecord, metadata: Metadata) -> str | None:
         """Take one record; return the reason why it is lost, if it is."""
         # Local time without a year: it may step back, which time of a run does not.
         since = record.at_s - self._begun_s
         self._t = max(self._t, since + _YEAR_S if since < -_YEAR_S / 2 else since)
-        if not self._has_rank and (rank := count_of(metadata.rank)) is not None:
+        if not self._has_rank and (rank := get_count(metadata.rank)) is not None:
             # The record is right about the process; a file's name may be anything.
             self.rank, self._has_rank = rank, True
         if metadata.str is not None:
-            return self._string(items_of(metadata.str))
+            return self._add_string(get_list(metadata.str))
         # Invariant: when full, nothing more is stored. No row would confirm a later recompile.
         events = len(self._events) + len(self._reasons)
         most = max(events, len(self._begun), len(self._open))
-        if self._row_count >= ROWS_KEPT or most >= EVENTS_KEPT:
+        if self._row_count >= MAX_ROWS or most >= MAX_EVENTS:
             self._cut = True
             return "over_limit"
         if metadata.metrics is not None:
-            self._row(metadata.metrics, record.metadata)
+            self._add_row(metadata.metrics, record.metadata)
         elif metadata.dynamo_start is not None:
-            self._start(metadata, metadata.dynamo_start)
+            self._begin_compile(metadata, metadata.dynamo_start)
         elif metadata.artifact is not None:
-            self._artifact(str(metadata.artifact.name), record.payload, metadata)
+            self._add_artifact(str(metadata.artifact.name), record.payload, metadata)
         elif not self._sizes.take(metadata):
             return "bad_json"
         return None
 
-    def finished(self, name: str) -> ProcessJournal:
+    def make_journal(self, name: str) -> ProcessJournal:
         """Make the journal of the process, of all its events."""
         self._phases.decode_rest()
         version = self._torch or ""
-        events = [*self._events, *(() if self._cut else self._unended())]
+        events = [*self._events, *(() if self._cut else self._iterate_unended())]
         if self._is_old or _BEFORE_2_7.match(version):
             # Its records are of another form: what was counted of them would be wrong.
             events = [wire.EvidenceLost(self._t, 0, wire.OLD_TORCH, WRITTEN_BY_OLD_TORCH)]
@@ -266,55 +268,55 @@ class TraceProcess:
         events.sort(key=lambda event: event.t)
         return ProcessJournal(name, (*opening, *events))
 
-    def _start(self, metadata: Metadata, start: About) -> None:
-        if count_of(metadata.attempt):  # a restart
+    def _begin_compile(self, metadata: Metadata, start: About) -> None:
+        if get_count(metadata.attempt):  # a restart
             return
-        compile_id = compile_id_of(metadata)
+        compile_id = format_compile_id(metadata)
         if compile_id in self._begun:
-            self._reset()
+            self._begin_epoch()
         self._begun.add(compile_id)
         key = (self._epoch, compile_id)
-        calls = calls_of_stack(start.stack, self._strings)
+        calls = parse_stack(start.stack, self._strings)
         self._open[key] = calls[-1][0] if calls else None
         if any(at.file.endswith(EXPORTING) for at, _ in calls):
             self._exports.add(key)
-        self._entered[key] = entered(calls[:-1])
+        self._callers[key] = find_caller(calls[:-1])
 
-    def _reset(self) -> None:
+    def _begin_epoch(self) -> None:
         self._epoch += 1
         self._begun.clear()
         self._events.append(wire.DynamoReset(self._t, 0, self._epoch))
 
-    def _row(self, metrics: Metrics, line: bytes) -> None:
+    def _add_row(self, metrics: Metrics, line: bytes) -> None:
         self._row_count += 1
-        row = compiled_of(metrics, line, self._t, self._epoch)
+        row = make_compiled(metrics, line, self._t, self._epoch)
         again = row.frame.file and (self._epoch, row.compile_id) in self._rows
         if row.forward and again and not self._begun:
             # A trace without records of starts: only rows can show that ids began again.
-            self._reset()
+            self._begin_epoch()
             row = replace(row, epoch=self._epoch)
-        timed = self._phases.of_row(row.compile_id)
+        timed = self._phases.take_phases(row.compile_id)
         key = (self._epoch, row.compile_id)
         call, thread = None, ""
         self._is_old = self._is_old or metrics.is_old
         if self._torch is None:
-            self._torch = text_of(metrics.pytorch_version, 200)
+            self._torch = get_text(metrics.pytorch_version, 200)
         if not self._python:
-            self._python = (text_of(metrics.python_version, 200) or "").partition(" ")[0]
-        ended = seconds_of(metrics.end_time_us)
+            self._python = (get_text(metrics.python_version, 200) or "").partition(" ")[0]
+        ended = convert_to_seconds(metrics.end_time_us)
         if self._started_unix is None and ended is not None:
             self._started_unix = ended - self._t
         if row.forward:
             self._rows.add(key)
             if row.frame.file:
-                self._frames[_frame_key(key)] = row.frame
+                self._frames[_get_frame_key(key)] = row.frame
             self._open.pop(key, None)
-            call, thread = self._entered.pop(key, (None, ""))
+            call, thread = self._callers.pop(key, (None, ""))
             call = self._calls.setdefault(call, call)
             if key in self._reasons:
-                self._events.append(self._recompiled(key, row.frame))
+                self._events.append(self._make_recompiled(key, row.frame))
                 del self._reasons[key]
-        self._events += self._sized(row.compile_id)
+        self._events += self._make_size_events(row.compile_id)
         self._events.append(
             replace(
                 row,
@@ -326,88 +328,92 @@ class TraceProcess:
             )
         )
 
-    def _sized(self, compile_id: str) -> list[wire.Event]:
-        guards, left_out = self._sizes.of(compile_id)
+    def _make_size_events(self, compile_id: str) -> list[wire.Event]:
+        guards, left_out = self._sizes.take_guards(compile_id)
         at = (self._t, 0, compile_id, self._epoch)
         return [wire.SizesGuarded(*at, guards, left_out)] if guards else []
 
-    def _artifact(self, name: str, payload: bytes, metadata: Metadata) -> None:
-        compile_id = compile_id_of(metadata)
+    def _add_artifact(self, name: str, payload: bytes, metadata: Metadata) -> None:
+        compile_id = format_compile_id(metadata)
         if name == "recompile_reasons":
-            self._reasons[self._epoch, compile_id] = (self._t, _reasons_in(payload))
+            self._reasons[self._epoch, compile_id] = (self._t, _parse_reasons(payload))
         elif name == "dynamo_graph_break_reason":
-            text = short_text(payload.decode("utf-8", "replace"), wire.TEXT_LIMIT)
+            text = intern_text(payload.decode("utf-8", "replace"), wire.TEXT_LIMIT)
             self._events.append(wire.GraphBroke(self._t, 0, compile_id, self._epoch, text))
         elif name == "torch_version":
             value = parse_json(payload)
             if (fields := parse_object(payload)) is not None:
-                value = next((item for key, item in fields.items() if "version" in key), None)
+                value = next(
+                    (field_value for key, field_value in fields.items() if "version" in key), None
+                )
             text = value if isinstance(value, str) else payload.decode("utf-8", "replace")
-            self._torch = short_text(text.strip().strip('"'), 100) or self._torch
+            self._torch = intern_text(text.strip().strip('"'), 100) or self._torch
         elif name == "inductor_collective_schedule":
-            found = parse_list(payload) or []
-            operations = tuple(short_text(item, 512) for item in found[:OPERATIONS_KEPT])
+            schedule = parse_list(payload) or []
+            operations = tuple(
+                intern_text(operation, 512) for operation in schedule[:MAX_OPERATIONS]
+            )
             self._events.append(
                 wire.CollectivesPlanned(self._t, 0, compile_id, self._epoch, operations)
             )
         else:
             self._caches.take(name, payload, (self._t, compile_id, self._epoch), self._events)
 
-    def _recompiled(self, key: Key, frame: wire.Location) -> wire.Recompiled:
+    def _make_recompiled(self, key: Key, frame: wire.Location) -> wire.Recompiled:
         t, reasons = self._reasons[key]
         if not frame.file:
-            frame = self._open.get(key) or self._frames.get(_frame_key(key), _UNKNOWN)
+            frame = self._open.get(key) or self._frames.get(_get_frame_key(key), _UNKNOWN)
         return wire.Recompiled(t, 0, key[1], key[0], frame, reasons, (), 0.0)
 
-    def _unended(self) -> Iterator[wire.Event]:
+    def _iterate_unended(self) -> Iterator[wire.Event]:
         """Iterate over compiles that began and have no further record: the process ended in them,
         or the trace is cut."""
         for key in self._reasons:
-            yield self._recompiled(key, _UNKNOWN)
+            yield self._make_recompiled(key, _UNKNOWN)
         for compile_id in self._sizes.open:
-            yield from self._sized(compile_id)
+            yield from self._make_size_events(compile_id)
         if self._open:
             ids = ", ".join(compile_id for _, compile_id in list(self._open)[:3])
             compiles = "compile" if len(self._open) == 1 else "compiles"
             reason = f"{len(self._open)} {compiles} began and did not end in the trace ({ids})"
             yield wire.EvidenceLost(self._t, 0, "torch_trace", reason)
 
-    def _string(self, items: list[object]) -> str | None:
+    def _add_string(self, pair: list[object]) -> str | None:
         """Add a string of the file's table, given with its index; return the reason if it is
         lost."""
-        index = count_of(items[1]) if len(items) == 2 else None
-        if index is None or not isinstance(items[0], str):
+        index = get_count(pair[1]) if len(pair) == 2 else None
+        if index is None or not isinstance(pair[0], str):
             return "bad_json"
-        if len(self._strings) < STRINGS_KEPT:
-            self._strings[index] = short_text(items[0])
-        if items[0].endswith(EXPORTING):
+        if len(self._strings) < MAX_STRINGS:
+            self._strings[index] = intern_text(pair[0])
+        if pair[0].endswith(EXPORTING):
             self._events.append(wire.EnvironmentRead(self._t, {"exported": True}))
         return None
 
 
-def _frame_key(key: Key) -> Key:
+def _get_frame_key(key: Key) -> Key:
     """Return the key of a compile's frame: "0/1" is a compile of frame "0"."""
     return key[0], key[1].rpartition("/")[0]
 
 
-def _reasons_in(payload: bytes) -> tuple[str, ...]:
+def _parse_reasons(payload: bytes) -> tuple[str, ...]:
     """Parse printed reasons: one is bare text, several are a JSON list; torch's metadata says
     "json" of both."""
-    found = None
+    reasons = None
     if payload.startswith(b"["):
         # A list has an item a line, one for each cache entry of the frame: there may be thousands.
-        items = payload.split(b"\n", REASONS_KEPT + 1)[1 : REASONS_KEPT + 1]
-        first = b"[" + b"\n".join(items).rstrip(b"\n],") + b"]"
-        found = parse_list(first) or parse_list(payload)
-    if found is None:
-        found = [payload.decode("utf-8", "replace")] if payload else []
+        lines = payload.split(b"\n", MAX_REASONS + 1)[1 : MAX_REASONS + 1]
+        first = b"[" + b"\n".join(lines).rstrip(b"\n],") + b"]"
+        reasons = parse_list(first) or parse_list(payload)
+    if reasons is None:
+        reasons = [payload.decode("utf-8", "replace")] if payload else []
     return tuple(
-        short_text(reason, 512 if index else 4096)
-        for index, reason in enumerate(found[:REASONS_KEPT])
+        intern_text(reason, 512 if index else 4096)
+        for index, reason in enumerate(reasons[:MAX_REASONS])
     )
 
 
-def entered(calls: Sequence[Call]) -> tuple[wire.UserCall | None, str]:
+def find_caller(calls: Sequence[Call]) -> tuple[wire.UserCall | None, str]:
     """Find the innermost call of the program's own among `calls`, the outermost first, that is seen
     to call compiled code; or the thread, where there is none."""
     # The program's file where `python -m` ran it.
@@ -417,15 +423,17 @@ def entered(calls: Sequence[Call]) -> tuple[wire.UserCall | None, str]:
     for at, text in reversed(calls):
         below = below or at.file.endswith(_ENTRY)
         if below and at.file and (at.file == main or _is_own(at.file)):
-            function = wire.resumed_function(at.function) or at.function
-            said = short_text(text, _CALL_CHARS).strip()
+            function = wire.find_resumed_function(at.function) or at.function
+            said = intern_text(text, _CALL_CHARS).strip()
             return wire.UserCall(at.file, at.line, function, said), ""
     for at, _ in calls if below else ():
         if not at.file.endswith("/threading.py"):
             name = "/".join(at.file.split("/")[-2:])
-            return None, f"a thread ({short_text(name)}:{at.line} in {at.function})"
+            return None, f"a thread ({intern_text(name)}:{at.line} in {at.function})"
     return None, ""
 
 
 def _is_own(file: str) -> bool:
-    return ownership_of(file) == "user" and (not file.startswith("<") or file.startswith(_TYPED))
+    return classify_ownership(file) == "user" and (
+        not file.startswith("<") or file.startswith(_TYPED)
+    )

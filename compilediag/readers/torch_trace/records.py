@@ -22,14 +22,14 @@ from compilediag.readers.torch_trace.scan import (
     Call,
     Losses,
     Metadata,
-    calls_of_stack,
-    compile_id_of,
-    count_of,
-    items_of,
-    short_text,
-    text_of,
+    format_compile_id,
+    get_count,
+    get_list,
+    get_text,
+    intern_text,
+    parse_stack,
 )
-from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.ownership import classify_ownership
 from compilediag_harness import wire
 from compilediag_harness.wire.compiles import PhaseStack, TimedPhases
 
@@ -76,17 +76,17 @@ class CacheRecords:
         """Append the events of an artifact."""
         t, compile_id, epoch = at
         if name == UNSAVED:
-            said = _info(payload)
-            field = wire.plain_text(said.get("field"), 100)
-            problem = wire.plain_text(said.get("error"), 400) + (
+            said = _parse_info(payload)
+            field = wire.clean_text(said.get("field"), 100)
+            problem = wire.clean_text(said.get("error"), 400) + (
                 f" (field {field})" if field else ""
             )
             events.append(wire.CacheWritten(t, 0, wire.AOT_AUTOGRAD, compile_id, epoch, problem))
             return
         cache, outcome = _NAMES[name]
-        asked = wire.CacheLookedUp(t, 0, cache, outcome, compile_id, epoch)
-        told = _info(b"" if cache.startswith("pgo") else payload)
-        settings, lookup = self._lookups.described(asked, told)
+        requested = wire.CacheLookedUp(t, 0, cache, outcome, compile_id, epoch)
+        info = _parse_info(b"" if cache.startswith("pgo") else payload)
+        settings, lookup = self._lookups.describe(requested, info)
         if settings is not None:
             events.append(settings)
         if cache == wire.FX_GRAPH:
@@ -95,8 +95,8 @@ class CacheRecords:
         elif cache == wire.AOT_AUTOGRAD:
             # An entry of AOTAutograd refers to a graph for the forward and, where it trains, one
             # for the backward, which are looked up just before.
-            found = outcome == wire.HIT or (outcome == wire.MISS and lookup.status == wire.HIT)
-            for owner, index in self._graphs[-2:] if found else ():
+            was_found = outcome == wire.HIT or (outcome == wire.MISS and lookup.status == wire.HIT)
+            for owner, index in self._graphs[-2:] if was_found else ():
                 graph = events[index]
                 if owner == (epoch, compile_id) and isinstance(graph, wire.CacheLookedUp):
                     events[index] = replace(graph, within=wire.AOT_AUTOGRAD)
@@ -104,17 +104,17 @@ class CacheRecords:
         events.append(lookup)
 
 
-def _info(payload: bytes) -> Mapping[str, Any]:
+def _parse_info(payload: bytes) -> Mapping[str, Any]:
     """Parse torch's dictionary; of one that is cut, what stands at its beginning."""
-    found = parse_object(payload)
-    if found is not None:
-        return found
+    fields = parse_object(payload)
+    if fields is not None:
+        return fields
     key, status = _KEY.search(payload, 0, 2_000), _STATUS.search(payload, 0, 2_000)
     read = {"key": key, "cache_status_detailed": status}
     return {name: match[1].decode() for name, match in read.items() if match is not None}
 
 
-_SYMBOLS_KEPT = 512
+_MAX_SYMBOLS = 512
 _STACK = 16
 _CALLS = 24
 _SYMBOL = re.compile(r"[A-Za-z_]\w{0,63}")
@@ -143,48 +143,53 @@ class SizeGuardRecords:
         """Compile ids with conditions; "" are the exports."""
         return tuple(key for key, attempt in self._attempts.items() if attempt.guards)
 
-    def of(self, compile_id: str) -> tuple[tuple[wire.SizeGuard, ...], int]:
+    def take_guards(self, compile_id: str) -> tuple[tuple[wire.SizeGuard, ...], int]:
         """Take the conditions of a compile that ended, and the count of those over the limit."""
-        found = self._attempts.pop(compile_id, None)
-        return (tuple(found.guards), found.left_out) if found is not None else ((), 0)
+        attempt = self._attempts.pop(compile_id, None)
+        return (tuple(attempt.guards), attempt.left_out) if attempt is not None else ((), 0)
 
     def take(self, line: Metadata) -> bool:
         """Take one record; False where it is of another kind."""
-        compile_id, number = compile_id_of(line), count_of(line.attempt) or 0
+        compile_id, number = format_compile_id(line), get_count(line.attempt) or 0
         if line.create_symbol is not None:
-            symbol, source = text_of(line.create_symbol.symbol), text_of(line.create_symbol.source)
-            sources = self._attempt(compile_id, number).sources
-            if symbol and source and len(sources) < _SYMBOLS_KEPT:
+            symbol, source = (
+                get_text(line.create_symbol.symbol),
+                get_text(line.create_symbol.source),
+            )
+            sources = self._get_attempt(compile_id, number).sources
+            if symbol and source and len(sources) < _MAX_SYMBOLS:
                 sources[symbol] = [source]
         elif line.guard_added_fast is not None:
-            self._added(self._attempt(compile_id, number), line.guard_added_fast, compile_id)
+            self._add_guard(
+                self._get_attempt(compile_id, number), line.guard_added_fast, compile_id
+            )
         elif line.symbolic_shape_specialization is not None:
             # A symbol became a constant, by the condition added last.
-            sources = items_of(line.symbolic_shape_specialization.sources)[:32]
-            texts = [short_text(source, 256) for source in sources]
-            self._attempt(compile_id, number).fixed(texts)
+            sources = get_list(line.symbolic_shape_specialization.sources)[:32]
+            texts = [intern_text(source, 256) for source in sources]
+            self._get_attempt(compile_id, number).add_fixed_sizes(texts)
         else:
             return False
         return True
 
-    def _attempt(self, compile_id: str, number: int) -> _Attempt:
+    def _get_attempt(self, compile_id: str, number: int) -> _Attempt:
         attempt = self._attempts.get(compile_id)
         if attempt is None or attempt.number != number:
             attempt = self._attempts[compile_id] = _Attempt(number)
-            if len(self._attempts) > wire.OPEN_ATTEMPTS_KEPT:
+            if len(self._attempts) > wire.MAX_OPEN_ATTEMPTS:
                 del self._attempts[next(iter(self._attempts))]  # the oldest
         return attempt
 
-    def _added(self, attempt: _Attempt, record: About, compile_id: str) -> None:
-        if not attempt.has_room():
+    def _add_guard(self, attempt: _Attempt, record: About, compile_id: str) -> None:
+        if not attempt.accept_condition():
             return
-        expression = short_text(record.expr, 1024)
+        expression = intern_text(record.expr, 1024)
         symbols = dict.fromkeys(_SYMBOL.findall(expression))
-        calls = calls_of_stack(record.stack, self._strings)
-        traced = calls_of_stack(record.user_stack, self._strings)
+        calls = parse_stack(record.stack, self._strings)
+        traced = parse_stack(record.user_stack, self._strings)
         if not traced and not compile_id:
             # An export runs the code: it stands among the calls in progress.
-            traced = [call for call in calls if ownership_of(call[0].file) != "torch"]
+            traced = [call for call in calls if classify_ownership(call[0].file) != "torch"]
         traced = traced[-_STACK:]
         attempt.guards.append(
             wire.SizeGuard(
@@ -195,37 +200,37 @@ class SizeGuardRecords:
                     for source in attempt.sources.get(symbol, ())
                 ),
                 fixed=(),
-                torch_calls=_torch_calls(calls),
-                stack=tuple(replace(at, function=_name(at)) for at, _ in traced),
-                texts=tuple(short_text(text, 200) for _, text in traced),
+                torch_calls=_list_torch_calls(calls),
+                stack=tuple(replace(at, function=_get_name(at)) for at, _ in traced),
+                texts=tuple(intern_text(text, 200) for _, text in traced),
             )
         )
 
 
-def _torch_calls(stack: list[Call]) -> tuple[str, ...]:
+def _list_torch_calls(stack: list[Call]) -> tuple[str, ...]:
     """List the functions of torch between the traced code and the condition, innermost first."""
-    found: list[str] = []
+    names: list[str] = []
     for at, _ in reversed(stack):
-        if not found and at.file.endswith(_OWN):
+        if not names and at.file.endswith(_OWN):
             continue
-        name = _name(at)
+        name = _get_name(at)
         is_step = at.file.endswith(_TRACER[0]) and name == _TRACER[1]
-        if is_step or ownership_of(at.file) != "torch" or len(found) == _CALLS:
+        if is_step or classify_ownership(at.file) != "torch" or len(names) == _CALLS:
             break
-        found.append(name)
+        names.append(name)
         if name == _OPERATION:
             break
-    return tuple(found)
+    return tuple(names)
 
 
-def _name(at: wire.Location) -> str:
-    return short_text(at.function, 256)
+def _get_name(at: wire.Location) -> str:
+    return intern_text(at.function, 256)
 
 
-STACKS_KEPT = 12_000
+MAX_STACKS = 12_000
 """Most compiles whose phases are followed: as many as have rows that are stored."""
 
-PAYLOADS_KEPT = 256
+MAX_PAYLOADS = 256
 """Most records of one compile that are not decoded yet."""
 
 _MAX_NAME_CHARS = 200
@@ -258,10 +263,10 @@ class TracePhases:
         for."""
         payloads = self._payloads.setdefault(compile_id, [])
         payloads.append(payload)
-        if len(payloads) >= PAYLOADS_KEPT or len(self._payloads) > STACKS_KEPT:
+        if len(payloads) >= MAX_PAYLOADS or len(self._payloads) > MAX_STACKS:
             self._decode(compile_id)
 
-    def of_row(self, compile_id: str) -> TimedPhases | None:
+    def take_phases(self, compile_id: str) -> TimedPhases | None:
         """Take the phases of the compile whose row comes now; None where the trace has no timing,
         or more than is stored."""
         self._decode(compile_id)
@@ -271,9 +276,9 @@ class TracePhases:
         stack = self._stacks.pop(compile_id, None)
         if stack is None:
             return None if self._full else TimedPhases((), ())
-        found = stack.take()
-        self._keep(compile_id, stack)
-        return found
+        phases = stack.take()
+        self._store_stack(compile_id, stack)
+        return phases
 
     def decode_rest(self) -> None:
         """Decode the records whose compile has no row, to count what is lost of them."""
@@ -285,23 +290,25 @@ class TracePhases:
         one."""
         payloads = self._payloads.pop(compile_id, ())
         try:
-            found = _DECODER.decode(b"[%s]" % b",".join(payloads))
+            decoded = _DECODER.decode(b"[%s]" % b",".join(payloads))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            found = [timing for payload in payloads if (timing := self._lenient(payload))]
-        timings = [timing for timing in found if 0 <= timing.ts < _MAX_MICROSECONDS]
-        for _ in range(len(found) - len(timings)):
+            decoded = [
+                timing for payload in payloads if (timing := self._decode_leniently(payload))
+            ]
+        timings = [timing for timing in decoded if 0 <= timing.ts < _MAX_MICROSECONDS]
+        for _ in range(len(decoded) - len(timings)):
             self._losses.add("bad_json")
         self._seen = self._seen or bool(timings)
         stack = self._stacks.pop(compile_id, None) or PhaseStack()
         for timing in timings if compile_id else ():
             if timing.ph == "B":
-                stack.began(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
+                stack.begin_phase(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
             elif timing.ph == "E":
-                stack.ended(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
-        self._keep(compile_id, stack)
+                stack.end_phase(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
+        self._store_stack(compile_id, stack)
         return self._seen
 
-    def _lenient(self, payload: bytes) -> _Timing | None:
+    def _decode_leniently(self, payload: bytes) -> _Timing | None:
         """Decode a record that is no plain JSON, or has fields of other types; None: it is lost."""
         fields = parse_object(payload) or {}
         name, at_us, ph = fields.get("name"), fields.get("ts"), fields.get("ph")
@@ -310,9 +317,9 @@ class TracePhases:
         self._losses.add("bad_json")
         return None
 
-    def _keep(self, compile_id: str, stack: PhaseStack) -> None:
+    def _store_stack(self, compile_id: str, stack: PhaseStack) -> None:
         """Store a stack that holds anything for the row of its compile."""
         if stack.open or stack.own_ns:
-            self._full = self._full or len(self._stacks) >= STACKS_KEPT
+            self._full = self._full or len(self._stacks) >= MAX_STACKS
             if not self._full:
                 self._stacks[compile_id] = stack

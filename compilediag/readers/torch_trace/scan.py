@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from compilediag.readers.lines import parse_json
-from compilediag_harness.wire import Compiled, Location, cache_answers, clip
+from compilediag_harness.wire import Compiled, Location, clip, count_cache_outcomes
 
 LINE_LIMIT = 8 << 20
 """Longest line of metadata in bytes. torch's own are 40 kB, of large graphs some MB."""
@@ -82,7 +82,7 @@ class TraceRecord(NamedTuple):
     @property
     def at_s(self) -> float:
         """Local time as seconds since the beginning of the year."""
-        return _minute_s(self.minute) + float(self.second)
+        return _compute_minute_s(self.minute) + float(self.second)
 
 
 @dataclass(slots=True)
@@ -110,20 +110,20 @@ class TraceScanner:
         self._begin = re.compile(b"\n(?=[^\t])(?:%s)?" % unwanted, re.DOTALL)
         self.losses = Losses()
 
-    def records(self, chunks: Iterable[bytes]) -> Iterator[TraceRecord]:
+    def iterate_records(self, chunks: Iterable[bytes]) -> Iterator[TraceRecord]:
         """Iterate over the wanted records, in the order of the file."""
-        for block in self._blocks(chunks):
+        for block in self._split_blocks(chunks):
             timing = None if block.last else _TIMING.fullmatch(block.text)
             if timing is None:
-                if (record := self._record(block)) is not None:
+                if (record := self._parse_record(block)) is not None:
                     yield record
                 continue
             minute, second, pid, metadata, digest, raw = timing.groups()
-            payload = self._payload(raw, digest, may_cut=False, last=False)
+            payload = self._read_payload(raw, digest, may_cut=False, last=False)
             if payload is not None:
                 yield TraceRecord(TIMING, minute, second, int(pid), metadata[:-2] + b"}", payload)
 
-    def _blocks(self, chunks: Iterable[bytes]) -> Iterator[TextBlock]:
+    def _split_blocks(self, chunks: Iterable[bytes]) -> Iterator[TextBlock]:
         """Split a file into blocks, but for those that lie in one chunk and are not wanted; what is
         over the limits is cut."""
         limit = LINE_LIMIT + PAYLOAD_LIMIT
@@ -132,15 +132,15 @@ class TraceScanner:
         for chunk in chunks:
             text = newline + chunk
             begin, is_wanted = 0, True
-            for found in self._begin.finditer(text):
+            for match in self._begin.finditer(text):
                 if begin == 0:
-                    rest += text[: min(found.start(), limit - len(rest))]
+                    rest += text[: min(match.start(), limit - len(rest))]
                     yield TextBlock(bytes(rest))
                     rest.clear()
                 elif is_wanted:
-                    yield TextBlock(text[begin : min(found.start(), begin + limit)])
-                begin = found.start() + 1
-                is_wanted = found.end() == begin
+                    yield TextBlock(text[begin : min(match.start(), begin + limit)])
+                begin = match.start() + 1
+                is_wanted = match.end() == begin
             rest += text[begin : begin + limit - len(rest)]
             # What follows the last line end decides whether it ends the block.
             newline = b"\n" if rest.endswith(b"\n") else b""
@@ -148,7 +148,7 @@ class TraceScanner:
         if rest:
             yield TextBlock(bytes(rest), ended=bool(newline), last=True)
 
-    def _record(self, block: TextBlock) -> TraceRecord | None:
+    def _parse_record(self, block: TextBlock) -> TraceRecord | None:
         """Parse a line of metadata and its payload; None where it is not wanted, or not whole."""
         line, newline, payload = block.text.partition(b"\n")
         if not line.strip(b"\r") or line.startswith(b"\t"):
@@ -165,7 +165,9 @@ class TraceScanner:
             return None
         may_cut = head is not None and HEADS.match(line, head.start(4)) is not None
         whole = (
-            b"" if hashed is None else self._payload(payload, hashed[1], may_cut, last=block.last)
+            b""
+            if hashed is None
+            else self._read_payload(payload, hashed[1], may_cut, last=block.last)
         )
         if whole is None:
             return None
@@ -175,14 +177,16 @@ class TraceScanner:
         kind, metadata = head[4].decode("ascii", "replace"), line[head.start(4) - 2 :]
         return TraceRecord(kind, head[1], head[2], int(head[3]), metadata, whole)
 
-    def _payload(self, raw: bytes, digest: bytes, may_cut: bool, *, last: bool) -> bytes | None:
+    def _read_payload(
+        self, raw: bytes, digest: bytes, may_cut: bool, *, last: bool
+    ) -> bytes | None:
         """Return the payload as torch wrote it, or its beginning; None where it is lost."""
         if len(raw) > PAYLOAD_LIMIT:
             if may_cut:
-                return _unfolded(raw[:PAYLOAD_LIMIT])
+                return _remove_tabs(raw[:PAYLOAD_LIMIT])
             self.losses.add("too_long")
             return None
-        payload = _unfolded(raw)
+        payload = _remove_tabs(raw)
         if hashlib.md5(payload, usedforsecurity=False).hexdigest().encode() == digest:
             return payload
         if last:
@@ -192,13 +196,13 @@ class TraceScanner:
         return None
 
 
-def _unfolded(raw: bytes) -> bytes:
+def _remove_tabs(raw: bytes) -> bytes:
     """Remove the tab that each line begins with."""
     return raw.replace(b"\n\t", b"\n")[1:]
 
 
 @lru_cache(maxsize=16)
-def _minute_s(minute: bytes) -> float:
+def _compute_minute_s(minute: bytes) -> float:
     """Compute the seconds from the beginning of the year to a minute: b"1121 14:17"."""
     month, day = divmod(int(minute[:4]), 100)
     days = _DAYS_BEFORE[min(month, 12)] + day
@@ -308,7 +312,7 @@ WANTED = (
 _DECODER = msgspec.json.Decoder(Metadata)
 
 
-def decode(line: bytes) -> Metadata | None:
+def decode_metadata(line: bytes) -> Metadata | None:
     """Decode a line of metadata; None where it is no object of the known shape. Never raises."""
     try:
         return _DECODER.decode(line)
@@ -322,65 +326,65 @@ def decode(line: bytes) -> Metadata | None:
         return None
 
 
-def compile_id_of(line: Metadata) -> str:
+def format_compile_id(line: Metadata) -> str:
     """Format torch's id of the record's compile, without the attempt: "0/1", "!1/0/1"."""
-    frame, index = count_of(line.frame_id), count_of(line.frame_compile_id)
-    autograd = count_of(line.compiled_autograd_id)
+    frame, index = get_count(line.frame_id), get_count(line.frame_compile_id)
+    autograd = get_count(line.compiled_autograd_id)
     parts = [] if autograd is None else [f"!{autograd}"]
     parts += [] if frame is None or index is None else [f"{frame}/{index}"]
     return "/".join(parts)
 
 
 @lru_cache(maxsize=1024)
-def compile_id_in(line: bytes) -> str:
+def parse_compile_id(line: bytes) -> str:
     """Parse the compile id in a line of metadata that many records have; "" where it has none."""
-    metadata = decode(line)
-    return "" if metadata is None else compile_id_of(metadata)
+    metadata = decode_metadata(line)
+    return "" if metadata is None else format_compile_id(metadata)
 
 
-def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled:
+def make_compiled(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled:
     """Make the event that the live collector makes of the same row, of step 0."""
     # torch's configuration, which holds the limit, is JSON within a JSON string of 40 kB.
     limit = _LIMIT.search(line)
-    restarts = items_of(metrics.restart_reasons)
+    restarts = get_list(metrics.restart_reasons)
     # torch 2.7 sets `has_guarded_code` for a frame that it gave up at a break in a loop: its row
     # has neither a graph nor the count of intermediate results that a completed trace has.
     gave_up = metrics.graph_op_count is None and metrics.ir_count is None
     # A lazily compiled backward may have only its duration.
-    start_us, end_us = _number(metrics.start_time_us), _number(metrics.end_time_us)
-    seconds = seconds_of(metrics.duration_us) or 0.0
+    start_us, end_us = _get_number(metrics.start_time_us), _get_number(metrics.end_time_us)
+    seconds = convert_to_seconds(metrics.duration_us) or 0.0
     if start_us is not None and end_us is not None and end_us >= start_us:
         seconds = (end_us - start_us) / 1e6
 
-    def count(name: str) -> int | None:
-        return count_of(getattr(metrics, name))
+    def get_metric_count(name: str) -> int | None:
+        return get_count(getattr(metrics, name))
 
     return Compiled(
         t=t,
         step=0,
-        compile_id=text_of(metrics.compile_id, 100) or "",
+        compile_id=get_text(metrics.compile_id, 100) or "",
         epoch=epoch,
         frame=Location(
-            text_of(metrics.co_filename) or "",
-            count_of(metrics.co_firstlineno) or 0,
-            text_of(metrics.co_name) or "",
+            get_text(metrics.co_filename) or "",
+            get_count(metrics.co_firstlineno) or 0,
+            get_text(metrics.co_name) or "",
         ),
         forward=metrics.is_forward is not False,
         guarded=metrics.has_guarded_code is True and not gave_up,
         seconds=seconds,
-        backend_s=seconds_of(metrics.aot_autograd_cumulative_compile_time_us),
-        graph_ops=count_of(metrics.graph_op_count),
-        guards=count_of(metrics.guard_count),
-        cache_size=count_of(metrics.cache_size),
-        recompile_reason=text_of(metrics.recompile_reason),
-        fail_type=text_of(metrics.fail_type),
-        fail_reason=text_of(metrics.fail_reason),
-        restart_reasons=tuple(sorted(short_text(item) for item in restarts[:16])),
+        backend_s=convert_to_seconds(metrics.aot_autograd_cumulative_compile_time_us),
+        graph_ops=get_count(metrics.graph_op_count),
+        guards=get_count(metrics.guard_count),
+        cache_size=get_count(metrics.cache_size),
+        recompile_reason=get_text(metrics.recompile_reason),
+        fail_type=get_text(metrics.fail_type),
+        fail_reason=get_text(metrics.fail_reason),
+        restart_reasons=tuple(sorted(intern_text(reason) for reason in restarts[:16])),
         limit=int(limit[1]) if limit else None,
-        guard_eval_us=_number(metrics.guard_latency_us),
-        cache_hits=cache_answers(count, "hit"),
-        cache_misses=cache_answers(count, "miss"),
-        restarted_s=seconds_of(metrics.dynamo_compile_time_before_restart_us),
+        guard_eval_us=_get_number(metrics.guard_latency_us),
+        cache_hits=count_cache_outcomes(get_metric_count, "hit"),
+        cache_misses=count_cache_outcomes(get_metric_count, "miss"),
+        restarted_s=convert_to_seconds(metrics.dynamo_compile_time_before_restart_us),
     )
 
 
@@ -388,46 +392,46 @@ Call = tuple[Location, str]
 """One call of a stack, and its source text."""
 
 
-def calls_of_stack(stack: Any, files: Mapping[int, str]) -> list[Call]:
+def parse_stack(stack: Any, files: Mapping[int, str]) -> list[Call]:
     """Parse a recorded stack as far as possible, outermost call first. `files`: interned names."""
-    found: list[Call] = []
-    for entry in items_of(stack):
+    calls: list[Call] = []
+    for entry in get_list(stack):
         fields = cast(dict[str, Any], entry) if type(entry) is dict else {}
-        file = count_of(fields.get("filename"))
+        file = get_count(fields.get("filename"))
         if file is not None:
-            line = count_of(fields.get("line")) or 0
-            function = text_of(fields.get("name")) or ""
-            text = text_of(fields.get("loc")) or ""
-            found.append((Location(files.get(file, ""), line, function), text))
-    return found
+            line = get_count(fields.get("line")) or 0
+            function = get_text(fields.get("name")) or ""
+            text = get_text(fields.get("loc")) or ""
+            calls.append((Location(files.get(file, ""), line, function), text))
+    return calls
 
 
-def short_text(value: Any, limit: int = MAX_TEXT_CHARS) -> str:
+def intern_text(value: Any, limit: int = MAX_TEXT_CHARS) -> str:
     """Clip a value's text to a length and intern it: records repeat texts, each is stored once."""
     return intern(clip(str(value), limit))
 
 
-def items_of(value: Any) -> list[Any]:
+def get_list(value: Any) -> list[Any]:
     """Return a JSON list; empty where the value is none."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def text_of(value: Any, limit: int = MAX_TEXT_CHARS) -> str | None:
+def get_text(value: Any, limit: int = MAX_TEXT_CHARS) -> str | None:
     """Return the value as text of bounded length; None where there is none."""
-    return None if value is None or value is msgspec.UNSET else short_text(value, limit)
+    return None if value is None or value is msgspec.UNSET else intern_text(value, limit)
 
 
-def count_of(value: Any) -> int | None:
+def get_count(value: Any) -> int | None:
     """Return a count; None where the value is none."""
     return value if type(value) is int and 0 <= value < _MAX_COUNT else None
 
 
-def _number(value: Any) -> float | None:
+def _get_number(value: Any) -> float | None:
     known = type(value) is int or type(value) is float
     return float(value) if known and 0 <= value < _MAX_COUNT else None
 
 
-def seconds_of(value: Any) -> float | None:
+def convert_to_seconds(value: Any) -> float | None:
     """Convert microseconds to seconds; None where the value is no number."""
-    number = _number(value)
+    number = _get_number(value)
     return None if number is None else number / 1e6

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+import msgspec
+
 from compilediag.receipt.schema.compiles import Place
 from compilediag.receipt.schema.record import EMPTY, Record
 
@@ -70,8 +72,8 @@ class NumbersSection(Record, frozen=True, kw_only=True):
 AgainstEagerVerdict = Literal[
     "pays", "does_not_pay", "same", "not_resolved", "outputs_differ", "not_concluded"
 ]
-"""`same`: as fast as eager, within the tolerance of `gate --ab`. `not_concluded`: there was nothing
-to compare."""
+"""`same`: as fast as eager, within the tolerance of `gate --ab`. `not_concluded`: there was
+nothing to compare."""
 
 
 class EagerRatio(Record, frozen=True, kw_only=True):
@@ -181,7 +183,9 @@ class ColdAndWarmSection(Record, frozen=True, kw_only=True):
     cold_by_phase: dict[str, float] = EMPTY
     #: By cache, how often it was hit, missed, bypassed, switched off or failed in the first start;
     #: `caches.caches` has the second.
-    cold_answers: dict[str, dict[str, int]] = EMPTY
+    cold_outcomes: dict[str, dict[str, int]] = msgspec.field(
+        default_factory=dict[str, dict[str, int]], name="cold_answers"
+    )
     compiles: int = 0  #: Compiles of the second start that looked into a cache of graphs.
     again: tuple[CompiledAgainRecord, ...] = ()  #: Those of them that no cache had; at most 100.
     notes: tuple[str, ...] = ()  #: What the first start could not write.
@@ -261,7 +265,7 @@ class RanksSection(Record, frozen=True, kw_only=True):
     totals: RankTotals | None = None
     #: Ranks that the other sections are of, where they are not of all: at most 256, one for each
     #: behaviour and then the lowest. Null where they are of all.
-    told: int | None = None
+    reported: int | None = msgspec.field(default=None, name="told")
     differing: int | None = None  #: Ranks that differ from most in any respect.
     divergences_left_out: int = 0  #: Groups of ranks that differ and are not listed.
     missing_count: int | None = None  #: Ranks that are missing, those included that are not listed.

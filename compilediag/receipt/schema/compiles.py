@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+import msgspec
+
 from compilediag.receipt.schema.record import EMPTY, FrameName, Record
 
 
@@ -139,7 +141,7 @@ class PassedArgument(Record, frozen=True, kw_only=True):
     expression: str  #: The expression in its source text.
 
 
-class EnteredAt(Record, frozen=True, kw_only=True):
+class UserCallRecord(Record, frozen=True, kw_only=True):
     """A call in a file of the program's own, below which torch compiled something."""
 
     file: str  #: Its file.
@@ -215,7 +217,7 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     process: int = 0  #: Index of the process; 0 for the first.
     #: The innermost call in a file of the program's own above it; null where the record does not
     #: have it, or where the thread has no such call.
-    entered_at: EnteredAt | None = None
+    entered_at: UserCallRecord | None = None
     #: Where the thread has no such call: the thread, and the outermost call in it.
     entered_from: str | None = None
     #: The cache entries that did not fit, nearest first, as far as they were evaluated in the
@@ -273,7 +275,7 @@ class GraphBreak(Record, frozen=True, kw_only=True):
     finding: str | None = None
     #: The innermost call in a file of the program's own above it; null where the record does not
     #: have it, or where the thread has no such call.
-    entered_at: EnteredAt | None = None
+    entered_at: UserCallRecord | None = None
     #: Where the thread has no such call: the thread, and the outermost call in it.
     entered_from: str | None = None
 
@@ -299,7 +301,7 @@ class FrameDetail(Record, frozen=True, kw_only=True):
     process: int = 0  #: Index of the process.
     #: The innermost call in a file of the program's own above it; null where the record does not
     #: have it, or where the thread has no such call.
-    entered_at: EnteredAt | None = None
+    entered_at: UserCallRecord | None = None
     #: Where the thread has no such call: the thread, and the outermost call in it.
     entered_from: str | None = None
 
@@ -409,7 +411,7 @@ class QuotedLine(Place, frozen=True, kw_only=True):
     text: str  #: Its source text, of the call where that is known; empty where it is not.
 
 
-class ActRecord(QuotedLine, frozen=True):
+class CommonCauseRecord(QuotedLine, frozen=True):
     """The line of the program that changed all values of a finding."""
 
     #: witnessed: it was seen; probable: it calls, by name, the functions that write the values.
@@ -440,10 +442,10 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     parts: tuple[PartRecord, ...] = ()
     #: The line of the program that changed several values; null where there is one value, or the
     #: line is not known.
-    act: ActRecord | None = None
+    common_cause: CommonCauseRecord | None = msgspec.field(default=None, name="act")
     #: The innermost call in a file of the program's own above it; null where the record does not
     #: have it, or where the thread has no such call.
-    entered_at: EnteredAt | None = None
+    entered_at: UserCallRecord | None = None
     #: Where the thread has no such call: the thread, and the outermost call in it.
     entered_from: str | None = None
     #: How the value was seen to change (`run --witness`); null where that was not seen.
@@ -453,7 +455,7 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     next: str | None = None
 
 
-class WitnessSection(Record, frozen=True, kw_only=True):
+class WriteTracingSection(Record, frozen=True, kw_only=True):
     """How lines were followed to see who changes what is guarded, and what that cost."""
 
     line_events: int  #: Lines that were followed, of all processes.

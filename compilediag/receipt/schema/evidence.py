@@ -26,7 +26,7 @@ class AnyEvidence(Record, frozen=True, kw_only=True):
     """Why nothing was compiled (CD901)."""
 
     @classmethod
-    def of(cls: type[Shape], evidence: dict[str, Any]) -> Shape:
+    def parse(cls: type[Shape], evidence: dict[str, Any]) -> Shape:
         """Parse what the evidence of a finding has of this family. A field that has another type
         there, as another rule or a newer version may give it, is nothing; the others are read."""
         try:

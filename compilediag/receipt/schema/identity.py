@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from compilediag.receipt.schema.record import EMPTY, Record
 
 
@@ -80,7 +82,7 @@ class NumericsFlags(Record, frozen=True, kw_only=True):
     autocast_cuda: str | None = None  #: Autocast dtype on CUDA at the end; null is off.
 
 
-class Lane(Record, frozen=True, kw_only=True):
+class Configuration(Record, frozen=True, kw_only=True):
     """What must be equal for two receipts to be comparable."""
 
     name: str  #: Name of the work; by default the script.
@@ -118,7 +120,8 @@ class Header(Record, frozen=True, kw_only=True):
     created_at_utc: str  #: When the receipt was made: ISO 8601, UTC.
     producer: Producer  #: The program that wrote the receipt.
     provenance: Provenance  #: The code that ran.
-    lane: Lane  #: What must be equal for two receipts to be comparable.
+    #: What must be equal for two receipts to be comparable.
+    configuration: Configuration = msgspec.field(name="lane")
     run: Run  #: One run of the target.
 
 

@@ -3,6 +3,8 @@
 Of those that run at fixed sizes: how much padding that is, and whether it harms.
 """
 
+import msgspec
+
 from compilediag.receipt.schema.record import Record
 
 
@@ -202,7 +204,7 @@ class FixedShapeRecord(Record, frozen=True, kw_only=True):
     planned_waste_fraction: float | None = None
     #: Batches by the size they came with, before padding and splitting; warm-ups and empty batches
     #: left out. Null without a batch. `compilediag plan` chooses buckets from it.
-    asked: VaryingSizesRecord | None = None
+    requested: VaryingSizesRecord | None = msgspec.field(default=None, name="asked")
     #: Calls in which a CUDA graph was recorded or replayed, those of warm-ups left out.
     cudagraph_calls: int | None = None
     #: Of the elements that ran in those calls, the share that was padding; null without one.

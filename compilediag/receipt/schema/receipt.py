@@ -7,6 +7,8 @@ Units are in the names. None is null in JSON and means "not measured", never zer
 
 from typing import Any, Literal
 
+import msgspec
+
 from compilediag.receipt.schema.caches import CacheSection, PrecompiledRecord
 from compilediag.receipt.schema.cadence import CadenceSection
 from compilediag.receipt.schema.comparisons import (
@@ -14,7 +16,7 @@ from compilediag.receipt.schema.comparisons import (
     ColdAndWarmSection,
     RanksSection,
 )
-from compilediag.receipt.schema.compiles import CompileSection, FindingRecord, WitnessSection
+from compilediag.receipt.schema.compiles import CompileSection, FindingRecord, WriteTracingSection
 from compilediag.receipt.schema.identity import Completeness, Environment, Header
 from compilediag.receipt.schema.invocations import Invocation, ShapesSection, Throughput
 from compilediag.receipt.schema.record import EMPTY, Record
@@ -144,7 +146,7 @@ class Receipt(Record, frozen=True, kw_only=True):
     cost: CostSection | None = None
     #: How the program's lines were followed to see who changes what is guarded (`run --witness`);
     #: null where they were not to be.
-    witness: WitnessSection | None = None
+    write_tracing: WriteTracingSection | None = msgspec.field(default=None, name="witness")
     checks: Checks  #: Yes or no; null where nothing was observed. No threshold on speed, ever.
     failure: Failure | None = None  #: Why the run did not end well; null when it did.
     overhead: Overhead | None = None  #: What measuring cost.

@@ -19,7 +19,7 @@ Kind = TypeVar("Kind", bound=Record)
 EMPTY: Any = msgspec.field(default_factory=dict[Any, Any])  #: Default of a field that is a mapping.
 
 
-def record_from(kind: type[Kind], source: object, /, **fields: Any) -> Kind:
+def make_record(kind: type[Kind], source: object, /, **fields: Any) -> Kind:
     """Make a record with `fields`, and for every other field the attribute of that name, where
     `source` has one; objects inside them become records too.
 
@@ -29,8 +29,16 @@ def record_from(kind: type[Kind], source: object, /, **fields: Any) -> Kind:
     for name in kind.__struct_fields__:
         if name not in fields and hasattr(source, name):
             fields[name] = getattr(source, name)
+    stored = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+    members = {key: fields[name] for name, key in stored if name in fields}
     # `convert` checks types, which the constructor of a Struct does not.
-    return msgspec.convert(fields, kind, from_attributes=True)
+    return msgspec.convert(members, kind, from_attributes=True)
+
+
+def iterate_fields(record: Record) -> Iterator[tuple[str, Any]]:
+    """Iterate the fields of a record: name in the file, and value."""
+    for name, key in zip(record.__struct_fields__, record.__struct_encode_fields__, strict=True):
+        yield key, getattr(record, name)
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -39,8 +47,8 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Record):
         value = msgspec.to_builtins(value)
     if isinstance(value, Mapping):
-        for key, item in cast(Mapping[str, Any], value).items():
-            yield from flatten(item, f"{path}.{key}" if path else key)
+        for key, member in cast(Mapping[str, Any], value).items():
+            yield from flatten(member, f"{path}.{key}" if path else key)
     else:
         yield path, value
 

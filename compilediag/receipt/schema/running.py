@@ -134,8 +134,8 @@ class Timing(Record, frozen=True, kw_only=True):
     """What one span, hook or function took in one phase of the steps; no figures where it could
     not be timed, with the reason in `note`."""
 
-    #: span, disabled_function, or the kind of hook: forward_hook, forward_pre_hook, backward_hook,
-    #: backward_pre_hook, tensor_hook, accumulate_grad_hook.
+    #: span, disabled_function, or the kind of hook: forward_hook, forward_pre_hook,
+    #: backward_hook, backward_pre_hook, tensor_hook, accumulate_grad_hook.
     kind: str
     name: str  #: Name of the span or function.
     #: Phase of the step it began in, or: other thread; null where not known.

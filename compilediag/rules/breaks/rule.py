@@ -7,27 +7,40 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE
-from compilediag.diagnosis.codes import LIMIT, Severity, info
+from compilediag.diagnosis.causes.common_causes import ANOTHER_INSTANCE
+from compilediag.diagnosis.codes import LIMIT, Severity, get_code_info
 from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
-from compilediag.rules.breaks.text import CODES, BreakReport, read_break
-from compilediag.rules.case import FIRST_WITH_UNBACKED, Case
-from compilediag.rules.changes import DYNAMO, IGNORED_LOGGERS, Change, dynamo, override
-from compilediag.rules.evidence import that_ran_eager
-from compilediag.rules.make_finding import Advice, make_finding, pick, plural, short_place, shorten
+from compilediag.rules.breaks.break_report import CODES, BreakReport, read_break
+from compilediag.rules.changes import (
+    DYNAMO,
+    IGNORED_LOGGERS,
+    ProgramChange,
+    make_option_change,
+    make_override_change,
+)
+from compilediag.rules.evidence import make_eager_absorption
+from compilediag.rules.fix_context import FIRST_WITH_UNBACKED, FixContext
+from compilediag.rules.make_finding import (
+    Advice,
+    format_count,
+    format_place,
+    make_finding,
+    pick,
+    shorten,
+)
 from compilediag.rules.recompiles import TEMPORARY
-from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, compile_ids
+from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, list_compile_ids
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.frames import BreakLine
-from compilediag.timeline.ownership import Ownership, ownership_of
+from compilediag.timeline.ownership import Ownership, classify_ownership
 from compilediag.timeline.timeline import BreakSite, Frame, Timeline
-from compilediag_harness.wire import Location, SettingChange, UserCall, resumed_function
+from compilediag_harness.wire import Location, SettingChange, UserCall, find_resumed_function
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class ReportedBreak:
     """A break site with its report and the frames it belongs to."""
 
     site: BreakSite
@@ -53,8 +66,8 @@ class Broken:
         """The lines of the stack within the compiled frame or the function that it resumes,
         outermost first."""
         stack = self.report.stack
-        names = {(each.where.file, each.where.function) for each in self.frames}
-        names |= {(file, resumed_function(function) or function) for file, function in names}
+        names = {(frame.where.file, frame.where.function) for frame in self.frames}
+        names |= {(file, find_resumed_function(function) or function) for file, function in names}
         entries = (at for at, line in enumerate(stack) if (line.file, line.function) in names)
         return stack[next(entries, len(stack)) :]
 
@@ -64,24 +77,26 @@ def find_breaks(analysis: Analysis) -> Iterable[Finding]:
     """Find one finding per site. Explicit breaks are information: the user requested them."""
     timeline, made_by = analysis.timeline, analysis.causes.behind.breaks
     behind: dict[BreakLine, list[CompileId]] = {}
-    for item in timeline.counted_recompiles:
-        if item.id in made_by:
-            behind.setdefault(made_by[item.id], []).append(item.id)
+    for recompile in timeline.counted_recompiles:
+        if recompile.id in made_by:
+            behind.setdefault(made_by[recompile.id], []).append(recompile.id)
     # An id of one process, or before a reset, may be that of another frame elsewhere.
-    others = {item.compile_id for item in timeline.recompiles if item.id not in made_by}
-    for broken in read_sites(timeline):
+    others = {
+        recompile.compile_id for recompile in timeline.recompiles if recompile.id not in made_by
+    }
+    for broken in read_break_sites(timeline):
         if broken.report.code not in LIMIT:
-            yield _finding(broken, timeline, behind.get(broken.site.at, ()), others)
+            yield _make_break_finding(broken, timeline, behind.get(broken.site.at, ()), others)
 
 
-def read_sites(timeline: Timeline) -> Iterable[Broken]:
+def read_break_sites(timeline: Timeline) -> Iterable[ReportedBreak]:
     """Read every break site with its report and the frames in which torch met it."""
     compiles, frames = timeline.compiles, timeline.frames  # a run may have thousands of each
     attempts: dict[str, list[int]] = {}
-    for at, item in enumerate(compiles):
-        if item.forward:
+    for at, event in enumerate(compiles):
+        if event.forward:
             # A restart of a compile ("0/0_1") belongs to the compile.
-            attempts.setdefault(item.compile_id.partition("_")[0], []).append(at)
+            attempts.setdefault(event.compile_id.partition("_")[0], []).append(at)
     order = {frame.key: at for at, frame in enumerate(frames)}
     resumed: dict[tuple[str, str], list[Frame]] = {}
     for frame in frames:
@@ -93,17 +108,17 @@ def read_sites(timeline: Timeline) -> Iterable[Broken]:
         ids = {compile_id.partition("_")[0] for compile_id in site.compile_ids}
         met = [
             compiles[at]
-            for at in sorted(at for each in ids for at in attempts.get(each, ()))
+            for at in sorted(at for compile_id in ids for at in attempts.get(compile_id, ()))
             if files is None or compiles[at].frame.file in files
         ]
-        reason = next((item.fail_reason for item in met if item.fail_reason), None)
+        reason = next((event.fail_reason for event in met if event.fail_reason), None)
         if reason is not None and (not report.title or report.title.startswith("Graph break: ")):
             # 2.7 logs the place of a skipped frame without the reason; its metrics row has it.
             raised = f"Traceback (most recent call last):\nUnsupported: {reason}"
             report = read_break(f"{site.text.rstrip()}\n{raised}")
-        within = sorted({order[item.key] for item in met if item.key in order})
+        within = sorted({order[event.key] for event in met if event.key in order})
         rest = f"torch_dynamo_resume_in_{site.function}_at_{site.line}"
-        yield Broken(
+        yield ReportedBreak(
             site,
             report,
             tuple(frames[at] for at in within),
@@ -111,8 +126,8 @@ def read_sites(timeline: Timeline) -> Iterable[Broken]:
         )
 
 
-def _finding(
-    broken: Broken, timeline: Timeline, behind: Sequence[CompileId], others: Collection[str]
+def _make_break_finding(
+    broken: ReportedBreak, timeline: Timeline, behind: Sequence[CompileId], others: Collection[str]
 ) -> Finding:
     """Make the finding of a break. `behind`: the recompiles of frames that exist only because of
     the break; `others`: ids that recompiles of other frames have."""
@@ -122,25 +137,25 @@ def _finding(
     at, stack = Location(site.file, site.line, site.function), broken.compiled_stack
     compiled = [frame.where for frame in broken.frames if frame.where.file]
     lines = (at, *reversed(stack), *compiled)
-    location = next((line for line in lines if ownership_of(line.file, roots) != "torch"), at)
-    owner = ownership_of(location.file, roots)
+    location = next((line for line in lines if classify_ownership(line.file, roots) != "torch"), at)
+    owner = classify_ownership(location.file, roots)
     # The program's own innermost line of what was compiled, which calls what breaks.
     call = site.entered_at
-    own = next((at for at in reversed(stack) if ownership_of(at.file, roots) == "user"), None)
+    own = next((at for at in reversed(stack) if classify_ownership(at.file, roots) == "user"), None)
     if call is None or own is None or (own.file, own.line) != (call.file, call.line):
         call = None
-    is_own, in_package = ownership_of(site.file, roots) == "user", owner == "third_party"
-    fix, caveat = _advice(report, is_own=is_own, in_package=in_package, call=call)
+    is_own, in_package = classify_ownership(site.file, roots) == "user", owner == "third_party"
+    fix, caveat = _choose_advice(report, is_own=is_own, in_package=in_package, call=call)
     # torch's title, with what it is about where the title does not name that.
     title = f"graph break: {shorten(report.title, 120) or 'torch gave no reason'}"
     if report.callee is not None and report.callee.name not in report.title:
         why = f" ({shorten(report.callee.why, 120)})" if report.callee.why else ""
         title += f": {report.callee.name}{why}"
-    found = _evidence(broken)
+    facts = _build_evidence(broken)
     if behind:
-        title += f", with {plural(len(behind), 'recompile')} behind it"
-        ids = dict.fromkeys(item.compile_id for item in behind)
-        found["recompiles_behind"] = [each for each in ids if each not in others]
+        title += f", with {format_count(len(behind), 'recompile')} behind it"
+        ids = dict.fromkeys(recompile_id.compile_id for recompile_id in behind)
+        facts["recompiles_behind"] = [compile_id for compile_id in ids if compile_id not in others]
     return make_finding(
         timeline,
         CODES[report.category],
@@ -148,32 +163,32 @@ def _finding(
         fix,
         caveat=caveat,
         location=location,
-        severity=_severity(broken, owner, timeline),
+        severity=_choose_severity(broken, owner, timeline),
         confidence="exact" if report.gb_id is not None else "text",
         count=site.count,
         steps=(site.first_step,),
-        evidence=found,
+        evidence=facts,
         about=(site.at,),
     )
 
 
-def _severity(broken: Broken, owner: Ownership, timeline: Timeline) -> Severity:
+def _choose_severity(broken: ReportedBreak, owner: Ownership, timeline: Timeline) -> Severity:
     explicit, frames = broken.report.explicit, broken.eager_frames
     if broken.ran_eager:
-        owners = [ownership_of(frame.where.file, timeline.user_roots) for frame in frames]
-        if any(each != "torch" for each in owners or [owner]):
+        owners = [classify_ownership(frame.where.file, timeline.user_roots) for frame in frames]
+        if any(frame_owner != "torch" for frame_owner in owners or [owner]):
             return "warning" if explicit else "error"
     return "info" if explicit or owner == "torch" else "warning"
 
 
-def _evidence(broken: Broken) -> dict[str, object]:
+def _build_evidence(broken: ReportedBreak) -> dict[str, object]:
     site, report = broken.site, broken.report
     effect = "the frame is split into two graphs, and the code at the break runs eager"
     if broken.ran_eager:
         effect = "the whole frame runs eager: no graph is left of it"
     elif any(frame.graphs == 0 for frame in broken.frames):
         effect = "the frame is split, and its first part holds no tensor operation"
-    found: dict[str, object] = {
+    facts: dict[str, object] = {
         **pick(report, "category", "gb_id", "gb_ids"),
         "reason": report.title,
         **pick(report, "explanation", "context"),
@@ -186,18 +201,18 @@ def _evidence(broken: Broken) -> dict[str, object]:
         "frames": [f.where.function for f in broken.frames],
     }
     if broken.resumed:
-        found["resumed_frames"] = len(broken.resumed)
-        found["resumed_compiles"] = sum(frame.compiles for frame in broken.resumed)
+        facts["resumed_frames"] = len(broken.resumed)
+        facts["resumed_compiles"] = sum(frame.compiles for frame in broken.resumed)
     if report.c_extension is not None:
-        found["c_extension"] = report.c_extension
-        found["callee_ownership"] = "third_party"
+        facts["c_extension"] = report.c_extension
+        facts["callee_ownership"] = "third_party"
     if report.options:
-        found["options"] = dict(report.options)
+        facts["options"] = dict(report.options)
     if report.callee is not None:
-        found["callee"] = report.callee._asdict()
+        facts["callee"] = report.callee._asdict()
     if report.site is not None and report.stack:
-        found["stack"] = [asdict(line) for line in report.stack[-6:]]
-    return found
+        facts["stack"] = [asdict(line) for line in report.stack[-6:]]
+    return facts
 
 
 def _is_of_broken_code(finding: Finding) -> bool:
@@ -206,26 +221,28 @@ def _is_of_broken_code(finding: Finding) -> bool:
     causes = [part for part in finding.about if isinstance(part, CauseId)]
     if not causes:
         return False
-    owner = info(causes[0].rule).owner
+    owner = get_code_info(causes[0].rule).owner
     made = owner in ("instance", "several") or causes[0].kind == ANOTHER_INSTANCE
     return made or all(part.variable.startswith(TEMPORARY) for part in causes)
 
 
-def _makes(broken: Finding, again: Finding) -> bool:
+def _is_cause_of_recompiles(broken: Finding, again: Finding) -> bool:
     """True where all recompiles are of frames that a break made. What is carried over it is the
     break's own where it reads a value or size out of a tensor; else the size of an input."""
     root = next(part for part in again.about if isinstance(part, CauseId))
     carried = root.variable.startswith(TEMPORARY) and root.kind != ANOTHER_INSTANCE
     if broken.severity == "info" or (carried and broken.rule != "CD202"):
         return False
-    ids = compile_ids(again)
-    return bool(ids) and {*ids} <= {*BreakEvidence.of(broken.evidence).recompiles_behind}
+    ids = list_compile_ids(again)
+    return bool(ids) and {*ids} <= {*BreakEvidence.parse(broken.evidence).recompiles_behind}
 
 
 ABSORBS = (
     # Frames that exist only because of a break guard what one graph would not.
-    Absorption("CD1", "CD2", _makes, is_symptom=_is_of_broken_code, adds_cost=True),
-    that_ran_eager("CD2"),
+    Absorption(
+        "CD1", "CD2", _is_cause_of_recompiles, is_symptom=_is_of_broken_code, adds_cost=True
+    ),
+    make_eager_absorption("CD2"),
 )
 
 
@@ -287,7 +304,7 @@ OF_PACKAGE = Advice(
 WITHIN_PACKAGE = Advice("accept it: the line is a package's, and so is what calls it")
 
 
-def _advice(
+def _choose_advice(
     report: BreakReport, *, is_own: bool, in_package: bool, call: UserCall | None
 ) -> Advice:
     """Choose the advice, by whether torch names a line of the program's own, whether the line to
@@ -300,9 +317,9 @@ def _advice(
         caveat = FIXES[code].caveat if code == "CD202" else None  # a setting: whoever has the line
         if call is None:
             return WITHIN_PACKAGE._replace(caveat=caveat)
-        place = short_place(call.file, call.line)
-        return OF_PACKAGE.filled(call=shorten(call.text, 80), place=place)._replace(caveat=caveat)
-    return FIXES[code].filled(it="it" if report.callee is None else f"`{report.callee.name}`")
+        place = format_place(call.file, call.line)
+        return OF_PACKAGE.fill(call=shorten(call.text, 80), place=place)._replace(caveat=caveat)
+    return FIXES[code].fill(it="it" if report.callee is None else f"`{report.callee.name}`")
 
 
 # --- what may be tried --------------------------------------------------------------------------
@@ -318,9 +335,9 @@ _CAPTURES = {
 """Words of a report, and the setting that captures what it is about."""
 
 
-def settings_of(finding: FindingRecord) -> Iterator[CandidateRecord]:
+def list_capture_settings(finding: FindingRecord) -> Iterator[CandidateRecord]:
     """List the settings that torch's own report of the break names."""
-    broken = BreakEvidence.of(finding.evidence)
+    broken = BreakEvidence.parse(finding.evidence)
     text = f"{broken.reason or ''} {broken.explanation or ''}"
     for mark, name in _CAPTURES.items():
         if mark in text:
@@ -338,19 +355,19 @@ _READ_OUTSIDE = frozenset(("compiled_autograd",))
 """Read where no frame is compiled: overriding them for frames has no effect."""
 
 
-def hint_changes(case: Case) -> Iterator[Change]:
+def propose_hinted_options(context: FixContext) -> Iterator[ProgramChange]:
     """Propose a change for each option that the report of the break wants set."""
-    options = BreakEvidence.of(case.finding.evidence).options or {}
-    offered = " ".join(item.setting for item in case.finding.fix.candidates)
+    options = BreakEvidence.parse(context.finding.evidence).options or {}
+    offered = " ".join(candidate.setting for candidate in context.finding.fix.candidates)
     risk = "holds for every compiled function; torch supports it only in part"
     for name, value in options.items():
         unfaithful = name in _UNFAITHFUL or name.startswith(_UNFAITHFUL_PREFIXES)
         if value not in ("True", "False") or unfaithful or name.upper() in offered:
             continue
-        if case.version < FIRST_WITH_UNBACKED or name in _READ_OUTSIDE:
-            yield dynamo(name, value == "True", risk)
+        if context.version < FIRST_WITH_UNBACKED or name in _READ_OUTSIDE:
+            yield make_option_change(name, value == "True", risk)
         else:
-            yield override(name, value, risk)
+            yield make_override_change(name, value, risk)
 
 
 _WRITING_METHODS = frozenset(("debug", "info", "warning", "error", "critical", "exception", "log"))
@@ -361,29 +378,29 @@ _ORDER = (
 _LOST = "the messages are not written while compiled"
 
 
-def logging_changes(case: Case) -> Iterator[Change]:
+def propose_logging_changes(context: FixContext) -> Iterator[ProgramChange]:
     """Propose to leave out or postpone a function that writes text, where the break is at one."""
-    writer, ignorable = message_writer(case.finding), case.version >= FIRST_WITH_UNBACKED
+    writer, ignorable = find_message_writer(context.finding), context.version >= FIRST_WITH_UNBACKED
     if writer in ("print", "warnings.warn"):
         dotted = "builtins.print" if writer == "print" else writer
-        yield _functions("reorderable_logging_functions", dotted, writer, _ORDER)
+        yield _make_logging_change("reorderable_logging_functions", dotted, writer, _ORDER)
     if ignorable and writer == "print":
-        yield _functions(IGNORED_LOGGERS, "builtins.print", writer, _LOST)
+        yield _make_logging_change(IGNORED_LOGGERS, "builtins.print", writer, _LOST)
     if ignorable and writer is not None and writer.startswith("logging.Logger."):
-        change = _functions(IGNORED_LOGGERS, writer, writer, _LOST)
+        change = _make_logging_change(IGNORED_LOGGERS, writer, writer, _LOST)
         if writer.rpartition(".")[2] not in _OF_LOGGERS:
             added = "below the imports: a package adds it to the class"
             change = replace(change, line=f"{change.line}  # {added}")
         yield change
 
 
-def _functions(option: str, dotted: str, shown: str, risk: str) -> Change:
+def _make_logging_change(option: str, dotted: str, shown: str, risk: str) -> ProgramChange:
     line = f"{DYNAMO}.{option} = {{{shown}}}"
     settings, silences = (SettingChange(DYNAMO, option, (dotted,)),), option == IGNORED_LOGGERS
-    return Change("configuration", line, risk, settings=settings, silences=silences)
+    return ProgramChange("configuration", line, risk, settings=settings, silences=silences)
 
 
-def message_writer(finding: FindingRecord) -> str | None:
+def find_message_writer(finding: FindingRecord) -> str | None:
     """Find the function that writes text where the break is: "print", "warnings.warn" or
     "logging.Logger.info"; torch 2.7 names no method of a logger: "logging.Logger". None for any
     other function, whatever its name: a `log` of the program's own may do more. Of what torch calls
@@ -391,7 +408,7 @@ def message_writer(finding: FindingRecord) -> str | None:
     no other it could mean."""
     if finding.rule != "CD211":
         return None
-    broken = BreakEvidence.of(finding.evidence)
+    broken = BreakEvidence.parse(finding.evidence)
     reason = broken.reason or ""
     if reason.startswith("Logger not supported"):
         return "logging.Logger"

@@ -9,18 +9,24 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.group import Group, sizes_changed
+from compilediag.diagnosis.causes.group import Group, find_changed_sizes
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
-from compilediag.rules.facts import break_before, is_held_by_package, passed_for
-from compilediag.rules.make_finding import Advice, short_place, shorten
-from compilediag.rules.recompiles import CARRIED, TEMPORARY, RecompileRule, Told, passed_as
-from compilediag.rules.rule import compile_ids
-from compilediag.rules.sizes.lines import with_side_line, with_size_line
-from compilediag.timeline.invocations import varying_sizes
+from compilediag.rules.facts import find_break_before, get_passed_arguments, is_held_by_package
+from compilediag.rules.make_finding import Advice, format_place, shorten
+from compilediag.rules.recompiles import (
+    CARRIED,
+    TEMPORARY,
+    RecompileRule,
+    TitleAndAdvice,
+    get_passed_expression,
+)
+from compilediag.rules.rule import list_compile_ids
+from compilediag.rules.sizes.lines import add_branch_line, add_size_line
+from compilediag.timeline.invocations import find_varying_sizes
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.shapes.buckets import fewest
+from compilediag_harness.shapes.buckets import find_fewest_buckets
 from compilediag_harness.wire import UserCall
 
 MAX_BUCKETS = 8
@@ -86,7 +92,7 @@ _CONDITIONS = {
 }
 
 
-def _size(group: Group) -> Told:
+def _describe_size(group: Group) -> TitleAndAdvice:
     """Describe what to do about sizes that changed, from what the recompiles show.
 
     A mark makes a dimension dynamic from the first call on, unless the graph makes the size a
@@ -99,13 +105,13 @@ def _size(group: Group) -> Told:
     if group.kind == "marking":
         return "dimension marked after the first call", MARKED_LATE
     fixed = group.constant_dimensions
-    broken = break_before(group)
+    broken = find_break_before(group)
     if broken is not None:
         carried = "it" if group.variable.startswith(TEMPORARY) else "{name}"
-        advice = CARRIED_SIZE.filled(broken=broken[1], carried=carried)
+        advice = CARRIED_SIZE.fill(broken=broken[1], carried=carried)
     elif fixed:
         named = f"dimension{'s' if len(fixed) > 1 else ''} {' and '.join(map(str, fixed))}"
-        advice = NEEDED.filled(dimensions=named)
+        advice = NEEDED.fill(dimensions=named)
     elif any(part.changed == "scalar" for part in group.follows):
         # A container keeps the size as a number too, which takes no mark.
         advice = IN_CONTAINER
@@ -113,17 +119,17 @@ def _size(group: Group) -> Told:
         advice = OF_PACKAGE
     else:
         _, small = group.sizes_changed
-        advice = (SMALL if small else MARKED).filled(marking=_marking(group))
-    return title, _beyond(group, advice)
+        advice = (SMALL if small else MARKED).fill(marking=_format_marking(group))
+    return title, _add_frame_caveat(group, advice)
 
 
-def _beyond(group: Group, advice: Advice) -> Advice:
+def _add_frame_caveat(group: Group, advice: Advice) -> Advice:
     """Add a caveat where the size goes on into another frame."""
     beyond = any(part.changed == "size" for part in group.follows)
     return advice._replace(caveat=NOT_MARKED) if beyond else advice
 
 
-def _condition(group: Group) -> Told:
+def _describe_condition(group: Group) -> TitleAndAdvice:
     """Describe a condition between sizes, strides or numbers that no longer holds."""
     guard = group.first.guard
     if "size()" not in guard:
@@ -131,7 +137,7 @@ def _condition(group: Group) -> Told:
         title = "layout that the graph needs, or excludes"
         return title if layout else "number left the range of its graph", EACH_SIDE
     title = _CONDITIONS.get(group.kind or "", "dynamic size left its range")
-    return title, _beyond(group, AT_LEAST_TWO if group.kind == "zero_one" else EACH_SIDE)
+    return title, _add_frame_caveat(group, AT_LEAST_TWO if group.kind == "zero_one" else EACH_SIDE)
 
 
 # --- marks, in words that can be followed literally ---------------------------------------------
@@ -150,7 +156,7 @@ SAME_TENSOR = re.compile(
 view or a copy, one by a text is that of a dict."""
 
 
-def _marking(group: Group) -> str:
+def _format_marking(group: Group) -> str:
     """Format what to write, and where: "call torch._dynamo.maybe_mark_dynamic(batch, 0) before
     train.py:3, from the first call on". Variables that change together may do so in other
     dimensions. A mark is an attribute of one tensor object: what the call computes needs a
@@ -161,43 +167,43 @@ def _marking(group: Group) -> str:
     # A guard's text also names the dimension where its sizes are not shown.
     shown = re.search(r"at index (\d+)", group.first.guard)
     named = [shown[1] if shown is not None else "dim"]
-    marks = {name: sorted(found) or named for name, found in dimensions.items()}
+    marks = {name: sorted(dims) or named for name, dims in dimensions.items()}
     call = group.recompiles[0].entered_at
     # Where the path of one is not among them, the program passes something that holds it.
-    paths = [passed_for(group, name) for name in marks]
+    paths = [get_passed_arguments(group, name) for name in marks]
     passed = [arguments[path] for path, arguments in paths if path in arguments]
     same = len(passed) < len(marks) or all(map(SAME_TENSOR.fullmatch, passed))
     if call is not None and not same:
-        return _with_variables(dict(zip(passed, marks.values(), strict=True)), call)
-    tensors = {passed_as(group, name): found for name, found in marks.items()}
+        return _format_assignments(dict(zip(passed, marks.values(), strict=True)), call)
+    tensors = {get_passed_expression(group, name): dims for name, dims in marks.items()}
     # A dict may not have the key yet in earlier calls.
-    by_key = any(re.search(r"\[['\"]", each) for each in tensors)
+    by_key = any(re.search(r"\[['\"]", tensor) for tensor in tensors)
     since = f"the first call{' that passes it' * by_key}"
     if call is not None and (*tensors,) != tuple(group.variables):
         since = (
-            f"{short_place(call.file, call.line)}{_FROM_FIRST_PASSED if by_key else _FROM_FIRST}"
+            f"{format_place(call.file, call.line)}{_FROM_FIRST_PASSED if by_key else _FROM_FIRST}"
         )
-    return f"call {_marks(tensors)} before {since}"
+    return f"call {_format_marks(tensors)} before {since}"
 
 
-def _with_variables(passed: Mapping[str, Sequence[object]], call: UserCall) -> str:
-    shown = [f"`{shorten(each, _MAX_LENGTH)}`" for each in passed]
-    same = len({tuple(found) for found in passed.values()}) == 1
+def _format_assignments(passed: Mapping[str, Sequence[object]], call: UserCall) -> str:
+    shown = [f"`{shorten(text, _MAX_LENGTH)}`" for text in passed]
+    same = len({tuple(dims) for dims in passed.values()}) == 1
     if len(shown) == 1 or not same:
         names = [f"t{at if len(shown) > 1 else ''}" for at in range(1, len(shown) + 1)]
-        marks = _marks(dict(zip(names, passed.values(), strict=True)))
+        marks = _format_marks(dict(zip(names, passed.values(), strict=True)))
         assigned = " and ".join(
             f"{text} to a variable {name}" for text, name in zip(shown, names, strict=True)
         )
         steps = f"assign {assigned}, call {marks} and pass {' and '.join(names)}"
     else:
         named = f"{', '.join(shown[:-1])} and {shown[-1]}"
-        marks = _marks({"t": next(iter(passed.values()))})
+        marks = _format_marks({"t": next(iter(passed.values()))})
         steps = f"assign {named} to variables, call {marks} for each variable t, and pass them"
-    return f"{steps} at {short_place(call.file, call.line)}{_FROM_FIRST}"
+    return f"{steps} at {format_place(call.file, call.line)}{_FROM_FIRST}"
 
 
-def _marks(tensors: Mapping[str, Iterable[object]]) -> str:
+def _format_marks(tensors: Mapping[str, Iterable[object]]) -> str:
     marks = [
         f"torch._dynamo.maybe_mark_dynamic({tensor}, {dimension})"
         for tensor, dimensions in tensors.items()
@@ -208,9 +214,9 @@ def _marks(tensors: Mapping[str, Iterable[object]]) -> str:
     return ", ".join(marks)
 
 
-def since_first_call(summary: str, first: UserCall | None) -> str:
+def add_first_call(summary: str, first: UserCall | None) -> str:
     """Add the line of the first call to a sentence, where that is another one."""
-    place = None if first is None else short_place(first.file, first.line)
+    place = None if first is None else format_place(first.file, first.line)
     if place is None or f" {place}, " in summary or _FROM_FIRST_PASSED in summary:
         return summary
     marked = ", and mark" if summary.startswith("assign") else " and on"
@@ -221,36 +227,36 @@ def since_first_call(summary: str, first: UserCall | None) -> str:
 # --- what was called ----------------------------------------------------------------------------
 
 
-def _with_calls(finding: Finding, _: Group, timeline: Timeline) -> Finding:
+def _add_called_sizes(finding: Finding, _: Group, timeline: Timeline) -> Finding:
     """Add to CD105 the sizes that were called, how often, and buckets for them where one size
     changes and was compiled more than once, and with the line of the first call where it is another
     one: a mark holds from the first compile on."""
-    ids = set(compile_ids(finding))
+    ids = set(list_compile_ids(finding))
     compiles = [
-        ((item.process, item.frame.file, item.frame.line), item) for item in timeline.compiles
+        ((event.process, event.frame.file, event.frame.line), event) for event in timeline.compiles
     ]
-    frames = {frame for frame, item in compiles if item.compile_id in ids}
-    calls = [item.entered_at for frame, item in compiles if frame in frames]
-    summary = since_first_call(finding.fix.summary, calls[0] if calls else None)
+    frames = {frame for frame, event in compiles if event.compile_id in ids}
+    calls = [event.entered_at for frame, event in compiles if frame in frames]
+    summary = add_first_call(finding.fix.summary, calls[0] if calls else None)
     finding = replace(finding, fix=replace(finding.fix, summary=summary))
     if finding.severity == "info":
         return finding
     padding = {
-        (each.process, each.function.file, each.function.line) for each in timeline.fixed_shapes
+        (shape.process, shape.function.file, shape.function.line) for shape in timeline.fixed_shapes
     }
     if frames and frames <= padding:  # a `FixedShape` wraps it: its sizes are few and known
         summary, caveat = PADDED
         return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
-    sizes = called_sizes(timeline, frames)
-    guard = GuardEvidence.of(finding.evidence)
-    changed = sizes_changed([(guard.expected, guard.actual)])[0]
+    sizes = find_called_sizes(timeline, frames)
+    guard = GuardEvidence.parse(finding.evidence)
+    changed = find_changed_sizes([(guard.expected, guard.actual)])[0]
     places = {f"{finding.variable}:{dimension}" for dimension in changed}
     if sizes is None or not places <= {*sizes.dims[0]}:
         return finding
     if finding.variable not in {dimension.rpartition(":")[0] for dimension in sizes.dims[0]}:
         return finding  # of another variable
-    padded = padded_to(sizes) if finding.count > 1 else None
-    evidence = _called(sizes) if padded is None else padded.evidence
+    padded = choose_buckets(sizes) if finding.count > 1 else None
+    evidence = _build_call_evidence(sizes) if padded is None else padded.evidence
     finding = replace(finding, evidence={**finding.evidence, **evidence})
     if padded is None or {*padded.buckets} == {size for size, *_ in sizes.sizes}:
         return finding  # buckets of exactly the sizes that were called spare no compile
@@ -258,20 +264,20 @@ def _with_calls(finding: Finding, _: Group, timeline: Timeline) -> Finding:
     return replace(finding, fix=replace(finding.fix, summary=summary))
 
 
-def called_sizes(
+def find_called_sizes(
     timeline: Timeline, frames: Collection[tuple[int, str, int]]
 ) -> VaryingSizesRecord | None:
     """Find the changing size of the first callable (process, file, line) with one such size."""
-    for item in timeline.invocations:
-        if (item.process, item.function.file, item.function.line) in frames:
-            shapes = ((shape.shapes, shape.count) for shape in item.shapes)
-            found = varying_sizes(shapes, item.tensors)
-            if found is not None and len(found.dims) == 1:
-                return found
+    for invocation in timeline.invocations:
+        if (invocation.process, invocation.function.file, invocation.function.line) in frames:
+            shapes = ((shape.shapes, shape.count) for shape in invocation.shapes)
+            sizes = find_varying_sizes(shapes, invocation.tensors)
+            if sizes is not None and len(sizes.dims) == 1:
+                return sizes
     return None
 
 
-class Padded(NamedTuple):
+class PaddedSizes(NamedTuple):
     """The sizes that were called, and buckets for them."""
 
     evidence: dict[str, object]
@@ -280,24 +286,24 @@ class Padded(NamedTuple):
     """The buckets and their padding, for a sentence."""
 
 
-def padded_to(sizes: VaryingSizesRecord) -> Padded | None:
+def choose_buckets(sizes: VaryingSizesRecord) -> PaddedSizes | None:
     """Choose the fewest buckets that pad little; None where nothing has rows."""
-    counts = _counts(sizes)
+    counts = _count_calls(sizes)
     if not any(counts):
         return None
-    found = fewest(counts, MAX_BUCKETS, MAX_WASTE)
-    evidence = {**_called(sizes), "buckets": list(found.buckets), "padding": found.waste}
-    named = f"{', '.join(map(str, found.buckets))} ({found.waste:.0%} padding)"
-    return Padded(evidence, found.buckets, named)
+    plan = find_fewest_buckets(counts, MAX_BUCKETS, MAX_WASTE)
+    evidence = {**_build_call_evidence(sizes), "buckets": list(plan.buckets), "padding": plan.waste}
+    named = f"{', '.join(map(str, plan.buckets))} ({plan.waste:.0%} padding)"
+    return PaddedSizes(evidence, plan.buckets, named)
 
 
-def _counts(sizes: VaryingSizesRecord) -> dict[int, int]:
+def _count_calls(sizes: VaryingSizesRecord) -> dict[int, int]:
     return {size[0]: count for size, count in zip(sizes.sizes, sizes.counts, strict=True)}
 
 
-def _called(sizes: VaryingSizesRecord) -> dict[str, object]:
-    counts = _counts(sizes)
-    most_called = sorted(counts.items(), key=lambda item: -item[1])[:_MAX_SIZES]
+def _build_call_evidence(sizes: VaryingSizesRecord) -> dict[str, object]:
+    counts = _count_calls(sizes)
+    most_called = sorted(counts.items(), key=lambda pair: -pair[1])[:_MAX_SIZES]
     return {
         "sizes": [size for size, _ in most_called],
         "calls": [count for _, count in most_called],
@@ -306,6 +312,8 @@ def _called(sizes: VaryingSizesRecord) -> dict[str, object]:
 
 
 RULES = (
-    RecompileRule("CD105", _size, (_with_calls, with_size_line), tells_of_breaks=True),
-    RecompileRule("CD118", _condition, (with_side_line,)),
+    RecompileRule(
+        "CD105", _describe_size, (_add_called_sizes, add_size_line), describes_breaks=True
+    ),
+    RecompileRule("CD118", _describe_condition, (add_branch_line,)),
 )

@@ -12,22 +12,22 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from compilediag.diagnosis.causes.group import Group, sizes_changed
-from compilediag.diagnosis.codes import info
-from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
+from compilediag.diagnosis.causes.group import Group, find_changed_sizes
+from compilediag.diagnosis.codes import get_code_info
+from compilediag.receipt.schema.compiles import FindingRecord, UserCallRecord
 from compilediag.rules import changes
-from compilediag.rules.case import (
+from compilediag.rules.changes import LISTABLE, SHAPES, SOURCES, Edit, ProgramChange
+from compilediag.rules.environment_variables import join_values
+from compilediag.rules.facts import is_branched_on
+from compilediag.rules.fix_context import (
     FIRST_WITH_UNBACKED,
     PARAMETER,
-    Case,
-    changes_at_calls,
+    FixContext,
     edit_calls,
+    propose_call_changes,
 )
-from compilediag.rules.changes import LISTABLE, SHAPES, SOURCES, Change, Edit
-from compilediag.rules.facts import is_branched_on
 from compilediag.rules.sizes.advice import SAME_TENSOR
 from compilediag.rules.values import AS_TENSOR
-from compilediag.rules.variables import joined
 from compilediag_harness.wire import ArgumentChange, CompileOption
 
 MARK = "maybe_mark_dynamic"
@@ -39,7 +39,7 @@ _MAX_LENGTH = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkedTensor:
     """A tensor of a call and the dimensions that are marked."""
 
     parameter: str
@@ -52,17 +52,19 @@ class Marked:
         """The name of the argument in receipts."""
         return f"{self.parameter}{self.path}"
 
-    def calls(self, name: str, action: str = MARK) -> list[str]:
+    def format_calls(self, name: str, action: str = MARK) -> list[str]:
         """Format the statements that mark a variable."""
-        return [f"{_MODULES[action]}.{action}({name}, {each})" for each in self.dimensions]
+        return [
+            f"{_MODULES[action]}.{action}({name}, {dimension})" for dimension in self.dimensions
+        ]
 
 
-def marked(source: str, dimensions: Iterable[int]) -> Marked | None:
+def parse_marked(source: str, dimensions: Iterable[int]) -> MarkedTensor | None:
     """Parse the source of a tensor to mark; None for what is not part of an argument."""
-    found = PARAMETER.fullmatch(source)
-    if found is None or found[1] == "self":
+    match = PARAMETER.fullmatch(source)
+    if match is None or match[1] == "self":
         return None
-    return Marked(found[1], found[2], tuple(dimensions))
+    return MarkedTensor(match[1], match[2], tuple(dimensions))
 
 
 DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
@@ -74,19 +76,23 @@ _UNBACKED = (
 _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
 
 
-def size_changes(case: Case) -> Iterator[Change]:
+def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
     """Propose marks, then everything dynamic; unbacked sizes; what a condition is about."""
-    if info(case.finding.rule).changed == "condition":
-        yield from _condition_changes(case)
-    dimensions, small = dimensions_to_mark(case)
+    if get_code_info(context.finding.rule).changed == "condition":
+        yield from _propose_for_condition(context)
+    dimensions, small = find_dimensions_to_mark(context)
     if small:
-        yield from _unbacked(case, case.source, dimensions)
-        yield changes.dynamo("automatic_dynamic_shapes_mark_as", "unbacked", _UNBACKED, left=1)
+        yield from _propose_unbacked(context, context.source, dimensions)
+        yield changes.make_option_change(
+            "automatic_dynamic_shapes_mark_as", "unbacked", _UNBACKED, left=1
+        )
     elif dimensions:
-        if "_parameters[" in case.source:
-            yield changes.dynamo("force_parameter_static_shapes", False, DYNAMIC, left=1)
-        yield from _at_the_call(case, changed_sizes(case, dimensions), MARK, DYNAMIC)
-        yield Change(
+        if "_parameters[" in context.source:
+            yield changes.make_option_change(
+                "force_parameter_static_shapes", False, DYNAMIC, left=1
+            )
+        yield from _propose_marks(context, list_changed_tensors(context, dimensions), MARK, DYNAMIC)
+        yield ProgramChange(
             "call",
             "torch.compile(..., dynamic=True)",
             _EVERY_SIZE,
@@ -94,89 +100,99 @@ def size_changes(case: Case) -> Iterator[Change]:
         )
 
 
-def dimensions_to_mark(case: Case) -> tuple[list[int], bool]:
+def find_dimensions_to_mark(context: FixContext) -> tuple[list[int], bool]:
     """Find the dimensions of an argument whose sizes changed, and whether 0 or 1 was among the
     sizes: these are constants for a mark. None of either where a mark is no help."""
-    if info(case.finding.rule).changed != "size" or case.kind == "marking":
+    if get_code_info(context.finding.rule).changed != "size" or context.kind == "marking":
         return [], False
-    return sizes_changed(case.values)
+    return find_changed_sizes(context.values)
 
 
 _SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
 _BOUND = re.compile(r"L\['([A-Za-z_]\w*)'\](?![\[.\w'])")
 
 
-def _condition_changes(case: Case) -> Iterator[Change]:
+def _propose_for_condition(context: FixContext) -> Iterator[ProgramChange]:
     """Propose for a condition that torch put into the graph's guards other symbols for equal sizes,
     a number in its range as a tensor."""
-    sizes = _SIZE.findall(case.guard)
-    if case.kind == "zero_one" and len(sizes) == 1:
+    sizes = _SIZE.findall(context.guard)
+    if context.kind == "zero_one" and len(sizes) == 1:
         source, dimension = sizes[0]
-        yield from _unbacked(case, source, [int(dimension)])
-    elif len(sizes) == 2 and "==" in case.guard:
-        yield changes.dynamo(
+        yield from _propose_unbacked(context, source, [int(dimension)])
+    elif len(sizes) == 2 and "==" in context.guard:
+        yield changes.make_option_change(
             "use_duck_shape", False, "more symbols: compiles take longer", module=SHAPES
         )
-    numbers = set(_BOUND.findall(case.guard))
-    if len(numbers) == 1 and ".size()" not in case.guard and ".stride()" not in case.guard:
-        yield from changes_at_calls(case, numbers.pop(), "tensor", "torch.tensor(_)", AS_TENSOR)
+    numbers = set(_BOUND.findall(context.guard))
+    if len(numbers) == 1 and ".size()" not in context.guard and ".stride()" not in context.guard:
+        yield from propose_call_changes(
+            context, numbers.pop(), "tensor", "torch.tensor(_)", AS_TENSOR
+        )
 
 
-def _unbacked(case: Case, source: str, dimensions: Sequence[int]) -> Iterator[Change]:
+def _propose_unbacked(
+    context: FixContext, source: str, dimensions: Sequence[int]
+) -> Iterator[ProgramChange]:
     """Propose an unbacked size: 0 and 1 are constants of every graph, but not of one that takes the
     size for unknown."""
-    if case.version >= FIRST_WITH_UNBACKED and PARAMETER.fullmatch(source) and "," not in source:
-        value = _listed(source, dimensions)
-        yield changes.variable("TORCH_COMPILE_UNBACKED_SOURCES", value, _DATA_DEPENDENT)
-    tensor = marked(source, dimensions)
+    if context.version >= FIRST_WITH_UNBACKED and PARAMETER.fullmatch(source) and "," not in source:
+        value = _format_sources(source, dimensions)
+        yield changes.make_variable_change("TORCH_COMPILE_UNBACKED_SOURCES", value, _DATA_DEPENDENT)
+    tensor = parse_marked(source, dimensions)
     if tensor is not None:
-        yield from _at_the_call(case, [tensor], "mark_unbacked", _DATA_DEPENDENT)
+        yield from _propose_marks(context, [tensor], "mark_unbacked", _DATA_DEPENDENT)
 
 
-def _listed(source: str, dimensions: Iterable[int]) -> str:
+def _format_sources(source: str, dimensions: Iterable[int]) -> str:
     """Format sizes for a list of sources, as torch takes them from 2.13 on."""
     return ",".join(f"{source}:{dimension}" for dimension in dimensions)
 
 
-def changed_sizes(case: Case, dimensions: Iterable[int]) -> list[Marked]:
+def list_changed_tensors(context: FixContext, dimensions: Iterable[int]) -> list[MarkedTensor]:
     """List the tensor of the finding, and those whose sizes changed with it: one that is not marked
     makes the same call compile again. Empty where the first is not an argument."""
-    sizes = {case.source: set(dimensions)}
-    for cause in (cause for event in case.compiles for cause in event.causes):
-        changed, small = sizes_changed([(cause.expected, cause.actual)])
-        if cause.finding == case.finding.id and changed and not small:  # constants, if marked too
+    sizes = {context.source: set(dimensions)}
+    for cause in (cause for event in context.compiles for cause in event.causes):
+        changed, small = find_changed_sizes([(cause.expected, cause.actual)])
+        if (
+            cause.finding == context.finding.id and changed and not small
+        ):  # constants, if marked too
             sizes.setdefault(cause.source, set()).update(changed)
-    first, *others = (marked(source, sorted(found)) for source, found in sizes.items())
-    return [] if first is None else [first, *(each for each in others if each is not None)]
+    first, *others = (parse_marked(source, sorted(dims)) for source, dims in sizes.items())
+    return [] if first is None else [first, *(tensor for tensor in others if tensor is not None)]
 
 
-def _at_the_call(case: Case, tensors: Sequence[Marked], action: str, risk: str) -> Iterator[Change]:
+def _propose_marks(
+    context: FixContext, tensors: Sequence[MarkedTensor], action: str, risk: str
+) -> Iterator[ProgramChange]:
     """Propose marks on the arguments of every call of the function."""
-    if case.function is None or not tensors:
+    if context.function is None or not tensors:
         return
-    before, names, passing = named_before(case, tensors)
-    for each, name in zip(tensors, names, strict=True):
-        before += each.calls(name, action)
-    yield Change(
+    before, names, passing = name_tensors(context, tensors)
+    for tensor, name in zip(tensors, names, strict=True):
+        before += tensor.format_calls(name, action)
+    yield ProgramChange(
         "call",
-        f"{'; '.join(before)}  # before the call{case.call_place}{passing}",
+        f"{'; '.join(before)}  # before the call{context.call_place}{passing}",
         risk,
         arguments=tuple(
-            ArgumentChange(case.function, each.argument, action, dimension)
-            for each in tensors
-            for dimension in each.dimensions
+            ArgumentChange(context.function, tensor.argument, action, dimension)
+            for tensor in tensors
+            for dimension in tensor.dimensions
         ),
     )
 
 
-def named_before(case: Case, tensors: Sequence[Marked]) -> tuple[list[str], list[str], str]:
+def name_tensors(
+    context: FixContext, tensors: Sequence[MarkedTensor]
+) -> tuple[list[str], list[str], str]:
     """Name the tensors of a call: statements before it, the names of the tensors then, and for the
     end of the line the variables that the call has to pass in place of what they hold."""
-    texts = [_passed(case.finding.entered_at, each) for each in tensors]
-    names = _variables(
-        each
-        for each in texts
-        if each is not None and len(each) <= _MAX_LENGTH and not SAME_TENSOR.fullmatch(each)
+    texts = [_find_passed(context.finding.entered_at, tensor) for tensor in tensors]
+    names = _name_variables(
+        text
+        for text in texts
+        if text is not None and len(text) <= _MAX_LENGTH and not SAME_TENSOR.fullmatch(text)
     )
     before = [f"{name} = {text}" for text, name in names.items()]
     passing = f", passing {' and '.join(names.values())}" if names else ""
@@ -187,34 +203,36 @@ def named_before(case: Case, tensors: Sequence[Marked]) -> tuple[list[str], list
     return before, named, passing
 
 
-def _variables(texts: Iterable[str]) -> dict[str, str]:
+def _name_variables(texts: Iterable[str]) -> dict[str, str]:
     """Name the expressions that the call computes, by their text."""
-    each = [*dict.fromkeys(texts)]
-    return {text: f"given{at}" if len(each) > 1 else "given" for at, text in enumerate(each, 1)}
+    distinct = [*dict.fromkeys(texts)]
+    return {
+        text: f"given{at}" if len(distinct) > 1 else "given" for at, text in enumerate(distinct, 1)
+    }
 
 
-def _passed(entered: EnteredAt | None, tensor: Marked) -> str | None:
+def _find_passed(call: UserCallRecord | None, tensor: MarkedTensor) -> str | None:
     """Find the expression of a tensor at the program's call; None where it is not known."""
-    texts = {item.parameter: item.expression for item in entered.arguments} if entered else {}
+    texts = {argument.parameter: argument.expression for argument in call.arguments} if call else {}
     if tensor.argument in texts:
         return texts[tensor.argument]
     root = texts.get(tensor.parameter)
     return f"{root}{tensor.path}" if root is not None and root.isidentifier() else None
 
 
-def mark_changes(case: Case) -> Iterator[Change]:
+def propose_mark_edits(context: FixContext) -> Iterator[ProgramChange]:
     """Propose marks as edits, before every call by which the function was compiled."""
-    dimensions, small = dimensions_to_mark(case)
-    tensors = changed_sizes(case, dimensions) if dimensions and not small else []
-    places = [event.entered_at for event in case.compiles_of_frames] if tensors else []
-    edits = dict.fromkeys(_mark_before(place, tensors) for place in places)
-    made = [edit for edit in edits if edit is not None and case.is_own(edit.file)]
+    dimensions, small = find_dimensions_to_mark(context)
+    tensors = list_changed_tensors(context, dimensions) if dimensions and not small else []
+    places = [event.entered_at for event in context.compiles_of_frames] if tensors else []
+    edits = dict.fromkeys(_make_mark_edit(place, tensors) for place in places)
+    made = [edit for edit in edits if edit is not None and context.is_own(edit.file)]
     if not made or len(made) < len(edits):
         return
     code = made[0].code
     passing = ""
     if made[0].kind == "assigned":  # a text, and what is done with its variable, in turn
-        names = _variables(code[1::2])
+        names = _name_variables(code[1::2])
         marks = [
             line.format(names[text]) for text, line in zip(code[1::2], code[2::2], strict=True)
         ]
@@ -223,19 +241,26 @@ def mark_changes(case: Case) -> Iterator[Change]:
     yield edit_calls(made, f"{'; '.join(code)}  # before the call{passing}", DYNAMIC)
 
 
-def _mark_before(entered: EnteredAt | None, tensors: Sequence[Marked]) -> Edit | None:
+def _make_mark_edit(call: UserCallRecord | None, tensors: Sequence[MarkedTensor]) -> Edit | None:
     """Make the edit that marks before a call; None for a call that is not known, or does not pass
     the first of them."""
-    passed = [(each, text) for each in tensors if (text := _passed(entered, each)) is not None]
-    if entered is None or not entered.file or not passed or passed[0][0] is not tensors[0]:
+    passed = [
+        (tensor, text) for tensor in tensors if (text := _find_passed(call, tensor)) is not None
+    ]
+    if call is None or not call.file or not passed or passed[0][0] is not tensors[0]:
         return None
     if all(SAME_TENSOR.fullmatch(text) for _, text in passed):
-        code = [line for each, text in passed for line in each.calls(text)]
-        return Edit(entered.file, entered.line, "before", tuple(code))
-    order = [item.expression for item in entered.arguments]
-    passed.sort(key=lambda item: order.index(item[1]) if item[1] in order else len(order))
-    pairs = [part for each, text in passed for line in each.calls("{}") for part in (text, line)]
-    return Edit(entered.file, entered.line, "assigned", (entered.text or "", *pairs))
+        code = [line for tensor, text in passed for line in tensor.format_calls(text)]
+        return Edit(call.file, call.line, "before", tuple(code))
+    order = [argument.expression for argument in call.arguments]
+    passed.sort(key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order))
+    pairs = [
+        part
+        for tensor, text in passed
+        for line in tensor.format_calls("{}")
+        for part in (text, line)
+    ]
+    return Edit(call.file, call.line, "assigned", (call.text or "", *pairs))
 
 
 # --- dynamic sources ----------------------------------------------------------------------------
@@ -247,39 +272,42 @@ other, and known values that met."""
 _EVERY_NAMESAKE = "holds for every compiled function with variables of these names"
 
 
-def together_changes(case: Case) -> Iterator[Change]:
+def propose_joint_sources(context: FixContext) -> Iterator[ProgramChange]:
     """Propose every dynamic source of the findings of its frames at once."""
-    own, changed = _dynamic_sources(case.finding), info(case.finding.rule).changed
-    if not own and _growing_source(case) is None and changed not in _OF_SEVERAL:
+    own, changed = (
+        _list_dynamic_sources(context.finding),
+        get_code_info(context.finding.rule).changed,
+    )
+    if not own and _find_growing_source(context) is None and changed not in _OF_SEVERAL:
         return
-    frames = {event.frame for event in case.compiles}
-    events = [event for event in case.receipt.compile.events if event.frame in frames]
+    frames = {event.frame for event in context.compiles}
+    events = [event for event in context.receipt.compile.events if event.frame in frames]
     about = {cause.finding for event in events for cause in event.causes}
     grows: list[str] = []
     every: list[str] = []
-    for finding in case.receipt.findings:
+    for finding in context.receipt.findings:
         if finding.id in about and finding.severity != "info":
-            every += _dynamic_sources(finding)
-            source = _growing_source(replace(case, finding=finding))
+            every += _list_dynamic_sources(finding)
+            source = _find_growing_source(replace(context, finding=finding))
             grows += [source] if source is not None else []
-    value = joined((SOURCES, item) for item in (*grows, *every)).get(SOURCES, "")
-    if value and set(value.split(",")) != {item for each in own for item in each.split(",")}:
-        yield changes.dynamic_sources(value, _EVERY_NAMESAKE, left=int(bool(grows)))
+    value = join_values((SOURCES, source) for source in (*grows, *every)).get(SOURCES, "")
+    if value and set(value.split(",")) != {entry for listed in own for entry in listed.split(",")}:
+        yield changes.make_sources_change(value, _EVERY_NAMESAKE, left=int(bool(grows)))
 
 
-def _dynamic_sources(finding: FindingRecord) -> list[str]:
-    return [item.value for item in finding.fix.candidates if item.setting == SOURCES]
+def _list_dynamic_sources(finding: FindingRecord) -> list[str]:
+    return [candidate.value for candidate in finding.fix.candidates if candidate.setting == SOURCES]
 
 
-def _growing_source(case: Case) -> str | None:
+def _find_growing_source(context: FixContext) -> str | None:
     """Find a tensor of a module that grows, as a dynamic source: each growth is another branch, and
     the sizes after it are one graph. None where torch takes no dimensions, or takes the size for a
     constant."""
-    if case.kind != "shape" or case.version < FIRST_WITH_UNBACKED:
+    if context.kind != "shape" or context.version < FIRST_WITH_UNBACKED:
         return None
-    dimensions, small = sizes_changed(case.values)
-    plain = bool(dimensions) and not small and "," not in case.source
-    return _listed(case.source, dimensions) if plain else None
+    dimensions, small = find_changed_sizes(context.values)
+    plain = bool(dimensions) and not small and "," not in context.source
+    return _format_sources(context.source, dimensions) if plain else None
 
 
 _STATIC = re.compile(r"\._(?:buffers|parameters)\[")
@@ -287,7 +315,7 @@ _STATIC = re.compile(r"\._(?:buffers|parameters)\[")
 `force_nn_module_property_static_shapes` and `force_parameter_static_shapes`."""
 
 
-def dynamic_size(group: Group, version: Version) -> str | None:
+def find_dynamic_size(group: Group, version: Version) -> str | None:
     """Find the sources of a size that a setting makes dynamic. 0 and 1 stay constants, and so does
     a size that the graph made one. A tensor of a module that grows where the code asks for its size
     is another branch while it does."""
@@ -302,4 +330,4 @@ def dynamic_size(group: Group, version: Version) -> str | None:
         return None
     if not _STATIC.search(source) and group.constant_dimensions:
         return None
-    return _listed(source, dimensions) if new else source
+    return _format_sources(source, dimensions) if new else source

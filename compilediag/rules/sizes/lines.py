@@ -8,22 +8,22 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.group import Group, changed_dimensions
-from compilediag.diagnosis.findings import Cause, Finding, place_of
+from compilediag.diagnosis.causes.group import Group, find_changed_dimensions
+from compilediag.diagnosis.findings import Cause, Finding, make_place
 from compilediag.diagnosis.guards.size_limits import (
     SizeLimit,
-    about,
-    behind,
-    excluding,
-    fixing,
-    limit_of,
-    plain_size,
+    find_excluding_guard,
+    find_fixing_guard,
+    find_guard_behind,
+    list_guards_on,
+    locate_size_limit,
+    simplify_source,
 )
 from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence, GuardEvidence
-from compilediag.rules.evidence import that_nothing_compiled, that_ran_eager
+from compilediag.rules.evidence import make_eager_absorption, make_no_compile_absorption
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.timeline.compiles import CompileId, Recompile
-from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location, SizeGuard
 
@@ -55,13 +55,13 @@ _TITLES = {
 }
 
 
-def with_size_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
+def add_size_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
     """Move a finding to the line that needs the value of its size, if that was recorded: a mark
     does not help there."""
-    size, limit = next(_fixed_sizes(group, timeline), ("", None))
+    size, limit = next(_find_fixed_sizes(group, timeline), ("", None))
     if limit is None or not _has_line(finding):
         return finding
-    finding = _at_line(finding, limit, timeline)
+    finding = _move_to_line(finding, limit, timeline)
     if limit.place is None:
         return finding
     own = finding.ownership == "user"
@@ -72,24 +72,24 @@ def with_size_line(finding: Finding, group: Group, timeline: Timeline) -> Findin
     else:
         return finding
     padding = re.search(r"pad to [^;]*", finding.fix.summary)
-    summary, caveat = advice.filled(
+    summary, caveat = advice.fill(
         size=f"`{size}`", pad=padding[0] if padding else "pad to a fixed size"
     )
     return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
 
 
-def with_side_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
+def add_branch_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
     """Move a finding to the line of a condition that no longer holds, if that was recorded."""
     guards = (
-        behind(timeline.size_guards.get(key, ()), cause.guard, cause.location)
-        for cause, recompile in _members(group)
-        for key in _compiles_of(recompile)[1:]
+        find_guard_behind(timeline.size_guards.get(key, ()), cause.guard, cause.location)
+        for cause, recompile in _iterate_members(group)
+        for key in _list_compiles(recompile)[1:]
     )
-    guard = next((each for each in guards if each is not None), None)
+    guard = next((guard for guard in guards if guard is not None), None)
     if guard is None or not _has_line(finding):
         return finding
-    limit = limit_of(guard, timeline.user_roots)
-    finding = _at_line(finding, limit, timeline)
+    limit = locate_size_limit(guard, timeline.user_roots)
+    finding = _move_to_line(finding, limit, timeline)
     if limit.place is None or limit.how != "branch":
         return finding
     summary, caveat = TWO_SIDES
@@ -99,20 +99,20 @@ def with_side_line(finding: Finding, group: Group, timeline: Timeline) -> Findin
 
 def _has_line(finding: Finding) -> bool:
     """True unless no line made the size a number."""
-    kind = GuardEvidence.of(finding.evidence).kind
+    kind = GuardEvidence.parse(finding.evidence).kind
     return finding.severity != "info" and kind not in _NO_LINE
 
 
-def _at_line(finding: Finding, limit: SizeLimit, timeline: Timeline) -> Finding:
+def _move_to_line(finding: Finding, limit: SizeLimit, timeline: Timeline) -> Finding:
     """Move a finding to the line of what limits the size, where that is known."""
-    finding = replace(finding, evidence={**finding.evidence, **_line_needed(limit)})
+    finding = replace(finding, evidence={**finding.evidence, **_build_line_evidence(limit)})
     if limit.place is None:
         return finding
-    owner = ownership_of(limit.place.file, timeline.user_roots)
-    return replace(finding, location=place_of(limit.place), ownership=owner)
+    owner = classify_ownership(limit.place.file, timeline.user_roots)
+    return replace(finding, location=make_place(limit.place), ownership=owner)
 
 
-def _line_needed(limit: SizeLimit) -> dict[str, object]:
+def _build_line_evidence(limit: SizeLimit) -> dict[str, object]:
     """Build the evidence about the line."""
     return {
         "size_needed": {
@@ -126,38 +126,38 @@ def _line_needed(limit: SizeLimit) -> dict[str, object]:
     }
 
 
-def _fixed_sizes(group: Group, timeline: Timeline) -> Iterator[tuple[str, SizeLimit]]:
+def _find_fixed_sizes(group: Group, timeline: Timeline) -> Iterator[tuple[str, SizeLimit]]:
     """Find changed sizes that a graph made numbers, or whose two values it tells apart, and
     where."""
-    for cause, recompile in _members(group):
-        for size, before in _changed_sizes(cause):
-            for key in _compiles_of(recompile):
+    for cause, recompile in _iterate_members(group):
+        for size, before in _list_changed_sizes(cause):
+            for key in _list_compiles(recompile):
                 guards = timeline.size_guards.get(key, ())
-                guard = fixing(guards, size)
+                guard = find_fixing_guard(guards, size)
                 if guard is None and key == recompile.id and before.isdigit():
-                    guard = excluding(guards, size, int(before))
+                    guard = find_excluding_guard(guards, size, int(before))
                 if guard is not None:
-                    yield size, limit_of(guard, timeline.user_roots)
+                    yield size, locate_size_limit(guard, timeline.user_roots)
 
 
-def _members(group: Group) -> Iterator[tuple[Cause, Recompile]]:
-    for each in (group, *group.together):
-        yield from zip(each.causes, each.recompiles, strict=True)
+def _iterate_members(group: Group) -> Iterator[tuple[Cause, Recompile]]:
+    for member in (group, *group.together):
+        yield from zip(member.causes, member.recompiles, strict=True)
 
 
-def _changed_sizes(cause: Cause) -> Iterator[tuple[str, str]]:
+def _list_changed_sizes(cause: Cause) -> Iterator[tuple[str, str]]:
     """List the sizes of a tensor that changed, with what they were."""
-    tensor = plain_size(cause.source) if cause.source else cause.variable
-    changed = changed_dimensions(cause.expected, cause.actual)
-    for each in changed:
-        yield f"{tensor}.size()[{each.dimension}]", each.before
+    tensor = simplify_source(cause.source) if cause.source else cause.variable
+    changed = find_changed_dimensions(cause.expected, cause.actual)
+    for change in changed:
+        yield f"{tensor}.size()[{change.dimension}]", change.before
     # Of a recorded trace: "tensor 'x' size mismatch at index 0. expected 4, actual 5".
     printed = re.search(r" at index (\d+)", cause.guard)
     if printed is not None and not changed:
         yield f"{tensor}.size()[{printed[1]}]", cause.expected or ""
 
 
-def _compiles_of(recompile: Recompile) -> list[CompileId]:
+def _list_compiles(recompile: Recompile) -> list[CompileId]:
     """List the recompile's own compile, then the cache entries that did not fit."""
     entries = [entry.compile_id for entry in recompile.entries]
     entries += [reason.partition(":")[0].strip() for reason in recompile.reasons]
@@ -193,14 +193,14 @@ _REQUIRED = {
 def find_violated_constraints(timeline: Timeline) -> Iterable[Finding]:
     """CD154: a size declared dynamic became a constant; torch raises and the run stops."""
     failed = [
-        item
-        for item in timeline.compiles
-        if _VIOLATED.search(f"{item.fail_type or ''}: {item.fail_reason or ''}")
+        event
+        for event in timeline.compiles
+        if _VIOLATED.search(f"{event.fail_type or ''}: {event.fail_reason or ''}")
     ]
-    alone = all(item in failed for item in timeline.compiles)
-    for item in failed:
-        guards = timeline.size_guards.get(item.id, ())
-        yield from _violations(timeline, item, item.fail_reason or "", guards, alone=alone)
+    alone = all(event in failed for event in timeline.compiles)
+    for event in failed:
+        guards = timeline.size_guards.get(event.id, ())
+        yield from _find_violations(timeline, event, event.fail_reason or "", guards, alone=alone)
     for process in timeline.processes if not failed else ():
         text = process.ended.failure if process.ended else None
         if text and _VIOLATED.search(text):
@@ -209,10 +209,10 @@ def find_violated_constraints(timeline: Timeline) -> Iterable[Finding]:
             for exported in timeline.guarded_sizes:
                 if exported.process == process.index and not exported.compile_id:
                     guards = exported.guards
-            yield from _violations(timeline, None, text, guards, alone=not timeline.compiles)
+            yield from _find_violations(timeline, None, text, guards, alone=not timeline.compiles)
 
 
-def _violations(
+def _find_violations(
     timeline: Timeline,
     failed: Compile | None,
     text: str,
@@ -228,12 +228,12 @@ def _violations(
     frame = failed.frame if failed else None
     seen: set[object] = set()
     for part in _BULLET.split(text)[1:] or [text]:
-        sizes = [plain_size(size.strip(" (=\n")) for size in _SIZE.findall(part)]
-        guard = _guard_of(part, sizes, guards)
-        known = [*sizes, *(map(plain_size, guard.fixed) if guard is not None else ())]
+        sizes = [simplify_source(size.strip(" (=\n")) for size in _SIZE.findall(part)]
+        guard = _find_guard(part, sizes, guards)
+        known = [*sizes, *(map(simplify_source, guard.fixed) if guard is not None else ())]
         size = next(iter(known), None)
-        limit = limit_of(guard, timeline.user_roots) if guard is not None else None
-        place = limit.place if limit is not None else _printed_place(part, timeline.user_roots)
+        limit = locate_size_limit(guard, timeline.user_roots) if guard is not None else None
+        place = limit.place if limit is not None else _find_printed_place(part, timeline.user_roots)
         key = place if place is not None else size
         if key in seen:
             continue
@@ -260,45 +260,49 @@ def _violations(
                 "message": text[:4096],
                 **({"compile_ids": [failed.compile_id]} if failed else {}),
                 **({"eager_frames": [[frame.file, frame.line]]} if frame else {}),
-                **(_line_needed(limit) if limit is not None else {}),
+                **(_build_line_evidence(limit) if limit is not None else {}),
                 "nothing_else": alone,
             },
-            entered=failed,
+            called_from=failed,
         )
 
 
-def _guard_of(part: str, sizes: Sequence[str], guards: Sequence[SizeGuard]) -> SizeGuard | None:
+def _find_guard(part: str, sizes: Sequence[str], guards: Sequence[SizeGuard]) -> SizeGuard | None:
     """Find the condition that one line of torch's message is about; None where several would do."""
     generated = _GENERATED.search(part)
     if generated is not None:
-        return behind(guards, generated[1], None)
-    found = [guard for size in sizes for guard in [fixing(guards, size)] if guard is not None]
-    if found:
-        return found[0]
+        return find_guard_behind(guards, generated[1], None)
+    fixed = [
+        guard for size in sizes for guard in [find_fixing_guard(guards, size)] if guard is not None
+    ]
+    if fixed:
+        return fixed[0]
     constants = [guard for guard in guards if guard.fixed]
     if not sizes and len(constants) == 1:  # an export names its Dim, not the size
         return constants[0]
-    both = [guard for guard in guards if all(guard in about(guards, size) for size in sizes)]
+    both = [
+        guard for guard in guards if all(guard in list_guards_on(guards, size) for size in sizes)
+    ]
     return both[0] if len(sizes) > 1 and len(both) == 1 else None
 
 
-def _printed_place(part: str, user_roots: Sequence[str]) -> Location | None:
+def _find_printed_place(part: str, user_roots: Sequence[str]) -> Location | None:
     """Find the user's line of the stack that torch 2.13 prints."""
     stack = [Location(file, int(line), name) for file, line, name in _STACK_LINE.findall(part)]
-    own = [at for at in stack if ownership_of(at.file, user_roots) == "user"]
+    own = [at for at in stack if classify_ownership(at.file, user_roots) == "user"]
     return (own or stack or [None])[-1]
 
 
-def _explains_all(cause: Finding, symptom: Finding) -> bool:
+def _is_cause_of_all(cause: Finding, symptom: Finding) -> bool:
     """True where nothing else was compiled, and what failed, failed for it."""
-    alone = BreakEvidence.of(cause.evidence).nothing_else
-    why = AnyEvidence.of(symptom.evidence).why
+    alone = BreakEvidence.parse(cause.evidence).nothing_else
+    why = AnyEvidence.parse(symptom.evidence).why
     return alone and why in ("failed", "eager", "ahead_of_time")
 
 
 ABSORBS = (
     # A frame that failed for a violated constraint did not run at all.
-    that_ran_eager("CD154"),
+    make_eager_absorption("CD154"),
     # It is why nothing was compiled.
-    that_nothing_compiled("CD154", _explains_all),
+    make_no_compile_absorption("CD154", _is_cause_of_all),
 )

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from compilediag.runs.offline.receipts import merged_receipt, rank_receipts, summarise
 from compilediag.runs.offline.sources import (
+    choose_worker_count,
     find_sources,
     read_record,
     read_source,
     read_sources,
-    workers_worth,
 )
 
 __all__ = [
+    "choose_worker_count",
     "find_sources",
     "merged_receipt",
     "rank_receipts",
@@ -22,5 +23,4 @@ __all__ = [
     "read_source",
     "read_sources",
     "summarise",
-    "workers_worth",
 ]

@@ -12,17 +12,17 @@ import msgspec
 
 from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.readers.journal import read_run
-from compilediag.readers.lines import unix_s
-from compilediag.readers.storage import open_regular, sha256_of
-from compilediag.receipt.user_line import leading_call
-from compilediag.runs.run_directory import PAGE, check_file
+from compilediag.readers.lines import parse_unix_s
+from compilediag.readers.storage import compute_sha256, open_regular
+from compilediag.receipt.user_line import find_leading_call
+from compilediag.runs.run_directory import PAGE_MARK, check_file
 from compilediag.timeline.timeline import fold
 from compilediag.views import html
 from compilediag.views.document import Excerpt, SourceLine
 from compilediag.views.html.page import Assets
 from compilediag.views.html.report import ReportSources, render_report
-from compilediag.views.html.step_series import StepSeries, step_series
-from compilediag_harness.redaction.redactor import Redactor, secret_values
+from compilediag.views.html.step_series import StepSeries, build_step_series
+from compilediag_harness.redaction.redactor import Redactor, list_secret_values
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
@@ -48,18 +48,18 @@ def write_report(receipt: Receipt, path: str, file: str, *, root: str, suffix: s
         UsageError: `file` holds something else.
         OutputUnwritable: `file` cannot be written; an older one is left as it was.
     """
-    check_file(file, PAGE)
+    check_file(file, PAGE_MARK)
     series = StepSeries()
     journals = [journal.events for journal in read_run(os.path.dirname(path))]
     if any(journals):
         timeline = fold(journals)
-        of_lead = [each for each in timeline.steps if each.process == timeline.lead]
-        series = step_series(of_lead, receipt)
+        lead_steps = [step for step in timeline.steps if step.process == timeline.lead]
+        series = build_step_series(lead_steps, receipt)
     notes = () if series.numbers or receipt.steps is None else (_NO_JOURNALS,)
     # In ASCII: what reorders text on a screen is escaped.
     raw = json.dumps(msgspec.to_builtins(receipt), indent=1)
-    sources = ReportSources(series, excerpts(receipt), raw, notes)
-    write_page(file, render_report(receipt, sources, assets(), root=root, suffix=suffix))
+    sources = ReportSources(series, collect_excerpts(receipt), raw, notes)
+    write_page(file, render_report(receipt, sources, load_assets(), root=root, suffix=suffix))
 
 
 def write_page(file: str, text: str) -> None:
@@ -69,55 +69,58 @@ def write_page(file: str, text: str) -> None:
         UsageError: `file` holds something else.
         OutputUnwritable: `file` cannot be written; an older one is left as it was.
     """
-    check_file(file, PAGE)
+    check_file(file, PAGE_MARK)
     write_whole(file, text)
 
 
 @cache
-def assets() -> Assets:
+def load_assets() -> Assets:
     """Load the templates, styles and scripts that all pages share, from the package."""
     folder = resources.files(html)
 
-    def text(name: str) -> str:
+    def read_text(name: str) -> str:
         return folder.joinpath(*name.split("/")).read_text(encoding="utf-8")
 
     templates = {
-        item.name: item.read_text(encoding="utf-8")
-        for item in folder.joinpath("assets").iterdir()
-        if item.name.endswith(".j2")
+        template.name: template.read_text(encoding="utf-8")
+        for template in folder.joinpath("assets").iterdir()
+        if template.name.endswith(".j2")
     }
-    return Assets(templates, "\n".join(map(text, _STYLES)), "\n".join(map(text, _SCRIPTS)))
+    return Assets(
+        templates, "\n".join(map(read_text, _STYLES)), "\n".join(map(read_text, _SCRIPTS))
+    )
 
 
-def excerpts(receipt: Receipt) -> dict[str, Excerpt]:
+def collect_excerpts(receipt: Receipt) -> dict[str, Excerpt]:
     """Collect the source line of each finding with the two before and behind it, by finding id.
 
     A receipt comes from anywhere, and a page is shared: only source below the working directory
     is read, and only as the run had it.
     """
-    redactor = Redactor(secret_values((), os.environ))
+    redactor = Redactor(list_secret_values((), os.environ))
     texts: dict[str, list[str] | str] = {}
-    found: dict[str, Excerpt] = {}
+    by_finding: dict[str, Excerpt] = {}
     for finding in receipt.findings:
-        place = leading_call(finding) or finding.location
+        place = find_leading_call(finding) or finding.location
         if place is None or not place.file or place.line < 1:
             continue
         file, line = place.file, place.line
         if file not in texts:
-            texts[file] = _text(file, receipt)
+            texts[file] = _read_source_lines(file, receipt)
         text = texts[file]
         if isinstance(text, str):
-            found[finding.id] = Excerpt(note=text)
+            by_finding[finding.id] = Excerpt(note=text)
         elif line <= len(text):
             around = range(max(1, line - AROUND), min(len(text), line + AROUND) + 1)
             lines = (
-                SourceLine(n, redactor.text(text[n - 1][:MAX_CHARS]), n == line) for n in around
+                SourceLine(n, redactor.redact_text(text[n - 1][:MAX_CHARS]), n == line)
+                for n in around
             )
-            found[finding.id] = Excerpt(tuple(lines))
-    return found
+            by_finding[finding.id] = Excerpt(tuple(lines))
+    return by_finding
 
 
-def _text(file: str, receipt: Receipt) -> list[str] | str:
+def _read_source_lines(file: str, receipt: Receipt) -> list[str] | str:
     """Read the lines of a file; a sentence where they are not shown."""
     root = os.path.realpath(os.curdir) + os.sep
     path = os.path.realpath(file)
@@ -131,10 +134,10 @@ def _text(file: str, receipt: Receipt) -> list[str] | str:
             return f"The lines of {file} are not shown: it is too large."
         digest = receipt.header.provenance.source_sha256.get(file)
         if digest is not None:
-            same = sha256_of(stream) == digest
+            same = compute_sha256(stream) == digest
             stream.seek(0)
         else:
-            created_s = unix_s(receipt.header.created_at_utc) or 0.0
+            created_s = parse_unix_s(receipt.header.created_at_utc) or 0.0
             same = os.fstat(stream.fileno()).st_mtime <= created_s
         if not same:
             return f"The lines of {file} are not shown: it has changed since the run."

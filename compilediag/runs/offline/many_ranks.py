@@ -23,27 +23,27 @@ from compilediag.errors import UsageError
 from compilediag.readers.inputs import Input, TrainLogReader
 from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.file import write_receipt
-from compilediag.receipt.locate import receipt_in
+from compilediag.receipt.locate import get_receipt_path
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.receipts import (
     Journals,
     RankPart,
-    choice_of,
-    fingerprint_and_receipt,
-    journals_of,
-    listed_receipt,
+    build_listed_receipt,
+    build_summaries,
+    choose_ranks,
+    collect_parts,
+    diagnose_rank,
+    group_by_rank,
     merged_receipt,
-    parts_in,
-    parts_of,
-    summaries_in,
+    select_journals,
 )
 from compilediag.runs.offline.sources import (
     LoadedSources,
-    load,
-    rank_named,
-    ranks_named,
+    collect_named_ranks,
+    load_sources,
+    parse_named_rank,
     read_source,
-    readable_in,
+    select_readable,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 SOURCES_PER_TASK = 8
 """Submitting a task to a worker and fetching its result costs half of reading a small trace."""
 
-MAX_KEPT_EVENTS = MAX_EVENTS // MAX_RANKS
+MAX_RETURNED_EVENTS = MAX_EVENTS // MAX_RANKS
 """Most events of a source that a task returns."""
 
 CONNECT_S = 20
@@ -79,10 +79,10 @@ class ReceiptOptions:
 
 def are_many(sources: Sequence[Input]) -> bool:
     """There are more ranks than a receipt lists in any case."""
-    return len(readable_in(sources)) > MIN_RANKS
+    return len(select_readable(sources)) > MIN_RANKS
 
 
-def receipt_of_many(
+def build_receipt_of_many(
     sources: tuple[Input, ...],
     options: ReceiptOptions,
     executor: Executor | None = None,
@@ -93,16 +93,16 @@ def receipt_of_many(
     Raises:
         OutputUnwritable: the folder or the disk does not take them.
     """
-    readable = readable_in(sources)
+    readable = select_readable(sources)
     fingerprints, held = _read_all(readable, options, executor)
 
-    def sources_of(part: RankPart) -> list[Input]:
+    def list_sources(part: RankPart) -> list[Input]:
         return [readable[index] for index in part.sources]
 
     # A rank with several sources did what all of them contain.
-    parts = parts_in(fingerprints)
+    parts = collect_parts(fingerprints)
     spread = [index for index, (part, _) in enumerate(parts) if len(part.sources) > 1]
-    merges = [(parts[index][0], sources_of(parts[index][0])) for index in spread]
+    merges = [(parts[index][0], list_sources(parts[index][0])) for index in spread]
     merged = map_ordered(partial(_merge_sources, options=options), merges, executor)
     for index, (fingerprint, receipt) in zip(spread, merged, strict=True):
         _write(receipt, fingerprint, options)
@@ -110,34 +110,36 @@ def receipt_of_many(
     by_rank = {part.rank: part for part, _ in parts if part.rank is not None}
 
     @cache
-    def summary_of(rank: int) -> RankSummary:
+    def read_summary(rank: int) -> RankSummary:
         part = by_rank[rank]
-        read = map_ordered(read_source, sources_of(part), executor)
-        return summaries_in(journals_of(part, read))[0]
+        read = map_ordered(read_source, list_sources(part), executor)
+        return build_summaries(select_journals(part, read))[0]
 
-    found = [fingerprint for _, fingerprint in parts]
-    choice = choice_of(found, options.world_size, ranks_named(sources), summary_of)
-    listed = [part for index, (part, _) in enumerate(parts) if choice.lists(index)]
+    part_fingerprints = [fingerprint for _, fingerprint in parts]
+    choice = choose_ranks(
+        part_fingerprints, options.world_size, collect_named_ranks(sources), read_summary
+    )
+    listed = [part for index, (part, _) in enumerate(parts) if choice.is_listed(index)]
     again = sorted({index for part in listed for index in part.sources if index not in held})
     fresh = map_ordered(read_source, [readable[index] for index in again], executor)
     held.update(zip(again, fresh, strict=True))
     journals = [
         journal
         for part in listed
-        for journal in journals_of(part, (held[index] for index in part.sources))
+        for journal in select_journals(part, (held[index] for index in part.sources))
     ]
-    loaded = load(sources, journals, options.root, trainers)
+    loaded = load_sources(sources, journals, options.root, trainers)
     loaded = replace(loaded, warmup=options.warmup)
     if choice.unlisted is None:
         return merged_receipt(loaded, options.name, options.world_size, options.folder)
-    return listed_receipt(loaded, options.name, choice, options.folder)
+    return build_listed_receipt(loaded, options.name, choice, options.folder)
 
 
 def _read_all(
     readable: Sequence[Input], options: ReceiptOptions, executor: Executor | None
 ) -> tuple[list[list[RankFingerprint]], dict[int, Journals]]:
     """Read the fingerprints of each source, and the journals of some; receipts are written."""
-    lowest = lowest_ranks(readable)
+    lowest = find_lowest_ranks(readable)
     numbered = [(source, index in lowest) for index, source in enumerate(readable)]
     tasks = (
         numbered[begin : begin + SOURCES_PER_TASK]
@@ -155,15 +157,15 @@ def _read_all(
     return fingerprints, held
 
 
-def lowest_ranks(readable: Sequence[Input]) -> frozenset[int]:
+def find_lowest_ranks(readable: Sequence[Input]) -> frozenset[int]:
     """Find the sources that are probably listed, by index: the lowest ranks, by file name."""
-    ranks = [rank_named(source) for source in readable]
+    ranks = [parse_named_rank(source) for source in readable]
     order = sorted(range(len(readable)), key=lambda at: (ranks[at] is None, ranks[at] or 0, at))
     return frozenset(order[:MAX_RANKS])
 
 
 @contextmanager
-def workers_at(address: str) -> Generator[Executor, None, None]:
+def connect_workers(address: str) -> Generator[Executor, None, None]:
     """Connect to the Dask cluster whose scheduler is at `address`: "tcp://host:8786". Its workers
     must see the sources under the same paths, or open their URIs.
 
@@ -189,42 +191,42 @@ def workers_at(address: str) -> Generator[Executor, None, None]:
 # Invariant: what follows runs in workers, so its arguments and results are picklable.
 
 
-Made = tuple[RankFingerprint, "Receipt | None"]
+PartResult = tuple[RankFingerprint, "Receipt | None"]
 """Of a rank or process, as if there were no other source; the receipt is None where it is written
 already, and of a process without a rank."""
 
 
 def _read_some(
     tasks: Sequence[tuple[Input, bool]], options: ReceiptOptions
-) -> list[tuple[list[Made], Journals]]:
+) -> list[tuple[list[PartResult], Journals]]:
     """Read sources, each with a flag to return its journals, unless they are too large."""
-    found: list[tuple[list[Made], Journals]] = []
+    results: list[tuple[list[PartResult], Journals]] = []
     for source, returned in tasks:
         journals = read_source(source)
-        few = sum(len(item.events) for item in journals) <= MAX_KEPT_EVENTS
-        made = [_part(part, options) for part in parts_of(journals)]
-        found.append((made, journals if returned and few else ()))
-    return found
+        few = sum(len(journal.events) for journal in journals) <= MAX_RETURNED_EVENTS
+        made = [_diagnose_part(part, options) for part in group_by_rank(journals)]
+        results.append((made, journals if returned and few else ()))
+    return results
 
 
-def _merge_sources(task: tuple[RankPart, Sequence[Input]], options: ReceiptOptions) -> Made:
+def _merge_sources(task: tuple[RankPart, Sequence[Input]], options: ReceiptOptions) -> PartResult:
     """Diagnose a rank with several sources."""
     part, sources = task
-    return _part(journals_of(part, map(read_source, sources)), options)
+    return _diagnose_part(select_journals(part, map(read_source, sources)), options)
 
 
-def _part(journals: Journals, options: ReceiptOptions) -> Made:
+def _diagnose_part(journals: Journals, options: ReceiptOptions) -> PartResult:
     """Make the fingerprint of a part, and the receipt of a rank where that is not written here."""
     loaded = LoadedSources(tuple(journals), root=options.root)
-    fingerprint, receipt = fingerprint_and_receipt(loaded, options.name)
+    fingerprint, receipt = diagnose_rank(loaded, options.name)
     if options.elsewhere:
         return fingerprint, receipt
     _write(receipt, fingerprint, options)
     return fingerprint, None
 
 
-def _write(receipt: Receipt | None, of: RankFingerprint, options: ReceiptOptions) -> None:
+def _write(receipt: Receipt | None, fingerprint: RankFingerprint, options: ReceiptOptions) -> None:
     """Writes the receipt of a rank, without waiting for the disk: after a power failure all is read
     again."""
-    if receipt is not None and of.rank is not None:
-        write_receipt(receipt, receipt_in(options.folder, of.rank), flushed=False)
+    if receipt is not None and fingerprint.rank is not None:
+        write_receipt(receipt, get_receipt_path(options.folder, fingerprint.rank), flushed=False)

@@ -10,12 +10,12 @@ import msgspec
 from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.errors import UsageError
 from compilediag.readers.journal import ProcessJournal, read_run
-from compilediag.readers.lines import unix_s
+from compilediag.readers.lines import parse_unix_s
 from compilediag.readers.storage import open_regular
 from compilediag.runs.run_directory import check_file
 from compilediag.timeline.timeline import fold
-from compilediag.views.perfetto import foreign_events, render_perfetto, tracks_of
-from compilediag_harness.redaction.redactor import Redactor, secret_values
+from compilediag.views.perfetto import build_tracks, convert_foreign_events, render_perfetto
+from compilediag_harness.redaction.redactor import Redactor, list_secret_values
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
@@ -43,12 +43,12 @@ def write_perfetto(receipt: Receipt, receipt_path: str, file: str) -> list[str]:
             "alone does not hold; name the folder of the run"
         )
     events = [journal.events for journal in journals]
-    processes = tracks_of(receipt, fold(events), events)
-    starts_ns = [_start_ns(journal) for journal in journals]
+    processes = build_tracks(receipt, fold(events), events)
+    starts_ns = [_compute_start_ns(journal) for journal in journals]
     known = [value for value in starts_ns if value is not None]
     first_ns = min(known, default=0)
-    redactor = Redactor(secret_values((), os.environ))
-    foreign, notes = _foreign(
+    redactor = Redactor(list_secret_values((), os.environ))
+    foreign, notes = _read_torch_timelines(
         receipt, folder, len(processes), first_ns if known else None, redactor
     )
     about = {
@@ -70,30 +70,32 @@ def write_perfetto(receipt: Receipt, receipt_path: str, file: str) -> list[str]:
     return notes
 
 
-def _foreign(
+def _read_torch_timelines(
     receipt: Receipt, folder: str, processes: int, first_ns: int | None, redactor: Redactor
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Read torch's own events of every tlparse report that the receipt links."""
     events: list[dict[str, Any]] = []
     notes: list[str] = []
-    linked = [item.uri for item in receipt.artifacts if item.role == TIMELINE_ROLE]
+    linked = [artifact.uri for artifact in receipt.artifacts if artifact.role == TIMELINE_ROLE]
     for index, uri in enumerate(linked):
         if first_ns is None:
             notes.append(f"{uri} is left out: no process recorded when it began")
             continue
-        raw = _decoded(folder, uri)
+        raw = _decode_artifact(folder, uri)
         if raw is None:
             notes.append(f"{uri} is left out: it is gone, too large, or no JSON")
             continue
         name = f"torch's own timeline (tlparse) {index + 1}"
-        made, left_out = foreign_events(raw, processes + 1 + index, name, first_ns, redactor)
+        made, left_out = convert_foreign_events(
+            raw, processes + 1 + index, name, first_ns, redactor
+        )
         events += made
         if left_out:
             notes.append(f"{left_out} entries of {uri} are no events and are left out")
     return events, notes
 
 
-def _decoded(folder: str, uri: str) -> object:
+def _decode_artifact(folder: str, uri: str) -> object:
     """Decode a linked JSON file of the run, never one outside its folder; None where that fails."""
     parts = uri.split("/")
     if uri.startswith("/") or ".." in parts or "\0" in uri:
@@ -114,10 +116,10 @@ def _decoded(folder: str, uri: str) -> object:
             return None
 
 
-def _start_ns(journal: ProcessJournal) -> int | None:
+def _compute_start_ns(journal: ProcessJournal) -> int | None:
     """Compute the nanoseconds since the epoch at which the clock of a process read 0."""
     started = journal.started
-    began_s = None if started is None else unix_s(started.started_utc)
+    began_s = None if started is None else parse_unix_s(started.started_utc)
     if started is None or began_s is None:
         return None
     # To the microsecond; the start of a fork is on the clock of its parent.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from compilediag.diagnosis.causes.of_run import causes_in
+from compilediag.diagnosis.causes.run_causes import find_run_causes
 from compilediag.diagnosis.ranks.divergence import (
     RankComparison,
     SummaryOf,
@@ -21,10 +21,10 @@ from compilediag.diagnosis.ranks.divergence import (
 from compilediag.diagnosis.ranks.summary import (
     RankFingerprint,
     RankSummary,
-    digest,
-    fingerprint_of,
-    first_losses,
-    summaries_of,
+    compute_digest,
+    make_fingerprint,
+    select_first_losses,
+    summarize_ranks,
 )
 from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Input
 from compilediag.readers.journal import JOURNAL_START, ProcessJournal
@@ -32,9 +32,14 @@ from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt, Status
 from compilediag.rules.diagnose import Diagnosis, diagnose
-from compilediag.runs.offline.sources import LoadedSources, rank_of, read_source
-from compilediag.runs.pipeline import journal_facts, receipt_identity, receipt_of, sum_losses
-from compilediag.runs.run_directory import source_artifacts
+from compilediag.runs.offline.sources import LoadedSources, get_rank, read_source
+from compilediag.runs.pipeline import (
+    diagnose_run,
+    make_receipt_identity,
+    sum_losses,
+    summarize_journals,
+)
+from compilediag.runs.run_directory import iterate_source_artifacts
 from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness.wire import EvidenceLost, ProcessEnded
 
@@ -62,20 +67,20 @@ class RankPart(NamedTuple):
     """Of a process without a rank: its position among those of its source."""
 
 
-def parts_of(journals: Journals) -> list[Journals]:
+def group_by_rank(journals: Journals) -> list[Journals]:
     """Group journals by rank, ascending, and then each journal that has none alone."""
     by_rank: dict[int, list[ProcessJournal]] = {}
     without: list[Journals] = []
-    for item in journals:
-        rank = rank_of(item)
+    for journal in journals:
+        rank = get_rank(journal)
         if rank is None:
-            without.append((item,))
+            without.append((journal,))
         else:
-            by_rank.setdefault(rank, []).append(item)
+            by_rank.setdefault(rank, []).append(journal)
     return [*(by_rank[rank] for rank in sorted(by_rank)), *without]
 
 
-def parts_in(
+def collect_parts(
     by_source: Sequence[Iterable[RankFingerprint]],
 ) -> list[tuple[RankPart, RankFingerprint]]:
     """Collect the parts in the order of `group_by_rank`, with their fingerprints: of each source,
@@ -84,60 +89,65 @@ def parts_in(
     without: list[tuple[RankPart, RankFingerprint]] = []
     for source, in_source in enumerate(by_source):
         position = 0
-        for item in in_source:
-            if item.rank is None:
-                without.append((RankPart(None, (source,), position), item))
+        for fingerprint in in_source:
+            if fingerprint.rank is None:
+                without.append((RankPart(None, (source,), position), fingerprint))
                 position += 1
             else:
-                before = of_rank[item.rank][0].sources if item.rank in of_rank else ()
-                of_rank[item.rank] = RankPart(item.rank, (*before, source)), item
+                before = of_rank[fingerprint.rank][0].sources if fingerprint.rank in of_rank else ()
+                of_rank[fingerprint.rank] = (
+                    RankPart(fingerprint.rank, (*before, source)),
+                    fingerprint,
+                )
     return [*(of_rank[rank] for rank in sorted(of_rank)), *without]
 
 
-def journals_of(part: RankPart, by_source: Iterable[Journals]) -> tuple[ProcessJournal, ...]:
+def select_journals(part: RankPart, by_source: Iterable[Journals]) -> tuple[ProcessJournal, ...]:
     """Select the journals of a part among those of its sources."""
-    journals = tuple(item for read in by_source for item in read if rank_of(item) == part.rank)
+    journals = tuple(
+        journal for read in by_source for journal in read if get_rank(journal) == part.rank
+    )
     return journals if part.rank is not None else journals[part.position : part.position + 1]
 
 
 # --- fingerprints -----------------------------------------------------------------------------
 
 
-def fingerprint_in(journals: Journals, root: str) -> RankFingerprint:
+def compute_fingerprint(journals: Journals, root: str) -> RankFingerprint:
     """Fold and diagnose the journals of one part. Files below `root` are the user's own."""
-    timeline = fold([item.events for item in journals], user_roots=(root,))
-    return fingerprint_from(journals, timeline, diagnose(timeline))
+    timeline = fold([journal.events for journal in journals], user_roots=(root,))
+    return build_fingerprint(journals, timeline, diagnose(timeline))
 
 
-def fingerprint_from(
+def build_fingerprint(
     journals: Journals, timeline: Timeline, diagnosis: Diagnosis
 ) -> RankFingerprint:
     """Build the fingerprint of journals that are folded and diagnosed."""
-    summaries = summaries_of(timeline, diagnosis.causes)
+    summaries = summarize_ranks(timeline, diagnosis.causes)
     without_rank = RankFingerprint(
         None, len(timeline.processes), 0, 0, 0, 0, 0, 0.0, None, None, 0, None
     )
-    sizes = [item.started.world_size for item in journals if item.started is not None]
+    sizes = [journal.started.world_size for journal in journals if journal.started is not None]
     # Of findings neither counts nor seconds.
     findings: set[tuple[str, ...]] = set()
-    for item in diagnosis.findings:
-        at = item.location
+    for finding in diagnosis.findings:
+        at = finding.location
         where = "" if at is None else f"{at.file}:{at.line}"
-        findings.add((item.rule, item.severity, str(item.variable), where))
+        findings.add((finding.rule, finding.severity, str(finding.variable), where))
     standing = int(any(process.torch is not None for process in timeline.processes))
     if timeline.compiles:
         standing = 2
     if timeline.steps:
         standing = 3
     return replace(
-        fingerprint_of(summaries[0]) if summaries else without_rank,
-        findings=digest(sorted(findings)),
+        make_fingerprint(summaries[0]) if summaries else without_rank,
+        findings=compute_digest(sorted(findings)),
         standing=standing,
-        events=sum(len(item.events) for item in journals),
+        events=sum(len(journal.events) for journal in journals),
         world_size=max((size for size in sizes if size is not None), default=None),
-        torn=any(item.torn_tail for item in journals),
-        lost=tuple(sorted(sum_losses(item.lost for item in journals).items())),
-        losses=first_losses((item.source, item.reason) for item in timeline.lost),
+        torn=any(journal.torn_tail for journal in journals),
+        lost=tuple(sorted(sum_losses(journal.lost for journal in journals).items())),
+        losses=select_first_losses((loss.source, loss.reason) for loss in timeline.lost),
     )
 
 
@@ -147,13 +157,13 @@ def summarise(source: Input) -> tuple[RankSummary, ...]:
     For runs of more ranks than one receipt can hold. Picklable both ways. A rank that wrote several
     files has a summary of each: compare files of one kind only.
     """
-    return summaries_in(read_source(source))
+    return build_summaries(read_source(source))
 
 
-def summaries_in(journals: Journals) -> tuple[RankSummary, ...]:
+def build_summaries(journals: Journals) -> tuple[RankSummary, ...]:
     """Build the summary of each rank."""
-    timeline = fold([item.events for item in journals])
-    return summaries_of(timeline, causes_in(timeline))
+    timeline = fold([journal.events for journal in journals])
+    return summarize_ranks(timeline, find_run_causes(timeline))
 
 
 # --- the choice -------------------------------------------------------------------------------
@@ -179,42 +189,46 @@ class RankChoice(NamedTuple):
     """The world size."""
     unlisted: UnlistedRanks | None = None
 
-    def lists(self, index: int) -> bool:
+    def is_listed(self, index: int) -> bool:
         """True where the receipt lists the part with this index one by one."""
         return self.unlisted is None or index in self.unlisted.listed
 
 
-def choice_of(
+def choose_ranks(
     fingerprints: Sequence[RankFingerprint],
     world_size: int | None,
     named: Collection[int],
-    summary_of: SummaryOf,
+    read_summary: SummaryOf,
 ) -> RankChoice:
     """Choose the parts that are listed, in the order of `group_by_rank`; `named` are ranks in file
     names, and `read_summary` is called for ranks that the receipt compares."""
-    ranks = {item.rank for item in fingerprints if item.rank is not None}
-    sizes = [item.world_size for item in fingerprints]
-    expected = expected_ranks(world_size, sizes, {*ranks, *named})
+    ranks = {fingerprint.rank for fingerprint in fingerprints if fingerprint.rank is not None}
+    sizes = [fingerprint.world_size for fingerprint in fingerprints]
+    expected = infer_world_size(world_size, sizes, {*ranks, *named})
     selection = select_ranks(fingerprints)
     if selection is None:
         return RankChoice(expected)
-    comparison = compare_fingerprints(fingerprints, expected, summary_of)
-    left = [item for index, item in enumerate(fingerprints) if index not in selection.indexes]
+    comparison = compare_fingerprints(fingerprints, expected, read_summary)
+    left = [
+        fingerprint
+        for index, fingerprint in enumerate(fingerprints)
+        if index not in selection.indexes
+    ]
     unlisted = UnlistedRanks(
         listed=selection.indexes,
         comparison=comparison,
-        ranks=tuple(item.rank for item in left if item.rank is not None),
+        ranks=tuple(fingerprint.rank for fingerprint in left if fingerprint.rank is not None),
         journal=JournalFacts(
-            records=sum(item.events for item in left),
-            torn_tail=any(item.torn for item in left),
-            records_lost=sum_losses(dict(item.lost) for item in left),
+            records=sum(fingerprint.events for fingerprint in left),
+            torn_tail=any(fingerprint.torn for fingerprint in left),
+            records_lost=sum_losses(dict(fingerprint.lost) for fingerprint in left),
         ),
-        losses=tuple(_losses(left, selection.unlike)),
+        losses=tuple(_describe_losses(left, selection.unlike)),
     )
     return RankChoice(expected, unlisted)
 
 
-def expected_ranks(
+def infer_world_size(
     world_size: int | None, sizes: Iterable[int | None], ranks: Iterable[int]
 ) -> int | None:
     """Infer the world size: the user's, that of the processes, or the one that the ranks imply;
@@ -225,9 +239,9 @@ def expected_ranks(
     return max([*known, *(rank + 1 for rank in ranks)], default=None)
 
 
-def _losses(left: Sequence[RankFingerprint], different: int) -> Iterable[EvidenceLost]:
+def _describe_losses(unlisted: Sequence[RankFingerprint], different: int) -> Iterable[EvidenceLost]:
     """Describe what was lost of unlisted ranks, and that some do what the receipt does not show."""
-    losses = list(dict.fromkeys(loss for item in left for loss in item.losses))
+    losses = list(dict.fromkeys(loss for fingerprint in unlisted for loss in fingerprint.losses))
     for source, reason in losses[:MAX_LOSSES]:
         yield EvidenceLost(0.0, 0, source, reason)
     if len(losses) > MAX_LOSSES:
@@ -249,81 +263,83 @@ def merged_receipt(
 
     Of a run of many ranks it lists some: see `diagnosis/ranks/selection.py`.
     """
-    parts = parts_of(loaded.journals)
-    if has_room(len(parts), sum(len(item.events) for item in loaded.journals)):
-        sizes = [item.started.world_size for item in loaded.journals if item.started is not None]
-        expected = expected_ranks(world_size, sizes, {*loaded.ranks, *loaded.named})
-        return listed_receipt(loaded, name, RankChoice(expected), out)
-    fingerprints = [fingerprint_in(part, loaded.root) for part in parts]
-    by_rank = {item.rank: part for item, part in zip(fingerprints, parts, strict=True)}
-    choice = choice_of(
-        fingerprints, world_size, loaded.named, lambda rank: summaries_in(by_rank[rank])[0]
+    parts = group_by_rank(loaded.journals)
+    if has_room(len(parts), sum(len(journal.events) for journal in loaded.journals)):
+        sizes = [
+            journal.started.world_size for journal in loaded.journals if journal.started is not None
+        ]
+        expected = infer_world_size(world_size, sizes, {*loaded.ranks, *loaded.named})
+        return build_listed_receipt(loaded, name, RankChoice(expected), out)
+    fingerprints = [compute_fingerprint(part, loaded.root) for part in parts]
+    by_rank = {
+        fingerprint.rank: part for fingerprint, part in zip(fingerprints, parts, strict=True)
+    }
+    choice = choose_ranks(
+        fingerprints, world_size, loaded.named, lambda rank: build_summaries(by_rank[rank])[0]
     )
-    listed = (part for index, part in enumerate(parts) if choice.lists(index))
-    loaded = replace(loaded, journals=tuple(item for part in listed for item in part))
-    return listed_receipt(loaded, name, choice, out)
+    listed = (part for index, part in enumerate(parts) if choice.is_listed(index))
+    loaded = replace(loaded, journals=tuple(journal for part in listed for journal in part))
+    return build_listed_receipt(loaded, name, choice, out)
 
 
 def rank_receipts(
     loaded: LoadedSources, name: str | None, executor: Executor | None = None
 ) -> Iterator[tuple[int, Receipt]]:
     """A receipt of each rank alone, ascending, made one at a time or one task a rank."""
-    parts = [part for part in parts_of(loaded.journals) if rank_of(part[0]) is not None]
-    each_alone = (LoadedSources(tuple(part), root=loaded.root) for part in parts)
-    made = map_ordered(partial(fingerprint_and_receipt, name=name), each_alone, executor)
+    parts = [part for part in group_by_rank(loaded.journals) if get_rank(part[0]) is not None]
+    single_ranks = (LoadedSources(tuple(part), root=loaded.root) for part in parts)
+    made = map_ordered(partial(diagnose_rank, name=name), single_ranks, executor)
     yield from zip(loaded.ranks, (receipt for _, receipt in made), strict=True)
 
 
-def fingerprint_and_receipt(
-    loaded: LoadedSources, name: str | None
-) -> tuple[RankFingerprint, Receipt]:
+def diagnose_rank(loaded: LoadedSources, name: str | None) -> tuple[RankFingerprint, Receipt]:
     """Diagnose one rank, or one process without a rank, by itself. Picklable both ways."""
-    timeline, diagnosis, receipt = receipt_of(
-        fold([item.events for item in loaded.journals], user_roots=(loaded.root,)),
-        _metadata(loaded, name, None, None),
+    timeline, diagnosis, receipt = diagnose_run(
+        fold([journal.events for journal in loaded.journals], user_roots=(loaded.root,)),
+        _build_metadata(loaded, name, None, None),
     )
-    return fingerprint_from(loaded.journals, timeline, diagnosis), receipt
+    return build_fingerprint(loaded.journals, timeline, diagnosis), receipt
 
 
-def listed_receipt(
+def build_listed_receipt(
     loaded: LoadedSources, name: str | None, choice: RankChoice, out: str | None
 ) -> Receipt:
     """Build the receipt of the loaded ranks, with what the choice stores of the unlisted ones."""
     unlisted = choice.unlisted
-    metadata = _metadata(loaded, name, choice.expected, out)
+    metadata = _build_metadata(loaded, name, choice.expected, out)
     text_log, counted_ranks, compile_s = loaded.text_log, (), ()
     # Files that may hold a part of the run, and were not read.
-    closed = [item for item in loaded.sources if item.kind == UNREADABLE]
-    unread = [f"{os.path.basename(item.path)}: {item.why}" for item in closed[:MAX_NAMES]]
+    closed = [source for source in loaded.sources if source.kind == UNREADABLE]
+    unread = [f"{os.path.basename(source.path)}: {source.why}" for source in closed[:MAX_NAMES]]
     if len(closed) > MAX_NAMES:
         unread.append(f"{len(closed) - MAX_NAMES} more files could not be read")
-    beyond = (item for item in loaded.sources if item.kind == BEYOND)
-    unread += [f"{item.count} files were not looked at: {item.why}" for item in beyond]
+    beyond = (source for source in loaded.sources if source.kind == BEYOND)
+    unread += [f"{source.count} files were not looked at: {source.why}" for source in beyond]
     lost: list[Sequence[EvidenceLost]] = [[EvidenceLost(0.0, 0, "files", x) for x in unread]]
     if unlisted is not None:
         text_log = None  # a log of all ranks is no second opinion of some
         counted_ranks = unlisted.ranks
         ranks = {*counted_ranks}
         compile_s = tuple(
-            (item.rank, item.compile_s)
-            for item in unlisted.comparison.ranks
-            if item.rank is not None and item.rank in ranks
+            (fingerprint.rank, fingerprint.compile_s)
+            for fingerprint in unlisted.comparison.ranks
+            if fingerprint.rank is not None and fingerprint.rank in ranks
         )
         lost.insert(0, unlisted.losses)
-        metadata = _with_unlisted(metadata, unlisted)
+        metadata = _add_unlisted(metadata, unlisted)
     present = {*loaded.ranks, *counted_ranks}
     missing = sorted(set(range(choice.expected or 0)) - present)
     if missing and present:
         names = ", ".join(str(rank) for rank in missing[:MAX_NAMES])
         more = f" and {len(missing) - MAX_NAMES} more" if len(missing) > MAX_NAMES else ""
         lost.append((EvidenceLost(0.0, 0, "ranks", f"nothing was found of rank {names}{more}"),))
-    events = [*(item.events for item in loaded.journals), *filter(None, lost)]
+    events = [*(journal.events for journal in loaded.journals), *filter(None, lost)]
     roots = (loaded.root,)
     timeline = fold(events, text_log, roots, loaded.train_log, counted_ranks, compile_s)
-    return receipt_of(timeline, metadata).receipt
+    return diagnose_run(timeline, metadata).receipt
 
 
-def _with_unlisted(metadata: RunMetadata, unlisted: UnlistedRanks) -> RunMetadata:
+def _add_unlisted(metadata: RunMetadata, unlisted: UnlistedRanks) -> RunMetadata:
     """Add what was read of ranks that are not listed to the metadata."""
     listed, others = metadata.journal or JournalFacts(0), unlisted.journal
     lost = sum_losses((listed.records_lost, others.records_lost))
@@ -337,31 +353,31 @@ def _with_unlisted(metadata: RunMetadata, unlisted: UnlistedRanks) -> RunMetadat
     )
 
 
-def _metadata(
+def _build_metadata(
     loaded: LoadedSources, name: str | None, expected: int | None, out: str | None
 ) -> RunMetadata:
-    journal, log = journal_facts(loaded.journals), loaded.train_log
-    closed = [{item.kind: item.count} for item in loaded.sources if item.kind in NOT_READ]
+    journal, log = summarize_journals(loaded.journals), loaded.train_log
+    closed = [{source.kind: source.count} for source in loaded.sources if source.kind in NOT_READ]
     lost = sum_losses((journal.records_lost, *closed))
     if log is not None and log.counts.get("unread"):
         lost["train_log_unread"] = log.counts["unread"]
-    status, reason = _ending_of(loaded.journals)
+    status, reason = _infer_ending(loaded.journals)
     if lost or journal.torn_tail:
         status = "partial"
     ending = None if log is None else log.ending
-    left_out = [item.path for item in loaded.sources if item.kind == FOREIGN]
+    left_out = [source.path for source in loaded.sources if source.kind == FOREIGN]
     kinds = (TRACE, TEXT, RUN, TRAIN)
     return RunMetadata(
-        *receipt_identity(time.time()),
+        *make_receipt_identity(time.time()),
         status=status if ending is None else cast(Status, ending.status),
         exit_code=None if ending is None else ending.exit_code,
         failure_reason=reason if ending is None else ending.reason,
         log_tail=None if log is None or ending is None else log.tail,
         warmup=loaded.warmup,
-        lane_name=name,
+        configuration_name=name,
         ranks_expected=expected if loaded.ranks else None,
         journal=replace(journal, records_lost=lost),
-        artifacts=() if out is None else tuple(source_artifacts(loaded.sources, out)),
+        artifacts=() if out is None else tuple(iterate_source_artifacts(loaded.sources, out)),
         extensions={
             "analyze": {
                 "read": {kind: sum(s.kind == kind for s in loaded.sources) for kind in kinds},
@@ -372,18 +388,22 @@ def _metadata(
     )
 
 
-def _ending_of(journals: Sequence[ProcessJournal]) -> tuple[Status, str | None]:
+def _infer_ending(journals: Sequence[ProcessJournal]) -> tuple[Status, str | None]:
     """Infer the end of a run that compilediag attached to, and its reason, from the processes that
     no other one started; a trace does not tell it, and counts as complete."""
-    written = [item for item in journals if item.name.startswith(JOURNAL_START)]
-    pids = {item.started.pid for item in written if item.started is not None}
+    written = [journal for journal in journals if journal.name.startswith(JOURNAL_START)]
+    pids = {journal.started.pid for journal in written if journal.started is not None}
     first = [
-        item for item in written if item.started is None or item.started.parent_pid not in pids
+        journal
+        for journal in written
+        if journal.started is None or journal.started.parent_pid not in pids
     ]
-    ends = [next((e for e in item.events if isinstance(e, ProcessEnded)), None) for item in first]
+    ends = [
+        next((e for e in journal.events if isinstance(e, ProcessEnded)), None) for journal in first
+    ]
     if None in ends:
         return "partial", "a process left no end: it was killed, or it still goes on"
-    failures = [item.failure for item in ends if item is not None and item.failure]
+    failures = [end.failure for end in ends if end is not None and end.failure]
     if not failures:
         return "complete", None
     interrupted = failures[0].startswith("KeyboardInterrupt")

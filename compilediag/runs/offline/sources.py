@@ -16,19 +16,19 @@ from compilediag.readers.inputs import (
     TRACE,
     Input,
     TrainLogReader,
-    built_in_reader,
-    merge,
-    sources_of,
-    train_logs_in,
-    with_train_logs,
-    without_foreign_texts,
+    drop_foreign_texts,
+    list_inputs,
+    load_built_in_reader,
+    merge_train_logs,
+    read_train_logs,
+    set_final_kinds,
 )
 from compilediag.readers.journal import ProcessJournal, read_run
-from compilediag.readers.parallel import cores, map_ordered
-from compilediag.readers.storage import is_uri, local_path, size_of
+from compilediag.readers.parallel import count_cores, map_ordered
+from compilediag.readers.storage import get_local_path, get_size, is_uri
 from compilediag.readers.torch_logs import read_text_events, read_text_log
-from compilediag.readers.torch_trace.read import rank_in_name, read_trace
-from compilediag.runs.run_directory import joined_logs, text_logs
+from compilediag.readers.torch_trace.read import parse_rank, read_trace
+from compilediag.runs.run_directory import list_text_logs, read_joined_logs
 from compilediag.timeline.recorded import TrainLog
 from compilediag.timeline.timeline import TextLog
 
@@ -63,7 +63,7 @@ class LoadedSources:
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks of which something was read, ascending."""
-        ranks = {rank_of(item) for item in self.journals}
+        ranks = {get_rank(journal) for journal in self.journals}
         return tuple(sorted(rank for rank in ranks if rank is not None))
 
 
@@ -84,10 +84,10 @@ def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -
             installed.
     """
     for path in paths:
-        here = local_path(path) if is_uri(path) else path
+        here = get_local_path(path) if is_uri(path) else path
         if here is not None and not os.path.exists(here):
             raise UsageError(f"there is no file or folder {path}")
-    sources = without_foreign_texts(sources_of(paths, trainers), trainers)
+    sources = drop_foreign_texts(list_inputs(paths, trainers), trainers)
     if any(source.kind not in NOTHING for source in sources):
         return sources
     why = next((f" ({source.why})" for source in sources if source.why), "")
@@ -95,7 +95,7 @@ def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -
         f"nothing to analyze lies in {', '.join(paths)}{why}: it was searched for records of "
         "TORCH_TRACE, messages of TORCH_LOGS (there are none where nothing recompiled)"
     )
-    known = built_in_reader()
+    known = load_built_in_reader()
     if known is None:
         raise UsageError(
             f"{records} and journals of compilediag; the extension train_logs, which reads the "
@@ -114,11 +114,13 @@ def read_sources(
     trainers: TrainLogReader | None = None,
 ) -> LoadedSources:
     """Reads the sources, one task each where there is an executor."""
-    found = map_ordered(read_source, readable_in(sources), executor)
-    return load(sources, [item for read in found for item in read], trainers=trainers)
+    batches = map_ordered(read_source, select_readable(sources), executor)
+    return load_sources(
+        sources, [journal for read in batches for journal in read], trainers=trainers
+    )
 
 
-def load(
+def load_sources(
     sources: tuple[Input, ...],
     journals: Sequence[ProcessJournal],
     root: str | None = None,
@@ -126,31 +128,33 @@ def load(
 ) -> LoadedSources:
     """Join the sources with their journals, which were read in the order of the sources, and read
     their text logs."""
-    logs = train_logs_in(sources, trainers)
-    sources = with_train_logs(sources, logs)
+    logs = read_train_logs(sources, trainers)
+    sources = set_final_kinds(sources, logs)
     texts = [source.path for source in sources if source.kind == TEXT]
     runs = [source.path for source in sources if source.kind == RUN]
     text_log = None
     if not journals:
-        journals = [item for path in texts for item in read_text_events(path)]
-    elif paths := [*texts, *(path for run in runs for path in text_logs(run))]:
-        text_log = read_text_log(joined_logs(paths))
-    by_rank = sorted(journals, key=lambda item: (rank_of(item) is None, rank_of(item) or 0))
+        journals = [journal for path in texts for journal in read_text_events(path)]
+    elif paths := [*texts, *(path for run in runs for path in list_text_logs(run))]:
+        text_log = read_text_log(read_joined_logs(paths))
+    by_rank = sorted(
+        journals, key=lambda journal: (get_rank(journal) is None, get_rank(journal) or 0)
+    )
     root = os.getcwd() if root is None else root
-    named = ranks_named(sources)
-    return LoadedSources(tuple(by_rank), text_log, sources, named, root, merge(logs))
+    named = collect_named_ranks(sources)
+    return LoadedSources(tuple(by_rank), text_log, sources, named, root, merge_train_logs(logs))
 
 
-def workers_worth(sources: Sequence[Input]) -> int:
+def choose_worker_count(sources: Sequence[Input]) -> int:
     """Choose the number of processes that read the sources: one a core, and one where they are
     small."""
-    paths = [source.path for source in readable_in(sources)]
-    if len(paths) < MIN_PARALLEL_SOURCES and sum(map(_size, paths)) < MIN_PARALLEL_BYTES:
+    paths = [source.path for source in select_readable(sources)]
+    if len(paths) < MIN_PARALLEL_SOURCES and sum(map(_get_size, paths)) < MIN_PARALLEL_BYTES:
         return 1
-    return max(1, min(cores(), len(paths)))
+    return max(1, min(count_cores(), len(paths)))
 
 
-def readable_in(sources: Sequence[Input]) -> list[Input]:
+def select_readable(sources: Sequence[Input]) -> list[Input]:
     """Select the sources that `read_source` reads: each holds processes of its own."""
     return [source for source in sources if source.kind in {TRACE, RUN}]
 
@@ -162,23 +166,23 @@ def read_source(source: Input) -> tuple[ProcessJournal, ...]:
     return read_run(source.path) if source.kind == RUN else ()
 
 
-def ranks_named(sources: Sequence[Input]) -> frozenset[int]:
+def collect_named_ranks(sources: Sequence[Input]) -> frozenset[int]:
     """Collect the ranks in the names of traces, also of traces that hold nothing."""
-    return frozenset(rank for item in sources if (rank := rank_named(item)) is not None)
+    return frozenset(rank for source in sources if (rank := parse_named_rank(source)) is not None)
 
 
-def rank_named(source: Input) -> int | None:
+def parse_named_rank(source: Input) -> int | None:
     """Parse the rank in the name of a trace; None of another source, or where it has none."""
-    return rank_in_name(os.path.basename(source.path)) if source.kind == TRACE else None
+    return parse_rank(os.path.basename(source.path)) if source.kind == TRACE else None
 
 
-def rank_of(journal: ProcessJournal) -> int | None:
+def get_rank(journal: ProcessJournal) -> int | None:
     """Return the rank of the process; None where it has none or its start is not recorded."""
     return journal.started.rank if journal.started is not None else None
 
 
-def _size(path: str) -> int:
+def _get_size(path: str) -> int:
     try:
-        return size_of(path)
+        return get_size(path)
     except OSError:
         return 0

@@ -18,26 +18,26 @@ from typing import NamedTuple
 from packaging.version import InvalidVersion, Version
 
 from compilediag.readers.journal import ProcessJournal, read_run
-from compilediag.readers.lines import unix_s
-from compilediag.readers.storage import names_in
+from compilediag.readers.lines import parse_unix_s
+from compilediag.readers.storage import list_names
 from compilediag.readers.torch_logs import read_text_log
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt, Status
-from compilediag.runs.checkout import with_sources
-from compilediag.runs.pipeline import Stage, journal_facts, receipt_identity, receipt_of
+from compilediag.runs.checkout import add_source_digests
+from compilediag.runs.pipeline import Stage, diagnose_run, make_receipt_identity, summarize_journals
 from compilediag.runs.run_directory import (
     MAX_TEXT_LOG_BYTES,
-    attach_faults,
-    bytes_written,
-    joined_logs,
-    run_artifacts,
-    tail,
-    text_logs,
+    count_bytes_written,
+    list_artifacts,
+    list_text_logs,
+    read_attach_faults,
+    read_joined_logs,
+    read_tail,
 )
 from compilediag.runs.supervised.child import ExitInfo, SupervisedRun, TelemetryReport
 from compilediag.runs.supervised.target import Target
-from compilediag.runs.tools.tlparse import clean_traces, link_reports, traces_in
+from compilediag.runs.tools.tlparse import clean_traces, link_reports, list_traces
 from compilediag.timeline.timeline import TextLog, Timeline, fold
 from compilediag_harness import wire
 from compilediag_harness.collectors.logs import FAULT
@@ -62,15 +62,15 @@ def assemble(
 ) -> tuple[Receipt, tuple[str, ...], Timeline]:
     """Assemble the receipt of a run that has ended, sentences that go beside it, and its
     timeline."""
-    stage(f"reading the {bytes_written(run.run_dir) >> 20} MiB that were recorded")
+    stage(f"reading the {count_bytes_written(run.run_dir) >> 20} MiB that were recorded")
     journals = read_run(run.run_dir)
-    logs = text_logs(run.run_dir)
+    logs = list_text_logs(run.run_dir)
     seen = [event for journal in journals for event in journal.events]
     versions = [event.torch for event in seen if isinstance(event, wire.TorchSeen)]
-    notes = notes_on_attachment(run.target, journals, versions, attach_faults(run.run_dir))
+    notes = describe_attachment(run.target, journals, versions, read_attach_faults(run.run_dir))
     # Processes that take the secrets out of torch's trace themselves, if none failed to.
     ends = (wire.ProcessStarted, wire.ProcessEnded)  # all that a process without torch writes
-    redacting = sum(any(not isinstance(item, ends) for item in one.events) for one in journals)
+    redacting = sum(any(not isinstance(event, ends) for event in one.events) for one in journals)
     if any(isinstance(event, wire.FaultOccurred) and event.where == FAULT for event in seen):
         redacting = 0
     notes += clean_traces(run.run_dir, redacting, run.secrets)
@@ -89,38 +89,40 @@ def assemble(
     extensions: dict[str, object] = {}
     if run.options.tlparse:
         stage("waiting for tlparse")
-        linked = link_reports(traces_in(run.run_dir), run.run_dir, run.secrets)
+        linked = link_reports(list_traces(run.run_dir), run.run_dir, run.secrets)
         extensions.update(linked.extensions)
         notes.extend(linked.notes)
     if telemetry is not None:
         extensions["telemetry"] = telemetry.extension
         notes.extend(telemetry.notes)
-    code = with_sources(provenance, timeline, run.folder, run.started_unix)
-    known = replace(_metadata(run, ended, journals, logs), provenance=code, extensions=extensions)
-    return receipt_of(timeline, known, stage).receipt, tuple(notes), timeline
+    code = add_source_digests(provenance, timeline, run.folder, run.started_unix)
+    known = replace(
+        _build_metadata(run, ended, journals, logs), provenance=code, extensions=extensions
+    )
+    return diagnose_run(timeline, known, stage).receipt, tuple(notes), timeline
 
 
 def read_logs(paths: Sequence[str], limit_bytes: int = MAX_TEXT_LOG_BYTES) -> TextLog:
     """Read the text logs of a run, of each up to the limit."""
-    found = read_text_log(joined_logs(paths, limit_bytes))
+    log = read_text_log(read_joined_logs(paths, limit_bytes))
     over = any(os.path.getsize(path) > limit_bytes for path in paths)
-    return replace(found, over_limit=found.over_limit or over)
+    return replace(log, over_limit=log.over_limit or over)
 
 
-def _metadata(
+def _build_metadata(
     run: SupervisedRun, ended: ExitInfo, journals: Sequence[ProcessJournal], logs: Sequence[str]
 ) -> RunMetadata:
-    journal = journal_facts(journals)
+    journal = summarize_journals(journals)
     # A marker for each process that dropped records.
-    dropped = sum(name.endswith(".dropped") for name in names_in(run.run_dir))
+    dropped = sum(name.endswith(".dropped") for name in list_names(run.run_dir))
     if dropped and "gap" not in journal.records_lost:
         journal = replace(journal, records_lost={**journal.records_lost, "dropped": dropped})
-    status = exit_status_of(
+    status = infer_exit_status(
         ended,
         run.target,
         journals,
         timeout_s=run.options.timeout_s,
-        log_tail=tail(logs[0], TAIL_LIMIT) if logs else None,
+        log_tail=read_tail(logs[0], TAIL_LIMIT) if logs else None,
         lost=bool(journal.records_lost),
     )
     versions: dict[str, str] = {}  # of installed tools that a receipt may link to
@@ -128,27 +130,27 @@ def _metadata(
         with contextlib.suppress(PackageNotFoundError):
             versions[name] = version(name)
     return RunMetadata(
-        *receipt_identity(run.started_unix),
+        *make_receipt_identity(run.started_unix),
         status=status.status,
         exit_code=ended.exit_code,
         wall_s=ended.wall_s,
         argv=run.words,
-        environment=recorded_variables(run.variables),
+        environment=select_recorded_variables(run.variables),
         tool_versions=versions,
         prices=run.options.prices,
         secret_values=run.secrets,
-        lane_name=run.lane_name,
+        configuration_name=run.configuration_name,
         run_id=os.path.basename(run.run_dir),
         journal=journal,
         failure_reason=status.reason,
         log_tail=status.log_tail,
         warmup=run.options.warmup,
-        bytes_written=bytes_written(run.run_dir),
-        artifacts=run_artifacts(run.run_dir),
+        bytes_written=count_bytes_written(run.run_dir),
+        artifacts=list_artifacts(run.run_dir),
     )
 
 
-def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:
+def select_recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Select the variables of the target's environment that a receipt may contain."""
     return {
         name: value
@@ -172,7 +174,7 @@ class ExitStatus(NamedTuple):
     log_tail: str | None = None
 
 
-def exit_status_of(
+def infer_exit_status(
     ended: ExitInfo,
     target: Target,
     journals: Sequence[ProcessJournal],
@@ -192,12 +194,14 @@ def exit_status_of(
         status = "interrupted"
     elif ended.returncode == 0:
         return ExitStatus("partial" if lost else "complete")
-    raised, traceback = _first_failure(ended, target, journals)
-    reason = _from_outside(ended, timeout_s) or _explained(raised, ended.exit_code, journals)
+    raised, traceback = _find_first_failure(ended, target, journals)
+    reason = _describe_outside_end(ended, timeout_s) or _explain_failure(
+        raised, ended.exit_code, journals
+    )
     return ExitStatus(status, reason, (traceback or log_tail or "")[-TAIL_LIMIT:] or None)
 
 
-def _from_outside(ended: ExitInfo, timeout_s: float | None) -> str | None:
+def _describe_outside_end(ended: ExitInfo, timeout_s: float | None) -> str | None:
     """Describe what ended the run from outside; None where it ended by itself."""
     sent = " and ".join(signum.name for signum in ended.sent)
     if ended.timed_out:
@@ -208,7 +212,7 @@ def _from_outside(ended: ExitInfo, timeout_s: float | None) -> str | None:
         return f"Ctrl-C twice; the target had not ended and was sent {sent}" if sent else "Ctrl-C"
     if ended.returncode >= 0:
         return None
-    name = _signal_name(-ended.returncode)
+    name = _format_signal(-ended.returncode)
     if ended.returncode == -signal.SIGINT:
         return name
     if ended.returncode == -signal.SIGKILL:
@@ -216,14 +220,14 @@ def _from_outside(ended: ExitInfo, timeout_s: float | None) -> str | None:
     return f"killed by {name}"
 
 
-def _signal_name(signum: int) -> str:
+def _format_signal(signum: int) -> str:
     try:
         return f"{signal.Signals(signum).name} (signal {signum})"
     except ValueError:
         return f"signal {signum}"
 
 
-def _first_failure(
+def _find_first_failure(
     ended: ExitInfo, target: Target, journals: Sequence[ProcessJournal]
 ) -> tuple[str | None, str | None]:
     """Find the exception that ended the run, and its traceback: the target's own, else the one of
@@ -234,20 +238,20 @@ def _first_failure(
         if isinstance(last, wire.ProcessEnded) and last.failure and started:
             of_other = target.kind == "program" or started.pid != ended.pid
             # A fork continues its parent's clock: its journal does not begin at 0.
-            began_at = unix_s(started.started_utc) or float("inf")
+            began_at = parse_unix_s(started.started_utc) or float("inf")
             ended_at = began_at + last.t - started.t
             failures.append((of_other, ended_at, last.failure))
     if not failures:
         return None, None
-    raised, _, traceback = min(failures, key=lambda item: item[:2])[2].partition("\n\n")
+    raised, _, traceback = min(failures, key=lambda failure: failure[:2])[2].partition("\n\n")
     return raised, traceback or None
 
 
-def _explained(raised: str | None, code: int, journals: Sequence[ProcessJournal]) -> str:
+def _explain_failure(raised: str | None, code: int, journals: Sequence[ProcessJournal]) -> str:
     """Return the exception's own line, or a sentence where it is a known mistake of set-up; without
     an exception the exit code."""
     if raised is None and 128 < code < 128 + 65:
-        return f"exit code {code}, which a shell uses for {_signal_name(code - 128)}"
+        return f"exit code {code}, which a shell uses for {_format_signal(code - 128)}"
     if raised is None:
         return f"exit code {code}; no Python exception was seen"
     if invalid := _INVALID_LOGS.search(raised):
@@ -256,7 +260,9 @@ def _explained(raised: str | None, code: int, journals: Sequence[ProcessJournal]
             'mend the variable (TORCH_LOGS="help" lists the words) or unset it'
         )
     if _NO_TORCH.match(raised):
-        where = next((item.started.executable for item in journals if item.started), "this Python")
+        where = next(
+            (journal.started.executable for journal in journals if journal.started), "this Python"
+        )
         return (
             f"torch is not installed for {where}: install it there, or run compilediag from the "
             "environment that has it"
@@ -264,7 +270,7 @@ def _explained(raised: str | None, code: int, journals: Sequence[ProcessJournal]
     return raised
 
 
-def notes_on_attachment(
+def describe_attachment(
     target: Target,
     journals: Sequence[ProcessJournal],
     versions: Sequence[str],

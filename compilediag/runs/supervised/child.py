@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import compilediag_harness
 from compilediag.errors import OutputUnwritable, UsageError
-from compilediag.runs.run_directory import LOOK_EVERY_S, KeptFiles, save_receipt
+from compilediag.runs.run_directory import LOOK_EVERY_S, OpenRunFiles, save_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.signals import (
-    GroupWitness,
+    GroupSignalMonitor,
     Interrupts,
     KillSchedule,
     ProcessTree,
@@ -29,7 +29,7 @@ from compilediag.runs.supervised.signals import (
 )
 from compilediag.runs.supervised.target import Target
 from compilediag_harness.base.process_options import VARIABLE, ProcessOptions
-from compilediag_harness.redaction.redactor import secret_values
+from compilediag_harness.redaction.redactor import list_secret_values
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
@@ -44,7 +44,7 @@ BOOTSTRAP = os.path.join(
 """The folder with our `sitecustomize`."""
 
 
-def child_environment(
+def make_child_environment(
     base: Mapping[str, str],
     run_dir: str,
     options: ProcessOptions | None = None,
@@ -57,11 +57,13 @@ def child_environment(
     none. A run inside a run attaches to the inner one only, with its options (None: the defaults).
     """
     paths = base.get("PYTHONPATH", "")
-    kept = [entry for entry in paths.split(os.pathsep) if entry != BOOTSTRAP] if paths else []
+    other_paths = (
+        [entry for entry in paths.split(os.pathsep) if entry != BOOTSTRAP] if paths else []
+    )
     child = {name: value for name, value in base.items() if name != VARIABLE}
     if options is not None and (text := options.encode()):
         child[VARIABLE] = text
-    child["PYTHONPATH"] = os.pathsep.join([BOOTSTRAP, *kept])
+    child["PYTHONPATH"] = os.pathsep.join([BOOTSTRAP, *other_paths])
     child[RUN_DIR_VARIABLE] = run_dir
     if trace_dir is not None and not base.get("TORCH_TRACE"):
         child["TORCH_TRACE"] = trace_dir
@@ -100,7 +102,7 @@ class ExitInfo:
         return 128 - self.returncode if self.returncode < 0 else self.returncode
 
 
-def start(
+def start_target(
     command: Sequence[str],
     environment: Mapping[str, str],
     *,
@@ -137,13 +139,13 @@ def start(
 def supervise(
     child: subprocess.Popen[bytes],
     inbox: SignalInbox,
-    witness: GroupWitness,
+    group_monitor: GroupSignalMonitor,
     *,
     started: float,
     grace_s: float,
     timeout_s: float | None = None,
     run_dir: str | None = None,
-    kept: KeptFiles | None = None,
+    open_files: OpenRunFiles | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> ExitInfo:
     """Wait for the child; pass signals on; end it and all its children when that is due.
@@ -164,29 +166,29 @@ def supervise(
     interrupts = Interrupts(schedule, tree, run_dir, notify)
     limit_at = None if timeout_s is None else started + timeout_s
     timed_out = False
-    keep_at = None if kept is None else time.monotonic()
+    keep_at = None if open_files is None else time.monotonic()
     any_passed_on = False
     while child.poll() is None:
-        if kept is not None and keep_at is not None and time.monotonic() >= keep_at:
-            kept.look()
+        if open_files is not None and keep_at is not None and time.monotonic() >= keep_at:
+            open_files.open_new()
             keep_at = time.monotonic() + LOOK_EVERY_S
         wakes_at = (limit_at, schedule.next_at, interrupts.look_at, keep_at)
-        received = inbox.wait(_time_left(time.monotonic(), *wakes_at))
+        received = inbox.wait_for_signals(_compute_time_left(time.monotonic(), *wakes_at))
         passed_on = PASSED_ON.intersection(received)
         if passed_on:
             any_passed_on = True
-            _pass_on(passed_on, child, witness)
+            _pass_on(passed_on, child, group_monitor)
         for signum in received:
             if signum == signal.SIGINT:
-                interrupts.received(time.monotonic())
-        interrupts.look(time.monotonic())
+                interrupts.handle_interrupt(time.monotonic())
+        interrupts.check_journals(time.monotonic())
         if limit_at is not None and time.monotonic() >= limit_at and not timed_out:
             timed_out, limit_at = True, None
-            schedule.expire(time.monotonic())
-        for signum in schedule.due(time.monotonic()):
+            schedule.end_on_timeout(time.monotonic())
+        for signum in schedule.pop_due(time.monotonic()):
             tree.send(signum)
     if signal.SIGTERM in schedule.sent:
-        tree.finish(_time_left(time.monotonic(), schedule.next_at) or 0.0)
+        tree.finish(_compute_time_left(time.monotonic(), schedule.next_at) or 0.0)
     ended = (child.pid, child.returncode, time.monotonic() - started)
     sent = tuple(dict.fromkeys([*interrupts.sent, *schedule.sent]))
     lost = interrupts.lost
@@ -194,10 +196,12 @@ def supervise(
 
 
 def _pass_on(
-    signals: frozenset[signal.Signals], child: subprocess.Popen[bytes], witness: GroupWitness
+    signals: frozenset[signal.Signals],
+    child: subprocess.Popen[bytes],
+    group_monitor: GroupSignalMonitor,
 ) -> None:
     """Send the child what it has not received as a member of our process group."""
-    sent = witness.take()
+    sent = group_monitor.take_pending()
     group = FROM_TERMINALS if sent is None else sent
     with contextlib.suppress(OSError):  # gone already
         if os.getpgid(child.pid) != os.getpgrp():
@@ -206,7 +210,7 @@ def _pass_on(
             child.send_signal(signum)
 
 
-def _time_left(now: float, *moments: float | None) -> float | None:
+def _compute_time_left(now: float, *moments: float | None) -> float | None:
     known = [moment for moment in moments if moment is not None]
     return max(min(known) - now, 0.0) if known else None
 
@@ -224,7 +228,7 @@ class CommandLine:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Values that are redacted wherever they appear."""
-        return secret_values(self.words, self.variables)
+        return list_secret_values(self.words, self.variables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +242,7 @@ class SupervisedRun(CommandLine):
     """The working directory, which the target may remove."""
 
     @property
-    def lane_name(self) -> str:
+    def configuration_name(self) -> str:
         return self.options.name or self.target.name
 
 
@@ -266,7 +270,7 @@ class Outcome:
     """The time limit ended it."""
 
 
-def with_receipt(outcome: Outcome, receipt: Receipt, *, latest: bool) -> Outcome:
+def replace_receipt(outcome: Outcome, receipt: Receipt, *, latest: bool) -> Outcome:
     """Replace the receipt of an outcome, also in its file; that it could not be written is a note.
     `latest`: its directory becomes `.compilediag/latest`."""
     outcome = replace(outcome, receipt=receipt)

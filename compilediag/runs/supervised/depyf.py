@@ -17,12 +17,12 @@ from compilediag.runs.run_directory import ARTIFACTS, DEPYF
 from compilediag.runs.supervised.child import (
     ExitInfo,
     SupervisedRun,
-    child_environment,
-    start,
+    make_child_environment,
+    start_target,
     supervise,
 )
-from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
-from compilediag.runs.tools.tlparse import ended_with
+from compilediag.runs.supervised.signals import GroupSignalMonitor, SignalInbox
+from compilediag.runs.tools.tlparse import describe_exit_code
 from compilediag_harness.base.process_options import ProcessOptions
 from compilediag_harness.redaction.redactor import Redactor
 
@@ -35,8 +35,8 @@ CHILD_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "depyf_c
 _NAME = re.compile(r"a?\d[\d-]{0,60}-[A-Za-z0-9_]{0,60}\.py")
 
 
-def decompile(
-    run: SupervisedRun, first: ExitInfo, inbox: SignalInbox, witness: GroupWitness
+def decompile_frames(
+    run: SupervisedRun, first: ExitInfo, inbox: SignalInbox, group_monitor: GroupSignalMonitor
 ) -> tuple[str, ...]:
     """Run the target again and put the decompiled frames among the artifacts.
 
@@ -53,7 +53,7 @@ def decompile(
             os.mkdir(notes)
             # A run directory of its own: the events of the second run count nowhere.
             options = ProcessOptions(steps=run.options.steps)
-            variables = child_environment(run.variables, scratch, options)
+            variables = make_child_environment(run.variables, scratch, options)
             variables |= {
                 "PYTHONPATH": os.pathsep.join([CHILD_FOLDER, variables["PYTHONPATH"]]),
                 FOLDER_VARIABLE: notes,
@@ -61,16 +61,16 @@ def decompile(
                 "TRITON_CACHE_DIR": os.path.join(scratch, "triton"),
             }
             started = time.monotonic()
-            child = start(run.target.command, variables, output_file=os.devnull)
+            child = start_target(run.target.command, variables, output_file=os.devnull)
             ended = supervise(
                 child,
                 inbox,
-                witness,
+                group_monitor,
                 started=started,
                 grace_s=run.options.grace_s,
                 timeout_s=time_s,
             )
-            count = _keep(notes, into, run.secrets)
+            count = _copy_decompiled(notes, into, run.secrets)
     except Exception as error:
         return (f"depyf: nothing was decompiled: {type(error).__name__}: {error}"[:300],)
     problem = None if count else "it compiled nothing"
@@ -79,14 +79,14 @@ def decompile(
     elif ended.interrupts or ended.passed_on:
         problem = "it was stopped"
     elif ended.returncode:
-        problem = ended_with(ended.returncode)
-    told = [f"depyf: the second run of the target: {problem}"] if problem else []
+        problem = describe_exit_code(ended.returncode)
+    sentences = [f"depyf: the second run of the target: {problem}"] if problem else []
     if count:
-        told.append(f"what torch.compile made of each frame: {os.path.relpath(into)}")
-    return tuple(told)
+        sentences.append(f"what torch.compile made of each frame: {os.path.relpath(into)}")
+    return tuple(sentences)
 
 
-def _keep(notes: str, into: str, known: Sequence[str]) -> int:
+def _copy_decompiled(notes: str, into: str, known: Sequence[str]) -> int:
     """Copy the files that the child wrote under its names, without secrets; return their number."""
     os.makedirs(into, exist_ok=True)
     redactor, count = Redactor(known), 0
@@ -99,6 +99,6 @@ def _keep(notes: str, into: str, known: Sequence[str]) -> int:
             raw = file.read(MAX_BYTES + 1)
         if len(raw) <= MAX_BYTES:
             with open(os.path.join(into, name), "x", encoding="utf-8") as copy:
-                copy.write(redactor.text(raw.decode("utf-8", "replace")))
+                copy.write(redactor.redact_text(raw.decode("utf-8", "replace")))
             count += 1
     return count

@@ -17,11 +17,18 @@ from collections.abc import Callable, Mapping, Sequence
 from compilediag.diagnosis.codes import OUTLOOK
 from compilediag.readers.journal import JournalTail
 from compilediag.receipt.run_metadata import RunMetadata
-from compilediag.runs.pipeline import receipt_of
+from compilediag.runs.pipeline import diagnose_run
 from compilediag.runs.supervised.options import LiveMode
 from compilediag.timeline.timeline import fold
-from compilediag.views.findings import finding_line
-from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE, Progress, screen_line, status, title
+from compilediag.views.findings import format_finding
+from compilediag.views.live import (
+    RESTORE_TITLE,
+    SAVE_TITLE,
+    Progress,
+    format_screen_line,
+    format_status,
+    format_terminal_title,
+)
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import Event, StepEvent
 
@@ -40,7 +47,7 @@ WITHOUT_ESCAPES = frozenset({"", "dumb", "emacs", "unknown"})
 WITHOUT_TITLE = WITHOUT_ESCAPES | {"linux"}
 
 
-def drawn(fd: int, variables: Mapping[str, str], mode: LiveMode) -> LiveMode | None:
+def choose_live_mode(fd: int, variables: Mapping[str, str], mode: LiveMode) -> LiveMode | None:
     """Choose the part of `mode` that can be shown on `fd`; None where that is no terminal."""
     if not os.isatty(fd):
         return None
@@ -101,42 +108,46 @@ class LiveView:
         # A fault of ours costs the live view, nothing else.
         with contextlib.suppress(Exception):
             while not self._over.wait(PERIOD_S):
-                self.draw()
-            self.draw()
+                self.update()
+            self.update()
 
     def poll(self, now: float) -> list[tuple[Event, ...]]:
         """Read what the journals have added; return the events of each recompile that has ended."""
         news: list[tuple[Event, ...]] = []
         for name, events in self._journals.poll().items():
             progress = self._processes.setdefault(name, Progress())
-            news += [found for event in events if (found := progress.apply(event, now))]
+            news += [
+                recompile_events
+                for event in events
+                if (recompile_events := progress.apply(event, now))
+            ]
         return news
 
-    def draw(self) -> None:
+    def update(self) -> None:
         """Poll the journals once, and update the terminal."""
         now = self._clock()
         news = self.poll(now)
         if self._lined:
             for events in news[:MAX_LINES]:
-                self._waiting.extend(sentences_on(events, self._secrets))
+                self._waiting.extend(describe_events(events, self._secrets))
             if len(news) > MAX_LINES:
                 self._waiting.append(f"{len(news) - MAX_LINES} more recompiles")
             for name, progress in self._processes.items():
-                for compile_id, tens, sentence in progress.long_compiles(now):
+                for compile_id, tens, sentence in progress.list_long_compiles(now):
                     if tens > self._long.get((name, compile_id), 0):
                         self._waiting.append(sentence)
                     self._long[name, compile_id] = tens
             # Lines wait while a program draws the whole screen or edits a line of input.
-            while self._waiting and self._takes_lines():
-                self._write(screen_line(self._waiting.popleft(), plain=not self._escapes))
+            while self._waiting and self._accepts_lines():
+                self._write(format_screen_line(self._waiting.popleft(), plain=not self._escapes))
         if self._titled:
             processes = list(self._processes.values())
-            line = status(processes, now, now - self._started, self._label)
+            line = format_status(processes, now, now - self._started, self._label)
             if line != self._shown:
-                self._write(title(line))
+                self._write(format_terminal_title(line))
                 self._shown = line
 
-    def _takes_lines(self) -> bool:
+    def _accepts_lines(self) -> bool:
         try:
             return bool(termios.tcgetattr(self._fd)[3] & termios.ICANON)
         except (termios.error, OSError):
@@ -150,19 +161,19 @@ class LiveView:
                 os.write(self._fd, text.encode("utf-8", "replace"))
 
 
-def sentences_on(events: Sequence[Event], secrets: tuple[str, ...]) -> list[str]:
+def describe_events(events: Sequence[Event], secrets: tuple[str, ...]) -> list[str]:
     """Describe each finding that these events of one compile give by themselves, in a sentence."""
     run = RunMetadata("", "", secret_values=secrets)
-    receipt = receipt_of(fold([events]), run).receipt
+    receipt = diagnose_run(fold([events]), run).receipt
     try:
         folder = os.getcwd()
     except OSError:
         folder = ""
     last = events[-1]
     step = f"step {last.step}: " if isinstance(last, StepEvent) else ""
-    told: list[str] = []
+    sentences: list[str] = []
     for finding in receipt.findings:
         if finding.rule.startswith("CD1") and finding.rule not in OUTLOOK:
-            line = finding_line(finding, receipt, RenderOptions(root=folder))
-            told.append(step + (line if finding.rule in NAMED else f"recompile: {line}"))
-    return told
+            line = format_finding(finding, receipt, RenderOptions(root=folder))
+            sentences.append(step + (line if finding.rule in NAMED else f"recompile: {line}"))
+    return sentences

@@ -21,7 +21,7 @@ from compilediag.option_fields import argument, flag, option
 
 if TYPE_CHECKING:
     from compilediag.receipt.run_metadata import CostEstimate
-    from compilediag_harness.base.process_options import WitnessPlan
+    from compilediag_harness.base.process_options import WriteTracingPlan
 
 LiveMode = Literal["title", "lines", "both"]
 
@@ -37,20 +37,20 @@ JSON_FILE_FLAG = "--json-file"
 _NUMBER = (int, float)
 
 
-def positive(key: str, value: float) -> float:
+def check_positive(key: str, value: float) -> float:
     """Check the value of an option that must be more than 0."""
     if not 0 < value < float("inf"):
         raise UsageError(f"{key} must be more than 0, not {value}")
     return value
 
 
-def _lane_name(key: str, value: str) -> str:
+def _check_name(key: str, value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}", value):
         raise UsageError(f"{key} may hold letters, digits, '.', '_' and '-' only, at most 80")
     return value
 
 
-def _warmup(key: str, value: str | int) -> int | None:
+def _parse_warmup(key: str, value: str | int) -> int | None:
     if value == "auto":
         return None
     if str(value).isdecimal():
@@ -58,7 +58,7 @@ def _warmup(key: str, value: str | int) -> int | None:
     raise UsageError(f"{key} must be a number of steps or auto, not {value!r}")
 
 
-def _new_file(key: str, value: str) -> str:
+def _check_json_file(key: str, value: str) -> str:
     """Check the file before the target starts: what cannot be written costs no run."""
     folder = os.path.dirname(os.path.abspath(value))
     if not value or os.path.isdir(value) or not os.path.isdir(folder):
@@ -66,15 +66,15 @@ def _new_file(key: str, value: str) -> str:
     return value
 
 
-def _new_page(key: str, value: str) -> str:
+def _check_page(key: str, value: str) -> str:
     """Check the page before the target starts, as `_check_json_file`."""
-    from compilediag.runs.run_directory import PAGE, check_file
+    from compilediag.runs.run_directory import PAGE_MARK, check_file
 
-    check_file(value, PAGE)
+    check_file(value, PAGE_MARK)
     return value
 
 
-def _live(key: str, value: str | bool) -> LiveMode | None:
+def _parse_live_mode(key: str, value: str | bool) -> LiveMode | None:
     if value in (True, False):
         return "both" if value else None
     for mode in get_args(LiveMode):
@@ -87,44 +87,44 @@ _BUDGET = re.compile(r"(\d+(?:\.\d+)?)([smh]?)\Z")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def _budget(key: str, value: str | float) -> float:
-    found = _BUDGET.match(str(value))
-    if found is None or not float(found[1]):
+def _parse_budget(key: str, value: str | float) -> float:
+    match = _BUDGET.match(str(value))
+    if match is None or not float(match[1]):
         raise UsageError(f"--{key} must be a time such as 90s, 10m or 1h, not {value!r}")
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(match[1]) * _SECONDS[match[2]]
 
 
-_of_run, _flag_of_run = partial(option, only="run"), partial(flag, only="run")
-_of_trials = partial(option, only=("run", "fix"))
-_flag_of_trials = partial(flag, only=("run", "fix"))
+_run_option, _run_flag = partial(option, only="run"), partial(flag, only="run")
+_trial_option = partial(option, only=("run", "fix"))
+_trial_flag = partial(flag, only=("run", "fix"))
 
 
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
     """How long changes are tried, and what becomes of those that are proved."""
 
-    budget_s: float | None = _of_trials(
+    budget_s: float | None = _trial_option(
         "--budget TIME",
         "Start no run after this time: 90s, 10m, 1h. With --fix and --against-eager.",
         toml=(str, *_NUMBER),
         tables=("fix",),
-        check=_budget,
+        check=_parse_budget,
     )
-    rounds: int | None = _of_trials(
+    rounds: int | None = _trial_option(
         "--rounds R",
         "Run the changes that work R times together; default: 2. With --against-eager: pairs of "
         "runs; default: 3.",
         type=click.IntRange(min=1),
     )
-    env: str | None = _of_trials("--env FILE", "Write the proved `export` lines to a file.")
-    patch: str | None = _of_trials(
+    env: str | None = _trial_option("--env FILE", "Write the proved `export` lines to a file.")
+    patch: str | None = _trial_option(
         "--patch FILE", "Write the proved edits to a file, for `git apply`."
     )
-    apply: bool = _flag_of_trials("--apply", "Make the proved edits in the program's files.")
-    force: bool = _flag_of_trials(
+    apply: bool = _trial_flag("--apply", "Make the proved edits in the program's files.")
+    force: bool = _trial_flag(
         "--force", "With --apply: also edit files with changes that git has not committed."
     )
-    yes: bool = _flag_of_trials("--yes", "Do not ask before running the program several times.")
+    yes: bool = _trial_flag("--yes", "Do not ask before running the program several times.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class RunOptions(TrialOptions):
         "--name NAME",
         "Name of the lane; default: the name of the script.",
         toml=str,
-        check=_lane_name,
+        check=_check_name,
     )
     steps: int | None = option(
         "--steps",
@@ -149,13 +149,13 @@ class RunOptions(TrialOptions):
         type=click.IntRange(min=1),
         toml=int,
         tables=("", "probe", "fix"),
-        check=positive,
+        check=check_positive,
     )
     warmup: int | None = option(
         "--warmup N|auto",
         "First steps that count as warm-up; default: auto.",
         toml=(int, str),
-        check=_warmup,
+        check=_parse_warmup,
     )
     timeout_s: float | None = option(
         "--timeout S",
@@ -163,7 +163,7 @@ class RunOptions(TrialOptions):
         type=float,
         toml=_NUMBER,
         tables=("", "fix"),
-        check=positive,
+        check=check_positive,
     )
     grace_s: float = option(
         "--grace S",
@@ -171,7 +171,7 @@ class RunOptions(TrialOptions):
         default=GRACE_S,
         type=float,
         toml=_NUMBER,
-        check=positive,
+        check=check_positive,
     )
     limits: tuple[Limit, ...] = option(
         "--fail-on EXPR",
@@ -192,67 +192,69 @@ class RunOptions(TrialOptions):
         "--prices FILE", "Price table (TOML), to estimate what the run cost.", toml=str
     )
     html: str | None = option(
-        "--html FILE", "Write the report to FILE as one offline page.", toml=str, check=_new_page
+        "--html FILE", "Write the report to FILE as one offline page.", toml=str, check=_check_page
     )
     quiet: bool = flag("--quiet", "Print no verdict.", toml=bool)
     as_json: bool = flag(
         "--json", "Print the receipt as JSON instead; --json=FILE writes it to a file.", toml=bool
     )
-    json_file: str | None = option(f"{JSON_FILE_FLAG} FILE", "", hidden=True, check=_new_file)
+    json_file: str | None = option(
+        f"{JSON_FILE_FLAG} FILE", "", hidden=True, check=_check_json_file
+    )
     live: LiveMode | None = flag(  # noqa: RUF009 - it is dataclasses.field
         "--live/--no-live",
         "On a terminal, show progress in the title and a line for each recompile.",
         default="both",
         toml=(bool, str),
-        check=_live,
+        check=_parse_live_mode,
     )
     live_lines: bool = flag("--live-lines", "Show the lines without the title.")
-    otlp: str | None = _of_run(
+    otlp: str | None = _run_option(
         "--otlp URL|env",
         "Report to an OpenTelemetry collector; env: at the address in its own variables.",
         toml=str,
     )
-    prometheus_textfile: str | None = _of_run(
+    prometheus_textfile: str | None = _run_option(
         "--prometheus-textfile FILE", "Report to Prometheus through a file, X.prom.", toml=str
     )
-    pushgateway: str | None = _of_run(
+    pushgateway: str | None = _run_option(
         "--pushgateway URL", "Report to Prometheus through its push gateway.", toml=str
     )
-    prometheus_listen: str | int | None = _of_run(
+    prometheus_listen: str | int | None = _run_option(
         "--prometheus-listen [HOST:]PORT", "Serve a page for Prometheus to scrape.", toml=(str, int)
     )
-    telemetry_every: float | None = _of_run(
+    telemetry_every: float | None = _run_option(
         "--telemetry-every S",
         "Seconds between pushes; default and minimum: 15.",
         type=float,
         toml=_NUMBER,
     )
-    experiments: bool = _flag_of_run(
+    experiments: bool = _run_flag(
         "--experiments",
         "Report to the W&B, MLflow or TensorBoard run that the target opened.",
         toml=bool,
     )
-    witness: bool = _flag_of_run(
+    witness: bool = _run_flag(
         "--witness",
         "Record which line changes a guarded value; without TARGET, repeat the last run.",
     )
-    fix: bool = _flag_of_run(
+    fix: bool = _run_flag(
         "--fix",
         "Then try changes for its findings and prove those that work: see `compilediag fix`.",
     )
-    against_eager: bool = _flag_of_run(
+    against_eager: bool = _run_flag(
         "--against-eager",
         "Run it compiled and eager in turn, several times: does compiling pay off?",
     )
-    cold_and_warm: bool = _flag_of_run(
+    cold_and_warm: bool = _run_flag(
         "--cold-and-warm",
         "Run it twice with the same caches, empty at first: what does the second start compile?",
     )
-    bisect_numerics: bool = _flag_of_run(
+    bisect_numerics: bool = _run_flag(
         "--bisect-numerics",
         "With --against-eager: find the frame and layer whose numbers differ, in further runs.",
     )
-    cadence_probe: bool = _flag_of_run(
+    cadence_probe: bool = _run_flag(
         PROBE_FLAG, "Measure what periodic work costs: see `compilediag probe`. Also after TARGET."
     )
     group: tuple[str, ...] = option(
@@ -273,7 +275,7 @@ class RunOptions(TrialOptions):
     """What an hour of a device costs, from `price_file`; None: no cost is estimated."""
     telemetry: Any = None
     """The settings of an extension that sends metrics of the run while it goes on."""
-    witness_plan: WitnessPlan | None = None
+    write_tracing_plan: WriteTracingPlan | None = None
     """Steps and guards for which `witness` traces writes; None: all."""
     sync_steps: tuple[int, int] | None = None
     """Period and first step of the work that a variant of a probe moves."""

@@ -19,8 +19,14 @@ from compilediag import extension_points
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwritable, UsageError
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
 from compilediag.receipt.schema.identity import Provenance
-from compilediag.runs.checkout import digest_script, provenance_probe
-from compilediag.runs.run_directory import ARTIFACTS, TRACES, KeptFiles, make_run_dir, save_receipt
+from compilediag.runs.checkout import digest_script, start_provenance_read
+from compilediag.runs.run_directory import (
+    ARTIFACTS,
+    TRACES,
+    OpenRunFiles,
+    make_run_dir,
+    save_receipt,
+)
 from compilediag.runs.supervised.assemble import assemble
 from compilediag.runs.supervised.child import (
     PASSED_ON,
@@ -30,18 +36,18 @@ from compilediag.runs.supervised.child import (
     Outcome,
     SupervisedRun,
     TelemetryReport,
-    child_environment,
-    start,
+    make_child_environment,
+    replace_receipt,
+    start_target,
     supervise,
-    with_receipt,
 )
-from compilediag.runs.supervised.depyf import decompile
-from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, drawn
+from compilediag.runs.supervised.depyf import decompile_frames
+from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, choose_live_mode
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
-from compilediag.runs.supervised.target import limited, parse_target
+from compilediag.runs.supervised.signals import GroupSignalMonitor, SignalInbox
+from compilediag.runs.supervised.target import limit_plan, parse_target
 from compilediag.runs.work_progress import WorkProgress
-from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan
+from compilediag_harness.base.process_options import ProcessOptions, WriteTracingPlan
 
 REMOVED = "the directory of the run, {}, or a file in it was removed while the program ran"
 
@@ -63,27 +69,30 @@ def run(
     running = SupervisedRun(
         tuple(words), options, variables, target, run_dir, started_unix, os.getcwd()
     )
-    kept = KeptFiles(run_dir)
+    open_files = OpenRunFiles(run_dir)
     # Invariant: signals stay messages until the receipt is written: else Ctrl-C twice loses it.
-    with SignalInbox() as inbox, contextlib.closing(kept):
-        with GroupWitness(PASSED_ON) as witness:
-            ended, provenance, report = _run_child(running, inbox, witness, kept)
-            notes = decompile(running, ended, inbox, witness) if options.depyf else ()
-        moved, lost = _moved(running, kept)
+    with SignalInbox() as inbox, contextlib.closing(open_files):
+        with GroupSignalMonitor(PASSED_ON) as group_monitor:
+            ended, provenance, report = _run_child(running, inbox, group_monitor, open_files)
+            notes = decompile_frames(running, ended, inbox, group_monitor) if options.depyf else ()
+        moved, lost = _recover_files(running, open_files)
         outcome = _conclude(moved, ended, provenance, report, (*lost, *notes))
         gone, stopped = moved.run_dir != run_dir, ended.interrupts > 0 or ended.passed_on
         return replace(outcome, moved=gone, stopped=stopped, timed_out=ended.timed_out)
 
 
 def _run_child(
-    run: SupervisedRun, inbox: SignalInbox, witness: GroupWitness, kept: KeptFiles
+    run: SupervisedRun,
+    inbox: SignalInbox,
+    group_monitor: GroupSignalMonitor,
+    open_files: OpenRunFiles,
 ) -> tuple[ExitInfo, Callable[[], Provenance], TelemetryReport | None]:
     options, script = run.options, run.target.script
     artifacts = os.path.join(run.run_dir, ARTIFACTS)
     trace_dir = os.path.join(artifacts, TRACES) if options.trace or options.tlparse else None
     if trace_dir is not None:
         os.makedirs(trace_dir, exist_ok=True)
-    environment = child_environment(
+    environment = make_child_environment(
         run.variables,
         run.run_dir,
         ProcessOptions(
@@ -91,14 +100,16 @@ def _run_child(
             profile_dir=artifacts if options.profile_on_signal else None,
             experiments_s=options.telemetry.experiments_every_s if options.telemetry else None,
             sync_steps=options.sync_steps,
-            witness=limited(options.witness_plan or WitnessPlan()) if options.witness else None,
+            write_tracing=limit_plan(options.write_tracing_plan or WriteTracingPlan())
+            if options.witness
+            else None,
         ),
         trace_dir=trace_dir,
     )
     digests = digest_script(script)  # before the target can change it
     started = time.monotonic()
     try:
-        child = start(
+        child = start_target(
             run.target.command,
             environment,
             stdout_to_stderr=options.as_json,
@@ -110,8 +121,8 @@ def _run_child(
                 os.rmdir(folder)
         raise
     folder = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
-    provenance = provenance_probe(folder, digests)
-    live = _live(run)
+    provenance = start_provenance_read(folder, digests)
+    live = _start_live_view(run)
     export = None
     if options.telemetry is not None:
         export = extension_points.load(extension_points.TELEMETRY_EXPORT, "telemetry")(run)
@@ -119,12 +130,12 @@ def _run_child(
         ended = supervise(
             child,
             inbox,
-            witness,
+            group_monitor,
             started=started,
             grace_s=options.grace_s,
             timeout_s=options.timeout_s,
             run_dir=run.run_dir,
-            kept=kept,
+            open_files=open_files,
             notify=live.notify if live is not None else lambda text: None,
         )
     finally:
@@ -134,9 +145,9 @@ def _run_child(
     return ended, provenance, report
 
 
-def _live(run: SupervisedRun) -> LiveView | None:
+def _start_live_view(run: SupervisedRun) -> LiveView | None:
     mode = run.options.live_mode
-    mode = drawn(STDERR, run.variables, mode) if mode is not None else None
+    mode = choose_live_mode(STDERR, run.variables, mode) if mode is not None else None
     if mode is None:
         return None
     view = LiveView(
@@ -151,13 +162,15 @@ def _live(run: SupervisedRun) -> LiveView | None:
     return view
 
 
-def _moved(run: SupervisedRun, kept: KeptFiles) -> tuple[SupervisedRun, tuple[str, ...]]:
+def _recover_files(
+    run: SupervisedRun, open_files: OpenRunFiles
+) -> tuple[SupervisedRun, tuple[str, ...]]:
     """Return the run with a directory that has its files, and a note where that is another one."""
-    kept.look()
-    if kept.in_place:
+    open_files.open_new()
+    if open_files.in_place:
         return run, ()
     try:
-        folder = kept.rescue(run.lane_name, run.started_unix)
+        folder = open_files.save_copies(run.configuration_name, run.started_unix)
     except OSError as error:
         return run, (f"what was recorded is lost: {REMOVED.format(run.run_dir)}; {error}",)
     note = (
@@ -178,7 +191,7 @@ def _conclude(
     code, run_dir = ended.exit_code, run.run_dir
     try:
         with WorkProgress(silent=run.options.quiet) as progress:
-            receipt, more, timeline = assemble(run, ended, provenance(), report, progress.stage)
+            receipt, more, timeline = assemble(run, ended, provenance(), report, progress.set_stage)
         try:
             latest = os.path.basename(os.path.dirname(run_dir)) == RUNS_FOLDER
             path = save_receipt(receipt, run_dir, latest=latest and run.options.output is None)
@@ -186,11 +199,11 @@ def _conclude(
             notes = (f"{error} The target's run is not affected.",)
             return Outcome(code, run_dir, receipt, None, notes, timeline)
     except Exception as error:
-        return Outcome(code or EXIT_INTERNAL, run_dir, None, None, (fault_note(error),))
+        return Outcome(code or EXIT_INTERNAL, run_dir, None, None, (describe_fault(error),))
     return Outcome(code, run_dir, receipt, path, (*notes, *more), timeline)
 
 
-def fault_note(error: Exception) -> str:
+def describe_fault(error: Exception) -> str:
     """Describe a fault of ours that cost the receipt, in one sentence."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
@@ -209,7 +222,7 @@ READ_ONCE = "a program on stdin can be read only once: put it into a file"
 
 
 @contextlib.contextmanager
-def caches(*, keep: bool) -> Generator[dict[str, str], None, None]:
+def provide_caches(*, keep: bool) -> Generator[dict[str, str], None, None]:
     """Provide a run with empty compile caches, which are gone at the end; yields their
     variables."""
     if keep:
@@ -245,12 +258,12 @@ class Program(CommandLine):
             UsageError: it cannot be started, or its directory cannot be made.
         """
         options = replace(self.options, output=output, **changes)
-        with caches(keep=keep_caches) as empty:
+        with provide_caches(keep=keep_caches) as empty:
             environ = {**self.variables, **empty, **(variables or {})}
             return run(words or self.words, options, environ)
 
 
-def program_in_own_folder(
+def make_program(
     words: Sequence[str],
     options: RunOptions,
     environ: Mapping[str, str] | None,
@@ -297,10 +310,10 @@ def run_twice(
         UsageError: nothing was started.
         OutputUnwritable: there is no room for the run or for its caches.
     """
-    program = program_in_own_folder(words, options, None)
+    program = make_program(words, options, None)
     try:
         with (
-            caches(keep=False) as new,
+            provide_caches(keep=False) as new,
             tempfile.TemporaryDirectory(
                 prefix="compilediag-cold-", ignore_cleanup_errors=True
             ) as place,
@@ -309,7 +322,7 @@ def run_twice(
             variables = {**program.variables, **dict.fromkeys(remote, "0"), **new}
             program = replace(program, variables=variables)
             cold_folder = os.path.join(place, COLD)
-            return _both(program, announce, cold_folder, new["TORCHINDUCTOR_CACHE_DIR"])
+            return _run_both(program, announce, cold_folder, new["TORCHINDUCTOR_CACHE_DIR"])
     except UsageError:
         shutil.rmtree(program.folder, ignore_errors=True)  # ours and new: nothing was started
         raise
@@ -320,21 +333,21 @@ def run_twice(
         ) from error
 
 
-def _both(
+def _run_both(
     program: Program, announce: Callable[[str], None], cold_folder: str, cache_folder: str
 ) -> Outcome:
     announce("start 1 of 2: empty caches")
     cold = program.run(cold_folder, keep_caches=True, label="start 1, cold", telemetry=None)
     if cold.exit_code or cold.receipt is None or cold.receipt.status != "complete":
-        return _only_cold(program, cold)
+        return _conclude_cold_only(program, cold)
     emptied = not any(files for _, _, files in os.walk(cache_folder))
     announce("start 2 of 2: the caches that start 1 left")
     warm = program.run(program.folder, keep_caches=True, label="start 2, warm")
     shutil.move(cold.run_dir, os.path.join(warm.run_dir, COLD))
-    return _compared(program, cold, warm, cache_folder, emptied=emptied)
+    return _compare_starts(program, cold, warm, cache_folder, emptied=emptied)
 
 
-def _only_cold(program: Program, cold: Outcome) -> Outcome:
+def _conclude_cold_only(program: Program, cold: Outcome) -> Outcome:
     """Copy the first start to the place of both: there is no second to compare it with."""
     why = "the first start failed" if cold.exit_code else "the first start is not whole"
     note = f"{why}: there was no second, and nothing is compared"
@@ -350,37 +363,41 @@ def _only_cold(program: Program, cold: Outcome) -> Outcome:
     )
 
 
-def _compared(
+def _compare_starts(
     program: Program, cold: Outcome, warm: Outcome, cache_folder: str, *, emptied: bool
 ) -> Outcome:
-    from compilediag.compare.cold_and_warm import changing_keys, conclude, not_concluded
-    from compilediag.receipt.assemble import amended
+    from compilediag.compare.cold_and_warm import conclude, find_changing_keys, make_not_concluded
+    from compilediag.receipt.assemble import extend_receipt
 
     if warm.receipt is None or warm.timeline is None or cold.timeline is None:
         return warm
     if warm.receipt.status != "complete" or warm.exit_code:
-        found = not_concluded(
+        comparison = make_not_concluded(
             f"the second start ended as {warm.receipt.status} with exit code {warm.exit_code}"
         )
     else:
-        found = conclude(cold.timeline, warm.timeline, cache_folder)
-    if emptied and found.section.verdict != "not_concluded":
+        comparison = conclude(cold.timeline, warm.timeline, cache_folder)
+    if emptied and comparison.section.verdict != "not_concluded":
         note = (
             "nothing was left in the cache folder after the first start: it was deleted, or "
             "nothing could be written"
         )
-        notes = (*found.section.notes, note)
-        found = found._replace(section=msgspec.structs.replace(found.section, notes=notes))
-    code = warm.exit_code or (EXIT_USAGE if found.section.verdict == "not_concluded" else EXIT_OK)
+        notes = (*comparison.section.notes, note)
+        comparison = comparison._replace(
+            section=msgspec.structs.replace(comparison.section, notes=notes)
+        )
+    code = warm.exit_code or (
+        EXIT_USAGE if comparison.section.verdict == "not_concluded" else EXIT_OK
+    )
     try:
-        receipt = amended(
+        receipt = extend_receipt(
             warm.receipt,
             warm.timeline,
-            changing_keys(warm.timeline, found),
+            find_changing_keys(warm.timeline, comparison),
             program.secrets,
-            cold_and_warm=found.section,
+            cold_and_warm=comparison.section,
         )
     except Exception as error:
-        return replace(warm, exit_code=code or EXIT_INTERNAL, notes=(fault_note(error),))
+        return replace(warm, exit_code=code or EXIT_INTERNAL, notes=(describe_fault(error),))
     latest = program.options.output is None and not warm.moved
-    return with_receipt(replace(warm, exit_code=code), receipt, latest=latest)
+    return replace_receipt(replace(warm, exit_code=code), receipt, latest=latest)

@@ -32,7 +32,7 @@ class ProcessTree:
         self._pid = pid
         self._recorded: dict[int, psutil.Process] = {}
 
-    def record(self) -> None:
+    def record_descendants(self) -> None:
         """Record the present descendants: those of a dead parent cannot be found later."""
         import psutil
 
@@ -53,7 +53,7 @@ class ProcessTree:
         """Send a signal to all that are alive, the root first."""
         import psutil
 
-        self.record()
+        self.record_descendants()
         for process in list(self._recorded.values()):
             with contextlib.suppress(psutil.Error, OSError):
                 process.send_signal(signum)  # raises where the pid is another process's now
@@ -94,7 +94,7 @@ class SignalInbox:
         os.close(self._reader)
         os.close(self._writer)
 
-    def wait(self, timeout_s: float | None) -> list[int]:
+    def wait_for_signals(self, timeout_s: float | None) -> list[int]:
         """Wait for a signal at most `timeout_s` seconds; return those since the last call."""
         if not self._received:
             select.select([self._reader], [], [], timeout_s)
@@ -108,7 +108,7 @@ class SignalInbox:
 _PENDING = re.compile(rb"^ShdPnd:\s*([0-9a-f]+)$", re.MULTILINE)
 
 
-class GroupWitness:
+class GroupSignalMonitor:
     """Tells which signals were sent to the whole process group: the target has received them too.
 
     A terminal sends Ctrl-C to its foreground group, `kill PID` to one process, and what arrives is
@@ -120,14 +120,14 @@ class GroupWitness:
         self._signals = signals
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> GroupWitness:
-        self._process = self._started()
+    def __enter__(self) -> GroupSignalMonitor:
+        self._process = self._start_process()
         return self
 
     def __exit__(self, *_: object) -> None:
-        _end(self._process)
+        _end_process(self._process)
 
-    def _started(self) -> subprocess.Popen[bytes] | None:
+    def _start_process(self) -> subprocess.Popen[bytes] | None:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
         try:
             # It inherits the mask, and ends when its stdin does.
@@ -139,29 +139,29 @@ class GroupWitness:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def take(self) -> frozenset[signal.Signals] | None:
+    def take_pending(self) -> frozenset[signal.Signals] | None:
         """Take the signals that the group was sent since the last call; None where that is
         unknown."""
         # Invariant: the next one starts first, so that a signal in between is pending in both.
         # Starting a process waits for a signal that the kernel is delivering to a group, so that it
         # is in all of its members.
-        witness, self._process = self._process, self._started()
+        previous, self._process = self._process, self._start_process()
         try:
-            if witness is None:
+            if previous is None:
                 return None
-            with open(f"/proc/{witness.pid}/status", "rb") as file:
-                found = _PENDING.search(file.read())
+            with open(f"/proc/{previous.pid}/status", "rb") as file:
+                match = _PENDING.search(file.read())
         except OSError:
             return None
         finally:
-            _end(witness)
-        if found is None:
+            _end_process(previous)
+        if match is None:
             return None
-        pending = int(found[1], 16)
-        return frozenset(item for item in self._signals if pending >> (item - 1) & 1)
+        pending = int(match[1], 16)
+        return frozenset(signum for signum in self._signals if pending >> (signum - 1) & 1)
 
 
-def _end(process: subprocess.Popen[bytes] | None) -> None:
+def _end_process(process: subprocess.Popen[bytes] | None) -> None:
     if process is None:
         return
     with contextlib.suppress(OSError):
@@ -191,14 +191,14 @@ class KillSchedule:
             (now + self.grace_s * 2 / 3, signal.SIGTERM), (now + self.grace_s, signal.SIGKILL)
         )
 
-    def again(self, since: float, now: float) -> signal.Signals:
+    def choose_repeated(self, since: float, now: float) -> signal.Signals:
         """Choose what a process is sent that has lost the Ctrl-C of `since`, in the same thirds."""
         share = (now - since) / self.grace_s
         if share < 2 / 3:
             return signal.SIGINT
         return signal.SIGTERM if share < 1 else signal.SIGKILL
 
-    def expire(self, now: float) -> None:
+    def end_on_timeout(self, now: float) -> None:
         """Begin at the time limit: TERM at once, KILL after the grace."""
         self._begin((now, signal.SIGTERM), (now + self.grace_s, signal.SIGKILL))
 
@@ -207,7 +207,7 @@ class KillSchedule:
             self.begun = True
             self._waiting = list(stages)
 
-    def due(self, now: float) -> list[signal.Signals]:
+    def pop_due(self, now: float) -> list[signal.Signals]:
         """Take the signals to send now out of the schedule."""
         # Invariant: `_waiting` is in the order of time.
         ready = [signum for at, signum in self._waiting if at <= now]
@@ -269,7 +269,7 @@ class Interrupts:
         self.look_at: float | None = None
         """When to look next; None: only at a signal."""
 
-    def received(self, now: float) -> None:
+    def handle_interrupt(self, now: float) -> None:
         """Count a Ctrl-C, which the target has received by now; the second one begins the
         schedule."""
         self.count += 1
@@ -281,10 +281,10 @@ class Interrupts:
         elif not self._schedule.begun:
             grace = self._schedule.grace_s
             self._notify(FORCED.format(term=grace * 2 / 3, grace=grace))
-            self._tree.record()
+            self._tree.record_descendants()
             self._schedule.force(now)
 
-    def look(self, now: float) -> None:
+    def check_journals(self, now: float) -> None:
         """Check the journals for a process that has lost the Ctrl-C."""
         if self.look_at is None or now < self.look_at:
             return
@@ -295,12 +295,12 @@ class Interrupts:
                 if pid is None or not isinstance(event, InterruptLost):
                     continue
                 if event.monotonic_s > self._acted_at and not self._schedule.begun:
-                    self._seen(int(pid[1]), event.certain, now)
+                    self._handle_seen(int(pid[1]), event.certain, now)
         if self._first_at is not None and not self._said and now - self._first_at >= PATIENT_S:
             self._said = True
             self._notify(WAITING.format(grace=self._schedule.grace_s))
 
-    def _seen(self, pid: int, certain: bool, now: float) -> None:
+    def _handle_seen(self, pid: int, certain: bool, now: float) -> None:
         """Handle a process that was seen in its loop after an interrupt; `certain`: nothing of the
         program can have caught it."""
         if not certain:
@@ -308,7 +308,7 @@ class Interrupts:
                 self._notify(GOES_ON)
             self._first_at, self._said = None, True
             return
-        signum = self._schedule.again(self._first_at or now, now)
+        signum = self._schedule.choose_repeated(self._first_at or now, now)
         self._notify(LOST.format(signal=signum.name, pid=pid))
         with contextlib.suppress(OSError):
             os.kill(pid, signum)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from compilediag.errors import ReceiptNotFound, UsageError
-from compilediag.readers.storage import sha256_of
+from compilediag.readers.storage import compute_sha256
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan
+from compilediag_harness.base.process_options import ProcessOptions, WriteTracingPlan
 from compilediag_harness.redaction.recognise import is_redacted
 
 Kind = Literal["script", "module", "code", "stdin", "program"]
@@ -79,9 +79,9 @@ def parse_target(words: Sequence[str]) -> Target:
         if not rest:
             missing = "a module name" if first == "-m" else "code"
             raise UsageError(f"{first} needs {missing} after it")
-        name = _launched_by_python(words).name
+        name = _parse_python_words(words).name
         kind = "module" if first == "-m" else "code"
-        return Target(kind, (sys.executable, *words), _safe_name(name or rest[0]))
+        return Target(kind, (sys.executable, *words), _make_safe_name(name or rest[0]))
     if first == "-":
         return Target("stdin", (sys.executable, "-", *rest), "stdin")
     if first.startswith("-"):
@@ -91,15 +91,17 @@ def parse_target(words: Sequence[str]) -> Target:
             raise UsageError(f"{first} is a folder without __main__.py: name the file to run")
         if _is_python(first):
             command = (sys.executable, first, *rest)
-            return Target("script", command, _safe_name(_stem(first)), script=first)
+            return Target("script", command, _make_safe_name(_get_stem(first)), script=first)
         if not os.access(first, os.X_OK):
             raise UsageError(f"{first} is neither a Python program nor an executable file")
         # Without a slash the operating system would look the name up on PATH.
-        return _program(first if os.sep in first else os.path.join(os.curdir, first), rest)
+        return _make_program_target(
+            first if os.sep in first else os.path.join(os.curdir, first), rest
+        )
     if first.endswith(PYTHON_SUFFIXES) or os.sep in first or shutil.which(first) is None:
         what = "file" if first.endswith(PYTHON_SUFFIXES) or os.sep in first else "file or program"
         raise UsageError(f"there is no {what} named {first!r}, seen from {os.getcwd()}")
-    return _program(first, rest)
+    return _make_program_target(first, rest)
 
 
 def _is_python(path: str) -> bool:
@@ -117,18 +119,18 @@ def _is_python(path: str) -> bool:
     return True
 
 
-def _program(program: str, rest: tuple[str, ...]) -> Target:
+def _make_program_target(program: str, rest: tuple[str, ...]) -> Target:
     command = (program, *rest)
-    launched = _launched(command)
-    name = _safe_name(launched.name or os.path.basename(program))
+    launched = _find_launched(command)
+    name = _make_safe_name(launched.name or os.path.basename(program))
     return Target("program", command, name, defeats=launched.defeats)
 
 
-def _stem(path: str) -> str:
+def _get_stem(path: str) -> str:
     return os.path.splitext(os.path.basename(os.path.normpath(path)))[0]
 
 
-def _safe_name(text: str) -> str:
+def _make_safe_name(text: str) -> str:
     return _UNSAFE.sub("-", text).strip("-.")[:NAME_LIMIT] or "target"
 
 
@@ -144,19 +146,19 @@ class _Launched(NamedTuple):
     """As in `Target`."""
 
 
-def _launched(command: Sequence[str]) -> _Launched:
+def _find_launched(command: Sequence[str]) -> _Launched:
     """Find the Python program that a command starts, possibly by way of launchers and shells."""
     program, rest = os.path.basename(command[0]), command[1:]
     if _PYTHON_NAME.fullmatch(program):
-        return _launched_by_python(rest)
+        return _parse_python_words(rest)
     if program in SHELLS:
-        return _launched_by_shell(rest)
+        return _parse_shell_words(rest)
     if program in LAUNCHERS:
-        return _launched_among(rest, modules=True)
-    return _launched_among(rest, modules=False) if program in WRAPPERS else _Launched()
+        return _search_words(rest, modules=True)
+    return _search_words(rest, modules=False) if program in WRAPPERS else _Launched()
 
 
-def _launched_by_python(arguments: Sequence[str]) -> _Launched:
+def _parse_python_words(arguments: Sequence[str]) -> _Launched:
     """Parse the words after a Python interpreter: options come before `-m`, `-c` or the script."""
     defeats, index = None, 0
     while index < len(arguments):
@@ -164,7 +166,7 @@ def _launched_by_python(arguments: Sequence[str]) -> _Launched:
         if word == "-":
             return _Launched("stdin", defeats)
         if not word.startswith("-"):
-            return _Launched(_stem(word), defeats)
+            return _Launched(_get_stem(word), defeats)
         if word.startswith("--"):
             continue
         for position, letter in enumerate(word[1:], start=2):
@@ -175,7 +177,7 @@ def _launched_by_python(arguments: Sequence[str]) -> _Launched:
             elif letter == "m":
                 module = word[position:] or "".join(arguments[index : index + 1])
                 if module in LAUNCHER_MODULES:
-                    script = _launched_among(arguments[index:], modules=True).name
+                    script = _search_words(arguments[index:], modules=True).name
                     return _Launched(script or module, defeats)
                 return _Launched(module or None, defeats)
             elif letter in _OPTIONS_WITH_VALUE:
@@ -184,7 +186,7 @@ def _launched_by_python(arguments: Sequence[str]) -> _Launched:
     return _Launched(None, defeats)
 
 
-def _launched_by_shell(arguments: Sequence[str]) -> _Launched:
+def _parse_shell_words(arguments: Sequence[str]) -> _Launched:
     """Parse the words of `sh SCRIPT` or `sh -c COMMANDS`: the first command that starts Python."""
     for index, word in enumerate(arguments):
         if not word.startswith("-"):
@@ -193,22 +195,22 @@ def _launched_by_shell(arguments: Sequence[str]) -> _Launched:
             lexer = shlex.shlex("".join(arguments[index + 1 : index + 2]), punctuation_chars=True)
             lexer.whitespace_split = True
             try:
-                return _launched_among(list(lexer), modules=False)
+                return _search_words(list(lexer), modules=False)
             except ValueError:  # an unbalanced quotation mark
                 return _Launched()
     return _Launched()
 
 
-def _launched_among(words: Sequence[str], *, modules: bool) -> _Launched:
+def _search_words(words: Sequence[str], *, modules: bool) -> _Launched:
     """Search words for the first that is a Python script or a program that starts one."""
     for index, word in enumerate(words):
         if modules and word in ("-m", "--module") and index + 1 < len(words):
             return _Launched(words[index + 1])
         if word.endswith(PYTHON_SUFFIXES) or (os.path.isfile(word) and _is_python(word)):
-            return _Launched(_stem(word))
+            return _Launched(_get_stem(word))
         program = os.path.basename(word)
         if _PYTHON_NAME.fullmatch(program) or program in LAUNCHERS | WRAPPERS | SHELLS:
-            return _launched(words[index:])
+            return _find_launched(words[index:])
     return _Launched()
 
 
@@ -218,7 +220,7 @@ _MAX_CHARS = 64 << 10
 """Of the plan in the environment: with more, all that is guarded is traced."""
 
 
-def newest(example: str) -> tuple[str, Receipt]:
+def find_repeatable_run(example: str) -> tuple[str, Receipt]:
     """Find the newest run of this folder, whose command line can be run again: its path and
     receipt. `example` is the command with a program, for messages.
 
@@ -246,62 +248,66 @@ def newest(example: str) -> tuple[str, Receipt]:
     return path, receipt
 
 
-def changed_files(receipt: Receipt) -> list[str]:
+def list_changed_files(receipt: Receipt) -> list[str]:
     """List the files of the program that are not what they were in a run, or are gone."""
     changed: list[str] = []
     for name, digest in receipt.header.provenance.source_sha256.items():
-        found = None
+        current_digest = None
         with contextlib.suppress(OSError), open(name, "rb") as file:
-            found = sha256_of(file)
-        if found != digest:
+            current_digest = compute_sha256(file)
+        if current_digest != digest:
             changed.append(name)
     return changed
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RepeatedRun:
     """A run that is made once more."""
 
     words: tuple[str, ...]
     """TARGET and its arguments."""
-    plan: WitnessPlan
+    plan: WriteTracingPlan
     sentence: str
     """For the user: what is run, and what is followed."""
 
 
-def last_run() -> Again:
+def find_last_run() -> RepeatedRun:
     """Find the newest run of this folder, to be made once more with write tracing.
 
     Raises:
         UsageError: there is none, it cannot be repeated, or it recorded no recompile to trace.
         ReceiptUnreadable: its receipt is damaged.
     """
-    path, receipt = newest("compilediag run --witness train.py")
+    path, receipt = find_repeatable_run("compilediag run --witness train.py")
     words = receipt.header.run.argv_redacted
-    plan = plan_of(receipt)
+    plan = plan_write_tracing(receipt)
     if not plan.steps:
         raise UsageError(
             f"the last run, {os.path.dirname(path)}, recorded no recompile: nothing to witness"
         )
     sentence = f"once more, following lines: {shlex.join(words)}"
-    changed = changed_files(receipt)
+    changed = list_changed_files(receipt)
     if changed:
-        plan = WitnessPlan()
+        plan = WriteTracingPlan()
         sentence += f" ({changed[0]} has changed since: every step is followed)"
-    return Again(words, plan, sentence)
+    return RepeatedRun(words, plan, sentence)
 
 
-def plan_of(receipt: Receipt) -> WitnessPlan:
+def plan_write_tracing(receipt: Receipt) -> WriteTracingPlan:
     """Plan write tracing for the steps in which a run recompiled and the guards that were false."""
-    again = [item for item in receipt.compile.events if item.kind == "recompile"]
-    return WitnessPlan(
-        frozenset(item.step for item in again if item.step is not None),
-        frozenset(cause.source for item in again for cause in item.causes if cause.source),
+    again = [event for event in receipt.compile.events if event.kind == "recompile"]
+    return WriteTracingPlan(
+        frozenset(event.step for event in again if event.step is not None),
+        frozenset(cause.source for event in again for cause in event.causes if cause.source),
     )
 
 
-def limited(plan: WitnessPlan) -> WitnessPlan:
+def limit_plan(plan: WriteTracingPlan) -> WriteTracingPlan:
     """Limit a plan to as much of it as an environment variable can hold."""
-    if len(ProcessOptions(witness=plan).encode()) > _MAX_CHARS:
-        plan = WitnessPlan(plan.steps)
-    return plan if len(ProcessOptions(witness=plan).encode()) <= _MAX_CHARS else WitnessPlan()
+    if len(ProcessOptions(write_tracing=plan).encode()) > _MAX_CHARS:
+        plan = WriteTracingPlan(plan.steps)
+    return (
+        plan
+        if len(ProcessOptions(write_tracing=plan).encode()) <= _MAX_CHARS
+        else WriteTracingPlan()
+    )

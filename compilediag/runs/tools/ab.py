@@ -22,7 +22,7 @@ _SHELL = "/bin/sh"
 RunT = TypeVar("RunT")
 
 
-def in_turns(index: int, a: Callable[[], RunT], b: Callable[[], RunT]) -> tuple[RunT, RunT]:
+def run_in_turns(index: int, a: Callable[[], RunT], b: Callable[[], RunT]) -> tuple[RunT, RunT]:
     """Run one pair, A first in those of even number: what the first of two runs has of a machine is
     had by both as often."""
     if index % 2:
@@ -46,8 +46,8 @@ def measure(
     """
     pairs: list[tuple[CommandRun, CommandRun]] = []
     for index in range(rounds + 1):
-        samples = (partial(_sample, name, line, index) for name, line in (("A", a), ("B", b)))
-        pair = in_turns(index, *samples)
+        samples = (partial(_measure_once, name, line, index) for name, line in (("A", a), ("B", b)))
+        pair = run_in_turns(index, *samples)
         if index:
             pairs.append(pair)
             if progress is not None:
@@ -55,7 +55,7 @@ def measure(
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 
-def _sample(name: str, line: str, index: int) -> CommandRun:
+def _measure_once(name: str, line: str, index: int) -> CommandRun:
     with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
         # A session of its own: all that it leaves behind can be killed at once.
@@ -67,7 +67,7 @@ def _sample(name: str, line: str, index: int) -> CommandRun:
             start_new_session=True,
         )
         try:
-            _, status, used = _ended(child)
+            _, status, used = _wait_for_end(child)
         except BaseException:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -88,7 +88,7 @@ def _sample(name: str, line: str, index: int) -> CommandRun:
     return CommandRun(used.ru_utime + used.ru_stime, wall_s)
 
 
-def _ended(child: subprocess.Popen[bytes]) -> tuple[int, int, resource.struct_rusage]:
+def _wait_for_end(child: subprocess.Popen[bytes]) -> tuple[int, int, resource.struct_rusage]:
     """Wait for a command; one Ctrl-C is passed on to it, and it may take its time to end."""
     try:
         return os.wait4(child.pid, 0)

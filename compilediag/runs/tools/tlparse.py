@@ -75,22 +75,22 @@ def link_reports(logs: Sequence[str], run_dir: str, known: Sequence[str]) -> Lin
     if not logs:
         return LinkedReports((NO_TRACE,))
     try:
-        reports = reports_of(logs[:MAX_REPORTS], os.path.join(run_dir, ARTIFACTS, REPORTS), known)
+        reports = make_reports(logs[:MAX_REPORTS], os.path.join(run_dir, ARTIFACTS, REPORTS), known)
         notes = [f"{os.path.basename(x.log)}: {x.problem}" for x in reports if x.problem]
         if len(logs) > MAX_REPORTS:
             notes.append(f"tlparse reports {MAX_REPORTS} of the {len(logs)} traces")
-        made = [os.path.relpath(item.folder) for item in reports if item.folder is not None]
+        made = [os.path.relpath(report.folder) for report in reports if report.folder is not None]
         if made:
             more = f" and {len(made) - 1} more" if len(made) > 1 else ""
             notes.append(f"tlparse's report: {os.path.join(made[0], INDEX)}{more}")
         linked = [
             {
-                "trace": item.log if is_uri(item.log) else os.path.relpath(item.log, run_dir),
-                "report": item.folder and os.path.relpath(item.folder, run_dir),
-                "problem": item.problem,
-                "records_left_out": item.left_out,
+                "trace": report.log if is_uri(report.log) else os.path.relpath(report.log, run_dir),
+                "report": report.folder and os.path.relpath(report.folder, run_dir),
+                "problem": report.problem,
+                "records_left_out": report.left_out,
             }
-            for item in reports
+            for report in reports
         ]
     except Exception as error:
         fault = f"{type(error).__name__}: {error}"[:300]
@@ -106,7 +106,7 @@ def find_tlparse() -> str | None:
     return beside if os.access(beside, os.X_OK) else shutil.which(PROGRAM)
 
 
-def reports_of(
+def make_reports(
     logs: Iterable[str],
     into: str,
     known: Sequence[str] = (),
@@ -134,7 +134,7 @@ def reports_of(
                 # An unfinished report goes with the folder that it is made in.
                 os.makedirs(into, exist_ok=True)
                 with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=into) as work:
-                    reports.append(_report(program, log, folder, work, known, within))
+                    reports.append(_make_report(program, log, folder, work, known, within))
             except TooLarge as error:
                 reports.append(Report(log, None, f"no report is made of the log: {error}"))
             except OSError as error:
@@ -143,13 +143,13 @@ def reports_of(
     return reports
 
 
-def _report(
+def _make_report(
     program: str, log: str, folder: str, work: str, known: Sequence[str], limits: Limits
 ) -> Report:
     stream = open_stream(log)
     copy, output = os.path.join(work, "torch_trace.log"), os.path.join(work, "report")
     with open(copy, "xb") as target:
-        copied = copy_log(stream.chunks(), target, known)
+        copied = copy_log(stream.read_chunks(), target, known)
     if not copied.records:
         why = stream.problem or "it holds no record of torch's"
         return Report(log, None, f"no report is made of the log: {why}")
@@ -228,7 +228,7 @@ def run_with_limits(
         problem = None
         try:
             if code := child.wait(limits.time_s):
-                problem = ended_with(code)
+                problem = describe_exit_code(code)
         except subprocess.TimeoutExpired:
             problem = f"it took longer than {limits.time_s:g} s"
         finally:
@@ -239,7 +239,7 @@ def run_with_limits(
         return ChildEnded(problem, printed.read().decode("utf-8", "replace").strip())
 
 
-def ended_with(code: int) -> str:
+def describe_exit_code(code: int) -> str:
     """Describe a return code other than 0 in words."""
     return f"it ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"
 
@@ -308,9 +308,9 @@ def copy_log(pieces: Iterable[bytes], target: BinaryIO, known: Sequence[str] = (
         TooLarge: no report can be made of it.
     """
     copied, redactor, payloads = Copied(), Redactor(known), 0
-    for record in _records(pieces, copied):
+    for record in _iterate_records(pieces, copied):
         try:
-            cleaned = _cleaned(record, copied, redactor)
+            cleaned = _clean_record(record, copied, redactor)
         except RecursionError:
             copied.left_out["no_record"] += 1
             continue
@@ -324,7 +324,7 @@ def copy_log(pieces: Iterable[bytes], target: BinaryIO, known: Sequence[str] = (
     return copied
 
 
-def _limited(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _limit_size(pieces: Iterable[bytes]) -> Iterator[bytes]:
     total = 0
     for piece in pieces:
         total += len(piece)
@@ -333,10 +333,10 @@ def _limited(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield piece
 
 
-def _records(pieces: Iterable[bytes], copied: Copied) -> Iterator[_Record]:
+def _iterate_records(pieces: Iterable[bytes], copied: Copied) -> Iterator[_Record]:
     current: _Record | None = None
     size = 0
-    for line, *_ in split_lines(_limited(pieces), MAX_LINE_BYTES + 1):
+    for line, *_ in split_lines(_limit_size(pieces), MAX_LINE_BYTES + 1):
         if line.startswith(b"\t"):
             size += len(line)
             if current is not None and size <= MAX_PAYLOAD_BYTES:
@@ -357,7 +357,7 @@ def _records(pieces: Iterable[bytes], copied: Copied) -> Iterator[_Record]:
         yield current
 
 
-def _cleaned(record: _Record, copied: Copied, redactor: Redactor) -> bytes | None:
+def _clean_record(record: _Record, copied: Copied, redactor: Redactor) -> bytes | None:
     fields = parse_object(record.metadata) or {}
     event = next(iter(fields), None)
     if event not in EVENTS:
@@ -368,31 +368,35 @@ def _cleaned(record: _Record, copied: Copied, redactor: Redactor) -> bytes | Non
     if any(type(value) is not int or not 0 <= value <= MAX_ID for value in ids.values()):
         copied.left_out["bad_number"] += 1
         return None
-    kept: dict[str, Any] = {event: _without_markup(fields[event]), **ids}
+    cleaned_fields: dict[str, Any] = {event: _remove_markup(fields[event]), **ids}
     # Names, which become file names, are plain words.
-    about = cast("dict[str, Any]", kept[event]) if isinstance(kept[event], dict) else {}
+    about = (
+        cast("dict[str, Any]", cleaned_fields[event])
+        if isinstance(cleaned_fields[event], dict)
+        else {}
+    )
     for key in ("name", "filename"):
         if isinstance(text := about.get(key), str):
             stem = text.rpartition("/")[2].removesuffix(".py")
             word = _HARMLESS.sub("_", stem)[:100] or "unnamed"
             about[key] = f"{word}.py" if text.endswith(".py") else word
     if isinstance(fields.get("stack"), list):
-        kept["stack"] = _without_markup(fields["stack"])
+        cleaned_fields["stack"] = _remove_markup(fields["stack"])
     lines: list[bytes] = []
     if record.payload or "has_payload" in fields:
         text = b"\n".join(record.payload).decode("utf-8", "replace").translate(_CONTROLS)
-        payload = redactor.text(text).encode("utf-8", "replace")
+        payload = redactor.redact_text(text).encode("utf-8", "replace")
         # As torch does: the digest of the text, which was changed.
-        kept["has_payload"] = hashlib.md5(payload, usedforsecurity=False).hexdigest()
+        cleaned_fields["has_payload"] = hashlib.md5(payload, usedforsecurity=False).hexdigest()
         lines = [b"\t" + line for line in payload.split(b"\n")]
-    metadata = redactor.text(json.dumps(kept, ensure_ascii=True))
+    metadata = redactor.redact_text(json.dumps(cleaned_fields, ensure_ascii=True))
     head = record.head
     path = _HARMLESS.sub("_", head["path"].decode("ascii", "replace").replace(".py", ""))
     prefix = b"%s %s %s.py:%s] " % (head["when"], head["pid"], path.encode(), head["line"])
     return b"\n".join([prefix + metadata.encode("ascii", "replace"), *lines, b""])
 
 
-def _without_markup(value: Any) -> Any:
+def _remove_markup(value: Any) -> Any:
     """Remove markup and control characters from values, at any depth."""
     return map_json(
         value,
@@ -401,11 +405,11 @@ def _without_markup(value: Any) -> Any:
     )
 
 
-def traces_in(run_dir: str) -> list[str]:
+def list_traces(run_dir: str) -> list[str]:
     """List the traces that a run stored, by path."""
     try:
         with os.scandir(os.path.join(run_dir, ARTIFACTS, TRACES)) as entries:
-            return sorted(item.path for item in entries if item.is_file(follow_symlinks=False))
+            return sorted(file.path for file in entries if file.is_file(follow_symlinks=False))
     except OSError:
         return []
 
@@ -417,7 +421,7 @@ def clean_traces(run_dir: str, attached: int, known: Sequence[str]) -> tuple[str
     `attached` is the count of processes that do so themselves, each of which writes one trace at
     most; `known` are secret values. Returns sentences for the user.
     """
-    traces = traces_in(run_dir)
+    traces = list_traces(run_dir)
     if len(traces) <= attached:
         return ()
     notes: list[str] = []
@@ -425,7 +429,7 @@ def clean_traces(run_dir: str, attached: int, known: Sequence[str]) -> tuple[str
         cleaned = f"{path}.cleaned"
         try:
             with open(cleaned, "xb") as target:
-                copy_log(open_stream(path).chunks(), target, known)
+                copy_log(open_stream(path).read_chunks(), target, known)
             os.replace(cleaned, path)
         except (OSError, TooLarge) as error:
             for name in (path, cleaned):

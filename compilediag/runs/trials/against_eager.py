@@ -16,21 +16,21 @@ from typing import Literal
 
 import msgspec
 
-from compilediag.compare.against_eager import Arm, ArmPair, arm_of, problem_of
+from compilediag.compare.against_eager import Arm, ArmPair, build_arm, find_problem
 from compilediag.errors import CompilediagError
 from compilediag.fixes.numbers.first_difference import (
     Difference,
-    Numbers,
-    confirmed,
-    not_compared,
-    numbers_of,
-    still_differs,
+    NumbersComparison,
+    confirm_differences,
+    is_still_different,
+    judge_calls,
+    make_not_compared,
 )
-from compilediag.fixes.numbers.record import narrowing
+from compilediag.fixes.numbers.narrow import narrow_difference
 from compilediag.receipt.schema.comparisons import ArmRecord, NarrowedRecord
-from compilediag.runs.tools.ab import in_turns
-from compilediag.runs.trials.campaign import Stop, why_not
-from compilediag.runs.trials.one import SEED, Trial, Trials
+from compilediag.runs.tools.ab import run_in_turns
+from compilediag.runs.trials.campaign import Stop, describe_failure
+from compilediag.runs.trials.trial import SEED, Trial, Trials
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import SettingChange, TrialPlan
 
@@ -66,19 +66,19 @@ def run_pairs(pairs: Pairs, first: Trial) -> None:
     """Make the runs, and write what becomes of them into `pairs`; whatever ends them loses none of
     those before. `first`: that of the first pair, made already with the plan `COMPILED`."""
     pairs.first_s = first.wall_s
-    _note(pairs, "compiled", 0, first)
+    _record_run(pairs, "compiled", 0, first)
     try:
         for index in range(pairs.rounds):
-            compiled = partial(_run, pairs, "compiled", index) if index else lambda: first
-            trials = in_turns(index, compiled, partial(_run, pairs, "eager", index))
+            compiled = partial(_run_arm, pairs, "compiled", index) if index else lambda: first
+            trials = run_in_turns(index, compiled, partial(_run_arm, pairs, "eager", index))
             arms = (
-                arm_of(each.observed.timeline, whole=not each.timed_out)
-                if each.observed is not None
+                build_arm(trial.observed.timeline, whole=not trial.timed_out)
+                if trial.observed is not None
                 else Arm({}, whole=False)
-                for each in trials
+                for trial in trials
             )
             pairs.made.append(ArmPair(*arms))
-            if problem := problem_of(pairs.made[-1]):
+            if problem := find_problem(pairs.made[-1]):
                 raise Stop(problem)
             if trials[1].timed_out:
                 raise Stop("the eager run was ended at its time limit: no more pairs were run")
@@ -88,7 +88,7 @@ def run_pairs(pairs: Pairs, first: Trial) -> None:
         pairs.stopped, pairs.interrupted = "interrupted between two runs", True
 
 
-def _run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int) -> Trial:
+def _run_arm(pairs: Pairs, arm: Literal["compiled", "eager"], index: int) -> Trial:
     """Make one run of a pair; Stop where it cannot be made, fails, or is interrupted."""
     plan, limit_s = COMPILED, None
     if arm == "eager":
@@ -97,12 +97,12 @@ def _run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int) -> Trial:
     room_s = pairs.first_s if pairs.made else 0.0
     what = f"{arm}, pair {index + 1} of {pairs.rounds}"
     trial = make_run(pairs, arm, what, plan, limit_s, room_s)
-    _note(pairs, arm, index, trial)
+    _record_run(pairs, arm, index, trial)
     if pairs.interrupted:
         raise Stop(f"interrupted in run {pairs.runs}")
     if trial.problem and not (trial.timed_out and arm == "eager" and trial.observed is not None):
         again = " again" if arm == "compiled" else ""
-        raise Stop(f"the {arm} run failed{again}: {why_not(trial)}")
+        raise Stop(f"the {arm} run failed{again}: {describe_failure(trial)}")
     return trial
 
 
@@ -126,7 +126,7 @@ def make_run(
     return pairs.run(name, what, plan, limit_s)
 
 
-def _note(pairs: Pairs, arm: Literal["compiled", "eager"], index: int, trial: Trial) -> None:
+def _record_run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int, trial: Trial) -> None:
     seen = trial.observed
     steps = seen.receipt.steps if seen is not None else None
     count, wall_s = steps.count if steps is not None else 0, trial.wall_s if seen else None
@@ -143,68 +143,73 @@ _LIMIT_TIMES, _LIMIT_EXTRA_S = 10.0, 120.0
 """A run with eager calls beside the compiled ones may take so much longer than one without."""
 
 
-def compare_numbers(pairs: Pairs, *, bisect: bool = False) -> Numbers:
+def compare_numbers(pairs: Pairs, *, bisect: bool = False) -> NumbersComparison:
     """Make the runs that compare numbers, none for a command that was stopped. `bisect` narrows the
     first difference to a frame and a layer."""
-    found = None
+    numbers = None
     try:
-        beside = _timeline(pairs, "numbers, eager beside compiled", shadow=True)
-        once = numbers_of(beside)
+        beside = _run_for_timeline(pairs, "numbers, eager beside compiled", shadow=True)
+        once = judge_calls(beside)
         if once.same is not False:
             return once
-        found = confirmed(once, beside, _timeline(pairs, "numbers, compiled alone", shadow=False))
-        if not bisect or not found.differences:
-            return found
-        narrowed = _narrowed(pairs, beside, found.differences[0])
+        numbers = confirm_differences(
+            once, beside, _run_for_timeline(pairs, "numbers, compiled alone", shadow=False)
+        )
+        if not bisect or not numbers.differences:
+            return numbers
+        narrowed = _narrow_difference(pairs, beside, numbers.differences[0])
     except (Stop, CompilediagError) as error:
         narrowed = NarrowedRecord(layer=None, problem=str(error))
     except KeyboardInterrupt:
         pairs.interrupted = True
         narrowed = NarrowedRecord(layer=None, problem="interrupted")
-    if found is None:
-        return not_compared(narrowed.problem or "")
-    return found._replace(section=msgspec.structs.replace(found.section, narrowed=narrowed))
+    if numbers is None:
+        return make_not_compared(narrowed.problem or "")
+    return numbers._replace(section=msgspec.structs.replace(numbers.section, narrowed=narrowed))
 
 
-def _narrowed(pairs: Pairs, beside: Timeline, first: Difference) -> NarrowedRecord:
+def _narrow_difference(pairs: Pairs, beside: Timeline, first: Difference) -> NarrowedRecord:
     """Narrow a difference to a frame; Stop where this torch has no such option, or no run can be
     made."""
     # Resumed frames and those that it calls after a break are found among the others.
     frame = (first.function.file, first.function.function.rpartition(".")[2])
     is_own: dict[str, bool] = {}
-    for each in beside.compiles:
-        if each.process == first.process and (key := each.key.frame_id).isdigit():
-            is_own[key] = is_own.get(key, False) or frame == (each.frame.file, each.frame.function)
+    for compiled in beside.compiles:
+        if compiled.process == first.process and (key := compiled.key.frame_id).isdigit():
+            is_own[key] = is_own.get(key, False) or frame == (
+                compiled.frame.file,
+                compiled.frame.function,
+            )
 
-    def differs_with(value: str) -> bool | None:
+    def check_backends(value: str) -> bool | None:
         """Make a run with other backends: True where the difference is still there, None if
         unknown."""
         override = SettingChange("torch._dynamo.config", "debug_backend_override", value)
-        trial = _trial(pairs, f"backends {value}", shadow=True, settings=(override,))
+        trial = _run_trial(pairs, f"backends {value}", shadow=True, settings=(override,))
         if trial.observed is None:
             return None
         applied = [x for x in trial.observed.timeline.trial_applied if x.change == override.label]
-        problem = next((each.problem for each in applied if each.problem), None)
+        problem = next((event.problem for event in applied if event.problem), None)
         if problem is not None or not applied:
             raise Stop(
                 "this torch cannot compile single frames with another backend: "
                 f"{problem or 'torch._dynamo was not imported'}"
             )
-        return None if trial.problem else still_differs(first, trial.observed.timeline)
+        return None if trial.problem else is_still_different(first, trial.observed.timeline)
 
     own = [key for key, is_its in is_own.items() if is_its]
     others = [key for key, is_its in is_own.items() if not is_its]
-    return narrowing(own, others, differs_with)
+    return narrow_difference(own, others, check_backends)
 
 
-def _timeline(pairs: Pairs, what: str, *, shadow: bool) -> Timeline:
-    trial = _trial(pairs, what, shadow=shadow)
+def _run_for_timeline(pairs: Pairs, what: str, *, shadow: bool) -> Timeline:
+    trial = _run_trial(pairs, what, shadow=shadow)
     if trial.observed is None or trial.problem:
-        raise Stop(f"the run that compares numbers failed: {why_not(trial)}")
+        raise Stop(f"the run that compares numbers failed: {describe_failure(trial)}")
     return trial.observed.timeline
 
 
-def _trial(
+def _run_trial(
     pairs: Pairs, what: str, *, shadow: bool, settings: tuple[SettingChange, ...] = ()
 ) -> Trial:
     """Make one run; Stop where there is no budget for it, or it was interrupted."""

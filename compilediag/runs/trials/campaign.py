@@ -15,27 +15,38 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from compilediag.errors import CompilediagError
-from compilediag.fixes.answers import compare, unstable
 from compilediag.fixes.certificate import judge, needs_float64
-from compilediag.fixes.observed import (
+from compilediag.fixes.outputs import compare_outputs, find_unstable_state
+from compilediag.fixes.proof_types import (
     Certificate,
-    Listed,
-    Observed,
-    Result,
-    Subject,
-    Tried,
-    Without,
-    count_in,
-    subject_of,
+    FindingIdentity,
+    FindingResult,
+    ListedChanges,
+    ObservedRun,
+    TriedChange,
+    UnchangedRuns,
+    count_finding,
+    identify_finding,
 )
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import Change, EditImpossible, by_file, declared_by, located, plan_of
-from compilediag.rules.limits import sufficient
-from compilediag.rules.offers import changes_for
-from compilediag.rules.variables import joined
-from compilediag.runs.trials.one import SEED, Trial, Trials
-from compilediag.runs.trials.sources import labels_of, listed, source_changes
+from compilediag.rules.candidates import list_changes
+from compilediag.rules.changes import (
+    EditImpossible,
+    ProgramChange,
+    build_trial_plan,
+    group_by_file,
+    locate_functions,
+    merge_effects,
+)
+from compilediag.rules.environment_variables import join_values
+from compilediag.rules.limits import set_needed_limit
+from compilediag.runs.trials.sources import (
+    format_labels,
+    list_possible_changes,
+    make_source_changes,
+)
+from compilediag.runs.trials.trial import SEED, Trial, Trials
 from compilediag_harness.wire import SourceChange
 
 ROUNDS = 2
@@ -64,21 +75,25 @@ class Campaign(Trials):
     stopped: bool = False
     baseline: Trial | None = None
     """The program as it is."""
-    without: Without = field(init=False)
+    unchanged: UnchangedRuns = field(init=False)
     """The runs without a change, by which changes are judged."""
-    precise: Observed | None = None
+    precise: ObservedRun | None = None
     """Eager, with sampled calls in float64 too, once something depends on it."""
-    trials: dict[frozenset[Change], Trial] = field(default_factory=dict[frozenset[Change], Trial])
+    trials: dict[frozenset[ProgramChange], Trial] = field(
+        default_factory=dict[frozenset[ProgramChange], Trial]
+    )
     """The runs by what they had."""
-    tried: dict[str, dict[Change, tuple[Certificate, str]]] = field(
-        default_factory=dict[str, "dict[Change, tuple[Certificate, str]]"]
+    tried: dict[str, dict[ProgramChange, tuple[Certificate, str]]] = field(
+        default_factory=dict[str, "dict[ProgramChange, tuple[Certificate, str]]"]
     )
     """Certificates and outputs, by the id of the finding, as the next three."""
-    subjects: dict[str, Subject] = field(default_factory=dict[str, Subject])
-    proved: dict[str, Change] = field(default_factory=dict[str, Change])
-    chosen: dict[str, tuple[Change, ...]] = field(default_factory=dict[str, "tuple[Change, ...]"])
+    identities: dict[str, FindingIdentity] = field(default_factory=dict[str, FindingIdentity])
+    proved: dict[str, ProgramChange] = field(default_factory=dict[str, ProgramChange])
+    chosen: dict[str, tuple[ProgramChange, ...]] = field(
+        default_factory=dict[str, "tuple[ProgramChange, ...]"]
+    )
     """The change that holds for a finding, and those that it needs beside it."""
-    together: tuple[Change, ...] = ()
+    together: tuple[ProgramChange, ...] = ()
     """The changes that were proved in one run."""
 
     @property
@@ -86,20 +101,20 @@ class Campaign(Trials):
         """Seconds that a run takes; 0 before the first one."""
         return self.baseline.wall_s if self.baseline is not None else 0.0
 
-    def came_again(self, finding: str) -> bool:
+    def is_reproduced(self, finding: str) -> bool:
         """True where the program has the finding in the run that changes are compared with."""
-        return count_in(self.subjects[finding], self.without.baseline.receipt) > 0
+        return count_finding(self.identities[finding], self.unchanged.baseline.receipt) > 0
 
-    def open_findings(self) -> list[str]:
+    def list_open_findings(self) -> list[str]:
         """List the ids of findings without a change that holds."""
-        wanted = (each.id for each in self.wanted if each.id not in self.chosen)
-        return [each for each in wanted if self.came_again(each)]
+        wanted = (finding.id for finding in self.wanted if finding.id not in self.chosen)
+        return [finding_id for finding_id in wanted if self.is_reproduced(finding_id)]
 
-    def chosen_changes(self) -> tuple[Change, ...]:
+    def list_chosen_changes(self) -> tuple[ProgramChange, ...]:
         """List the changes that the findings need, each once."""
         return tuple(dict.fromkeys(change for group in self.chosen.values() for change in group))
 
-    def worth_another_run(self, finding: str) -> list[Change]:
+    def list_worth_retrying(self, finding: str) -> list[ProgramChange]:
         """List the changes that are worth a run with others: they were applied, and the results of
         the program were equal."""
         return [
@@ -108,16 +123,16 @@ class Campaign(Trials):
             if all(x.passed for x in certificate.points if x.name in ("applied", "answers"))
         ]
 
-    def edited_files(self, changes: Iterable[Change]) -> tuple[SourceChange, ...]:
+    def make_edited_files(self, changes: Iterable[ProgramChange]) -> tuple[SourceChange, ...]:
         """Make the files of the program as the changes edit them; nothing is written.
 
         Raises:
             EditImpossible: a file is not what ran any more.
         """
         digests = self.receipt.header.provenance.source_sha256
-        return source_changes((edit for change in changes for edit in change.edits), digests)
+        return make_source_changes((edit for change in changes for edit in change.edits), digests)
 
-    def trial_of(self, name: str, changes: Sequence[Change]) -> Trial:
+    def run_trial_once(self, name: str, changes: Sequence[ProgramChange]) -> Trial:
         """Run the program with these changes, or return the run that was made with them."""
         key = frozenset(changes)
         if key not in self.trials:
@@ -127,7 +142,7 @@ class Campaign(Trials):
     def make_trial(
         self,
         name: str,
-        changes: Sequence[Change] = (),
+        changes: Sequence[ProgramChange] = (),
         *,
         stance: str | None = None,
         reference: bool = False,
@@ -143,57 +158,57 @@ class Campaign(Trials):
                 f"the budget of {self.budget_s:g} s has no room for another run, which takes about "
                 f"{self.run_s:.0f} s: not every change was tried"
             )
-        edits = self.edited_files(changes)
-        variables = joined(pair for change in changes for pair in change.variables)
+        edits = self.make_edited_files(changes)
+        variables = join_values(pair for change in changes for pair in change.variables)
         limit = self.program.options.timeout_s
         if limit is None and self.run_s:
             limit = TIMEOUT_FACTOR * self.run_s + TIMEOUT_EXTRA_S
-        plan = plan_of(changes, seed=SEED, stance=stance)
+        plan = build_trial_plan(changes, seed=SEED, stance=stance)
         plan = replace(plan, sources=edits, reference=reference)
         trial = self.run(name, name, plan, limit, variables)
         if trial.interrupted:
             raise Stop(f"interrupted in run {self.runs}: what was not tried by then is left out")
         return trial
 
-    def judged(
+    def judge_changes(
         self,
         finding: str,
         trials: Sequence[Trial],
-        changes: Sequence[Change],
-        others: Sequence[Change] = (),
+        changes: Sequence[ProgramChange],
+        others: Sequence[ProgramChange] = (),
     ) -> Certificate:
         """Judge changes for a finding, by runs that may have others too; return their
         certificate."""
-        before = self.without.baseline
+        before = self.unchanged.baseline
         seen = [
             trial.observed
-            or Observed(before.receipt, before.timeline, trial.problem or "it left no receipt")
+            or ObservedRun(before.receipt, before.timeline, trial.problem or "it left no receipt")
             for trial in trials
         ]
         labels = [label for change in changes for label in change.labels]
-        labels += labels_of(edit for change in changes for edit in change.edits)
-        declared = declared_by(changes, others)
+        labels += format_labels(edit for change in changes for edit in change.edits)
+        declared = merge_effects(changes, others)
 
-        def certificate() -> Certificate:
-            known = replace(self.without, precise=self.precise)
-            subject = self.subjects[finding]
-            return judge(subject, known, seen, labels=labels, declared=declared)
+        def make_certificate() -> Certificate:
+            known = replace(self.unchanged, precise=self.precise)
+            identity = self.identities[finding]
+            return judge(identity, known, seen, labels=labels, declared=declared)
 
-        found = certificate()
-        if self.precise is None and needs_float64(found, self.without, seen, declared):
+        certificate = make_certificate()
+        if self.precise is None and needs_float64(certificate, self.unchanged, seen, declared):
             name = "eager, with calls in float64"
             trial = self.make_trial(name, stance="force_eager", reference=True)
             # Where it does not run, the eager run without references.
-            self.precise = self.without.reference if trial.problem else trial.observed
-            return certificate()
-        return found
+            self.precise = self.unchanged.reference if trial.problem else trial.observed
+            return make_certificate()
+        return certificate
 
-    def refusal(self, runs: Sequence[Trial], changes: Sequence[Change]) -> str | None:
+    def find_refusal(self, runs: Sequence[Trial], changes: Sequence[ProgramChange]) -> str | None:
         """Say why runs with changes prove not all findings that these are for; None where they
         do."""
         for finding, group in self.chosen.items():
             if {*group} <= {*changes}:
-                certificate = self.judged(finding, runs, group, changes)
+                certificate = self.judge_changes(finding, runs, group, changes)
                 if not certificate.holds:
                     return f"finding {finding[1:]} is refused: {certificate.reason}"
         return None
@@ -205,26 +220,29 @@ MAX_ON_TOP = 6
 """So many runs try changes that were refused alone on top of those that hold."""
 
 
-def candidates_by_finding(receipt: Receipt, wanted: Sequence[FindingRecord]) -> dict[str, Listed]:
+def list_candidates(receipt: Receipt, wanted: Sequence[FindingRecord]) -> dict[str, ListedChanges]:
     """List what would be tried for each finding, by its id, and what cannot be."""
     digests = receipt.header.provenance.source_sha256
-    return {each.id: listed(changes_for(each, receipt), digests) for each in wanted}
+    return {
+        finding.id: list_possible_changes(list_changes(finding, receipt), digests)
+        for finding in wanted
+    }
 
 
-def editable_files(campaign: Campaign) -> list[str]:
+def list_editable_files(campaign: Campaign) -> list[str]:
     """List the files that candidates edit, by path."""
-    found = candidates_by_finding(campaign.receipt, campaign.wanted).values()
-    edits = [edit for each in found for change in each.possible for edit in change.edits]
-    return list(by_file(edits))
+    candidates = list_candidates(campaign.receipt, campaign.wanted).values()
+    edits = [edit for changes in candidates for change in changes.possible for edit in change.edits]
+    return list(group_by_file(edits))
 
 
-def run_campaign(campaign: Campaign, baseline: Trial | None = None) -> tuple[Result, ...]:
+def run_campaign(campaign: Campaign, baseline: Trial | None = None) -> tuple[FindingResult, ...]:
     """Make the runs, and write what becomes of them into the campaign; an exception of ours or
     Ctrl-C ends them and loses nothing. `baseline`: the program as it is, if that was run already.
     """
     note = None
     try:
-        _run(campaign, baseline)
+        _run_changes(campaign, baseline)
     except Stop as why:
         note = str(why)
     except KeyboardInterrupt:
@@ -235,78 +253,88 @@ def run_campaign(campaign: Campaign, baseline: Trial | None = None) -> tuple[Res
     if note is not None:
         campaign.notes.append(note)
         campaign.stopped = True
-    found = candidates_by_finding(campaign.receipt, campaign.wanted)
-    return tuple(_result(campaign, each, found[each.id]) for each in campaign.wanted)
+    candidates = list_candidates(campaign.receipt, campaign.wanted)
+    return tuple(
+        _make_result(campaign, finding, candidates[finding.id]) for finding in campaign.wanted
+    )
 
 
-def _run(campaign: Campaign, given: Trial | None) -> None:
-    candidates = candidates_by_finding(campaign.receipt, campaign.wanted)
-    if not any(each.possible for each in candidates.values()):
+def _run_changes(campaign: Campaign, given: Trial | None) -> None:
+    candidates = list_candidates(campaign.receipt, campaign.wanted)
+    if not any(changes.possible for changes in candidates.values()):
         return
     baseline = campaign.baseline = given or campaign.make_trial("the program as it is")
     if baseline.observed is None or baseline.problem:
-        raise Stop(f"the program itself does not run: {why_not(baseline)}")
+        raise Stop(f"the program itself does not run: {describe_failure(baseline)}")
     before, now = (x.environment.torch for x in (campaign.receipt, baseline.observed.receipt))
     if before != now:
         raise Stop(
             f"the findings are of a run with torch {before}, and the program has {now} now: name "
             "the program, `compilediag fix train.py`"
         )
-    campaign.without = _without(campaign, baseline.observed)
-    campaign.subjects = {each.id: subject_of(each, campaign.receipt) for each in campaign.wanted}
-    functions = [item.function for item in baseline.observed.timeline.invocations]
+    campaign.unchanged = _run_unchanged(campaign, baseline.observed)
+    campaign.identities = {
+        finding.id: identify_finding(finding, campaign.receipt) for finding in campaign.wanted
+    }
+    functions = [invocation.function for invocation in baseline.observed.timeline.invocations]
     for finding in campaign.wanted:
-        changes = [located(change, functions) for change in candidates[finding.id].possible]
+        changes = [
+            locate_functions(change, functions) for change in candidates[finding.id].possible
+        ]
         if campaign.edits_first:
             # But for other sizes, which come when nothing makes those of the program do.
             changes.sort(key=lambda change: (bool(change.pads), not change.edits))
-        try_each(campaign, finding.id, changes)
+        try_changes(campaign, finding.id, changes)
     try_on_top(campaign)
     confirm(campaign)
 
 
-def why_not(trial: Trial) -> str:
+def describe_failure(trial: Trial) -> str:
     """Describe why the program as it is does not run, and where its output is."""
     reads = " (its input is empty here)" if "EOFError" in (trial.problem or "") else ""
     return f"{trial.problem}{reads}; its output: {os.path.relpath(trial.output)}"
 
 
-def _without(campaign: Campaign, baseline: Observed) -> Without:
+def _run_unchanged(campaign: Campaign, baseline: ObservedRun) -> UnchangedRuns:
     reference = campaign.make_trial("eager, for its results", stance="force_eager")
     eager = None if reference.problem else reference.observed
     if eager is not None:
-        found = compare(baseline.timeline, eager.timeline)
-        if found.compared and found.difference is None:
-            return Without(baseline, eager)
+        comparison = compare_outputs(baseline.timeline, eager.timeline)
+        if comparison.compared and comparison.difference is None:
+            return UnchangedRuns(baseline, eager)
     again = campaign.make_trial("the program as it is, again")
     if again.observed is None or again.problem:
         raise Stop(f"the program did not run a second time: {again.problem}")
-    differ = unstable(baseline.timeline, again.observed.timeline)
-    repeatable = compare(baseline.timeline, again.observed.timeline, ignored=differ or frozenset())
+    differ = find_unstable_state(baseline.timeline, again.observed.timeline)
+    repeatable = compare_outputs(
+        baseline.timeline, again.observed.timeline, ignored=differ or frozenset()
+    )
     if differ is None or repeatable.difference is not None:
         raise Stop(
             "nothing can be proved: the program's results differ between two unchanged runs "
             f"({repeatable.difference})"
         )
-    return Without(baseline, eager, repeatable, differ)
+    return UnchangedRuns(baseline, eager, repeatable, differ)
 
 
-def _result(campaign: Campaign, finding: FindingRecord, found: Listed) -> Result:
-    key, tried = finding.id, list[Tried]()
+def _make_result(
+    campaign: Campaign, finding: FindingRecord, listed: ListedChanges
+) -> FindingResult:
+    key, tried = finding.id, list[TriedChange]()
     # The findings whose changes its own needs too.
     own, *needed = campaign.chosen.get(key, (None,))
     beside = tuple(x for x, group in campaign.chosen.items() if x != key and group[0] in needed)
     for change, (certificate, output) in campaign.tried.get(key, {}).items():
         proved = campaign.proved.get(key) == change and certificate.holds
         with_others = beside if change == own else ()
-        tried.append(Tried(change, certificate, proved, output, with_others))
-    return Result(finding, tuple(tried), found)
+        tried.append(TriedChange(change, certificate, proved, output, with_others))
+    return FindingResult(finding, tuple(tried), listed)
 
 
 def confirm(campaign: Campaign) -> None:
     """Run the chosen changes together, and again; each alone again where they do not go
     together."""
-    chosen = campaign.chosen_changes()
+    chosen = campaign.list_chosen_changes()
     if len(chosen) > 1:
         if _confirm_together(campaign, chosen):
             campaign.together = chosen
@@ -321,13 +349,13 @@ def confirm(campaign: Campaign) -> None:
         campaign.together = chosen
 
 
-def _confirm_together(campaign: Campaign, chosen: tuple[Change, ...]) -> bool:
+def _confirm_together(campaign: Campaign, chosen: tuple[ProgramChange, ...]) -> bool:
     name = "all of them together"
     try:
-        runs = [campaign.trial_of(name, chosen)]
+        runs = [campaign.run_trial_once(name, chosen)]
     except EditImpossible:  # two edits of one place
         return False
-    if (why := campaign.refusal(runs, chosen)) is not None:
+    if (why := campaign.find_refusal(runs, chosen)) is not None:
         campaign.notes.append(f"with all changes together {why}")
         return False
     only_here = any({*group} == {*chosen} for group in campaign.chosen.values())
@@ -336,18 +364,18 @@ def _confirm_together(campaign: Campaign, chosen: tuple[Change, ...]) -> bool:
     return _prove(campaign, runs, chosen)
 
 
-def _prove(campaign: Campaign, runs: Sequence[Trial], changes: Sequence[Change]) -> bool:
+def _prove(campaign: Campaign, runs: Sequence[Trial], changes: Sequence[ProgramChange]) -> bool:
     """Store the certificates of all runs with each finding's changes; False where one does not
     hold."""
-    every = len(changes) > 1 and {*changes} == {*campaign.chosen_changes()}
-    found: dict[str, tuple[Certificate, Trial]] = {}
+    every = len(changes) > 1 and {*changes} == {*campaign.list_chosen_changes()}
+    certificates: dict[str, tuple[Certificate, Trial]] = {}
     for finding, group in campaign.chosen.items():
         if {*group} == {*changes} or (every and {*group} <= {*changes}):
             first = campaign.trials[frozenset(group)]
             seen = [first, *(run for run in runs if run is not first)]
-            found[finding] = campaign.judged(finding, seen, group, changes), seen[-1]
-    holds = all(certificate.holds for certificate, _ in found.values())
-    for finding, (certificate, last) in found.items():
+            certificates[finding] = campaign.judge_changes(finding, seen, group, changes), seen[-1]
+    holds = all(certificate.holds for certificate, _ in certificates.values())
+    for finding, (certificate, last) in certificates.items():
         if holds or not every:
             change = campaign.chosen[finding][0]
             campaign.tried.setdefault(finding, {})[change] = certificate, last.output
@@ -360,28 +388,30 @@ def try_on_top(campaign: Campaign) -> None:
     """Try what no change alone removes: all that hold so far, those with each that was refused, and
     with one of each finding. Two causes of one frame hide each other, and a limit is reached until
     the last is gone."""
-    for finding in campaign.open_findings():
-        try_each(campaign, finding, ())  # with what ran for findings after it
-    first_open = campaign.open_findings()
+    for finding in campaign.list_open_findings():
+        try_changes(campaign, finding, ())  # with what ran for findings after it
+    first_open = campaign.list_open_findings()
     if not first_open:
         return
-    base = campaign.chosen_changes()
+    base = campaign.list_chosen_changes()
     if len(base) > 1:
         _judge_open(campaign, base)
     before = campaign.runs
     for finding in first_open:
-        for change in campaign.worth_another_run(finding):
-            base = campaign.chosen_changes()
+        for change in campaign.list_worth_retrying(finding):
+            base = campaign.list_chosen_changes()
             if not base or finding in campaign.chosen or _is_enough(campaign, before):
                 break
             _judge_open(campaign, (*base, change))
     left = [
-        found for each in campaign.open_findings() if (found := campaign.worth_another_run(each))
+        retryable
+        for finding in campaign.list_open_findings()
+        if (retryable := campaign.list_worth_retrying(finding))
     ]
-    for one_each in product(*left):
-        if len({*one_each}) < 2 or _is_enough(campaign, before):
+    for combination in product(*left):
+        if len({*combination}) < 2 or _is_enough(campaign, before):
             break
-        changes = (*campaign.chosen_changes(), *dict.fromkeys(one_each))
+        changes = (*campaign.list_chosen_changes(), *dict.fromkeys(combination))
         if _judge_open(campaign, changes):
             break
 
@@ -397,36 +427,37 @@ def _is_enough(campaign: Campaign, before: int) -> bool:
     return over or campaign.runs - before >= MAX_ON_TOP
 
 
-def _judge_open(campaign: Campaign, changes: tuple[Change, ...]) -> bool:
+def _judge_open(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> bool:
     """Run the changes together, and store them for the findings that only they remove; all others
     must hold with them as well, and none may be there for nothing. False where nothing is stored.
     """
-    added = [change for change in changes if change not in campaign.chosen_changes()]
+    added = [change for change in changes if change not in campaign.list_chosen_changes()]
     name = f"together: {'; '.join(change.line for change in changes)}"
     try:
-        trial = campaign.trial_of(name, changes)
+        trial = campaign.run_trial_once(name, changes)
     except EditImpossible:  # two edits of one place
         return False
-    if campaign.refusal([trial], changes) is not None:
+    if campaign.find_refusal([trial], changes) is not None:
         return False
-    judged = {x: campaign.judged(x, [trial], changes) for x in campaign.open_findings()}
-    held = {finding: found for finding, found in judged.items() if found.holds}
+    judged = {x: campaign.judge_changes(x, [trial], changes) for x in campaign.list_open_findings()}
+    held = {finding: certificate for finding, certificate in judged.items() if certificate.holds}
     own = {
-        each: [item for item in added if item in campaign.worth_another_run(each)] for each in held
+        finding: [change for change in added if change in campaign.list_worth_retrying(finding)]
+        for finding in held
     }
     needed = {change for of_finding in own.values() for change in of_finding}
     if len(added) > 1 and needed != {*added}:
         return False
     for finding, certificate in held.items():
         change = (*own[finding], *added, *changes)[0]
-        campaign.chosen[finding] = (change, *(each for each in changes if each != change))
+        campaign.chosen[finding] = (change, *(other for other in changes if other != change))
         campaign.tried.setdefault(finding, {})[change] = certificate, trial.output
     return bool(held)
 
 
-def try_each(campaign: Campaign, finding: str, candidates: Sequence[Change]) -> None:
+def try_changes(campaign: Campaign, finding: str, candidates: Sequence[ProgramChange]) -> None:
     """Try changes for a finding until one holds; first those that ran for another finding."""
-    if not campaign.came_again(finding):
+    if not campaign.is_reproduced(finding):
         campaign.notes.append(f"finding {finding[1:]} did not come again")
         return
     known = [
@@ -437,12 +468,12 @@ def try_each(campaign: Campaign, finding: str, candidates: Sequence[Change]) -> 
     ]
     for tried in (*known, *candidates):
         change = tried
-        trial = campaign.trial_of(change.line, (change,))
-        certificate = campaign.judged(finding, [trial], (change,))
+        trial = campaign.run_trial_once(change.line, (change,))
+        certificate = campaign.judge_changes(finding, [trial], (change,))
         if certificate.holds and change.searches and trial.observed is not None:
-            change = sufficient(change, trial.observed.receipt)
-            trial = campaign.trial_of(change.line, (change,))
-            certificate = campaign.judged(finding, [trial], (change,))
+            change = set_needed_limit(change, trial.observed.receipt)
+            trial = campaign.run_trial_once(change.line, (change,))
+            certificate = campaign.judge_changes(finding, [trial], (change,))
         if tried in candidates or certificate.holds:
             campaign.tried.setdefault(finding, {})[change] = certificate, trial.output
         if certificate.holds:

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from compilediag.compare.gate.baseline_file import write_whole
-from compilediag.fixes.observed import Listed, Result, Tried
-from compilediag.json_document import Document, builtins_of
+from compilediag.fixes.proof_types import FindingResult, ListedChanges, TriedChange
+from compilediag.json_document import Document, convert_to_builtins
 from compilediag.receipt.file import write_receipt
-from compilediag.receipt.proofs import sources_digest
+from compilediag.receipt.proofs import compute_sources_digest
 from compilediag.receipt.schema.compiles import (
     FindingRecord,
     FixRecord,
@@ -24,11 +24,11 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import Change, EditImpossible
-from compilediag.rules.variables import export_line, joined
+from compilediag.rules.changes import EditImpossible, ProgramChange
+from compilediag.rules.environment_variables import format_export, join_values
 from compilediag.runs.trials.campaign import Campaign
-from compilediag.runs.trials.one import SEED
-from compilediag.runs.trials.sources import as_patch
+from compilediag.runs.trials.sources import format_patch
+from compilediag.runs.trials.trial import SEED
 
 
 class TriedRecord(ProofRecord, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ MAX_REFUSED = 20
 """In the receipt; `fix.json` has them all."""
 
 
-def proof_record(tried: Tried, campaign: Campaign) -> ProofRecord:
+def make_proof_record(tried: TriedChange, campaign: Campaign) -> ProofRecord:
     """Make the record of a change with its certificate, and the torch and the code that it is
     of."""
     change, certificate = tried.change, tried.certificate
@@ -128,29 +128,30 @@ def proof_record(tried: Tried, campaign: Campaign) -> ProofRecord:
         runs=certificate.runs,
         points=certificate.points,
         torch=seen and seen.receipt.environment.torch,
-        sources=seen and sources_digest(files, seen.receipt.header.provenance.source_sha256),
+        sources=seen
+        and compute_sources_digest(files, seen.receipt.header.provenance.source_sha256),
     )
 
 
-def with_proofs(campaign: Campaign, results: Sequence[Result]) -> Receipt:
+def add_proofs(campaign: Campaign, results: Sequence[FindingResult]) -> Receipt:
     """Add what was tried for its findings to the receipt; the other findings stay as they were."""
     fixes: dict[str, FixRecord] = {}
-    for item in results:
-        if not item.tried:
+    for result in results:
+        if not result.tried:
             continue
         refused = [
-            RefusedChange(change=each.change.line, reason=refusal(each))
-            for each in item.tried
-            if not each.proved
+            RefusedChange(change=attempt.change.line, reason=describe_refusal(attempt))
+            for attempt in result.tried
+            if not attempt.proved
         ]
-        proof = item.finding.fix.proof
-        failed = {each.change.line for each in item.tried if not each.certificate.holds}
-        if item.proof is not None:
-            proof = proof_record(item.proof, campaign)
+        proof = result.finding.fix.proof
+        failed = {attempt.change.line for attempt in result.tried if not attempt.certificate.holds}
+        if result.proof is not None:
+            proof = make_proof_record(result.proof, campaign)
         elif proof is not None and proof.change in failed:
             proof = None  # that of a campaign before
-        fixes[item.finding.id] = msgspec.structs.replace(
-            item.finding.fix,
+        fixes[result.finding.id] = msgspec.structs.replace(
+            result.finding.fix,
             verified=proof is not None,
             proof=proof,
             refused=tuple(refused[:MAX_REFUSED]),
@@ -158,43 +159,43 @@ def with_proofs(campaign: Campaign, results: Sequence[Result]) -> Receipt:
     return msgspec.structs.replace(
         campaign.receipt,
         findings=tuple(
-            msgspec.structs.replace(each, fix=fixes.get(each.id, each.fix))
-            for each in campaign.receipt.findings
+            msgspec.structs.replace(finding, fix=fixes.get(finding.id, finding.fix))
+            for finding in campaign.receipt.findings
         ),
     )
 
 
-def refusal(tried: Tried) -> str:
+def describe_refusal(tried: TriedChange) -> str:
     """Say why a change is not proved."""
     return tried.certificate.reason or "it held in one run, and was not run again"
 
 
-def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
+def build_fix_json(campaign: Campaign, results: Sequence[FindingResult]) -> dict[str, Any]:
     """Build the JSON of all that was tried, proved or refused, by finding: a `FixDocument`."""
     findings: list[FixedFinding] = []
-    for item in results:
+    for result in results:
         tried = tuple(
             TriedRecord(
-                **msgspec.structs.asdict(proof_record(each, campaign)),
-                proved=each.proved,
-                refused=None if each.proved else refusal(each),
-                together_with=each.beside,
-                patch=patch_of(campaign, each.change),
+                **msgspec.structs.asdict(make_proof_record(attempt, campaign)),
+                proved=attempt.proved,
+                refused=None if attempt.proved else describe_refusal(attempt),
+                together_with=attempt.beside,
+                patch=make_patch(campaign, attempt.change),
             )
-            for each in item.tried
+            for attempt in result.tried
         )
-        number = item.finding.id[1:]
-        edited = item.proof is not None and item.proof.change.edits
+        number = result.finding.id[1:]
+        edited = result.proof is not None and result.proof.change.edits
         findings.append(
             FixedFinding(
-                **_named(item.finding),
-                candidates=len(item.listed.possible),
-                impossible=item.listed.impossible,
+                **_get_named_fields(result.finding),
+                candidates=len(result.listed.possible),
+                impossible=result.listed.impossible,
                 tried=tried,
                 next=f"compilediag {f'fix {number} --apply' if edited else f'explain {number}'}",
             )
         )
-    return builtins_of(
+    return convert_to_builtins(
         FixDocument(
             schema="compilediag.fix",
             receipt_id=campaign.receipt.receipt_id,
@@ -203,58 +204,61 @@ def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
             fresh_caches=True,
             complete=not campaign.stopped,
             notes=tuple(campaign.notes),
-            environment=tuple(environment_lines(campaign)),
+            environment=tuple(format_environment(campaign)),
             findings=tuple(findings),
         )
     )
 
 
-def plan_as_json(
-    receipt: Receipt, listed: Sequence[tuple[FindingRecord, Listed]]
+def build_plan_json(
+    receipt: Receipt, listed: Sequence[tuple[FindingRecord, ListedChanges]]
 ) -> dict[str, Any]:
     """Build the JSON of what would be tried, by finding: a `FixPlanDocument`."""
     findings = tuple(
         PlannedFinding(
-            **_named(finding),
-            changes=tuple(PlannedChange(each.kind, each.line, each.risk) for each in item.possible),
-            impossible=item.impossible,
+            **_get_named_fields(finding),
+            changes=tuple(
+                PlannedChange(change.kind, change.line, change.risk)
+                for change in candidates.possible
+            ),
+            impossible=candidates.impossible,
             next=f"compilediag fix {finding.id[1:]}",
         )
-        for finding, item in listed
+        for finding, candidates in listed
     )
     document = FixPlanDocument(
         schema="compilediag.fix-plan", receipt_id=receipt.receipt_id, findings=findings
     )
-    return builtins_of(document)
+    return convert_to_builtins(document)
 
 
-def _named(finding: FindingRecord) -> dict[str, Any]:
+def _get_named_fields(finding: FindingRecord) -> dict[str, Any]:
     """Return the fields of a `NamedFinding`."""
     return {name: getattr(finding, name) for name in NamedFinding.__struct_fields__}
 
 
-def patch_of(campaign: Campaign, change: Change) -> str | None:
+def make_patch(campaign: Campaign, change: ProgramChange) -> str | None:
     """Make a diff of the edits of a change; None where it has none, or a file changed meanwhile."""
     try:
-        return as_patch(campaign.edited_files([change])) if change.edits else None
+        return format_patch(campaign.make_edited_files([change])) if change.edits else None
     except EditImpossible:
         return None
 
 
-def environment_lines(campaign: Campaign) -> list[str]:
+def format_environment(campaign: Campaign) -> list[str]:
     """Format the proved variables as lines for a shell; of several changes only where they were
     proved together."""
     pairs = [pair for change in campaign.together for pair in change.variables]
-    return [export_line(*pair) for pair in joined(pairs).items()]
+    return [format_export(*pair) for pair in join_values(pairs).items()]
 
 
-def save(campaign: Campaign, results: Sequence[Result], receipt_path: str) -> str:
+def save_results(campaign: Campaign, results: Sequence[FindingResult], receipt_path: str) -> str:
     """Write `fix.json` beside the receipt and the proofs into it; return the path of the former.
 
     Raises:
         OutputUnwritable: a file cannot be written; it is left as it was.
     """
     path = os.path.join(os.path.dirname(receipt_path), NAME)
-    write_whole(path, json.dumps(as_json(campaign, results), indent=1) + "\n")
-    write_receipt(with_proofs(campaign, results), receipt_path)
+    write_whole(path, json.dumps(build_fix_json(campaign, results), indent=1) + "\n")
+    write_receipt(add_proofs(campaign, results), receipt_path)
     return path

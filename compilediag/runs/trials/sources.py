@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from compilediag.errors import OutputUnwritable, UsageError
-from compilediag.fixes.observed import Listed
+from compilediag.fixes.proof_types import ListedChanges
 from compilediag.receipt.schema.compiles import RefusedChange
 from compilediag.rules.changes import (
     NEEDS_LIBCST,
-    Change,
     Edit,
     EditImpossible,
     NothingToEdit,
-    by_file,
+    ProgramChange,
+    group_by_file,
 )
-from compilediag.runs.checkout import git
+from compilediag.runs.checkout import run_git
 from compilediag_harness.base import atomic_write
 from compilediag_harness.wire import SourceChange
 
@@ -30,29 +30,33 @@ def is_available() -> bool:
     return importlib.util.find_spec("libcst") is not None
 
 
-def listed(changes: Iterable[Change], digests: Mapping[str, str]) -> Listed:
+def list_possible_changes(
+    changes: Iterable[ProgramChange], digests: Mapping[str, str]
+) -> ListedChanges:
     """List the changes that can be made in the files that ran; of what does the same, the first."""
-    found: list[Change] = []
+    possible: list[ProgramChange] = []
     impossible: list[RefusedChange] = []
     for change in changes:
         try:
-            found.append(_worded(change, digests) if change.edits else change)
+            possible.append(_add_edited_line(change, digests) if change.edits else change)
         except NothingToEdit:
             continue
         except EditImpossible as error:
             impossible.append(RefusedChange(change=change.line, reason=str(error)))
-    first = {change.same_as: change for change in reversed(found)}
-    chosen = [each for each in found if not each.same_as or first[each.same_as] == each]
-    return Listed(tuple(chosen), tuple(dict.fromkeys(impossible)))
+    first = {change.same_as: change for change in reversed(possible)}
+    chosen = [
+        change for change in possible if not change.same_as or first[change.same_as] == change
+    ]
+    return ListedChanges(tuple(chosen), tuple(dict.fromkeys(impossible)))
 
 
-def _worded(change: Change, digests: Mapping[str, str]) -> Change:
+def _add_edited_line(change: ProgramChange, digests: Mapping[str, str]) -> ProgramChange:
     """Add the line that the user edits to an edit, where only the file shows which that is."""
     if not is_available():
         raise EditImpossible(NEEDS_LIBCST)
     from compilediag.fixes.edits.rewrite import show_edit
 
-    source_changes(change.edits, digests)
+    make_source_changes(change.edits, digests)
     for edit in change.edits:
         with open(edit.file, encoding="utf-8") as stream:
             shown = show_edit(stream.read(), edit)
@@ -62,7 +66,9 @@ def _worded(change: Change, digests: Mapping[str, str]) -> Change:
     return change
 
 
-def source_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[SourceChange, ...]:
+def make_source_changes(
+    edits: Iterable[Edit], digests: Mapping[str, str]
+) -> tuple[SourceChange, ...]:
     """Make the text of each file with its edits; the files stay as they are. `digests`: SHA-256 of
     each file as it ran, since lines were recorded then.
 
@@ -71,7 +77,7 @@ def source_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[S
             about.
     """
     made: list[SourceChange] = []
-    for file, of_file in by_file(edits).items():
+    for file, of_file in group_by_file(edits).items():
         path = os.path.abspath(file)
         try:
             with open(path, "rb") as stream:
@@ -88,12 +94,12 @@ def source_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[S
     return tuple(made)
 
 
-def labels_of(edits: Iterable[Edit]) -> list[str]:
+def format_labels(edits: Iterable[Edit]) -> list[str]:
     """Format the edited files in words, as a trial reports them."""
-    return [SourceChange(os.path.abspath(file), "", "").label for file in by_file(edits)]
+    return [SourceChange(os.path.abspath(file), "", "").label for file in group_by_file(edits)]
 
 
-def as_patch(changes: Iterable[SourceChange]) -> str:
+def format_patch(changes: Iterable[SourceChange]) -> str:
     """Format a unified diff that `git apply` and `patch -p1` take, of paths below this folder."""
     lines: list[str] = []
     for change in changes:
@@ -142,7 +148,7 @@ def require_committed(files: Iterable[str]) -> None:
     """
     for path in files:
         name, (folder, file) = os.path.relpath(path), os.path.split(os.path.abspath(path))
-        status = git(folder, "status", "--porcelain", "--", file)
+        status = run_git(folder, "status", "--porcelain", "--", file)
         if status is None:
             raise UsageError(f"{name} is in no git repository: --force writes it anyway")
         if status.strip():

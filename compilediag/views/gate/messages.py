@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
-from compilediag.compare.gate.judgement import Item, Judgement, Kind
-from compilediag.views.format import count
+from compilediag.compare.gate.judgement import Issue, Judgement, Kind
+from compilediag.views.format import pluralize
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import clean
 
@@ -70,21 +70,21 @@ UPDATE = "compilediag gate --update"
 Outcome = Literal["good", "bad", "blind"]
 
 
-def outcome(judgement: Judgement) -> Outcome:
+def get_outcome(judgement: Judgement) -> Outcome:
     """Get the outcome (passed, failed, or could not be judged) as the name of a sign."""
     if not judgement.judged:
         return "blind"
     return "good" if judgement.passed else "bad"
 
 
-def headline(judgement: Judgement) -> str:
+def describe_outcome(judgement: Judgement) -> str:
     """Describe the outcome in one sentence of our own words, without the configuration."""
-    kind = outcome(judgement)
+    kind = get_outcome(judgement)
     if kind == "blind":
         return "gate could not judge this run, which is no pass"
     if judgement.failures:
-        return f"gate failed: {summary(judgement.failures)}"
-    better = count(len(judgement.improvements), "improvement")
+        return f"gate failed: {summarize(judgement.failures)}"
+    better = pluralize(len(judgement.improvements), "improvement")
     if kind == "bad":
         return f"gate failed: {better} the baseline does not hold yet"
     parts = [better] if judgement.improvements else ["nothing new"]
@@ -93,82 +93,84 @@ def headline(judgement: Judgement) -> str:
     return f"gate passed: {', '.join(parts)}"
 
 
-def summary(items: Iterable[Item]) -> str:
+def summarize(issues: Iterable[Issue]) -> str:
     """Count issues by what they are, in order: "2 new causes, 1 new graph break"."""
-    counted = Counter(map(_noun, items))
+    counted = Counter(map(_choose_noun, issues))
     return ", ".join(f"{total:,} {noun[total != 1]}" for noun, total in counted.items())
 
 
-def _noun(item: Item) -> _Noun:
-    if item.before and item.kind in _MORE:
-        return _MORE[item.kind]
-    known = _NOUNS.get(item.kind)
-    if known is None or (item.before is not None and item.kind in _FAILED):
-        return _FAILED[item.kind]
-    noun = known if item.before is None else f"new {known}"
+def _choose_noun(issue: Issue) -> _Noun:
+    if issue.before and issue.kind in _MORE:
+        return _MORE[issue.kind]
+    known = _NOUNS.get(issue.kind)
+    if known is None or (issue.before is not None and issue.kind in _FAILED):
+        return _FAILED[issue.kind]
+    noun = known if issue.before is None else f"new {known}"
     return noun, f"{noun}s"
 
 
-def kind_of(item: Item) -> str:
+def format_kind(issue: Issue) -> str:
     """Format the kind of a failure in words of our own: "new cause"."""
-    return _KINDS.get(item.kind) or _noun(item)[0]
+    return _KINDS.get(issue.kind) or _choose_noun(issue)[0]
 
 
-def against(judgement: Judgement) -> str:
+def describe_standard(judgement: Judgement) -> str:
     """Describe what it was judged against: baseline, limits, proved changes, or several of them."""
     proofs = "proved changes" if judgement.require_proved_fix else ""
     return " and ".join(filter(None, (judgement.baseline, ", ".join(judgement.limits), proofs)))
 
 
-def title(item: Item) -> str:
+def format_title(issue: Issue) -> str:
     """Format a failure in a few words: "CD103 new cause: pos.pe"."""
-    return _title(item, kind_of(item))
+    return _join_title(issue, format_kind(issue))
 
 
-def short(item: Item) -> str:
+def format_short(issue: Issue) -> str:
     """Format what an issue is about, whether bad or not: "CD103 cause: pos.pe"."""
-    return _title(item, _NOUNS.get(item.kind) or _FAILED[item.kind][0])
+    return _join_title(issue, _NOUNS.get(issue.kind) or _FAILED[issue.kind][0])
 
 
-def _title(item: Item, noun: str) -> str:
+def _join_title(issue: Issue, noun: str) -> str:
     """Join the code, or the name of the count ("graph breaks", "compile seconds"), the noun, and
     the variable or function."""
-    subject = item.variable or item.function
-    named = re.fullmatch(r"CD\d{3}", item.rule) or (item.rule and item.kind in ("count", "limit"))
-    rule = re.sub(r" s$", " seconds", item.rule.replace("_", " ")) + " " if named else ""
-    return f"{rule}{noun}{f': {subject}' if subject else ''}"
+    name = issue.variable or issue.function
+    named = re.fullmatch(r"CD\d{3}", issue.rule) or (
+        issue.rule and issue.kind in ("count", "limit")
+    )
+    rule = re.sub(r" s$", " seconds", issue.rule.replace("_", " ")) + " " if named else ""
+    return f"{rule}{noun}{f': {name}' if name else ''}"
 
 
-def often(item: Item, arrow: str = "→") -> str:
+def format_change(issue: Issue, arrow: str = "→") -> str:
     """Format how often before and after; "" where there is nothing to compare."""
-    if item.before is None or item.after is None:
+    if issue.before is None or issue.after is None:
         return ""
-    if item.kind == "limit":
-        return f"{item.after:,}, limit {item.before:,}"
-    return f"{item.before:,} {arrow} {item.after:,}"
+    if issue.kind == "limit":
+        return f"{issue.after:,}, limit {issue.before:,}"
+    return f"{issue.before:,} {arrow} {issue.after:,}"
 
 
-def explain(item: Item) -> str:
+def format_explain(issue: Issue) -> str:
     """Format the command that explains an issue's finding; "" where there is none."""
-    number = (item.finding or "").removeprefix("F")
+    number = (issue.finding or "").removeprefix("F")
     return f"compilediag explain {number}" if number.isdecimal() and number.isascii() else ""
 
 
-def detail(item: Item, options: RenderOptions, limit: int = 600) -> list[str]:
+def list_details(issue: Issue, options: RenderOptions, limit: int = 600) -> list[str]:
     """List everything else that is known of a failure, cleaned, a line each."""
     facts = (
-        ("where", place(item, options)),
-        ("how often", often(item, options.arrow)),
-        ("guard", options.text(item.guard or "", limit)),
-        ("fix", options.text(item.fix or "", limit)),
-        ("proved", options.text(item.proved or "", limit)),
-        ("more", explain(item)),
+        ("where", format_place(issue, options)),
+        ("how often", format_change(issue, options.arrow)),
+        ("guard", options.clean(issue.guard or "", limit)),
+        ("fix", options.clean(issue.fix or "", limit)),
+        ("proved", options.clean(issue.proved or "", limit)),
+        ("more", format_explain(issue)),
     )
-    message = options.text(item.message, limit)
+    message = options.clean(issue.message, limit)
     return [message, *(f"{label}: {value}" for label, value in facts if value)]
 
 
-def inert(line: str) -> str:
+def escape_commands(line: str) -> str:
     """Escape a line, as wide as it was, in which GitHub's runner would read a command."""
     text = line.lstrip()
     if text.startswith("::"):
@@ -176,50 +178,52 @@ def inert(line: str) -> str:
     return line.replace("##[", "# [")
 
 
-def place(item: Item, options: RenderOptions, limit: int = 200) -> str:
+def format_place(issue: Issue, options: RenderOptions, limit: int = 200) -> str:
     """Format `model.py:7 in forward`, cleaned, behind the call of the program's own that led there
     where that is another file: `train.py:36: model(x), at …`; "" where no line is to blame."""
-    if not item.file:
+    if not issue.file:
         return ""
-    function = f" in {options.text(item.function, 80)}" if item.function else ""
-    here = options.place(item.file, item.line, limit) + function
-    if item.call is None:
+    function = f" in {options.clean(issue.function, 80)}" if issue.function else ""
+    here = options.format_place(issue.file, issue.line, limit) + function
+    if issue.call is None:
         return here
-    text = f": {options.text(item.call.text, 120)}" if item.call.text else ""
-    return f"{options.place(item.call.file, item.call.line, limit)}{text}, at {here}"
+    text = f": {options.clean(issue.call.text, 120)}" if issue.call.text else ""
+    return f"{options.format_place(issue.call.file, issue.call.line, limit)}{text}, at {here}"
 
 
-def worst_first(judgements: Sequence[Judgement]) -> list[Judgement]:
+def sort_worst_first(judgements: Sequence[Judgement]) -> list[Judgement]:
     """Sort judgements: could not be judged, failed, passed."""
-    return sorted(judgements, key=lambda item: ("blind", "bad", "good").index(outcome(item)))
+    return sorted(
+        judgements, key=lambda judgement: ("blind", "bad", "good").index(get_outcome(judgement))
+    )
 
 
-def in_turn(judgements: Sequence[Judgement]) -> list[tuple[Judgement, Item]]:
+def merge_in_turn(judgements: Sequence[Judgement]) -> list[tuple[Judgement, Issue]]:
     """Merge the failures of all configurations: the first of each before the second of any."""
     turns = zip_longest(*(judgement.failures for judgement in judgements))
     return [
-        (judgement, item)
+        (judgement, issue)
         for turn in turns
-        for judgement, item in zip(judgements, turn, strict=True)
-        if item is not None
+        for judgement, issue in zip(judgements, turn, strict=True)
+        if issue is not None
     ]
 
 
-def location(item: Item, options: RenderOptions) -> RepositoryLine | None:
+def find_location(issue: Issue, options: RenderOptions) -> RepositoryLine | None:
     """Find the line to blame: for what is in a library the call of the program's own that led
     there. None where no file below the root of the repository is to blame."""
-    for at in (item.call, item):
-        if at is not None and (path := _below(at.file, options)):
+    for at in (issue.call, issue):
+        if at is not None and (path := _find_relative_path(at.file, options)):
             return RepositoryLine(path, max(at.line or 1, 1))
     return None
 
 
-def home(judgement: Judgement, options: RenderOptions) -> RepositoryLine:
+def get_baseline_line(judgement: Judgement, options: RenderOptions) -> RepositoryLine:
     """Locate the baseline's file: for formats in which everything must have a place."""
-    return RepositoryLine(_below(judgement.baseline, options) or LOCK, 1)
+    return RepositoryLine(_find_relative_path(judgement.baseline, options) or LOCK, 1)
 
 
-def _below(file: str | None, options: RenderOptions) -> str | None:
+def _find_relative_path(file: str | None, options: RenderOptions) -> str | None:
     """Find the path relative to the root, normalized; None for anything that lies elsewhere."""
     if not file:
         return None
@@ -235,14 +239,14 @@ def _below(file: str | None, options: RenderOptions) -> str | None:
     return "/".join(parts)
 
 
-def fingerprinted(
-    failures: Iterable[tuple[Judgement, Item]],
-) -> Iterator[tuple[Judgement, Item, str]]:
+def add_fingerprints(
+    failures: Iterable[tuple[Judgement, Issue]],
+) -> Iterator[tuple[Judgement, Issue, str]]:
     """Add a fingerprint of its own to each failure: configuration, cause and number of twins."""
     seen: Counter[tuple[str, str]] = Counter()
-    for judgement, item in failures:
-        twin = seen[judgement.lane, item.fingerprint]
-        seen[judgement.lane, item.fingerprint] += 1
-        parts = (judgement.lane, item.fingerprint, *([str(twin)] if twin else []))
+    for judgement, issue in failures:
+        twin = seen[judgement.configuration, issue.fingerprint]
+        seen[judgement.configuration, issue.fingerprint] += 1
+        parts = (judgement.configuration, issue.fingerprint, *([str(twin)] if twin else []))
         digest = hashlib.sha256("\x00".join(parts).encode("utf-8", "replace"))
-        yield judgement, item, digest.hexdigest()[:32]
+        yield judgement, issue, digest.hexdigest()[:32]

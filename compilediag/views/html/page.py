@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compilediag.views.document import Overview
-from compilediag.views.terminal import plain
+from compilediag.views.terminal import join_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Assets:
         """The Content-Security-Policy of a page: it runs and shows nothing but these two, and
         fetches nothing from anywhere."""
         return (
-            f"default-src 'none'; style-src '{_digest(self.style)}'; "
-            f"script-src '{_digest(self.script)}'; base-uri 'none'; form-action 'none'"
+            f"default-src 'none'; style-src '{_hash_source(self.style)}'; "
+            f"script-src '{_hash_source(self.script)}'; base-uri 'none'; form-action 'none'"
         )
 
 
@@ -52,7 +52,7 @@ def render_page(assets: Assets, name: str, data: Mapping[str, Any], **context: A
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["plain"] = plain
+    made.filters["plain"] = join_parts
     made.filters["ours"] = Markup  # the style, the script and JSON that cannot end its element
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return made.get_template(name).render(
@@ -64,12 +64,12 @@ def render_page(assets: Assets, name: str, data: Mapping[str, Any], **context: A
     )
 
 
-def render_overview(found: Overview, assets: Assets) -> str:
+def render_overview(overview: Overview, assets: Assets) -> str:
     """Render the page of a document."""
-    return render_page(assets, "sections.html.j2", {}, about=found)
+    return render_page(assets, "sections.html.j2", {}, about=overview)
 
 
-def _digest(text: str) -> str:
+def _hash_source(text: str) -> str:
     """Hash the text between the tags: https://www.w3.org/TR/CSP3/#source-list-syntax."""
     digest = hashlib.sha256(text.encode("utf-8")).digest()
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"

@@ -21,20 +21,32 @@ from compilediag.views.document import (
     Paragraph,
     Section,
     Table,
-    shares,
+    compute_shares,
 )
-from compilediag.views.findings import card_of, joined_exports
-from compilediag.views.format import count, figure, percent, quantity, seconds
-from compilediag.views.headline import ending, headline, reasons, trainer_figures, trainer_notes
+from compilediag.views.findings import build_card, join_exports
+from compilediag.views.format import (
+    format_number,
+    format_percent,
+    format_quantity,
+    format_seconds,
+    pluralize,
+)
+from compilediag.views.headline import (
+    build_headline,
+    describe_ending,
+    list_blind_reasons,
+    list_trainer_figures,
+    list_trainer_notes,
+)
 from compilediag.views.html.page import Assets, render_page
-from compilediag.views.html.step_series import StepSeries, longest
-from compilediag.views.lookups import main_findings, numbered
-from compilediag.views.measured import measured_sentences
-from compilediag.views.place import called, line_of
+from compilediag.views.html.step_series import StepSeries, build_longest_table
+from compilediag.views.lookups import list_main_findings, number_findings
+from compilediag.views.measured import list_measured_sentences
+from compilediag.views.place import format_call, format_line
 from compilediag.views.ranks import show_ranks
 from compilediag.views.steps import show_steps
 from compilediag.views.style import RenderOptions
-from compilediag_harness.wire import resumed_function
+from compilediag_harness.wire import find_resumed_function
 
 SCREEN_WIDTH = 100
 MAX_CARDS = 200
@@ -67,8 +79,8 @@ def render_report(
     """Render the page. Files below `root` are shown relative to it; `suffix` is what commands need
     to find this receipt again, such as its path."""
     options = RenderOptions(width=SCREEN_WIDTH, root=root)
-    head, figures = headline(receipt), trainer_figures(receipt)
-    notes = [ending(receipt), options.dot.join(figures), *trainer_notes(receipt)]
+    head, figures = build_headline(receipt), list_trainer_figures(receipt)
+    notes = [describe_ending(receipt), options.dot.join(figures), *list_trainer_notes(receipt)]
     running = receipt.steps is not None or receipt.timings
     ranked = receipt.ranks is not None and receipt.ranks.rows
     sections = (
@@ -78,43 +90,45 @@ def render_report(
             "Where compile seconds went",
             show_measured_seconds(receipt, options),
         ),
-        *_goodput(receipt.goodput),
+        *_build_goodput(receipt.goodput),
         Section(
             "step-times",
             "Step times",
             "Where the steps' time went",
             show_steps(receipt, options) if running else (),
         ),
-        *_cadence(receipt, options),
+        *_build_cadence(receipt, options),
         Section("ranks", "Ranks", "Ranks", show_ranks(receipt, options) if ranked else ()),
-        Section("graphs", "CUDA graphs", "CUDA graphs", _cuda_graphs(receipt, options)),
+        Section("graphs", "CUDA graphs", "CUDA graphs", _build_cuda_graphs(receipt, options)),
     )
     series = sources.series
-    shown, elsewhere = functions(receipt, options)
-    exports = joined_exports(item for _, item in main_findings(receipt))
+    shown, elsewhere = build_functions(receipt, options)
+    exports = join_exports(finding for _, finding in list_main_findings(receipt))
     return render_page(
         assets,
         "report.html.j2",
-        series.data(),
-        title=options.text(_command(receipt) or receipt.header.lane.name, 120),
+        series.get_columns(),
+        title=options.clean(_format_command(receipt) or receipt.header.configuration.name, 120),
         kind=head.kind,
-        sentence=options.text(head.sentence),
+        sentence=options.clean(head.sentence),
         counts=head.counts,
-        remarks=[options.text(each) for each in notes if each],
-        measured=[(name, options.text(each)) for name, each in measured_sentences(receipt)],
-        facts=_facts(receipt, options),
-        unknown=_unknown(receipt, options),
-        exports=[options.text(line, LINE_CHARS) for line in exports],
+        remarks=[options.clean(note) for note in notes if note],
+        measured=[
+            (name, options.clean(sentence)) for name, sentence in list_measured_sentences(receipt)
+        ],
+        facts=_list_facts(receipt, options),
+        unknown=_list_unknown(receipt, options),
+        exports=[options.clean(line, LINE_CHARS) for line in exports],
         series=series,
-        longest=longest(receipt),
+        longest=build_longest_table(receipt),
         cards=[
             replace(card, excerpt=sources.excerpts.get(receipt.findings[card.number - 1].id, NONE))
-            for card in _cards(receipt, options, suffix)
+            for card in _build_cards(receipt, options, suffix)
         ],
         cards_left_out=max(0, len(receipt.findings) - MAX_CARDS),
         functions=shown,
         elsewhere=elsewhere,
-        sections=[each for each in sections if each.blocks or each.pictures],
+        sections=[section for section in sections if section.blocks or section.pictures],
         raw=sources.raw[:MAX_RAW_CHARS],
         raw_left_out=max(0, len(sources.raw) - MAX_RAW_CHARS),
         notes=sources.notes,
@@ -122,105 +136,108 @@ def render_report(
     )
 
 
-def _cards(receipt: Receipt, options: RenderOptions, suffix: str, prefix: str = "") -> list[Card]:
+def _build_cards(
+    receipt: Receipt, options: RenderOptions, suffix: str, prefix: str = ""
+) -> list[Card]:
     """Build the cards of findings of at least `warning`, then of notes; at most `MAX_CARDS`."""
-    ordered = sorted(numbered(receipt), key=lambda pair: pair[1].severity == "info")
-    found = (card_of(*pair, receipt, options, VALUE_CHARS) for pair in ordered[:MAX_CARDS])
+    ordered = sorted(number_findings(receipt), key=lambda pair: pair[1].severity == "info")
+    cards = (build_card(*pair, receipt, options, VALUE_CHARS) for pair in ordered[:MAX_CARDS])
     return [
         replace(
             card,
             anchor=f"{prefix}finding-{card.number}",
             more=f"compilediag explain {card.number}{suffix}",
         )
-        for card in found
+        for card in cards
     ]
 
 
-def _command(receipt: Receipt) -> str:
+def _format_command(receipt: Receipt) -> str:
     return " ".join(receipt.header.run.argv_redacted)
 
 
-def _facts(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
+def _list_facts(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
     header, machine, code = receipt.header, receipt.environment, receipt.header.provenance
     parts = (
         machine.os,
         machine.cpu_model,
-        None if machine.cpu_count is None else count(machine.cpu_count, "CPU"),
-        None if machine.ram_bytes is None else quantity(machine.ram_bytes, "bytes"),
-        None if machine.gpus is None else count(len(machine.gpus), "GPU"),
+        None if machine.cpu_count is None else pluralize(machine.cpu_count, "CPU"),
+        None if machine.ram_bytes is None else format_quantity(machine.ram_bytes, "bytes"),
+        None if machine.gpus is None else pluralize(len(machine.gpus), "GPU"),
     )
     commit = "" if code.git_commit is None else code.git_commit[:_SHA_CHARS]
     if commit:
         commit += f" on {code.git_branch}" if code.git_branch else ""
         commit += " with local changes" if code.git_dirty else ""
-    found = (
-        ("command", _command(receipt)),
+    facts = (
+        ("command", _format_command(receipt)),
         ("started", header.created_at_utc),
         ("torch", machine.torch),
         ("Python", machine.python),
         ("machine", ", ".join(part for part in parts if part)),
-        ("lane", header.lane.name),
+        ("lane", header.configuration.name),
         ("commit", commit),
         ("receipt", receipt.receipt_id),
         ("written by", f"{header.producer.name} {header.producer.version}"),
     )
-    return [(name, options.text(value, 1000)) for name, value in found if value]
+    return [(name, options.clean(value, 1000)) for name, value in facts if value]
 
 
-def _unknown(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
+def _list_unknown(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
     """List reasons for gaps with remedies; empty where all was seen."""
     whole = receipt.completeness
-    found = dict[str, str]()
+    remedies = dict[str, str]()
     if receipt.verdict == "blind":
-        found |= {why: remedy or "" for why, remedy in reasons(receipt)}
-    found |= {f"sources differ: {each}": "" for each in whole.differences}
+        remedies |= {why: remedy or "" for why, remedy in list_blind_reasons(receipt)}
+    remedies |= {f"sources differ: {difference}": "" for difference in whole.differences}
     lost = sum(whole.records_lost.values())
     if lost:
-        found[f"{count(lost, 'record')} of the run got lost"] = ""
+        remedies[f"{pluralize(lost, 'record')} of the run got lost"] = ""
     if whole.ranks_expected is not None and len(whole.ranks_present) < whole.ranks_expected:
         present = f"{len(whole.ranks_present)} of {whole.ranks_expected} ranks reported"
-        found.setdefault(present, "")
-    return [(options.text(why), options.text(remedy)) for why, remedy in found.items()]
+        remedies.setdefault(present, "")
+    return [(options.clean(why), options.clean(remedy)) for why, remedy in remedies.items()]
 
 
-def _goodput(found: GoodputSection | None) -> list[Section]:
+def _build_goodput(goodput: GoodputSection | None) -> list[Section]:
     """Build the seconds of the run as one bar; empty where they were not taken apart."""
-    if found is None or not found.wall_s or found.goodput_s is None:
+    if goodput is None or not goodput.wall_s or goodput.goodput_s is None:
         return []
-    lost = sorted(found.badput_s.items(), key=lambda item: -(item[1] or 0.0))
-    parts = [("steps", seconds(found.goodput_s), found.goodput_s)]
-    parts += [(name.replace("_", " "), seconds(size), size) for name, size in lost if size]
-    rows = [(name, text, percent(size, found.wall_s) or "") for name, text, size in parts]
-    share = percent(found.goodput_s, found.wall_s)
-    about = f"{share} of {seconds(found.wall_s)} went into steps as they are when all is compiled."
+    lost = sorted(goodput.badput_s.items(), key=lambda loss: -(loss[1] or 0.0))
+    parts = [("steps", format_seconds(goodput.goodput_s), goodput.goodput_s)]
+    parts += [(name.replace("_", " "), format_seconds(size), size) for name, size in lost if size]
+    rows = [(name, text, format_percent(size, goodput.wall_s) or "") for name, text, size in parts]
+    share = format_percent(goodput.goodput_s, goodput.wall_s)
+    wall = format_seconds(goodput.wall_s)
+    about = f"{share} of {wall} went into steps as they are when all is compiled."
     table = Table(("use", "seconds", "share"), rows, right=("seconds", "share"))
     title = "What the run's time was for"
-    return [Section("goodput", "Goodput", title, (Paragraph(about), table), shares(parts))]
+    return [Section("goodput", "Goodput", title, (Paragraph(about), table), compute_shares(parts))]
 
 
-def _cuda_graphs(receipt: Receipt, options: RenderOptions) -> list[Table]:
+def _build_cuda_graphs(receipt: Receipt, options: RenderOptions) -> list[Table]:
     """Build the tables of recordings, replays and skips; empty without a CUDA device."""
-    found = receipt.cudagraph
-    if found is None or not found.applicable:
+    section = receipt.cudagraph
+    if section is None or not section.applicable:
         return []
     counts = {
-        "recordings": found.recordings,
-        "replays": found.replays,
-        "warm-ups": found.warmups,
-        "skips": found.skips,
-        "distinct shapes": found.distinct_shapes,
-        "live graphs": found.live_graphs,
+        "recordings": section.recordings,
+        "replays": section.replays,
+        "warm-ups": section.warmups,
+        "skips": section.skips,
+        "distinct shapes": section.distinct_shapes,
+        "live graphs": section.live_graphs,
     }
     rows = [(name, f"{number:,}") for name, number in counts.items() if number is not None]
-    if found.pool_bytes is not None:
-        rows.append(("memory pool", quantity(found.pool_bytes, "bytes")))
-    if waste := percent(found.padding_waste_fraction, 1.0):
+    if section.pool_bytes is not None:
+        rows.append(("memory pool", format_quantity(section.pool_bytes, "bytes")))
+    if waste := format_percent(section.padding_waste_fraction, 1.0):
         rows.append(("padding", waste))
     reasons = [
-        (options.text(f"{what}: {name}", 200), f"{number:,}")
+        (options.clean(f"{what}: {name}", 200), f"{number:,}")
         for what, numbers in (
-            ("recorded", found.recordings_by_reason),
-            ("skipped", found.skips_by_reason),
+            ("recorded", section.recordings_by_reason),
+            ("skipped", section.skips_by_reason),
         )
         for name, number in numbers.items()
     ]
@@ -228,7 +245,7 @@ def _cuda_graphs(receipt: Receipt, options: RenderOptions) -> list[Table]:
     return tables + ([Table(("reason", "times"), reasons, right=("times",))] if reasons else [])
 
 
-def _cadence(receipt: Receipt, options: RenderOptions) -> list[Section]:
+def _build_cadence(receipt: Receipt, options: RenderOptions) -> list[Section]:
     """Build the section of a probe; empty where its extension is missing."""
     point = extension_points.CADENCE_SECTION
     if receipt.cadence is None or not extension_points.is_installed(point):
@@ -265,111 +282,115 @@ class FunctionPieces:
     pieces_left_out: int
 
 
-def functions(
+def build_functions(
     receipt: Receipt, options: RenderOptions
 ) -> tuple[list[FunctionPieces], tuple[Piece, ...]]:
     """Build the functions with most compiles first, at most `MAX_FUNCTIONS`; and the breaks in
     functions that are inlined into others, or of which no frame was seen."""
     frames: dict[tuple[str, str], list[tuple[int, FrameDetail]]] = {}
-    for each in receipt.compile.frames_detail:
-        name, line = _original(each.frame.function)
-        frames.setdefault((each.frame.file, name), []).append((line or 0, each))
+    for detail in receipt.compile.frames_detail:
+        name, line = _find_original(detail.frame.function)
+        frames.setdefault((detail.frame.file, name), []).append((line or 0, detail))
     breaks: dict[tuple[str, str], list[GraphBreak]] = {}
-    for item in receipt.compile.breaks:
-        breaks.setdefault((item.file, _original(item.function)[0]), []).append(item)
-    numbers = {item.id: number for number, item in numbered(receipt)}
-    ordered = sorted(frames, key=lambda key: -sum(each.compiles for _, each in frames[key]))
+    for site in receipt.compile.breaks:
+        breaks.setdefault((site.file, _find_original(site.function)[0]), []).append(site)
+    numbers = {finding.id: number for number, finding in number_findings(receipt)}
+    ordered = sorted(frames, key=lambda key: -sum(detail.compiles for _, detail in frames[key]))
     shown: list[FunctionPieces] = []
     for key in ordered[:MAX_FUNCTIONS]:
-        parts = [each for _, each in sorted(frames[key], key=lambda part: part[0])]
+        parts = [detail for _, detail in sorted(frames[key], key=lambda part: part[0])]
         first, call = parts[0].frame, parts[0].entered_at
-        begin, *pieces = [_piece(each, options) for each in parts[:MAX_PIECES]]
-        cuts = _cuts(breaks.get(key, ()), numbers, options)  # behind its first piece
+        begin, *pieces = [_build_piece(detail, options) for detail in parts[:MAX_PIECES]]
+        cuts = _build_cuts(breaks.get(key, ()), numbers, options)  # behind its first piece
         shown.append(
             FunctionPieces(
-                name=options.text(key[1], 100),
-                place=options.place(first.file, first.line, 120),
-                entered="" if call is None else called(call, options),
+                name=options.clean(key[1], 100),
+                place=options.format_place(first.file, first.line, 120),
+                entered="" if call is None else format_call(call, options),
                 pieces=(begin, *cuts, *pieces),
                 pieces_left_out=max(0, len(parts) - MAX_PIECES),
             )
         )
-    others = [item for key, items in breaks.items() if key not in frames for item in items]
-    return shown, _cuts(others[:MAX_FUNCTIONS], numbers, options)
+    others = [site for key, sites in breaks.items() if key not in frames for site in sites]
+    return shown, _build_cuts(others[:MAX_FUNCTIONS], numbers, options)
 
 
-def _original(function: str) -> tuple[str, int | None]:
+def _find_original(function: str) -> tuple[str, int | None]:
     """Find the function that a frame is a part of, and the line behind which it goes on."""
-    name = resumed_function(function)
+    name = find_resumed_function(function)
     return (function, None) if name is None else (name, int(function.rpartition("_at_")[2]))
 
 
-def _piece(item: FrameDetail, options: RenderOptions) -> Piece:
-    room = item.headroom
+def _build_piece(frame: FrameDetail, options: RenderOptions) -> Piece:
+    room = frame.headroom
     full = room.limit is not None and room.variants >= room.limit
-    line = _original(item.frame.function)[1]
-    state = "limit" if item.ran_eager and full else "eager" if item.ran_eager else "compiled"
+    line = _find_original(frame.frame.function)[1]
+    state = "limit" if frame.ran_eager and full else "eager" if frame.ran_eager else "compiled"
     words = {"limit": "at its limit: ran eager", "eager": "ran eager", "compiled": "compiled"}
-    detail = [words[state], count(item.compiles, "compile")]
+    detail = [words[state], pluralize(frame.compiles, "compile")]
     detail += [] if room.limit is None else [f"{room.variants} of {room.limit} variants"]
-    detail += [] if item.guards is None else [count(item.guards, "guard")]
-    detail += [] if item.guard_eval_us is None else [f"{figure(item.guard_eval_us)} us a check"]
+    detail += [] if frame.guards is None else [pluralize(frame.guards, "guard")]
+    detail += (
+        [] if frame.guard_eval_us is None else [f"{format_number(frame.guard_eval_us)} us a check"]
+    )
     name = "from its start" if line is None else f"behind the break at line {line}"
-    return Piece(state, name, options.dot.join(detail), options.text(item.eager_reason or "", 300))
+    return Piece(
+        state, name, options.dot.join(detail), options.clean(frame.eager_reason or "", 300)
+    )
 
 
-def _cuts(
+def _build_cuts(
     breaks: Iterable[GraphBreak], numbers: dict[str, int], options: RenderOptions
 ) -> tuple[Piece, ...]:
     return tuple(
         Piece(
             "cut",
-            line_of(item.file, item.line, item.function, options),
-            count(item.count, "time"),
-            options.text(item.reason, 200),
-            None if item.finding is None else numbers.get(item.finding),
+            format_line(site.file, site.line, site.function, options),
+            pluralize(site.count, "time"),
+            options.clean(site.reason, 200),
+            None if site.finding is None else numbers.get(site.finding),
         )
-        for item in sorted(breaks, key=lambda each: (each.file, each.line))[:MAX_PIECES]
+        for site in sorted(breaks, key=lambda site: (site.file, site.line))[:MAX_PIECES]
     )
 
 
 # --- a session of tests --------------------------------------------------------------------------
 
 
-def show_session(
+def build_session_page(
     receipts: Mapping[str, Receipt], suffixes: Mapping[str, str], options: RenderOptions
 ) -> Overview:
     """Build the page of a test session: `receipts` and `suffixes` (what commands need to find each
     receipt) by the names of the tests."""
-    heads = {name: headline(each) for name, each in receipts.items()}
-    found = [
+    heads = {name: build_headline(receipt) for name, receipt in receipts.items()}
+    flagged = [
         name
-        for name, each in receipts.items()
-        if any(item.severity != "info" for item in each.findings)
+        for name, receipt in receipts.items()
+        if any(finding.severity != "info" for finding in receipt.findings)
     ]
     head = ("test", "verdict", *(name.replace("_", " ") for name in _COUNTS))
     rows = [
         (
-            options.text(name, 200),
+            options.clean(name, 200),
             heads[name].sentence,
-            *(str(getattr(each.compile, name)) for name in _COUNTS),
+            *(str(getattr(receipt.compile, name)) for name in _COUNTS),
         )
-        for name, each in receipts.items()
+        for name, receipt in receipts.items()
     ]
     sections = [Section("tests", "All tests", "All tests", (Table(head, rows, right=head[2:]),))]
-    for index, name in enumerate(found[:MAX_TESTS], 1):
-        suffix = options.text(suffixes.get(name, ""), 1000)
-        cards = _cards(receipts[name], options, suffix, f"test-{index}-")
+    for index, name in enumerate(flagged[:MAX_TESTS], 1):
+        suffix = options.clean(suffixes.get(name, ""), 1000)
+        cards = _build_cards(receipts[name], options, suffix, f"test-{index}-")
         # A page of many tests has no chart in which a step could be shown.
         blocks = [Paragraph(heads[name].sentence), *(replace(c, first_step=None) for c in cards)]
-        title = options.text(name, 200)
+        title = options.clean(name, 200)
         sections.append(Section(f"test-{index}", f"Test {index}", title, blocks))
-    left = len(found) - MAX_TESTS
+    left = len(flagged) - MAX_TESTS
     more = f"{left} more tests with findings are not shown; their receipts are beside this page"
     return Overview(
         title="tests",
-        kind=min([each.kind for each in heads.values()] or _WORST[-1:], key=_WORST.index),
-        sentence=f"{count(len(receipts), 'watched test')}, {len(found):,} with findings",
+        kind=min([verdict.kind for verdict in heads.values()] or _WORST[-1:], key=_WORST.index),
+        sentence=f"{pluralize(len(receipts), 'watched test')}, {len(flagged):,} with findings",
         sections=sections,
         notes=(more,) if left > 0 else (),
     )

@@ -13,7 +13,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Step
 from compilediag.views import lookups
 from compilediag.views.document import Table
-from compilediag.views.format import NOT_MEASURED, seconds
+from compilediag.views.format import NOT_MEASURED, format_seconds
 from compilediag.views.steps import TIMED
 from compilediag.views.text import clean
 
@@ -42,7 +42,7 @@ class StepSeries:
     steps_per_point: int = 1
     marks_left_out: int = 0
 
-    def data(self) -> dict[str, Any]:
+    def get_columns(self) -> dict[str, Any]:
         """Get the columns for the script, under the names that `assets/report.js` reads."""
         return {
             "steps": self.numbers,
@@ -53,27 +53,27 @@ class StepSeries:
         }
 
 
-def step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
+def build_step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
     """Build the columns of the steps of one process, and marks for the receipt's compiles."""
     per_point = max(1, -(-len(steps) // MAX_POINTS))
     shown = [
         max(steps[first : first + per_point], key=lambda step: step.wall_s)
         for first in range(0, len(steps), per_point)
     ]
-    measured = [name for name in TIMED if any(getattr(each, f"{name}_s") for each in shown)]
+    measured = [name for name in TIMED if any(getattr(step, f"{name}_s") for step in shown)]
     phases: list[tuple[str, tuple[float | None, ...]]] = []
     for name in measured:
-        values: list[float | None] = [getattr(each, f"{name}_s") for each in shown]
-        in_ms = tuple(None if value is None else _ms(value) for value in values)
+        values: list[float | None] = [getattr(step, f"{name}_s") for step in shown]
+        in_ms = tuple(None if value is None else _round_to_ms(value) for value in values)
         phases.append((name.replace("_", " "), in_ms))
     marks: list[Mark] = []
-    number_of = {item.id: number for number, item in lookups.numbered(receipt)}
+    number_of = {record.id: number for number, record in lookups.number_findings(receipt)}
     for event in receipt.compile.events:
         if event.step is None:
             continue
-        cause = next((each for each in event.causes if each.primary), None)
+        cause = next((candidate for candidate in event.causes if candidate.primary), None)
         what = f"{event.kind} of {event.frame.function}"
-        what += "" if event.seconds is None else f", {seconds(event.seconds)}"
+        what += "" if event.seconds is None else f", {format_seconds(event.seconds)}"
         finding = rule = None
         if cause is not None:
             what += f": {cause.variable}"
@@ -82,9 +82,9 @@ def step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
         named = {"step": event.step, "kind": event.kind, "text": text}
         marks.append({**named, "finding": finding, "rule": rule})
     return StepSeries(
-        numbers=tuple(each.number for each in shown),
-        wall_ms=tuple(_ms(each.wall_s) for each in shown),
-        compile_ms=tuple(_ms(each.compile_s) for each in shown),
+        numbers=tuple(step.number for step in shown),
+        wall_ms=tuple(_round_to_ms(step.wall_s) for step in shown),
+        compile_ms=tuple(_round_to_ms(step.compile_s) for step in shown),
         phases_ms=tuple(phases),
         marks=tuple(marks[:MAX_MARKS]),
         steps=len(steps),
@@ -93,23 +93,25 @@ def step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
     )
 
 
-def longest(receipt: Receipt) -> Table | None:
+def build_longest_table(receipt: Receipt) -> Table | None:
     """Build a table of long steps: what a chart shows, in words."""
     spikes = () if receipt.steps is None else receipt.steps.spikes
-    ordered = sorted(spikes, key=lambda each: -each.wall_s)[:MAX_LONGEST]
-    numbers = {item.id: f"finding {number}" for number, item in lookups.numbered(receipt)}
+    ordered = sorted(spikes, key=lambda spike: -spike.wall_s)[:MAX_LONGEST]
+    numbers = {
+        finding.id: f"finding {number}" for number, finding in lookups.number_findings(receipt)
+    }
     rows = [
         (
-            f"{each.step:,}",
-            seconds(each.wall_s),
-            seconds(each.compile_s),
-            numbers.get(each.why or "", clean(each.why or NOT_MEASURED, limit=60)),
+            f"{spike.step:,}",
+            format_seconds(spike.wall_s),
+            format_seconds(spike.compile_s),
+            numbers.get(spike.why or "", clean(spike.why or NOT_MEASURED, limit=60)),
         )
-        for each in sorted(ordered, key=lambda each: each.step)
+        for spike in sorted(ordered, key=lambda spike: spike.step)
     ]
     head = ("step", "took", "compiling", "why")
     return Table(head, rows, "longest steps", right=head[1:3]) if rows else None
 
 
-def _ms(value: float) -> float:
+def _round_to_ms(value: float) -> float:
     return round(1000 * value, 4)

@@ -10,9 +10,9 @@ import contextlib
 import os
 from collections.abc import Iterable
 
-TEMPORARY_END = ".tmp"
+TEMPORARY_SUFFIX = ".tmp"
 
-_NAME_KEPT = 100
+_MAX_NAME = 100
 
 
 def write(path: str | os.PathLike[str], pieces: Iterable[bytes], *, flushed: bool = True) -> int:
@@ -26,8 +26,8 @@ def write(path: str | os.PathLike[str], pieces: Iterable[bytes], *, flushed: boo
     """
     target = os.path.realpath(path)  # a link stays a link
     folder, name = os.path.split(target)
-    unique = f"{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY_END}"
-    temporary = os.path.join(folder, temporary_start(name) + unique)
+    unique = f"{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
+    temporary = os.path.join(folder, make_temporary_prefix(name) + unique)
     size = 0
     try:
         with open(temporary, "xb") as stream:
@@ -51,6 +51,6 @@ def write(path: str | os.PathLike[str], pieces: Iterable[bytes], *, flushed: boo
     return size
 
 
-def temporary_start(name: str) -> str:
+def make_temporary_prefix(name: str) -> str:
     """Make the beginning of the names of temporary files for a file of that name."""
-    return f".{name[:_NAME_KEPT]}-"
+    return f".{name[:_MAX_NAME]}-"

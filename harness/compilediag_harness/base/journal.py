@@ -40,7 +40,7 @@ DEFAULT_LIMIT_BYTES = 64 << 20
 RESERVE_BYTES = 32 << 20
 """What essential kinds may use above the limit."""
 
-ESSENTIAL = frozenset({
+ESSENTIAL_KINDS = frozenset({
     *("ProcessStarted", "TorchSeen", "EnvironmentRead", "ProcessEnded", "Compiled"),
     *("DynamoReset", "GraphBroke", "FrameSkipped", "JournalLimited", "EvidenceLost"),
     "FaultOccurred",
@@ -63,10 +63,13 @@ class Journal:
     """
 
     def __init__(
-        self, run_dir: str, opening: Callable[[], bytes], limit_bytes: int = DEFAULT_LIMIT_BYTES
+        self,
+        run_dir: str,
+        encode_opening: Callable[[], bytes],
+        limit_bytes: int = DEFAULT_LIMIT_BYTES,
     ) -> None:
         self._run_dir = run_dir
-        self._opening = opening
+        self._encode_opening = encode_opening
         self.limit_bytes = limit_bytes
         self.left_out: dict[str, int] = {}
         """Records above the limit that are not essential, by kind: they are not written."""
@@ -88,10 +91,10 @@ class Journal:
         name = f"journal-{self._pid}-{os.urandom(4).hex()}.jsonl"
         self.path = os.path.join(self._run_dir, name)
         try:
-            self._fd = moved_up(os.open(self.path, _FLAGS, 0o600))
+            self._fd = move_descriptor_up(os.open(self.path, _FLAGS, 0o600))
         except OSError as error:
-            self._drop(error)
-        self.append("ProcessStarted", self._opening())
+            self._count_dropped(error)
+        self.append("ProcessStarted", self._encode_opening())
 
     @property
     def silent(self) -> bool:
@@ -101,15 +104,17 @@ class Journal:
     def write(self, event: Event) -> bool:
         """Append one event, or leave it out; False when it was dropped. Meant as `Session`'s
         sink."""
-        from compilediag_harness.redaction.in_process import fields  # not in every child: see above
+        from compilediag_harness.redaction.in_process import (
+            redact_fields,  # not in every child: see above
+        )
         from compilediag_harness.wire import encode
 
         try:
-            payload = encode(event, by_field=fields)
+            payload = encode(event, convert=redact_fields)
             if len(payload) > LINE_LIMIT - 64:
-                payload = encode(event, shortened=True, by_field=fields)
+                payload = encode(event, shortened=True, convert=redact_fields)
         except Exception as error:
-            self._drop(error)
+            self._count_dropped(error)
             return False
         return self.append(type(event).__name__, payload)
 
@@ -119,14 +124,14 @@ class Journal:
             self.close()
             self._begin()
         over = self.bytes_written - self.limit_bytes
-        if self._fd >= 0 and kind not in ESSENTIAL and over >= 0:
+        if self._fd >= 0 and kind not in ESSENTIAL_KINDS and over >= 0:
             self.left_out[kind] = self.left_out.get(kind, 0) + 1
             return True
         # `count` is atomic where a lock could be held across a fork or by a signal handler.
         body = b"%d %s\n" % (next(self._sequence), payload)
         has_room = over < RESERVE_BYTES or kind == "ProcessEnded"
         if self._fd < 0 or len(body) > LINE_LIMIT or not has_room:
-            self._drop(None)
+            self._count_dropped(None)
             return False
         line = b"%08x %s" % (binascii.crc32(body[:-1]), body)
         if self._torn:
@@ -134,13 +139,13 @@ class Journal:
         try:
             written = self._write(line)
         except OSError as error:
-            self._drop(error)
+            self._count_dropped(error)
             return False
         self.bytes_written += written
         # A full disk takes the head of a line: the next one must not be glued to it.
         self._torn = written < len(line)
         if self._torn:
-            self._drop(None)
+            self._count_dropped(None)
         return not self._torn
 
     def _write(self, line: bytes) -> int:
@@ -150,10 +155,10 @@ class Journal:
             if error.errno != errno.EBADF:
                 raise
         # The program closed every descriptor it found, as daemons do.
-        self._fd = moved_up(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+        self._fd = move_descriptor_up(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
         return os.write(self._fd, line)
 
-    def _drop(self, error: Exception | None) -> None:
+    def _count_dropped(self, error: Exception | None) -> None:
         self.dropped += 1
         if self._warned:
             return
@@ -178,7 +183,7 @@ class Journal:
         self._fd = -1
 
 
-def moved_up(fd: int) -> int:
+def move_descriptor_up(fd: int) -> int:
     """Move a descriptor to a high number; returned as it is where the limits forbid that."""
     if fcntl is None:
         return fd

@@ -21,7 +21,7 @@ class PostImport(importlib.abc.MetaPathFinder):
         self._wanted: dict[str, list[Action]] = {}
         self._packages: dict[str, Action] = {}
 
-    def on_import(self, name: str, action: Action) -> None:
+    def run_after_import(self, name: str, action: Action) -> None:
         """Run `action` after `name` was imported; at once if it is imported already."""
         module = sys.modules.get(name)
         if module is not None and not is_initialising(module):
@@ -31,7 +31,7 @@ class PostImport(importlib.abc.MetaPathFinder):
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
-    def on_package(self, package: str, action: Action) -> None:
+    def run_after_package(self, package: str, action: Action) -> None:
         """Run `action` after each module of a package that is imported from now on."""
         self._packages[package] = action
         if self not in sys.meta_path:
@@ -61,11 +61,11 @@ class PostImport(importlib.abc.MetaPathFinder):
                 continue
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
-                self._append(fullname, spec)
+                self._append_actions(fullname, spec)
                 return spec
         return None
 
-    def _append(self, name: str, spec: importlib.machinery.ModuleSpec) -> None:
+    def _append_actions(self, name: str, spec: importlib.machinery.ModuleSpec) -> None:
         loader: Any = spec.loader
         if loader is None or not hasattr(loader, "exec_module"):
             return
@@ -79,8 +79,8 @@ class PostImport(importlib.abc.MetaPathFinder):
             run(module)
             for action in self._wanted.pop(name, []):
                 action(module)
-            if (of_package := self._packages.get(name.partition(".")[0])) is not None:
-                of_package(module)
+            if (package_action := self._packages.get(name.partition(".")[0])) is not None:
+                package_action(module)
 
         loader.exec_module = exec_module
 

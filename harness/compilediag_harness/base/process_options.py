@@ -15,7 +15,7 @@ VARIABLE = "COMPILEDIAG_OPTIONS"
 
 
 @dataclass(frozen=True, slots=True)
-class WitnessPlan:
+class WriteTracingPlan:
     """Steps and guards of a run for which write tracing follows who changes a guarded value."""
 
     steps: frozenset[int] = frozenset()
@@ -24,7 +24,7 @@ class WitnessPlan:
     sources: frozenset[str] = frozenset()
     """Guards that were false in it. Empty: every guarded value is watched."""
 
-    def follows(self, step: int) -> bool:
+    def should_follow(self, step: int) -> bool:
         """Whether what comes after a compiled call in a step may change what a recompile is for."""
         return not self.steps or step in self.steps or step + 1 in self.steps
 
@@ -41,7 +41,7 @@ class ProcessOptions:
     """Seconds between updates of the experiment that the program has open; None: no updates."""
     sync_steps: tuple[int, int] | None = None
     """Period and first step of the work that a probe moves: synchronisations are sampled there."""
-    witness: WitnessPlan | None = None
+    write_tracing: WriteTracingPlan | None = None
     """Steps and guards whose writes are traced; None: no write tracing."""
 
     def encode(self) -> str:
@@ -58,20 +58,20 @@ def read(fault: Callable[[str, Exception], None] = lambda where, error: None) ->
         return ProcessOptions()
     try:
         given = json.loads(text)
-        steps, sync, plan = given.get("steps"), given.get("sync_steps"), given.get("witness")
+        steps, sync, plan = given.get("steps"), given.get("sync_steps"), given.get("write_tracing")
         profile_dir, experiments_s = given.get("profile_dir"), given.get("experiments_s")
         if sync is not None and int(sync[0]) < 1:
             raise ValueError(f"the period of sync_steps must be 1 or more, not {sync[0]}")
-        witness = None
+        tracing_plan = None
         if plan is not None:
             sources = frozenset(map(str, plan["sources"]))
-            witness = WitnessPlan(frozenset(map(int, plan["steps"])), sources)
+            tracing_plan = WriteTracingPlan(frozenset(map(int, plan["steps"])), sources)
         return ProcessOptions(
             steps=None if steps is None else max(int(steps), 1),
             profile_dir=None if profile_dir is None else str(profile_dir),
             experiments_s=None if experiments_s is None else float(experiments_s),
             sync_steps=None if sync is None else (int(sync[0]), int(sync[1])),
-            witness=witness,
+            write_tracing=tracing_plan,
         )
     except Exception as error:  # set by hand: the program runs on as if it were not there
         fault(VARIABLE, error)

@@ -63,7 +63,7 @@ class Session:
         self.step_listeners: list[Callable[[int, bool], None]] = []
         """Called after each watched step, and after the last of several that were only noted, with
         its number and whether something compiled in it."""
-        self.options = process_options.read(self.fault)
+        self.options = process_options.read(self.record_fault)
 
     @property
     def step(self) -> int:
@@ -78,7 +78,7 @@ class Session:
         """Read the seconds since this process attached, monotonic."""
         return time.monotonic() - self._origin
 
-    def at(self, monotonic: float) -> float:
+    def convert_time(self, monotonic: float) -> float:
         """Convert a reading of `time.monotonic()` to seconds since this process attached."""
         return monotonic - self._origin
 
@@ -89,7 +89,7 @@ class Session:
         except Exception:
             self.records_dropped += 1
 
-    def record(
+    def emit_in_step(
         self,
         kind: Callable[Concatenate[float, int, Fields], Event],
         *args: Fields.args,
@@ -108,21 +108,21 @@ class Session:
             try:
                 listener(finished, compiled)
             except Exception as error:
-                self.fault("step listener", error)
+                self.record_fault("step listener", error)
 
-    def charge(self, seconds: float) -> None:
+    def add_overhead(self, seconds: float) -> None:
         """Add to the seconds that our own code has spent."""
         self.collector_s += seconds
 
     @contextlib.contextmanager
-    def shielded(self, where: str) -> Generator[None]:
+    def catch_faults(self, where: str) -> Generator[None]:
         """Catch and record faults in a block of ours within what torch or the program does."""
         try:
             yield
         except Exception as error:
-            self.fault(where, error)
+            self.record_fault(where, error)
 
-    def fault(self, where: str, error: BaseException) -> None:
+    def record_fault(self, where: str, error: BaseException) -> None:
         """Record a fault of ours; of each source `where` only the first."""
         if where in self._faults:
             return
@@ -152,11 +152,11 @@ class SessionSink:
         self.written = 0.0
         """When the last batch was written, by `time.monotonic()`."""
 
-    def due(self, at: float, rows: int) -> bool:
+    def is_due(self, at: float, rows: int) -> bool:
         """Whether a batch of so many rows should be written."""
         return at - self.written >= BATCH_S or rows >= BATCH_ROWS
 
-    def step_ended(self, step: int, compiled: bool) -> None:
+    def handle_step_end(self, step: int, compiled: bool) -> None:
         """Write a batch that is due, of a sink whose `written` is by `Session.now`: for
         `Session.step_listeners`."""
         if self.session.now() - self.written >= BATCH_S:
@@ -176,18 +176,18 @@ class SessionSinks(Generic[Sink]):
         self._make = make
         self.all: tuple[Sink, ...] = ()
         """Empty without a session; replaced, never changed, so that any thread may read it."""
-        in_forks.append(self.discard)
+        fork_handlers.append(self.discard)
 
     def install(self, session: Session) -> None:
         """Add a sink for `session`, unless it has one."""
         if not any(sink.session is session for sink in self.all):
             self.all = (*self.all, self._make(session))
 
-    def emit(self, event_at: Callable[[float, int], Event]) -> None:
+    def emit(self, make_event: Callable[[float, int], Event]) -> None:
         """Emit to every session one event, made from its time and its step."""
         for sink in self.all:
             session = sink.session
-            session.emit(event_at(session.now(), session.step))
+            session.emit(make_event(session.now(), session.step))
 
     def finish(self, session: Session) -> None:
         """Write what `session` has not received yet."""
@@ -204,15 +204,15 @@ class SessionSinks(Generic[Sink]):
             sink.discard()
 
 
-in_forks: list[Callable[[], None]] = []
+fork_handlers: list[Callable[[], None]] = []
 """Called in each fork of this process, by modules that are there for ever: what is not written yet
 belongs to the parent, and the other threads are not there."""
 
 
-def _forked() -> None:
-    for forked in in_forks:
-        forked()
+def _run_fork_handlers() -> None:
+    for handler in fork_handlers:
+        handler()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_run_fork_handlers)

@@ -23,7 +23,7 @@ _MAX_CHARS = 4096
 
 
 @functools.lru_cache(8192)
-def as_code(text: str) -> types.CodeType:
+def compile_source(text: str) -> types.CodeType:
     """Compile a source; cached: entries of a frame, and frames of a program, share their sources.
 
     Raises:
@@ -32,15 +32,15 @@ def as_code(text: str) -> types.CodeType:
     return compile(text.lstrip(" \t"), "<guard>", "eval")  # as `eval` reads a text
 
 
-def evaluated(source: str, scope: Mapping[str, Any]) -> Any:
+def evaluate_source(source: str, scope: Mapping[str, Any]) -> Any:
     """Evaluate a source in the locals and globals {L, G}; `MISSING` where that raises."""
     try:
-        return eval(as_code(source), dict(scope))
+        return eval(compile_source(source), dict(scope))
     except Exception:
         return MISSING
 
 
-def parsed(text: str) -> ast.expr | None:
+def parse_expression(text: str) -> ast.expr | None:
     """Parse the text of an expression; None where it is none."""
     try:
         return ast.parse(text.strip(), mode="eval").body
@@ -61,11 +61,11 @@ class SourcePath(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8192)
-def path_of(source: str) -> SourcePath | None:
+def parse_path(source: str) -> SourcePath | None:
     """Parse a source such as `L['self']._buffers['pe']`; None for what has another form."""
-    node = parsed(source) if len(source) <= _MAX_CHARS else None
+    node = parse_expression(source) if len(source) <= _MAX_CHARS else None
     hops: list[Hop] = []
-    while node is not None and (step := _step(node)) is not None:
+    while node is not None and (step := _split_last_hop(node)) is not None:
         node, hop = step
         if isinstance(node, ast.Name) and node.id in ("L", "G"):
             if hop is None or hop.kind != "item" or type(hop.name) is not str:
@@ -76,7 +76,7 @@ def path_of(source: str) -> SourcePath | None:
     return None
 
 
-def _step(node: ast.expr) -> tuple[ast.expr, Hop | None] | None:
+def _split_last_hop(node: ast.expr) -> tuple[ast.expr, Hop | None] | None:
     if isinstance(node, ast.Attribute):
         return node.value, Hop("attribute", node.attr)
     if isinstance(node, ast.Subscript):
@@ -115,10 +115,10 @@ class LastHop(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8192)
-def _last_hop(source: str) -> tuple[str, str, bool] | None:
+def _parse_last_hop(source: str) -> tuple[str, str, bool] | None:
     """Parse `holder.name`, `holder._buffers['name']` or `holder[index]` into (source of the holder,
     name or index read, whether it is an attribute)."""
-    node = parsed(source)
+    node = parse_expression(source)
     # 2.7 writes an item of a dict `dict.__getitem__(holder, key)`.
     if isinstance(node, ast.Call) and len(node.args) == 2:
         return ast.unparse(node.args[0]), ast.unparse(node.args[1]), False
@@ -133,94 +133,94 @@ def _last_hop(source: str) -> tuple[str, str, bool] | None:
     return None
 
 
-def holder_of(source: str, scope: Mapping[str, Any]) -> LastHop | None:
+def find_holder(source: str, scope: Mapping[str, Any]) -> LastHop | None:
     """Find the object that a source's last hop reads from, evaluated; None for a local or a global,
     and where evaluating raises."""
-    hop = _last_hop(source)
+    hop = _parse_last_hop(source)
     if hop is None or hop[0] in ("L", "G"):
         return None  # a local or a global is read from no object
-    value = evaluated(hop[0], scope)
+    value = evaluate_source(hop[0], scope)
     return None if value is MISSING else LastHop(value, *hop[1:])
 
 
-def holders_of(source: str, scope: Mapping[str, Any]) -> Iterator[Any]:
+def iterate_holders(source: str, scope: Mapping[str, Any]) -> Iterator[Any]:
     """Iterate over the objects along a source, the innermost first."""
-    while (found := holder_of(source, scope)) is not None:
-        yield found.value
-        hop = _last_hop(source)
+    while (holder := find_holder(source, scope)) is not None:
+        yield holder.value
+        hop = _parse_last_hop(source)
         source = "" if hop is None else hop[0]
 
 
-def attribute_of(source: str) -> str | None:
+def parse_attribute(source: str) -> str | None:
     """Parse the attribute that a source reads last; None where it is an item, or no attribute."""
-    hop = _last_hop(source)
+    hop = _parse_last_hop(source)
     return hop[1] if hop is not None and hop[2] else None
 
 
-def container_of(source: str) -> str:
+def parse_container(source: str) -> str:
     """Parse the source of what an item is read from; "" where a source is no item."""
-    hop = _last_hop(source)
+    hop = _parse_last_hop(source)
     return "" if hop is None or hop[2] or hop[0] in ("L", "G") else hop[0]
 
 
-def member_of(text: str) -> str | None:
+def parse_member(text: str) -> str | None:
     """Parse the attribute or key that a membership check tests; None for another check."""
-    found = _MEMBER.search(text)
-    return found[1] if found else None
+    match = _MEMBER.search(text)
+    return match[1] if match else None
 
 
-def key_of(text: str) -> str | None:
+def parse_key(text: str) -> str | None:
     """Parse the key, in quotes, that a check of a dict or a set tests; None for another check."""
-    found = _KEY.search(text)
-    return found["a"] or found["b"] if found else None
+    match = _KEY.search(text)
+    return match["a"] or match["b"] if match else None
 
 
-def root_name(source: str) -> str | None:
+def parse_root_name(source: str) -> str | None:
     """Parse the local variable a source starts from: "self" of `L['self']._modules[...]`."""
-    found = _ROOT.match(source)
-    return found[1] if found else None
+    match = _ROOT.match(source)
+    return match[1] if match else None
 
 
 # --- closures -------------------------------------------------------------------------------------
 
 
-def cell_variable(source: str, scope: Mapping[str, Any]) -> str | None:
+def find_cell_variable(source: str, scope: Mapping[str, Any]) -> str | None:
     """Find the variable's name in the function that closes over it: torch names it since 2.11."""
-    found = _CELL.match(source)
-    code = getattr(found and evaluated(found["function"], scope), "__code__", None)
-    index = int(found["index"]) if found is not None else 0
+    match = _CELL.match(source)
+    code = getattr(match and evaluate_source(match["function"], scope), "__code__", None)
+    index = int(match["index"]) if match is not None else 0
     return code.co_freevars[index] if code and index < len(code.co_freevars) else None
 
 
-def closure_of(
+def find_closure(
     source: str, scope: Mapping[str, Any], code: types.CodeType
 ) -> tuple[types.FunctionType, int] | None:
     """Find the function whose closure a source passes through, and the index of the cell; also for
     a free variable of the compiled function itself, which prints as a plain local."""
-    found = _CELL.match(source)
-    if found is not None:
-        function = evaluated(found["function"], scope)
+    match = _CELL.match(source)
+    if match is not None:
+        function = evaluate_source(match["function"], scope)
         known = isinstance(function, types.FunctionType) and bool(function.__closure__)
-        return (function, int(found["index"])) if known else None
-    name = root_name(source)
+        return (function, int(match["index"])) if known else None
+    name = parse_root_name(source)
     if name is None or name not in code.co_freevars:
         return None
-    function = function_of(code)
+    function = find_function(code)
     return None if function is None else (function, code.co_freevars.index(name))
 
 
 _functions = WeakByIdentity[types.CodeType, weakref.ref[types.FunctionType]]()
 
 
-def function_of(code: types.CodeType) -> types.FunctionType | None:
+def find_function(code: types.CodeType) -> types.FunctionType | None:
     """Find a function that runs this code. Nothing leads from a code object to its functions but
     the garbage collector, which goes through the whole heap: once is enough."""
     known = _functions.get(code)
     function = known() if known is not None else None
     if function is not None and function.__code__ is code:
         return function
-    for found in gc.get_referrers(code):
-        if isinstance(found, types.FunctionType) and found.__code__ is code:
-            _functions[code] = weakref.ref(found)
-            return found
+    for referrer in gc.get_referrers(code):
+        if isinstance(referrer, types.FunctionType) and referrer.__code__ is code:
+            _functions[code] = weakref.ref(referrer)
+            return referrer
     return None

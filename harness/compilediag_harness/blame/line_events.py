@@ -28,7 +28,7 @@ def is_followed(frame: types.FrameType) -> bool:
     return source_locations.is_own_frame(frame) if file.startswith("<") else _is_own(file)
 
 
-def own_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+def iterate_own_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
     """Iterate over the calls in progress in the user's files, innermost first, from `frame` on."""
     for _ in range(_MAX_FRAMES):
         if frame is None:
@@ -46,8 +46,8 @@ class TraceFunction:
 
     def __init__(self, listener: Any) -> None:
         self._listener = listener
-        self._function = self._called
-        self._line = self._ran
+        self._function = self._handle_call
+        self._line = self._handle_event
         self._closed = False
         self._resumed = False
         self.problem: str | None = OTHER_TRACER if sys.gettrace() is not None else None
@@ -61,7 +61,7 @@ class TraceFunction:
         if sys.gettrace() is not None:
             self.problem = REPLACED if self._resumed else OTHER_TRACER
             return False
-        frames = list(own_frames(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
+        frames = list(iterate_own_frames(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
         if any(frame.f_trace not in (None, self._line) for frame in frames):
             self.problem = REPLACED
             return False
@@ -93,17 +93,17 @@ class TraceFunction:
         self.stop()
         if sys.gettrace() is self._function:
             sys.settrace(None)
-        for frame in own_frames(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+        for frame in iterate_own_frames(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
             if frame.f_trace is self._line:
                 frame.f_trace = None
 
-    def _called(self, frame: types.FrameType, event: str, arg: object) -> Any:
+    def _handle_call(self, frame: types.FrameType, event: str, arg: object) -> Any:
         if self._closed or event != "call" or not is_followed(frame):
             return None
         self._listener.entered(frame)
         return self._line
 
-    def _ran(self, frame: types.FrameType, event: str, arg: object) -> Any:
+    def _handle_event(self, frame: types.FrameType, event: str, arg: object) -> Any:
         if event == "line":
             self._listener.line(frame, frame.f_lineno)
         elif event == "return":
@@ -142,17 +142,17 @@ class Monitoring:
         if not self._running:
             self._running = True
             for event, callback in (
-                (events.PY_START, self._begins),
-                (events.PY_RESUME, self._begins),
-                (events.LINE, self._ran),
-                (events.PY_RETURN, self._ends),
-                (events.PY_YIELD, self._ends),
-                (events.PY_UNWIND, self._ends),
+                (events.PY_START, self._handle_start),
+                (events.PY_RESUME, self._handle_start),
+                (events.LINE, self._handle_line),
+                (events.PY_RETURN, self._handle_end),
+                (events.PY_YIELD, self._handle_end),
+                (events.PY_UNWIND, self._handle_end),
             ):
                 self._api.register_callback(self._tool, event, callback)
             # Other code calls `_handle_start` once for each of its places: then that is disabled.
             self._api.set_events(self._tool, events.PY_START | events.PY_RESUME | events.PY_UNWIND)
-        for frame in own_frames(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+        for frame in iterate_own_frames(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
             self._follow(frame.f_code)
         return True
 
@@ -182,7 +182,7 @@ class Monitoring:
             wanted = events.LINE | events.PY_RETURN | events.PY_YIELD
             self._api.set_local_events(self._tool, code, wanted)
 
-    def _begins(self, code: types.CodeType, offset: int) -> Any:
+    def _handle_start(self, code: types.CodeType, offset: int) -> Any:
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - of the user's code
         if not is_followed(frame):
             return self._api.DISABLE
@@ -191,11 +191,11 @@ class Monitoring:
             self._listener.entered(frame)
         return None
 
-    def _ran(self, code: types.CodeType, line: int) -> None:
+    def _handle_line(self, code: types.CodeType, line: int) -> None:
         if not self._paused.here:
             self._listener.line(sys._getframe(1), line)  # pyright: ignore[reportPrivateUsage]
 
-    def _ends(self, code: types.CodeType, offset: int, value: object) -> None:
+    def _handle_end(self, code: types.CodeType, offset: int, value: object) -> None:
         # A call that raises reports it whether it is followed or not.
         if not self._paused.here and code in self._followed:
             self._listener.left(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]

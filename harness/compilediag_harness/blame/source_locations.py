@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from compilediag_harness.base.generated_files import is_generated
-from compilediag_harness.wire import Location, clip, resumed_function
+from compilediag_harness.wire import Location, clip, find_resumed_function
 
 # Behind shape conditions without a line of the user's the place stands in brackets.
 _COMMENT = re.compile(
@@ -27,18 +27,18 @@ MAX_IMPORTED_CHARS = 256 * 1024
 
 
 @functools.lru_cache(maxsize=1)
-def _library_prefixes() -> tuple[str, ...]:
+def _list_library_folders() -> tuple[str, ...]:
     """List the folders of torch and of the standard library, torch's first."""
     # Invariant: torch's folder comes first. Made once, so only after torch is imported.
     torch = sys.modules.get("torch")
-    found: list[str] = []
+    folders: list[str] = []
     if torch is not None and torch.__file__:
-        found.append(os.path.dirname(os.path.abspath(torch.__file__)))
+        folders.append(os.path.dirname(os.path.abspath(torch.__file__)))
     for name in ("stdlib", "platstdlib"):
         path = sysconfig.get_paths().get(name)
         if path:
-            found.append(path)
-    return tuple(os.path.join(path, "") for path in found)
+            folders.append(path)
+    return tuple(os.path.join(path, "") for path in folders)
 
 
 @functools.lru_cache(maxsize=16384)
@@ -47,13 +47,13 @@ def is_library(file: str) -> bool:
     if file.startswith("<") and not file.startswith("<stdin>"):
         return file.startswith("<frozen") or "eval_with_key" in file
     if "site-packages" in file or "dist-packages" in file:
-        return file.startswith(_library_prefixes()[:1])
-    return file.startswith(_library_prefixes())
+        return file.startswith(_list_library_folders()[:1])
+    return file.startswith(_list_library_folders())
 
 
 def is_torch(file: str) -> bool:
     """Whether a file belongs to torch, which must be imported."""
-    return file.startswith(_library_prefixes()[:1])
+    return file.startswith(_list_library_folders()[:1])
 
 
 _OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
@@ -71,10 +71,10 @@ def is_own(file: str) -> bool:
     """Whether a file is the program's own: not torch's, the standard library's, installed,
     generated or ours. The file of `__main__` is, also where it is installed: `python -m` of a
     package."""
-    return _is_own(file, _main_file())
+    return _is_own(file, _get_main_file())
 
 
-def _main_file() -> str | None:
+def _get_main_file() -> str | None:
     return getattr(sys.modules.get("__main__"), "__file__", None)
 
 
@@ -94,16 +94,16 @@ def is_own_frame(frame: types.FrameType) -> bool:
     return is_own(file)
 
 
-def imported_files() -> tuple[str, ...] | None:
+def list_imported_files() -> tuple[str, ...] | None:
     """List the program's own files of the modules that were imported, sorted. None where their
     paths are longer than one record may hold."""
-    found = {file for file, _ in loaded_modules() if is_own(file)}
-    if sum(map(len, found)) > MAX_IMPORTED_CHARS:
+    files = {file for file, _ in iterate_loaded_modules() if is_own(file)}
+    if sum(map(len, files)) > MAX_IMPORTED_CHARS:
         return None
-    return tuple(sorted(found))
+    return tuple(sorted(files))
 
 
-def loaded_modules() -> Iterator[tuple[str, dict[str, Any]]]:
+def iterate_loaded_modules() -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (file, names) of the imported modules that have a file, mostly absolute."""
     modules: list[object] = list(sys.modules.values())
     for module in modules:
@@ -116,12 +116,12 @@ def loaded_modules() -> Iterator[tuple[str, dict[str, Any]]]:
             yield file, names
 
 
-def location_of(code: Any) -> Location:
+def get_location(code: Any) -> Location:
     """Get the line where a code object begins."""
     return Location(code.co_filename, code.co_firstlineno, code.co_name)
 
 
-def definition_of(function: Any) -> Location:
+def get_definition(function: Any) -> Location:
     """Get the line where a function, or a code object, is defined, under its qualified name; an
     empty file and line 0 for a callable without code."""
     code = getattr(function, "__code__", function)
@@ -132,7 +132,7 @@ def definition_of(function: Any) -> Location:
     return Location(code.co_filename, code.co_firstlineno, str(name))
 
 
-def innermost_user_line(stack: Iterable[Any] | None) -> Location | None:
+def find_innermost_user_line(stack: Iterable[Any] | None) -> Location | None:
     """Find the innermost frame of a traceback that is neither torch nor standard library; the
     innermost of all where none is. None for an empty traceback."""
     frames = list(stack or ())
@@ -143,38 +143,40 @@ def innermost_user_line(stack: Iterable[Any] | None) -> Location | None:
     return Location(frame.filename, frame.lineno or 0, frame.name)
 
 
-def innermost_own_line(stack: Iterable[Any] | None) -> Location | None:
+def find_innermost_own_line(stack: Iterable[Any] | None) -> Location | None:
     """Find the innermost frame of a traceback in a file of the program's own, if there is one."""
-    main = _main_file()
+    main = _get_main_file()
     frame = next((f for f in reversed(list(stack or ())) if _is_own(f.filename, main)), None)
     if frame is None:
         return None
-    return Location(frame.filename, frame.lineno or 0, resumed_function(frame.name) or frame.name)
+    return Location(
+        frame.filename, frame.lineno or 0, find_resumed_function(frame.name) or frame.name
+    )
 
 
-def location_in_comment(text: str) -> Location | None:
+def parse_comment_location(text: str) -> Location | None:
     """Parse the `# file:line in function` that ends a guard text of torch 2.9 and later."""
     comments = list(_COMMENT.finditer(text))
     if not comments:
         return None
-    found = comments[-1]
-    return Location(found["file"].strip(), int(found["line"]), found["function"])
+    comment = comments[-1]
+    return Location(comment["file"].strip(), int(comment["line"]), comment["function"])
 
 
-def text_of(location: Location) -> str | None:
+def read_source_line(location: Location) -> str | None:
     """Read the source text of a line, without its indentation; None where there is none."""
     text = linecache.getline(location.file, location.line).strip()
     return clip(text, 500) if text else None
 
 
-def with_full_path(location: Location, known: Iterable[str]) -> Location:
+def complete_path(location: Location, known: Iterable[str]) -> Location:
     """Complete a path that torch shortened from the left ("ork/model.py"), when exactly one of the
     known files, else of the imported modules, ends so."""
     if os.path.isabs(location.file) or location.file.startswith("<"):
         return location
     matches = {file for file in known if file.endswith(location.file)}
     if not matches:
-        named = (file for file, _ in loaded_modules())
+        named = (file for file, _ in iterate_loaded_modules())
         loaded = (file if os.path.isabs(file) else os.path.abspath(file) for file in named)
         matches = {file for file in loaded if file.endswith(location.file)}
     if len(matches) != 1:

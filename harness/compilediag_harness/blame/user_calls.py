@@ -21,14 +21,14 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import MISSING, plain_attribute
+from compilediag_harness.base.object_graph import MISSING, get_plain_attribute
 from compilediag_harness.base.session import Session
-from compilediag_harness.blame.guard_sources import parsed
+from compilediag_harness.blame.guard_sources import parse_expression
 from compilediag_harness.blame.source_locations import is_ours, is_own_frame, is_torch
 from compilediag_harness.redaction.recognise import is_secret_name
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.torch_compiles import FrameBeingCompiled
-from compilediag_harness.wire import UserCall, clip, resumed_function
+from compilediag_harness.wire import UserCall, clip, find_resumed_function
 
 HAS_POSITIONS = hasattr(types.CodeType, "co_positions")
 _TEXT_CHARS = 500
@@ -39,7 +39,7 @@ _LEFT_OUT = "…"
 _MAX_LINES = 64
 """Of one call that is quoted."""
 
-_PASSES_ON = tuple(
+_PASS_THROUGH = tuple(
     os.path.join("torch", *parts)
     for parts in (("_dynamo", ""), ("nn", "modules", "module.py"), ("utils", "_contextlib.py"))
 )
@@ -48,43 +48,45 @@ _Position = tuple[int | None, int | None, int | None, int | None]
 """First and last line, first and last column."""
 
 
-def user_call(
+def find_user_call(
     compiled: FrameBeingCompiled | None, frame: types.FrameType | None = None
 ) -> UserCall | None:
     """Find the innermost call of the program's own that `compiled` was called from, or the one from
     `frame` outwards; None where there is none. What is left of a function after a graph break was
     called where the function was."""
-    found, between = _own_caller(frame, compiled)
-    if found is None:
+    caller, between = _find_own_caller(frame, compiled)
+    if caller is None:
         return None
-    code, file, line = found.f_code, found.f_code.co_filename, found.f_lineno
-    text = _running_segment(found) if HAS_POSITIONS else _only_call(file, line)
-    tree = None if text is None else _as_call(text)
+    code, file, line = caller.f_code, caller.f_code.co_filename, caller.f_lineno
+    text = _read_running_segment(caller) if HAS_POSITIONS else _find_only_call(file, line)
+    tree = None if text is None else _parse_call(text)
     if text is None or tree is None:  # the line alone where the call in it is not known
-        text = linecache.getline(file, line, found.f_globals).strip()
+        text = linecache.getline(file, line, caller.f_globals).strip()
     shown, source = text, f"({text}\n)"
     passed: list[_Passed] | None = None
     if tree is not None and compiled is not None:
-        names = _Names(found)
-        if resumed_function(compiled.code.co_name) is None and all(map(_passes_on, between)):
-            passed = _bound(tree, compiled, names)
+        names = _Names(caller)
+        if find_resumed_function(compiled.code.co_name) is None and all(
+            map(_is_pass_through, between)
+        ):
+            passed = _bind_arguments(tree, compiled, names)
         if passed is None or not _is_certain(tree, passed, names):
-            passed = _identical(tree, compiled, names)
+            passed = _match_identical(tree, compiled, names)
     arguments: list[tuple[str, str]] = []
     for parameter, expression, _ in (passed or ())[:_MAX_ARGUMENTS]:
         # What is unpacked has no text of its own.
         written = ast.get_source_segment(source, expression) or ast.unparse(expression)
         # By the name of its parameter a literal may be a secret; a variable's name is none.
-        if is_secret_name(parameter) and _holds_text(expression):
+        if is_secret_name(parameter) and _contains_text(expression):
             shown = shown.replace(written, _LEFT_OUT)
         else:
-            arguments.append((parameter, clip(_on_one_line(written), _EXPRESSION_CHARS)))
-    name = resumed_function(code.co_name) or code.co_name
-    shown = clip(_on_one_line(shown), _TEXT_CHARS)
+            arguments.append((parameter, clip(_join_lines(written), _EXPRESSION_CHARS)))
+    name = find_resumed_function(code.co_name) or code.co_name
+    shown = clip(_join_lines(shown), _TEXT_CHARS)
     return UserCall(file, line or 0, name, shown, tuple(arguments))
 
 
-def locals_of(frame: types.FrameType) -> dict[str, Any]:
+def copy_locals(frame: types.FrameType) -> dict[str, Any]:
     """Copy the locals of a running call. Up to 3.12 reading them leaves a snapshot at the frame
     that keeps every local alive, also those the user deletes later: it is emptied again."""
     snapshot = frame.f_locals
@@ -95,17 +97,17 @@ def locals_of(frame: types.FrameType) -> dict[str, Any]:
     return own_copy
 
 
-def _own_caller(
+def _find_own_caller(
     frame: types.FrameType | None, compiled: FrameBeingCompiled | None
 ) -> tuple[types.FrameType | None, list[types.FrameType]]:
     """Find the call of the program's own, and those in between, innermost first."""
-    outer = frame if compiled is None else compiled.asked_by
+    outer = frame if compiled is None else compiled.compiled_by
     code = None if compiled is None else compiled.code
-    rest_of = None if code is None else resumed_function(code.co_name)
+    rest_of = None if code is None else find_resumed_function(code.co_name)
     between: list[types.FrameType] = []
     while outer is not None:
         here = outer.f_code
-        part = resumed_function(here.co_name)
+        part = find_resumed_function(here.co_name)
         same = code is not None and here.co_filename == code.co_filename
         if same and rest_of is not None and rest_of == (part or here.co_name):
             rest_of = part
@@ -116,7 +118,7 @@ def _own_caller(
     return outer, between
 
 
-def _running_segment(frame: types.FrameType) -> str | None:
+def _read_running_segment(frame: types.FrameType) -> str | None:
     """Read the source of the instruction that runs, if it is known; columns count bytes."""
     code = frame.f_code
     positions = cast("Callable[[], Iterator[_Position]]", cast(Any, code).co_positions)
@@ -135,21 +137,21 @@ def _running_segment(frame: types.FrameType) -> str | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _as_call(segment: str) -> ast.Call | None:
-    found = parsed(f"({segment}\n)")
-    return found if isinstance(found, ast.Call) else None
+def _parse_call(segment: str) -> ast.Call | None:
+    expression = parse_expression(f"({segment}\n)")
+    return expression if isinstance(expression, ast.Call) else None
 
 
 @functools.lru_cache(maxsize=256)
-def _only_call(file: str, line: int) -> str | None:
+def _find_only_call(file: str, line: int) -> str | None:
     """Find the call that begins in a line; None where there is none or more than one."""
     source = "".join(linecache.getlines(file))
-    calls = [node for node in _calls_in(source) if node.lineno == line]
+    calls = [node for node in _list_calls(source) if node.lineno == line]
     return ast.get_source_segment(source, calls[0]) if len(calls) == 1 else None
 
 
 @functools.lru_cache(maxsize=16)
-def _calls_in(source: str) -> tuple[ast.Call, ...]:
+def _list_calls(source: str) -> tuple[ast.Call, ...]:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -157,7 +159,7 @@ def _calls_in(source: str) -> tuple[ast.Call, ...]:
     return tuple(node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
-def _on_one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     """Join the lines that brackets continue, as a formatter would join them."""
     lines = [line.strip() for line in text.strip().splitlines()]
     return re.sub(r",? (?=[)\]}])", "", re.sub(r"(?<=[(\[{]) ", "", " ".join(lines)))
@@ -172,7 +174,7 @@ class _Passed(NamedTuple):
     """What the compiled code got for the parameter."""
 
 
-def _holds_text(expression: ast.expr) -> bool:
+def _contains_text(expression: ast.expr) -> bool:
     """Whether it has a literal of text in it, other than a key."""
     keys = {id(node.slice) for node in ast.walk(expression) if isinstance(node, ast.Subscript)}
     return any(
@@ -186,10 +188,10 @@ class _Names:
     """Values of plain names and attributes at a call, found without running any code."""
 
     def __init__(self, frame: types.FrameType) -> None:
-        self._locals = locals_of(frame)
+        self._locals = copy_locals(frame)
         self._globals = frame.f_globals
 
-    def value(self, expression: ast.expr) -> Any:
+    def get_value(self, expression: ast.expr) -> Any:
         """Look up the value of an expression; `MISSING` for what would have to run code."""
         if isinstance(expression, ast.Constant):
             return expression.value
@@ -197,12 +199,12 @@ class _Names:
             name = expression.id
             return self._locals.get(name, self._globals.get(name, MISSING))
         if isinstance(expression, ast.Attribute):
-            return plain_attribute(self.value(expression.value), expression.attr)
+            return get_plain_attribute(self.get_value(expression.value), expression.attr)
         if isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Constant):
-            return _item(self.value(expression.value), expression.slice.value)
+            return _get_member(self.get_value(expression.value), expression.slice.value)
         return MISSING
 
-    def unpacked(self, call: ast.Call) -> tuple[list[ast.expr], dict[str, ast.expr]]:
+    def unpack_arguments(self, call: ast.Call) -> tuple[list[ast.expr], dict[str, ast.expr]]:
         """List the arguments by position and by keyword; what a plain tuple, list or dict is
         unpacked into as its items. Nothing by position behind what is unpacked of another kind."""
         positional: list[ast.expr] = []
@@ -210,7 +212,7 @@ class _Names:
             if not isinstance(expression, ast.Starred):
                 positional.append(expression)
                 continue
-            held = self.value(expression.value)
+            held = self.get_value(expression.value)
             if type(held) not in (tuple, list):
                 break
             positional += [
@@ -219,7 +221,7 @@ class _Names:
             ]
         by_name: dict[str, ast.expr] = {}
         for keyword in call.keywords:
-            held = self.value(keyword.value) if keyword.arg is None else None
+            held = self.get_value(keyword.value) if keyword.arg is None else None
             if keyword.arg is not None:
                 by_name[keyword.arg] = keyword.value
             elif type(held) is dict:
@@ -231,16 +233,18 @@ class _Names:
         return positional, by_name
 
 
-def _passes_on(frame: types.FrameType) -> bool:
+def _is_pass_through(frame: types.FrameType) -> bool:
     """Whether a call hands all its arguments on as they are. `contextlib` decorates with what torch
     sets during a compile, our own code watches."""
     file = frame.f_code.co_filename
     if is_torch(file):
-        return any(part in file for part in _PASSES_ON)
+        return any(part in file for part in _PASS_THROUGH)
     return is_ours(file) or file == contextlib.__file__
 
 
-def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[_Passed] | None:
+def _bind_arguments(
+    call: ast.Call, compiled: FrameBeingCompiled, names: _Names
+) -> list[_Passed] | None:
     """Bind by position and keyword; None where the call does not fit the compiled function."""
     code, values = compiled.code, compiled.values or {}
     positional = code.co_varnames[: code.co_argcount]
@@ -248,31 +252,31 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
     rest = iter(code.co_varnames[code.co_argcount + code.co_kwonlyargcount :])
     more = next(rest) if code.co_flags & inspect.CO_VARARGS else None
     more_by_name = next(rest) if code.co_flags & inspect.CO_VARKEYWORDS else None
-    found: list[_Passed] = []
-    first = int(_is_bound(call, compiled, names))
-    positions, keywords = names.unpacked(call)
+    passed: list[_Passed] = []
+    first = int(_is_method_call(call, compiled, names))
+    positions, keywords = names.unpack_arguments(call)
     for at, expression in enumerate(positions, first):
         if at < len(positional):
             value = values.get(positional[at], MISSING)
-            found.append(_Passed(positional[at], expression, value))
+            passed.append(_Passed(positional[at], expression, value))
         elif more is None:
             return None
         else:
             index = at - len(positional)
-            value = _item(values.get(more), index)
-            found.append(_Passed(f"{more}[{index}]", expression, value))
+            value = _get_member(values.get(more), index)
+            passed.append(_Passed(f"{more}[{index}]", expression, value))
     for name, expression in keywords.items():
         if name in by_name:
-            found.append(_Passed(name, expression, values.get(name, MISSING)))
+            passed.append(_Passed(name, expression, values.get(name, MISSING)))
         elif more_by_name is None:
             return None
         else:
-            value = _item(values.get(more_by_name), name)
-            found.append(_Passed(f"{more_by_name}['{name}']", expression, value))
-    return found
+            value = _get_member(values.get(more_by_name), name)
+            passed.append(_Passed(f"{more_by_name}['{name}']", expression, value))
+    return passed
 
 
-def _item(held: Any, key: Any) -> Any:
+def _get_member(held: Any, key: Any) -> Any:
     """Get a member of a plain container, else `MISSING`: other containers would run code."""
     if type(held) not in (tuple, list, dict):
         return MISSING
@@ -282,7 +286,7 @@ def _item(held: Any, key: Any) -> Any:
         return MISSING
 
 
-def _is_bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bool:
+def _is_method_call(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bool:
     """Whether the first parameter is the object whose method is called, which no argument is."""
     code = compiled.code
     if not code.co_argcount:
@@ -291,7 +295,7 @@ def _is_bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bo
     holder = (compiled.values or {}).get(first, MISSING)
     if holder is MISSING:
         return first == "self"
-    if call.args and names.value(call.args[0]) is holder:
+    if call.args and names.get_value(call.args[0]) is holder:
         return False
     if first == "self":
         return True
@@ -310,22 +314,24 @@ def _is_certain(call: ast.Call, passed: list[_Passed], names: _Names) -> bool:
     """Whether the binding by position is that of the call: `functools.partial`, which leaves no
     frame, may have put others first."""
     confirmed = False
-    for item in passed:
-        given = names.value(item.expression)
-        if given is MISSING or item.value is MISSING:
+    for argument in passed:
+        given = names.get_value(argument.expression)
+        if given is MISSING or argument.value is MISSING:
             continue
         # Constants of source text are other objects than those of its byte code.
-        plain = type(given) in (bool, int, float, str, bytes) and type(given) is type(item.value)
-        if given is not item.value and not (plain and given == item.value):
+        plain = type(given) in (bool, int, float, str, bytes) and type(given) is type(
+            argument.value
+        )
+        if given is not argument.value and not (plain and given == argument.value):
             return False
         confirmed = confirmed or not _is_shared(given)
-    callee = names.value(call.func)
+    callee = names.get_value(call.func)
     if confirmed or callee is MISSING:
         return confirmed
     # Whether it is known what is called, and that it adds no argument of its own.
-    inner = plain_attribute(callee, "_torchdynamo_orig_callable")
+    inner = get_plain_attribute(callee, "_torchdynamo_orig_callable")
     inner = callee if inner is MISSING else inner
-    is_module = type(plain_attribute(callee, "_modules")) is dict
+    is_module = type(get_plain_attribute(callee, "_modules")) is dict
     return is_module or isinstance(inner, (types.FunctionType, types.MethodType))
 
 
@@ -334,37 +340,37 @@ def _is_shared(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str, bytes, tuple, type))
 
 
-def _identical(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[_Passed]:
+def _match_identical(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[_Passed]:
     """Match the arguments that are the very object some parameter got."""
     code, values = compiled.code, compiled.values or {}
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     got = {name: values[name] for name in parameters if name in values}
-    found: list[_Passed] = []
-    positions, keywords = names.unpacked(call)
+    passed: list[_Passed] = []
+    positions, keywords = names.unpack_arguments(call)
     for expression in (*positions, *keywords.values()):
-        given = names.value(expression)
+        given = names.get_value(expression)
         if given is MISSING or _is_shared(given):
             continue
         same = [name for name, value in got.items() if value is given]
         if len(same) == 1:
-            found.append(_Passed(same[0], expression, given))
-    return found
+            passed.append(_Passed(same[0], expression, given))
+    return passed
 
 
-def entered(session: Session) -> tuple[UserCall | None, str]:
+def find_user_call_or_thread(session: Session) -> tuple[UserCall | None, str]:
     """Find the innermost call of the program's own; or, where this thread has none, say what the
     thread is. Never raises.
 
     Returns:
         (call, "") or (None, a text that names the thread and its innermost line).
     """
-    with session.shielded("the line that entered compiled code"):
+    with session.catch_faults("the line that entered compiled code"):
         here: types.FrameType = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-        found = user_call(torch_compiles.frame_being_compiled(), here)
-        if found is None and (waiting := torch_compiles.frame_waiting_for_backward()) is not None:
-            found = user_call(None, waiting)
-        if found is not None:
-            return found, ""
+        call = find_user_call(torch_compiles.find_compiling_frame(), here)
+        if call is None and (waiting := torch_compiles.find_frame_awaiting_backward()) is not None:
+            call = find_user_call(None, waiting)
+        if call is not None:
+            return call, ""
         # A thread by its name and its first call, which `threading` itself does not count as.
         while here.f_back is not None and here.f_back.f_code.co_filename != threading.__file__:
             here = here.f_back

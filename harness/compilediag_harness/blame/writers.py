@@ -20,10 +20,10 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import cached_by_code, frames_from, plain_attribute
+from compilediag_harness.base.object_graph import cache_by_code, get_plain_attribute, iterate_frames
 from compilediag_harness.blame import source_locations
-from compilediag_harness.blame.user_calls import locals_of
-from compilediag_harness.blame.writes_in_source import attribute_stores, mutation_line
+from compilediag_harness.blame.user_calls import copy_locals
+from compilediag_harness.blame.writes_in_source import find_mutation_line, list_attribute_stores
 from compilediag_harness.wire import Location
 
 _MAX_WRITERS = 8
@@ -53,7 +53,7 @@ _IMPLIED = frozenset({
 _MAX_CALLS = 200
 
 
-class Reach:
+class ReachableNames:
     """Functions that names lead to now: looked up once for all false guards of a recompile."""
 
     def __init__(self) -> None:
@@ -71,31 +71,31 @@ class Reach:
             modules = [names for file, names in self.modules if file.startswith(folder)]
             index = _indices.get(folder)
             if index is None or index.modules != len(modules):  # more of it may be loaded by now
-                index = _indices[folder] = _Index(modules)
-            names = index.reached(self._first.intersection(index.codes))
-            self._reached[folder] = self._first | names
+                index = _indices[folder] = _FunctionIndex(modules)
+            names = index.collect_reached(self._starting_names.intersection(index.codes))
+            self._reached[folder] = self._starting_names | names
         return writer.function.rpartition(".")[2] in self._reached[folder]
 
     @functools.cached_property
     def modules(self) -> list[tuple[str, dict[str, Any]]]:
         """File and names of each module that is loaded."""
-        return list(source_locations.loaded_modules())
+        return list(source_locations.iterate_loaded_modules())
 
     @functools.cached_property
     def own_modules(self) -> list[dict[str, Any]]:
         return [names for file, names in self.modules if source_locations.is_own(file)]
 
     @functools.cached_property
-    def _first(self) -> frozenset[str]:
+    def _starting_names(self) -> frozenset[str]:
         """The names in the program's own code and in the calls in progress."""
         own = (value for names in self.own_modules for value in list(names.values()))
-        running = (frame.f_code for frame in frames_from(sys._getframe(1), _MAX_CALLS))  # pyright: ignore[reportPrivateUsage]
+        running = (frame.f_code for frame in iterate_frames(sys._getframe(1), _MAX_CALLS))  # pyright: ignore[reportPrivateUsage]
         codes = [code for code in running if not source_locations.is_torch(code.co_filename)]
         codes = [code for code in codes if not source_locations.is_ours(code.co_filename)]
-        return _IMPLIED.union(*map(_names, (*codes, *_codes_of(own))))
+        return _IMPLIED.union(*map(_get_names, (*codes, *_iterate_codes(own))))
 
 
-class _Index:
+class _FunctionIndex:
     """The functions of a package by name."""
 
     def __init__(self, modules: list[dict[str, Any]]) -> None:
@@ -104,26 +104,26 @@ class _Index:
         # Most members of a module are those of other modules of its package. Another thread may add
         # one meanwhile.
         members = {id(value): value for names in modules for value in list(names.values())}
-        for code in _codes_of(members.values()):
+        for code in _iterate_codes(members.values()):
             self.codes.setdefault(code.co_name, []).append(code)
-        self.reached = functools.lru_cache(maxsize=8)(self._reached)
+        self.collect_reached = functools.lru_cache(maxsize=8)(self._collect_reached)
 
-    def _reached(self, first: frozenset[str]) -> frozenset[str]:
+    def _collect_reached(self, first: frozenset[str]) -> frozenset[str]:
         """Collect the names in these functions, and in those that have such a name."""
-        found, waiting = set(first), set(first)
+        names, waiting = set(first), set(first)
         while waiting:
             codes = (code for name in waiting for code in self.codes[name])
-            new = set[str]().union(*map(_names_in, codes)) - found
-            found |= new
+            new = set[str]().union(*map(_collect_names, codes)) - names
+            names |= new
             waiting = new & self.codes.keys()
-        return frozenset(found)
+        return frozenset(names)
 
 
-_indices: dict[str, _Index] = {}
+_indices: dict[str, _FunctionIndex] = {}
 """By package."""
 
 
-def _codes_of(members: Iterable[object]) -> Iterator[types.CodeType]:
+def _iterate_codes(members: Iterable[object]) -> Iterator[types.CodeType]:
     """Iterate over a module's functions and the methods of its classes, properties included."""
     for member in members:
         # Not `isinstance`: it asks an object for its class, and torch has some that warn then.
@@ -141,18 +141,18 @@ def _codes_of(members: Iterable[object]) -> Iterator[types.CodeType]:
                     function = function.__dict__.get("__wrapped__")
 
 
-def _names_in(code: types.CodeType) -> frozenset[str]:
+def _collect_names(code: types.CodeType) -> frozenset[str]:
     """Collect what a function reads or calls by name, functions inside it included; a function that
     it defines is a variable of it."""
-    inner = (item for item in code.co_consts if isinstance(item, types.CodeType))
+    inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
     own = (*code.co_names, *code.co_varnames, *code.co_cellvars)
-    return frozenset(own).union(*map(_names, inner))
+    return frozenset(own).union(*map(_get_names, inner))
 
 
-_names = cached_by_code(_names_in)
+_get_names = cache_by_code(_collect_names)
 
 
-def writers_of_cell(cell: Any, code: types.CodeType) -> tuple[Location, ...]:
+def find_cell_writers(cell: Any, code: types.CodeType) -> tuple[Location, ...]:
     """Find the functions that rebind `cell`, or change the container it holds. `code` is the
     function whose closure the guard reads.
 
@@ -161,18 +161,18 @@ def writers_of_cell(cell: Any, code: types.CodeType) -> tuple[Location, ...]:
     """
     key = (id(cell), code)
     if key not in _known_cells:
-        _known_cells[key] = _unique(_cell_writes(cell))
-    value = _content(cell)
+        _known_cells[key] = _deduplicate(_find_cell_writes(cell))
+    value = _get_content(cell)
     if not isinstance(value, _CONTAINERS):
         return _known_cells[key]
     changed: list[Location] = []
-    for frame in calls_in_progress():
+    for frame in iterate_calls_in_progress():
         inside = frame.f_code
-        for name, held in locals_of(frame).items():
-            line = mutation_line(inside, name) if held is value else None
+        for name, held in copy_locals(frame).items():
+            line = find_mutation_line(inside, name) if held is value else None
             if line:
                 changed.append(Location(inside.co_filename, line, inside.co_name))
-    return _unique((*changed, *_known_cells[key]))
+    return _deduplicate((*changed, *_known_cells[key]))
 
 
 class CompiledCode(NamedTuple):
@@ -183,59 +183,61 @@ class CompiledCode(NamedTuple):
     """Its locals and globals as {L, G}."""
     functions: Collection[tuple[str, str]]
     """(file, name) of functions that are known to have been compiled into it."""
-    reach: Reach
+    reach: ReachableNames
 
     def holds(self, writer: Location) -> bool:
         """Whether a function is known to have been compiled into it."""
         return (writer.file, writer.function.rpartition(".")[2]) in self.functions
 
 
-def writers_of_attribute(holder: object, name: str, compiled: CompiledCode) -> tuple[Location, ...]:
+def find_attribute_writers(
+    holder: object, name: str, compiled: CompiledCode
+) -> tuple[Location, ...]:
     """Find where `holder.<name>` is assigned: in the code that is compiled, in the calls in
     progress and in the methods of its class that may run; `__init__` is left out, since it ran
     before the value changed. First what runs in the compiled code; methods of packages that are not
     known to run are left out where another one is."""
     calls = [(compiled.code, compiled.scope["L"], compiled.scope["G"])]
     calls += (
-        (frame.f_code, locals_of(frame), frame.f_globals)
-        for frame in calls_in_progress()
+        (frame.f_code, copy_locals(frame), frame.f_globals)
+        for frame in iterate_calls_in_progress()
         if name in frame.f_code.co_names
     )
     writers = [
         Location(code.co_filename, line, code.co_name)
         for code, own, others in calls
-        for base, line in attribute_stores(code, name)
-        if _led_to(base, own, others) is holder
+        for base, line in list_attribute_stores(code, name)
+        if _resolve_path(base, own, others) is holder
     ]
     writers += (
         writer
-        for writer in _class_writes(type(holder), name)
+        for writer in _find_class_writes(type(holder), name)
         if compiled.holds(writer) or compiled.reach.may_run(writer)
     )
     lines = {(w.file, w.line): w for w in writers if not w.function.endswith("__init__")}
     inside = [writer for writer in lines.values() if compiled.holds(writer)]
     rest = [writer for writer in lines.values() if not compiled.holds(writer)]
-    found = [*inside, *(w for w in rest if not inside or source_locations.is_own(w.file))]
-    return _unique(found) or _writes_of_program(holder, name, compiled.reach.own_modules)
+    chosen = [*inside, *(w for w in rest if not inside or source_locations.is_own(w.file))]
+    return _deduplicate(chosen) or _find_program_writes(holder, name, compiled.reach.own_modules)
 
 
-def _unique(writers: Iterable[Location]) -> tuple[Location, ...]:
+def _deduplicate(writers: Iterable[Location]) -> tuple[Location, ...]:
     return tuple(dict.fromkeys(writers))[:_MAX_WRITERS]
 
 
-def _led_to(path: str, names: Mapping[str, Any], others: Mapping[str, Any]) -> Any:
+def _resolve_path(path: str, names: Mapping[str, Any], others: Mapping[str, Any]) -> Any:
     """Resolve a dotted name by attributes, without running any code of the program."""
     first, *attributes = path.split(".")
     value = names.get(first, others.get(first))
     for name in attributes:
-        value = plain_attribute(value, name)
+        value = get_plain_attribute(value, name)
     return value
 
 
 # --- closures --------------------------------------------------------------------------------
 
 
-def _cell_writes(cell: Any) -> list[Location]:
+def _find_cell_writes(cell: Any) -> list[Location]:
     """Find the functions that share the cell: first those that rebind it, then those that change
     what it holds."""
     rebinds: list[Location] = []
@@ -247,7 +249,10 @@ def _cell_writes(cell: Any) -> list[Location]:
             continue
         code: types.CodeType = function.__code__
         name = code.co_freevars[at]
-        rebound, changed = _store_line(code, "STORE_DEREF", name), mutation_line(code, name)
+        rebound, changed = (
+            _find_operation(code, "STORE_DEREF", name),
+            find_mutation_line(code, name),
+        )
         if rebound:
             rebinds.append(Location(code.co_filename, rebound, function.__qualname__))
         elif changed:
@@ -255,62 +260,64 @@ def _cell_writes(cell: Any) -> list[Location]:
     return rebinds + changes
 
 
-def _content(cell: Any) -> Any:
+def _get_content(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # empty
         return None
 
 
-@cached_by_code
-def first_read_line(code: types.CodeType, name: str) -> int | None:
+@cache_by_code
+def find_first_read(code: types.CodeType, name: str) -> int | None:
     """Find the line where `code` first reads its free variable `name`; None where it never does."""
-    return _store_line(code, "LOAD_DEREF", name) or _store_line(code, "LOAD_CLASSDEREF", name)
+    return _find_operation(code, "LOAD_DEREF", name) or _find_operation(
+        code, "LOAD_CLASSDEREF", name
+    )
 
 
 # --- attributes ------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=1024)
-def _class_writes(kind: type, name: str) -> tuple[Location, ...]:
+def _find_class_writes(kind: type, name: str) -> tuple[Location, ...]:
     """Find the methods of a class (and closures inside them) that assign an attribute `name`."""
-    found: list[Location] = []
+    writes: list[Location] = []
     for owner in kind.__mro__:
         if owner.__module__ == "builtins" or owner.__module__.startswith("torch.nn"):
             continue
         for value in list(vars(owner).values()):
-            for code in _codes_behind(value):
-                line = _store_line(code, "STORE_ATTR", name) or _registration_line(code, name)
+            for code in _iterate_wrapped(value):
+                line = _find_operation(code, "STORE_ATTR", name) or _find_registration(code, name)
                 if line:
                     where = f"{owner.__name__}.{code.co_name}"
-                    found.append(Location(code.co_filename, line, where))
-    return tuple(found)
+                    writes.append(Location(code.co_filename, line, where))
+    return tuple(writes)
 
 
-def _codes_behind(value: Any) -> Iterator[types.CodeType]:
+def _iterate_wrapped(value: Any) -> Iterator[types.CodeType]:
     """Iterate over the code of a method, of what its decorators wrap, and of closures inside it."""
     waiting, seen = [value], set[int]()
     while waiting and len(seen) < _MAX_FRAMES:
-        item = waiting.pop()
-        if id(item) in seen:
+        member = waiting.pop()
+        if id(member) in seen:
             continue
-        seen.add(id(item))
+        seen.add(id(member))
         for part in ("__func__", "__wrapped__", "fget", "fset", "func"):
-            inner = getattr(item, part, None)
+            inner = getattr(member, part, None)
             if inner is not None:
                 waiting.append(inner)
-        if isinstance(item, types.FunctionType):
-            yield from _nested(item.__code__)
+        if isinstance(member, types.FunctionType):
+            yield from _iterate_nested(member.__code__)
             # A decorator without `__wrapped__` still closes over what it wraps.
-            contents = [_content(cell) for cell in item.__closure__ or ()]
+            contents = [_get_content(cell) for cell in member.__closure__ or ()]
             waiting.extend(held for held in contents if isinstance(held, types.FunctionType))
 
 
-def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+def _iterate_nested(code: types.CodeType) -> Iterator[types.CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _nested(constant)
+            yield from _iterate_nested(constant)
 
 
 # --- functions of the program ----------------------------------------------------------------
@@ -327,7 +334,7 @@ class _Store(NamedTuple):
     """The class of a method."""
 
 
-def _writes_of_program(
+def _find_program_writes(
     holder: object, name: str, modules: Iterable[dict[str, Any]]
 ) -> tuple[Location, ...]:
     """Find the assignments of the program whose left side leads to the very object now."""
@@ -341,21 +348,21 @@ def _writes_of_program(
             if not isinstance(function, types.FunctionType) or function.__name__ == "__init__":
                 continue
             if name in function.__code__.co_names:
-                places = attribute_stores(function.__code__, name)
+                places = list_attribute_stores(function.__code__, name)
                 stores += (_Store(base, line, function, owner) for base, line in places)
     owners = frozenset(store.owner for store in stores if store.owner is not None)
-    instances = _instances_of(owners) if owners else []
-    found = _unique(
+    instances = _find_instances(owners) if owners else []
+    writes = _deduplicate(
         Location(store.function.__code__.co_filename, store.line, store.function.__qualname__)
         for store in stores
-        if any(found is holder for found in _assigned_by(store, instances))
+        if any(target is holder for target in _iterate_assigned(store, instances))
     )
     with contextlib.suppress(TypeError):  # no weak reference, so that its id may be another's later
-        _known_writes[id(holder), name] = weakref.ref(holder), found
-    return found
+        _known_writes[id(holder), name] = weakref.ref(holder), writes
+    return writes
 
 
-def _assigned_by(store: _Store, instances: Iterable[object]) -> Iterator[object]:
+def _iterate_assigned(store: _Store, instances: Iterable[object]) -> Iterator[object]:
     """Iterate over the objects whose attribute it assigns, as far as names lead to them now."""
     first = store.base.partition(".")[0]
     code = store.function.__code__
@@ -363,9 +370,9 @@ def _assigned_by(store: _Store, instances: Iterable[object]) -> Iterator[object]
         if store.owner is not None and first == code.co_varnames[0]:
             for thing in instances:
                 if store.owner in type(thing).__mro__:
-                    yield _led_to(store.base, {first: thing}, {})
+                    yield _resolve_path(store.base, {first: thing}, {})
     elif first not in code.co_varnames and first not in code.co_freevars:
-        yield _led_to(store.base, store.function.__globals__, {})
+        yield _resolve_path(store.base, store.function.__globals__, {})
 
 
 _scanned = 0
@@ -375,7 +382,7 @@ CPU time for a million objects, so there is one for the same classes in each ana
 after `_MAX_SCANNED` objects."""
 
 
-def _instances_of(owners: frozenset[type]) -> list[object]:
+def _find_instances(owners: frozenset[type]) -> list[object]:
     """Find the instances that can be referenced weakly; no check of a class's own is called."""
     global _scanned
     if owners not in _instances:
@@ -393,22 +400,22 @@ def _instances_of(owners: frozenset[type]) -> list[object]:
     return [thing for ref in _instances[owners] if (thing := ref()) is not None]
 
 
-def new_session() -> None:
+def clear_session() -> None:
     """Forget what was found in an earlier session."""
     global _scanned
     _scanned = 0
-    for found in (_instances, _known_cells, _known_writes):
-        found.clear()
+    for cache in (_instances, _known_cells, _known_writes):
+        cache.clear()
 
 
-def new_analysis() -> None:
+def clear_instances() -> None:
     """Forget the instances: before another recompile, since which more may have been made."""
     _instances.clear()
 
 
-def calls_in_progress() -> Iterator[types.FrameType]:
+def iterate_calls_in_progress() -> Iterator[types.FrameType]:
     """Iterate over the calls in progress in this thread that are not torch's, innermost first."""
-    for frame in frames_from(sys._getframe(1), _MAX_FRAMES):  # pyright: ignore[reportPrivateUsage]
+    for frame in iterate_frames(sys._getframe(1), _MAX_FRAMES):  # pyright: ignore[reportPrivateUsage]
         file = frame.f_code.co_filename
         if not source_locations.is_library(file) and not source_locations.is_ours(file):
             yield frame
@@ -417,23 +424,23 @@ def calls_in_progress() -> Iterator[types.FrameType]:
 # --- byte code -------------------------------------------------------------------------------
 
 
-@cached_by_code
-def _store_line(code: types.CodeType, operation: str, name: str) -> int | None:
+@cache_by_code
+def _find_operation(code: types.CodeType, operation: str, name: str) -> int | None:
     """Find the line of the first `operation` on `name` in `code`."""
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
-        line = _line_of(instruction) or line
+        line = _get_line(instruction) or line
         if instruction.opname == operation and instruction.argval == name:
             return line
     return None
 
 
-@cached_by_code
-def _registration_line(code: types.CodeType, name: str) -> int | None:
+@cache_by_code
+def _find_registration(code: types.CodeType, name: str) -> int | None:
     """Find the line where `code` registers a buffer or sets an attribute called `name`."""
     line, registering = code.co_firstlineno, False
     for instruction in dis.get_instructions(code):
-        line = _line_of(instruction) or line
+        line = _get_line(instruction) or line
         if instruction.opname in ("LOAD_METHOD", "LOAD_ATTR"):
             registering = instruction.argval in ("register_buffer", "__setattr__")
         elif registering and instruction.opname == "LOAD_CONST" and instruction.argval == name:
@@ -441,7 +448,7 @@ def _registration_line(code: types.CodeType, name: str) -> int | None:
     return None
 
 
-def _line_of(instruction: Any) -> int | None:
+def _get_line(instruction: Any) -> int | None:
     """Get the line an instruction starts; Python 3.13 turned `starts_line` into a flag."""
     line = getattr(instruction, "line_number", None) or instruction.starts_line
     return line if isinstance(line, int) and not isinstance(line, bool) else None

@@ -13,7 +13,7 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from compilediag_harness.base.object_graph import cached_by_code
+from compilediag_harness.base.object_graph import cache_by_code
 
 MUTATORS = frozenset({
     *("append", "extend", "insert", "pop", "popitem", "clear", "update", "setdefault", "remove"),
@@ -21,11 +21,11 @@ MUTATORS = frozenset({
 })  # fmt: skip
 
 
-@cached_by_code
-def mutation_line(code: types.CodeType, name: str) -> int | None:
+@cache_by_code
+def find_mutation_line(code: types.CodeType, name: str) -> int | None:
     """Find the first line in `code` that changes the container called `name`: an item stored or
     deleted, a mutating method called, `+=`."""
-    for node in statements(code):
+    for node in iterate_nodes(code):
         target: ast.expr | None = None
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
             target = node.value
@@ -38,20 +38,20 @@ def mutation_line(code: types.CodeType, name: str) -> int | None:
     return None
 
 
-@cached_by_code
-def attribute_stores(code: types.CodeType, attribute: str) -> tuple[tuple[str, int], ...]:
+@cache_by_code
+def list_attribute_stores(code: types.CodeType, attribute: str) -> tuple[tuple[str, int], ...]:
     """List (dotted base, line) of every `base.attribute = ...` in `code`, as ("model.pos", 12)."""
-    found: list[tuple[str, int]] = []
-    for node in statements(code) if attribute in code.co_names else ():
+    stores: list[tuple[str, int]] = []
+    for node in iterate_nodes(code) if attribute in code.co_names else ():
         if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
             continue
-        base = dotted(node.value) if node.attr == attribute else None
+        base = get_dotted_name(node.value) if node.attr == attribute else None
         if base is not None:
-            found.append((base, node.lineno))
-    return tuple(found)
+            stores.append((base, node.lineno))
+    return tuple(stores)
 
 
-def dotted(node: ast.expr) -> str | None:
+def get_dotted_name(node: ast.expr) -> str | None:
     """Get the text "a.b.c" of a chain of plain names; None for what would have to be computed."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
@@ -62,9 +62,9 @@ def dotted(node: ast.expr) -> str | None:
     return ".".join([node.id, *reversed(names)])
 
 
-def statements(code: types.CodeType) -> Iterator[ast.AST]:
+def iterate_nodes(code: types.CodeType) -> Iterator[ast.AST]:
     """Iterate over a function's own nodes in source order, without functions inside it."""
-    tree = tree_of(code)
+    tree = parse_code(code)
     if tree is None:
         return
     only = tree.body[0] if len(tree.body) == 1 else None
@@ -83,17 +83,17 @@ def statements(code: types.CodeType) -> Iterator[ast.AST]:
 _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
-@cached_by_code
-def tree_of(code: types.CodeType) -> ast.Module | None:
+@cache_by_code
+def parse_code(code: types.CodeType) -> ast.Module | None:
     """Parse the source of a code object, with the file's line numbers; None without its source."""
     lines, first = linecache.getlines(code.co_filename), 1
     if code.co_name == "<module>":
-        return _parsed(lines, first)
-    found = _function_from(lines, code.co_firstlineno)
-    if found is not None or (not lines and code.co_filename.startswith("<")):
-        return found  # of generated code without a text there is nothing to look for
+        return _parse_lines(lines, first)
+    tree = _parse_function(lines, code.co_firstlineno)
+    if tree is not None or (not lines and code.co_filename.startswith("<")):
+        return tree  # of generated code without a text there is nothing to look for
     try:
-        return _parsed(*inspect.getsourcelines(code))
+        return _parse_lines(*inspect.getsourcelines(code))
     except _UNREADABLE:
         return None
 
@@ -101,7 +101,7 @@ def tree_of(code: types.CodeType) -> ast.Module | None:
 _UNREADABLE = (OSError, SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
-def _parsed(lines: Sequence[str], first: int) -> ast.Module | None:
+def _parse_lines(lines: Sequence[str], first: int) -> ast.Module | None:
     try:
         # With the file's line numbers: lines that are empty cost less than counting each node up.
         return ast.parse("\n" * (first - 1) + textwrap.dedent("".join(lines)))
@@ -113,7 +113,7 @@ _BEGINS = re.compile(r"\s*(?:async\s+def\s|def\s|@)")
 """The first line of a function."""
 
 
-def _function_from(lines: Sequence[str], first: int, through: int = 0) -> ast.Module | None:
+def _parse_function(lines: Sequence[str], first: int, through: int = 0) -> ast.Module | None:
     """Parse the function whose text begins in a line: up to the next one that is indented no
     deeper, without the thousands of lines that a library's file may have. None where that is none,
     as where a text of several lines is indented less, or where it ends before `through`."""
@@ -130,30 +130,30 @@ def _function_from(lines: Sequence[str], first: int, through: int = 0) -> ast.Mo
         elif indent <= margin and not text.startswith((")", "]", "}")):
             break
         last = number
-    return _parsed(lines[first - 1 : last], first) if defined and last >= through else None
+    return _parse_lines(lines[first - 1 : last], first) if defined and last >= through else None
 
 
 @functools.lru_cache(maxsize=1024)
-def branches_on(file: str, line: int, name: str) -> bool | None:
+def has_branch_on(file: str, line: int, name: str) -> bool | None:
     """Whether the innermost function around a line has a condition that reads a variable or an
     attribute of this name. None without its source."""
-    function = _function_around(file, line)
+    function = _find_function_around(file, line)
     if function is None:
         return None
     return any(
         (isinstance(node, ast.Name) and node.id == name)
         or (isinstance(node, ast.Attribute) and node.attr == name)
-        for test in conditions_in(function)
-        for node in truth_of(test)
+        for test in iterate_conditions(function)
+        for node in iterate_truth_parts(test)
     )
 
 
 @functools.lru_cache(maxsize=1024)
-def store_beside_read(file: str, line: int, attribute: str) -> int | None:
+def find_store_beside_read(file: str, line: int, attribute: str) -> int | None:
     """Find the first line of the innermost function around `line` that assigns `attribute` of the
     very expression of which `line` reads it, where nothing in between can make that another
     object."""
-    function = _function_around(file, line)
+    function = _find_function_around(file, line)
     if function is None:
         return None
     read: set[str | None] = set()
@@ -164,9 +164,9 @@ def store_beside_read(file: str, line: int, attribute: str) -> int | None:
             rebound.add(node.id)
         elif isinstance(node, ast.Attribute) and node.attr == attribute:
             if isinstance(node.ctx, ast.Store):
-                stores.append((node.lineno, dotted(node.value)))
+                stores.append((node.lineno, get_dotted_name(node.value)))
             elif isinstance(node.ctx, ast.Load) and node.lineno == line:
-                read.add(dotted(node.value))
+                read.add(get_dotted_name(node.value))
     lines = [
         at
         for at, base in stores
@@ -175,7 +175,7 @@ def store_beside_read(file: str, line: int, attribute: str) -> int | None:
     return min(lines, default=None)
 
 
-def conditions_in(tree: ast.AST) -> Iterator[ast.expr]:
+def iterate_conditions(tree: ast.AST) -> Iterator[ast.expr]:
     """Iterate over the expressions whose truth decides what runs: Python calls `__bool__` of a
     tensor there, and the graph breaks."""
     for node in ast.walk(tree):
@@ -187,36 +187,36 @@ def conditions_in(tree: ast.AST) -> Iterator[ast.expr]:
             yield node.operand
 
 
-def truth_of(test: ast.expr) -> Iterator[ast.AST]:
+def iterate_truth_parts(test: ast.expr) -> Iterator[ast.AST]:
     """Iterate over the parts of a condition whose value counts: `x is None` and `isinstance(x,
     int)` look at the object, and hold of a tensor without asking for its value."""
     waiting: list[ast.AST] = [test]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Compare) and all(
-            isinstance(each, (ast.Is, ast.IsNot)) for each in node.ops
+            isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops
         ):
             continue
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in _OF_OBJECTS:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in _OBJECT_CHECKS:
             continue
         yield node
         waiting.extend(ast.iter_child_nodes(node))
 
 
-_OF_OBJECTS = ("isinstance", "hasattr", "callable", "torch.is_tensor", "issubclass")
+_OBJECT_CHECKS = ("isinstance", "hasattr", "callable", "torch.is_tensor", "issubclass")
 
 
 @functools.lru_cache(maxsize=256)
-def _function_around(file: str, line: int) -> ast.AST | None:
+def _find_function_around(file: str, line: int) -> ast.AST | None:
     """Find the innermost function that a line is in."""
     lines = linecache.getlines(file)
     above = (at for at in range(min(line, len(lines)), 0, -1) if _BEGINS.match(lines[at - 1]))
-    trees = (_function_from(lines, at, through=line) for at in above)
-    found = next(filter(None, (_innermost(tree, line) for tree in trees)), None)
-    return found or _innermost(_parsed(lines, 1), line)
+    trees = (_parse_function(lines, at, through=line) for at in above)
+    function = next(filter(None, (_find_innermost(tree, line) for tree in trees)), None)
+    return function or _find_innermost(_parse_lines(lines, 1), line)
 
 
-def _innermost(tree: ast.Module | None, line: int) -> ast.AST | None:
+def _find_innermost(tree: ast.Module | None, line: int) -> ast.AST | None:
     """Find the innermost function: the last that begins before the line holds it most closely."""
     around = [
         node
@@ -230,24 +230,24 @@ def _innermost(tree: ast.Module | None, line: int) -> ast.AST | None:
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 
 
-@cached_by_code
-def loop_around(code: types.CodeType, line: int) -> int | None:
+@cache_by_code
+def find_loop_line(code: types.CodeType, line: int) -> int | None:
     """Find the first line of the innermost loop in `code` whose body runs `line` again and again;
     None where there is none or no source. Where a comprehension shares a line with what it iterates
     over, the two cannot be separated: the caller counts how often the line ran."""
     if code.co_name in _COMPREHENSIONS:  # a function of its own before Python 3.12
         return code.co_firstlineno
-    tree = tree_of(code)
+    tree = parse_code(code)
     loops = [
         node.lineno
         for node in (ast.walk(tree) if tree is not None else ())
         if isinstance(node, ast.expr | ast.stmt)
-        and any(part.lineno <= line <= (part.end_lineno or 0) for part in _repeated(node))
+        and any(part.lineno <= line <= (part.end_lineno or 0) for part in _iterate_repeated(node))
     ]
     return max(loops, default=None)
 
 
-def _repeated(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
+def _iterate_repeated(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
     """Iterate over the parts of a loop that run once an iteration; none for what is no loop."""
     if isinstance(node, ast.While):
         yield node.test

@@ -21,12 +21,12 @@ def _attach() -> None:
     if sys.version_info < (3, 10):  # noqa: UP036 - the target's interpreter is any
         version = ".".join(str(part) for part in sys.version_info[:3])
         first = "is older than 3.10, which is the first that compilediag observes"
-        _note(run_dir, "Python " + version + " (" + sys.executable + ") " + first)
+        _write_reason(run_dir, "Python " + version + " (" + sys.executable + ") " + first)
         return
     try:
         _start(run_dir, os.path.dirname(os.path.dirname(here)))
     except Exception as error:
-        _note(run_dir, type(error).__name__ + ": " + str(error))
+        _write_reason(run_dir, type(error).__name__ + ": " + str(error))
 
 
 def _start(run_dir: str, root: str) -> None:
@@ -50,7 +50,7 @@ def _start(run_dir: str, root: str) -> None:
     process.start(run_dir)
 
 
-def _note(run_dir: str, reason: str) -> None:
+def _write_reason(run_dir: str, reason: str) -> None:
     """Write why nothing is observed to the run directory, never to the user's terminal."""
     try:
         path = os.path.join(run_dir, f"attach-fault-{os.getpid()}.txt")

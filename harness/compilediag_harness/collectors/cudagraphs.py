@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from compilediag_harness.base.session import BATCH_S, Session
-from compilediag_harness.blame.user_calls import entered
+from compilediag_harness.blame.user_calls import find_user_call_or_thread
 from compilediag_harness.torch_internals import torch_cudagraphs
 from compilediag_harness.wire import CudagraphRecorded, CudagraphsRan
 
@@ -33,63 +33,63 @@ class CudagraphCollector:
         self._counts: dict[str, list[int]] = {}
         self._left = MAX_RECORDED
         self._written = 0.0
-        self._skips_before = torch_cudagraphs.skips() or 0
+        self._skips_before = torch_cudagraphs.read_skip_count() or 0
         self._remove = torch_cudagraphs.listen(self)
 
     def uninstall(self) -> None:
         if self._remove is not None:
             self._remove()
 
-    def recorded(self, recording: CudagraphRecorded) -> None:
+    def report_recording(self, recording: CudagraphRecorded) -> None:
         """Report a graph that was recorded; `recording` has no time, step and epoch yet."""
         session = self._session
-        with session.shielded("CUDA-graph recording"):
+        with session.catch_faults("CUDA-graph recording"):
             with self._lock:
                 self._ids[recording.tree, recording.function] = recording.compile_id
-                self._count(recording.compile_id, _RECORDINGS)
+                self._add_to_counts(recording.compile_id, _RECORDINGS)
                 report = self._left > 0
                 self._left -= report
             if report:
-                entered_at, entered_from = entered(session)
+                called_from, thread = find_user_call_or_thread(session)
                 session.emit(
                     replace(
                         recording,
                         t=session.now(),
                         step=session.step,
                         epoch=session.epoch,
-                        entered_at=entered_at,
-                        entered_from=entered_from,
+                        entered_at=called_from,
+                        entered_from=thread,
                     )
                 )
 
-    def ran(self, key: tuple[int, int], compile_id: object, *, replay: bool) -> None:
+    def count_run(self, key: tuple[int, int], compile_id: object, *, replay: bool) -> None:
         """A graph was replayed, or a function ran without its graph to warm up. `key`: the tree and
         the function; `str(compile_id)` is its text."""
         with self._lock:
             known = self._ids.get(key)
             if known is None:
                 known = self._ids[key] = "" if compile_id is None else str(compile_id)
-            self._count(known, _REPLAYS if replay else _WARMUPS)
+            self._add_to_counts(known, _REPLAYS if replay else _WARMUPS)
 
-    def fault(self, where: str, error: BaseException) -> None:
-        self._session.fault(where, error)
+    def record_fault(self, where: str, error: BaseException) -> None:
+        self._session.record_fault(where, error)
 
-    def _count(self, compile_id: str, what: int) -> None:
-        self._counts.setdefault(compile_id, [0, 0, 0])[what] += 1
+    def _add_to_counts(self, compile_id: str, kind: int) -> None:
+        self._counts.setdefault(compile_id, [0, 0, 0])[kind] += 1
 
-    def step_ended(self, _step: int, _compiled: bool) -> None:
+    def handle_step_end(self, _step: int, _compiled: bool) -> None:
         if self._counts and self._session.now() - self._written >= BATCH_S:
             self._write()
 
     def finish(self) -> None:
         """Writes what is left, and the totals at the end."""
-        skips, before = torch_cudagraphs.skips(), self._skips_before
+        skips, before = torch_cudagraphs.read_skip_count(), self._skips_before
         # Where torch's counter was cleared meanwhile, as by `torch._dynamo.reset()`, none is known.
         known = skips is not None and skips >= before and not self._session.epoch
         self._write(
             skips=skips - before if skips is not None and known else None,
-            live_graphs=torch_cudagraphs.live_graphs(),
-            pool_bytes=torch_cudagraphs.pool_bytes(),
+            live_graphs=torch_cudagraphs.count_live_graphs(),
+            pool_bytes=torch_cudagraphs.measure_pool_bytes(),
             lost=None if self._remove else "this torch has no CUDA-graph trees that we know",
         )
 
@@ -101,9 +101,9 @@ class CudagraphCollector:
             CudagraphsRan(
                 t=self._written,
                 compile_ids=tuple(counts),
-                recordings=tuple(item[_RECORDINGS] for item in counts.values()),
-                replays=tuple(item[_REPLAYS] for item in counts.values()),
-                warmups=tuple(item[_WARMUPS] for item in counts.values()),
+                recordings=tuple(count[_RECORDINGS] for count in counts.values()),
+                replays=tuple(count[_REPLAYS] for count in counts.values()),
+                warmups=tuple(count[_WARMUPS] for count in counts.values()),
                 **totals,
             )
         )

@@ -16,11 +16,11 @@ from typing import Any, cast
 
 from compilediag_harness.base.object_graph import MISSING
 from compilediag_harness.blame import guard_sources, source_locations, writers
-from compilediag_harness.blame.writers import Reach
-from compilediag_harness.blame.writes_in_source import branches_on, store_beside_read
+from compilediag_harness.blame.writers import ReachableNames
+from compilediag_harness.blame.writes_in_source import find_store_beside_read, has_branch_on
 from compilediag_harness.collectors import guard_facts, leaf_checks
 from compilediag_harness.collectors.guard_facts import Baselines
-from compilediag_harness.collectors.leaf_checks import Examined
+from compilediag_harness.collectors.leaf_checks import ExaminedEntry
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import (
     EntryDiff,
@@ -47,28 +47,28 @@ _CONSTANTS = {"TRUE_MATCH": "True", "FALSE_MATCH": "False", "NONE_MATCH": "None"
 _SINGLETONS = {id(True): "True", id(False): "False", id(None): "None"}
 
 
-def described(
-    examined: Examined,
+def describe_entry(
+    examined: ExaminedEntry,
     code: types.CodeType,
     baselines: Baselines,
-    reach: Reach,
+    reach: ReachableNames,
     accepted: Set[str] | None = None,
 ) -> EntryDiff:
     """Describe the false guards of one cache entry of `code`. `accepted`: the targets of guards
     (`Leaf.target`) whose present value another entry accepts; None where that is not known."""
-    entry = _Entry(examined, code, baselines, reach)
-    of_kind: Counter[str] = Counter()
+    entry = _FailedEntry(examined, code, baselines, reach)
+    kind_counts: Counter[str] = Counter()
     guards: list[FalseGuard] = []
     chosen = 0
     for leaf in examined.false:
-        of_kind[leaf.kind] += 1
-        if of_kind[leaf.kind] > MAX_OF_A_KIND or chosen >= MAX_GUARDS:
+        kind_counts[leaf.kind] += 1
+        if kind_counts[leaf.kind] > MAX_OF_A_KIND or chosen >= MAX_GUARDS:
             continue
         chosen += 1
         # A shape condition is about several sizes: another entry that accepts them does so by other
         # conditions.
-        novel = None if accepted is None or leaf.check is None else leaf.subject not in accepted
-        guards += (replace(guard, novel=novel) for guard in entry.describe(leaf))
+        novel = None if accepted is None or leaf.check is None else leaf.target not in accepted
+        guards += (replace(guard, novel=novel) for guard in entry.describe_leaf(leaf))
     return EntryDiff(
         entry.compile_id,
         tuple(guards),
@@ -78,41 +78,49 @@ def described(
     )
 
 
-class _Entry:
+class _FailedEntry:
     """A cache entry with false guards, and what was noted when it was compiled."""
 
     def __init__(
-        self, examined: Examined, code: types.CodeType, baselines: Baselines, reach: Reach
+        self,
+        examined: ExaminedEntry,
+        code: types.CodeType,
+        baselines: Baselines,
+        reach: ReachableNames,
     ) -> None:
         self.compile_id = str(examined.entry.compile_id)
         self._scope, self._values, self._baselines = examined.scope, examined.values, baselines
-        self._baseline = baseline = baselines.of(code, self.compile_id)
+        self._baseline = baseline = baselines.get_facts(code, self.compile_id)
         self._compiled = writers.CompiledCode(code, examined.scope, baseline.functions, reach)
 
-    def describe(self, leaf: torch_guards.Leaf) -> list[FalseGuard]:
+    def describe_leaf(self, leaf: torch_guards.Leaf) -> list[FalseGuard]:
         """Describe a false leaf: one guard, or one for each thing that differs about a tensor."""
-        leaf = self._with_number(leaf)
+        leaf = self._resolve_number(leaf)
         scope, tensor_type = self._scope, self._baselines.tensor_type
         value = self._values.get(leaf.source, MISSING)
         parts = leaf.parts or [""]  # read once: torch makes them anew each time
-        text = expression_of(parts[0])
+        text = strip_comments(parts[0])
         differences: tuple[leaf_checks.Mismatch, ...] = ()
         if leaf.kind == "TENSOR_MATCH":
-            differences = leaf_checks.mismatches_of(text, value, tensor_type)
+            differences = leaf_checks.find_mismatches(text, value, tensor_type)
         elif leaf.kind == "GLOBAL_STATE" and hasattr(leaf.check, "check_verbose"):
             text = str(leaf.check.check_verbose(value).verbose_code_parts[0]).strip()
         elif len(parts) > 1:  # dimension markings (mark_dynamic): one text each, find the false one
-            texts = map(expression_of, parts)
-            text = next((p for p in texts if guard_sources.evaluated(p, scope) is False), text)
-        expected, actual = _compared(leaf.kind, text, value, tensor_type)
-        facts, user = GuardFacts(), self._user_line(leaf, parts[0])
+            texts = map(strip_comments, parts)
+            text = next(
+                (p for p in texts if guard_sources.evaluate_source(p, scope) is False), text
+            )
+        expected, actual = _describe_values(leaf.kind, text, value, tensor_type)
+        facts, user = GuardFacts(), self._find_user_line(leaf, parts[0])
         if value is not MISSING:
-            facts = guard_facts.facts_of(leaf, value, scope, self._compiled.code, self._baseline)
-        found = self._writers(leaf, parts[0], value, user)
+            facts = guard_facts.collect_facts(
+                leaf, value, scope, self._compiled.code, self._baseline
+            )
+        writer_lines = self._find_writers(leaf, parts[0], value, user)
         last, branched_on = _LAST_NAME.search(leaf.source), None
         name = facts.free_variable or (None if last is None else last["name"])
         if user is not None and name is not None and leaf.kind in _VALUE_LEAVES:
-            branched_on = branches_on(user.file, user.line, name)
+            branched_on = has_branch_on(user.file, user.line, name)
         guard = FalseGuard(
             source=clip(leaf.source, 2048),
             leaf=leaf.kind,
@@ -120,11 +128,11 @@ class _Entry:
             expected=expected,
             actual=actual,
             user=user,
-            hint=_hint(leaf.kind, parts[0]),
+            hint=_find_hint(leaf.kind, parts[0]),
             facts=facts,
-            writers=found,
-            line_text=None if user is None else source_locations.text_of(user),
-            own=self._own_line(leaf, user),
+            writers=writer_lines,
+            line_text=None if user is None else source_locations.read_source_line(user),
+            own=self._find_own_line(leaf, user),
             branched_on=branched_on,
         )
         return [
@@ -133,130 +141,146 @@ class _Entry:
                 text=clip(text, 2048),
                 expected=expected,
                 actual=actual,
-                changed=self._changed(leaf, text, facts, found),
+                changed=self._find_change(leaf, text, facts, writer_lines),
             )
             for text, expected, actual in differences
-        ] or [replace(guard, changed=self._changed(leaf, text, facts, found))]
+        ] or [replace(guard, changed=self._find_change(leaf, text, facts, writer_lines))]
 
-    def _with_number(self, leaf: torch_guards.Leaf) -> torch_guards.Leaf:
+    def _resolve_number(self, leaf: torch_guards.Leaf) -> torch_guards.Leaf:
         """A condition on one Python number, `(1.0 + L['a']) == 1.9`, as a leaf with its source."""
-        source = _only_source(expression_of(leaf.condition)) if leaf.kind == "SHAPE" else None
-        value = MISSING if source is None else guard_sources.evaluated(source, self._scope)
+        source = _find_only_source(strip_comments(leaf.condition)) if leaf.kind == "SHAPE" else None
+        value = MISSING if source is None else guard_sources.evaluate_source(source, self._scope)
         if source is None or type(value) not in (int, float):
             return leaf
         self._values[source] = value
         return leaf._replace(source=source)
 
-    def _user_line(self, leaf: torch_guards.Leaf, text: str) -> Location | None:
+    def _find_user_line(self, leaf: torch_guards.Leaf, text: str) -> Location | None:
         """The user's line: of this very guard where torch names it, else of any guard of its
         source; a line inside torch gives way to the user's line that called it."""
-        named = source_locations.location_in_comment(text[-_COMMENT_CHARS:])
+        named = source_locations.parse_comment_location(text[-_COMMENT_CHARS:])
         if named is not None:
             inlined = (file for file, _ in self._baseline.functions)
-            named = source_locations.with_full_path(named, inlined)
+            named = source_locations.complete_path(named, inlined)
             # Paths like Windows' "C:\\..." are absolute also where the trace is of another system.
             is_absolute = named.file.startswith(("/", "<")) or named.file[1:3] == ":\\"
             if is_absolute and not source_locations.is_library(named.file):
                 return named
         # 2.7 and 2.8 note the line that called the closure, not that in it that reads the variable.
-        closure_line = guard_facts.closure_line(leaf.source, self._scope, self._compiled.code)
-        return closure_line or self._baseline.line_of(leaf) or named
+        closure_line = guard_facts.find_closure_line(leaf.source, self._scope, self._compiled.code)
+        return closure_line or self._baseline.find_line(leaf) or named
 
-    def _own_line(self, leaf: torch_guards.Leaf, user: Location | None) -> UserCall | None:
+    def _find_own_line(self, leaf: torch_guards.Leaf, user: Location | None) -> UserCall | None:
         """The program's own line that led to a line of a library, which was compiled with it."""
-        own = self._baseline.line_of(leaf, own=True)
+        own = self._baseline.find_line(leaf, own=True)
         if own is None or user is None or source_locations.is_own(user.file):
             return None
-        return UserCall(own.file, own.line, own.function, source_locations.text_of(own) or "")
+        return UserCall(
+            own.file, own.line, own.function, source_locations.read_source_line(own) or ""
+        )
 
-    def _writers(
+    def _find_writers(
         self, leaf: torch_guards.Leaf, text: str, value: Any, user: Location | None
     ) -> tuple[Location, ...]:
         """Functions that write the value, first the one of a package that reads it first, where it
         assigns it too."""
-        holder = guard_sources.holder_of(leaf.source, self._scope)
+        holder = guard_sources.find_holder(leaf.source, self._scope)
         of_member = leaf.kind == "NO_HASATTR"
         if leaf.kind == "DICT_CONTAINS" and holder is not None and holder.name == "__dict__":
             of_member, value = True, holder.value
-        member = guard_sources.member_of(text) if of_member else None
+        member = guard_sources.parse_member(text) if of_member else None
         if member is not None:
-            found = writers.writers_of_attribute(value, member, self._compiled)
+            writer_lines = writers.find_attribute_writers(value, member, self._compiled)
         else:
-            found = guard_facts.writers_of(leaf.source, self._compiled) if leaf.source else ()
-        name = guard_sources.attribute_of(leaf.source)
+            writer_lines = (
+                guard_facts.find_writers(leaf.source, self._compiled) if leaf.source else ()
+            )
+        name = guard_sources.parse_attribute(leaf.source)
         if user is None or name is None or source_locations.is_own(user.file):
-            return found
-        line = store_beside_read(user.file, user.line, name)
-        if line is None or any((item.file, item.line) == (user.file, line) for item in found):
-            return found
-        return (Location(user.file, line, user.function), *found)
+            return writer_lines
+        line = find_store_beside_read(user.file, user.line, name)
+        if line is None or any(
+            (writer.file, writer.line) == (user.file, line) for writer in writer_lines
+        ):
+            return writer_lines
+        return (Location(user.file, line, user.function), *writer_lines)
 
-    def _changed(
-        self, leaf: torch_guards.Leaf, text: str, facts: GuardFacts, found: tuple[Location, ...]
+    def _find_change(
+        self,
+        leaf: torch_guards.Leaf,
+        text: str,
+        facts: GuardFacts,
+        writer_lines: tuple[Location, ...],
     ) -> ValueChange | None:
         """Find how write tracing saw the value change; inside a compiled call with the one line
         that its source has for it in the functions that were compiled into it, if there is one."""
-        code, witness = self._compiled.code, self._baselines.witness
-        if witness is None:
+        code, tracer = self._compiled.code, self._baselines.write_tracer
+        if tracer is None:
             return None
         if facts.inference_mode is not None:  # torch has no guard on it: the keys of tensors differ
             leaf, text = leaf._replace(kind="GLOBAL_STATE"), ": inference_mode"
-        change = witness.change_of(leaf, text, self.compile_id, self._scope, code)
+        change = tracer.find_last_change(leaf, text, self.compile_id, self._scope, code)
         if change is None or not change.in_call:
             return change
         inlined = self._baseline.functions
-        lines = [item for item in found if (item.file, item.function.split(".")[-1]) in inlined]
+        lines = [
+            writer
+            for writer in writer_lines
+            if (writer.file, writer.function.split(".")[-1]) in inlined
+        ]
         return replace(change, stack=(*lines, *change.stack)) if len(lines) == 1 else change
 
 
 @functools.lru_cache(1024)
-def _only_source(condition: str) -> str | None:
+def _find_only_source(condition: str) -> str | None:
     """Find the one path that a condition reads; None where it reads several, or calls something."""
-    tree = guard_sources.parsed(condition)
+    tree = guard_sources.parse_expression(condition)
     nodes = [] if tree is None else list(ast.walk(tree))
     if any(isinstance(node, ast.Call) for node in nodes):
         return None
     paths = [node for node in nodes if isinstance(node, (ast.Subscript, ast.Attribute))]
     inner = {id(node.value) for node in paths}
-    found = {ast.unparse(node) for node in paths if id(node) not in inner}
-    return found.pop() if len(found) == 1 else None
+    sources = {ast.unparse(node) for node in paths if id(node) not in inner}
+    return sources.pop() if len(sources) == 1 else None
 
 
-def expression_of(text: str) -> str:
+def strip_comments(text: str) -> str:
     """Strip the trailing comments and padding from a guard text."""
     return _COMMENT_START.split(text, maxsplit=1)[0].strip()
 
 
-def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str | None, str | None]:
+def _describe_values(
+    kind: str, text: str, value: Any, tensor_type: type
+) -> tuple[str | None, str | None]:
     """(expected, actual) where the leaf's class decides them; compilediag parses the rest
     from the text."""
     if value is MISSING or kind == "GLOBAL_STATE":
         return None, None
     if kind in ("DICT_LENGTH", "LENGTH_CHECK"):
-        found = re.search(r"[!=]= (\d+)$", text)
+        size = re.search(r"[!=]= (\d+)$", text)
         container = cast(Sized, value)
-        expected = guard_facts.counted(container, int(found[1]) if found else 0)
-        return expected, guard_facts.counted(container)
+        expected = guard_facts.format_size(container, int(size[1]) if size else 0)
+        return expected, guard_facts.format_size(container)
     if kind == "NO_HASATTR":
-        name = guard_sources.member_of(text) or "attribute"
+        name = guard_sources.parse_member(text) or "attribute"
         return f"'{name}' absent", f"'{name}' present"
     if kind in ("DICT_CONTAINS", "SET_CONTAINS"):
-        key = guard_sources.key_of(text) or "key"
+        key = guard_sources.parse_key(text) or "key"
         absent, present = f"{key} absent", f"{key} present"
         return (absent, present) if text.startswith("not ") else (present, absent)
-    actual = guard_facts.shown(value, tensor_type)
-    found = _OBJECT_ID.match(text)
-    if found is not None:  # enum members; on 2.7 also True, False and None
-        held = int(found["id"])
-        return _SINGLETONS.get(held) or guard_facts.enum_member(value, held), actual
+    actual = guard_facts.format_value(value, tensor_type)
+    id_match = _OBJECT_ID.match(text)
+    if id_match is not None:  # enum members; on 2.7 also True, False and None
+        held = int(id_match["id"])
+        return _SINGLETONS.get(held) or guard_facts.find_enum_member(value, held), actual
     return _CONSTANTS.get(kind), actual
 
 
-def _hint(kind: str, text: str) -> str | None:
+def _find_hint(kind: str, text: str) -> str | None:
     """The closure variable torch names; for a shape condition its whole explanation, which names
     the code or duck sizing as its cause."""
     if kind == "SHAPE":
         _, *comment = _COMMENT_START.split(text, maxsplit=1)
         return clip(comment[0].strip(), 1000) if comment else None
-    found = re.search(r'\(HINT: guard on "([^"]{1,200})"\)', text)
-    return found[1] if found else None
+    match = re.search(r'\(HINT: guard on "([^"]{1,200})"\)', text)
+    return match[1] if match else None

@@ -15,7 +15,7 @@ import weakref
 from typing import Any, cast
 
 from compilediag_harness.base.session import Session, SessionSink, SessionSinks
-from compilediag_harness.blame.source_locations import definition_of, is_library, is_ours
+from compilediag_harness.blame.source_locations import get_definition, is_library, is_ours
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.torch_internals import (
     torch_api,
@@ -33,7 +33,7 @@ _program_set: str | None = None
 _set_at: Location | None = None
 
 
-def stance_set(stance: str, frame: types.FrameType | None) -> None:
+def record_stance(stance: str, frame: types.FrameType | None) -> None:
     """Record a stance that was set in `frame`: at the innermost line below it that is not torch's.
     A trial of `FixedShape` sets one for itself and puts back the program's, which stays its own."""
     global _program_set, _set_at
@@ -46,10 +46,10 @@ def stance_set(stance: str, frame: types.FrameType | None) -> None:
         _program_set, _set_at = stance, Location(code.co_filename, frame.f_lineno, code.co_name)
 
 
-def eager_stance() -> tuple[str, Location | None] | None:
+def find_eager_stance() -> tuple[str, Location | None] | None:
     """Find the stance in force, if it compiles nothing and the program set it; and the line that
     did, None where it was set before we looked. None where there is no such stance."""
-    known = torch_calls.stance()
+    known = torch_calls.get_stance()
     ours = _program_set is not None and known != _program_set
     return None if known not in EAGER or ours else (known, _set_at)
 
@@ -60,7 +60,7 @@ Shapes = tuple[tuple[str, tuple[Any, ...]], ...]
 MAX_TENSORS = 16
 """Tensors of one call that are looked at."""
 
-MAX_ITEMS = 64
+MAX_MEMBERS = 64
 """Arguments, or members of one argument, that are looked at."""
 
 _CUT = ("...", ())
@@ -71,43 +71,43 @@ class ShapeReader:
     run the program's own code when their shape is read: of them the class is recorded."""
 
     def __init__(self, torch_module: Any) -> None:
-        self._without_torch_function = torch_api.without_torch_function()
+        self._without_torch_function = torch_api.get_torch_function_disabler()
         self._tensor: type = torch_module.Tensor
         self._plain = (torch_module.Tensor, torch_module.nn.Parameter)
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Shapes:
-        found: list[tuple[str, tuple[Any, ...]]] = []
+        shapes: list[tuple[str, tuple[Any, ...]]] = []
         with self._without_torch_function():
-            for value in args if len(args) <= MAX_ITEMS else args[:MAX_ITEMS]:
-                self._add("", value, found)
+            for value in args if len(args) <= MAX_MEMBERS else args[:MAX_MEMBERS]:
+                self._add("", value, shapes)
             if kwargs:
-                for name in list(kwargs)[:MAX_ITEMS]:
-                    self._add(name, kwargs[name], found)
-        if len(found) > MAX_TENSORS:
-            found[MAX_TENSORS:] = [_CUT]
-        return tuple(found)
+                for name in list(kwargs)[:MAX_MEMBERS]:
+                    self._add(name, kwargs[name], shapes)
+        if len(shapes) > MAX_TENSORS:
+            shapes[MAX_TENSORS:] = [_CUT]
+        return tuple(shapes)
 
-    def _add(self, path: str, value: Any, found: list[tuple[str, tuple[Any, ...]]]) -> None:
+    def _add(self, path: str, value: Any, shapes: list[tuple[str, tuple[Any, ...]]]) -> None:
         """Adds a tensor, or the tensors of a plain container; containers of other types may run
         any code."""
         # type() and not isinstance(): a proxy's `__class__` may be the program's code.
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]
         if kind is list or kind is tuple:
-            for member in value[:MAX_ITEMS]:
-                self._add_tensor(path, member, found)
+            for member in value[:MAX_MEMBERS]:
+                self._add_tensor(path, member, shapes)
         elif kind is dict:
-            for key in list(value)[:MAX_ITEMS]:
+            for key in list(value)[:MAX_MEMBERS]:
                 if type(key) is str:
-                    self._add_tensor(f"{path}.{key}" if path else key, value[key], found)
+                    self._add_tensor(f"{path}.{key}" if path else key, value[key], shapes)
         else:
-            self._add_tensor(path, value, found)
+            self._add_tensor(path, value, shapes)
 
-    def _add_tensor(self, path: str, value: Any, found: list[tuple[str, tuple[Any, ...]]]) -> None:
+    def _add_tensor(self, path: str, value: Any, shapes: list[tuple[str, tuple[Any, ...]]]) -> None:
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]
         if kind in self._plain:
-            found.append((path, _sizes(value)))
+            shapes.append((path, _read_sizes(value)))
         elif issubclass(kind, self._tensor):
-            found.append((path, (kind.__name__,)))
+            shapes.append((path, (kind.__name__,)))
 
 
 MAX_RECORDED = 50_000
@@ -130,14 +130,14 @@ class Invocations(SessionSink):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        torch: Any = torch_names.loaded("torch")
+        torch: Any = torch_names.get_imported("torch")
         self._reader = ShapeReader(torch)
         self._known: dict[int, tuple[int, Any]] = {}
         self._locations: list[Location] = []
         self._tensors: list[tuple[str, ...]] = []
         self._left = MAX_RECORDED
-        self.forget_calls = torch_calls.on_outermost_call(self.called)
-        session.step_listeners.append(self.step_ended)
+        self.forget_calls = torch_calls.watch_outermost_calls(self.record_call)
+        session.step_listeners.append(self.handle_step_end)
 
     def discard(self) -> None:
         super().discard()
@@ -147,25 +147,25 @@ class Invocations(SessionSink):
         """Calls under a stance that compiles nothing, by callable, stance and where it was set."""
         self._order: list[tuple[int, float]] = []
 
-    def called(self, key: int) -> None:
+    def record_call(self, key: int) -> None:
         try:
-            call = torch_open_calls.called_with()
+            call = torch_open_calls.get_call_arguments()
             if call is None:
                 return
             shapes = self._reader.read(call.args, call.kwargs)
             with self.lock:
-                index = self._index(key, call)
-                self._add(index, shapes)
+                index = self._resolve_index(key, call)
+                self._add_call(index, shapes)
                 if shape_log.inside.depth:
                     self._padded[index] = self._padded.get(index, 0) + 1
-                stance = eager_stance()
+                stance = find_eager_stance()
                 if stance is not None:
                     eager = (index, *stance)
                     self._eager[eager] = self._eager.get(eager, 0) + 1
             if len(self._order) >= MAX_ROWS:
                 self.finish()
         except Exception as error:
-            self.session.fault("compiled call", error)
+            self.session.record_fault("compiled call", error)
 
     def finish(self) -> None:
         with self.lock:
@@ -182,14 +182,14 @@ class Invocations(SessionSink):
                 t=now,
                 numbers=tuple(indices),
                 functions=tuple(locations[index] for index in indices),
-                shapes=tuple(None if read is None else to_text(read) for read in shapes),
-                samples=tuple(samples(read) for read in shapes),
-                elements=tuple(elements(read) for read in shapes),
+                shapes=tuple(None if read is None else format_shapes(read) for read in shapes),
+                samples=tuple(count_samples(read) for read in shapes),
+                elements=tuple(count_elements(read) for read in shapes),
                 callables=tuple(index for index, _ in sums),
                 shape_places=tuple(shapes.index(read) for _, read in sums),
                 counts=tuple(count for _, count in sums.values()),
                 order=tuple(row for row, _ in order),
-                at=tuple(self.session.at(moment) for _, moment in order),
+                at=tuple(self.session.convert_time(moment) for _, moment in order),
                 tensors=tuple(tensors[index] for index in indices),
                 padded=tuple(padded.get(index, 0) for index in indices),
             )
@@ -208,7 +208,7 @@ class Invocations(SessionSink):
                 )
             )
 
-    def _add(self, index: int, shapes: Shapes | None) -> None:
+    def _add_call(self, index: int, shapes: Shapes | None) -> None:
         key = (index, shapes)
         sums = self._sums
         if key not in sums and len(sums) >= MAX_SHAPES:
@@ -220,22 +220,22 @@ class Invocations(SessionSink):
             # Read here, after the step clock's own reading: a call that begins a step is in it.
             self._order.append((row_and_count[0], time.monotonic()))
 
-    def _index(self, key: int, call: torch_open_calls.CalledWith) -> int:
+    def _resolve_index(self, key: int, call: torch_open_calls.CallArguments) -> int:
         """The index of a callable. Keys are addresses: one of another object, made after the
         first was freed, is another callable."""
-        it = torch_open_calls.callable_of(call.function)
+        target = torch_open_calls.find_callable(call.function)
         known = self._known.get(key)
-        if known is not None and (known[1] is None or known[1]() is it):
+        if known is not None and (known[1] is None or known[1]() is target):
             return known[0]
         index = len(self._locations)
         if index >= MAX_CALLABLES:
             return OTHERS
         try:
-            reference = weakref.ref(it)
+            reference = weakref.ref(target)
         except TypeError:
             reference = None
-        runs = forward_of(call.function)
-        self._locations.append(definition_of(runs))
+        runs = get_forward(call.function)
+        self._locations.append(get_definition(runs))
         # Its tensors by the parameters that they are passed to.
         code = getattr(runs, "__code__", None)
         bound = getattr(call.function, "__self__", None) is not None
@@ -249,10 +249,10 @@ class Invocations(SessionSink):
         return index
 
 
-def forward_of(function: Any) -> Any:
+def get_forward(function: Any) -> Any:
     """Get the function that a compiled call calls; of a module the `forward` of its class. torch
     must be imported."""
-    owner, torch = getattr(function, "__self__", None), cast(Any, torch_names.loaded("torch"))
+    owner, torch = getattr(function, "__self__", None), cast(Any, torch_names.get_imported("torch"))
     is_module = isinstance(owner, torch.nn.Module)
     return getattr(cast(Any, type(owner)), "forward", function) if is_module else function
 
@@ -269,7 +269,7 @@ def uninstall(session: Session) -> None:
     sinks.uninstall(session)
 
 
-def _sizes(tensor: Any) -> tuple[Any, ...]:
+def _read_sizes(tensor: Any) -> tuple[Any, ...]:
     try:
         sizes = tensor.shape
     except RuntimeError:  # a nested tensor has none
@@ -279,7 +279,7 @@ def _sizes(tensor: Any) -> tuple[Any, ...]:
     return sizes
 
 
-def to_text(shapes: Shapes) -> str:
+def format_shapes(shapes: Shapes) -> str:
     """Format shapes as one would write them: "[8, 16], mask=[8]"."""
     texts: list[str] = []
     for path, sizes in shapes:
@@ -289,18 +289,18 @@ def to_text(shapes: Shapes) -> str:
     return ", ".join(texts)
 
 
-def samples(shapes: Shapes | None) -> int | None:
+def count_samples(shapes: Shapes | None) -> int | None:
     """Count samples: the leading size of the first tensor that has one; None: there is none."""
-    first = _first(shapes)
+    first = _get_first_sizes(shapes)
     return first[0] if first else None
 
 
-def elements(shapes: Shapes | None) -> int | None:
+def count_elements(shapes: Shapes | None) -> int | None:
     """Count the elements of that tensor: tokens, where it holds token ids."""
-    first = _first(shapes)
+    first = _get_first_sizes(shapes)
     return math.prod(first) if first else None
 
 
-def _first(shapes: Shapes | None) -> tuple[int, ...]:
+def _get_first_sizes(shapes: Shapes | None) -> tuple[int, ...]:
     first = next((sizes for _, sizes in shapes or () if sizes), ())
     return first if all(type(size) is int for size in first) else ()

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from compilediag_harness.base.object_graph import MISSING, type_name
-from compilediag_harness.blame.guard_sources import as_code
+from compilediag_harness.base.object_graph import MISSING, format_type_name
+from compilediag_harness.blame.guard_sources import compile_source
 from compilediag_harness.torch_internals import torch_guards
 
 _CHECK = re.compile(
@@ -57,22 +57,22 @@ class Mismatch(NamedTuple):
 _FEW_ENTRIES = 8
 """torch's default recompile limit. The leaves of more entries than that are stored..."""
 
-_KEPT_LEAVES = 256
+_MAX_STORED_LEAVES = 256
 """... where an entry has at most so many: torch makes a Python object of each that is read."""
 
 
 class _Leaves(NamedTuple):
     all: Iterable[torch_guards.Leaf]
-    subjects: Set[str]
+    targets: Set[str]
     """Complete when all leaves were read."""
 
 
-_kept: weakref.WeakKeyDictionary[Any, _Leaves] = weakref.WeakKeyDictionary()
+_stored_leaves: weakref.WeakKeyDictionary[Any, _Leaves] = weakref.WeakKeyDictionary()
 """By torch's guard manager, which goes with its cache entry."""
 
 
 @dataclass(slots=True)
-class Examined:
+class ExaminedEntry:
     """The false leaves of one cache entry, in guard order."""
 
     entry: Any
@@ -95,25 +95,25 @@ class LeafChecks:
         there are to check."""
         self._locals = f_locals
         self._deadline = deadline
-        self._keeps = entries > _FEW_ENTRIES
+        self._stores_leaves = entries > _FEW_ENTRIES
         self._values: dict[int, dict[str, Any]] = {}
         """Of the sources evaluated so far, by the identity of the globals they are read from."""
         self.accepted: set[str] = set()
         """Targets of leaves whose present value some entry accepts with all its leaves on them."""
 
-    def of(self, entry: Any, lengths: Mapping[str, int]) -> Examined:
+    def examine(self, entry: Any, lengths: Mapping[str, int]) -> ExaminedEntry:
         """Find every false leaf of an entry; `lengths`: of its guarded containers, by source."""
-        scope = torch_guards.scope_of(entry, self._locals)
+        scope = torch_guards.build_scope(entry, self._locals)
         values = self._values.setdefault(id(scope["G"]), {"L": self._locals, "G": scope["G"]})
-        found = Examined(entry, scope, values)
+        examined = ExaminedEntry(entry, scope, values)
         if time.thread_time() > self._deadline:
-            return found
+            return examined
         failed: set[str] = set()
-        leaves = self._leaves_of(entry, lengths)
+        leaves = self._read_leaves(entry, lengths)
         for leaf in leaves.all:
-            found.checked += 1
-            if not found.checked % 64 and time.thread_time() > self._deadline:
-                return found
+            examined.checked += 1
+            if not examined.checked % 64 and time.thread_time() > self._deadline:
+                return examined
             source, _, check, _ = leaf
             value = values.get(source, MISSING)
             if check is not None and value is not MISSING:
@@ -123,62 +123,62 @@ class LeafChecks:
                 except Exception:
                     holds = None
             else:
-                holds = _evaluated(leaf, found)
+                holds = _evaluate_leaf(leaf, examined)
             if holds:
                 continue
-            failed.add(leaf.subject)
+            failed.add(leaf.target)
             if holds is None:
-                found.unevaluated += 1
+                examined.unevaluated += 1
             else:
-                found.false.append(leaf)
+                examined.false.append(leaf)
         # Only here: `targets` of leaves that are read lazily is complete after the loop.
-        self.accepted |= leaves.subjects - failed
-        found.finished = True
-        return found
+        self.accepted |= leaves.targets - failed
+        examined.finished = True
+        return examined
 
-    def _leaves_of(self, entry: Any, lengths: Mapping[str, int]) -> _Leaves:
+    def _read_leaves(self, entry: Any, lengths: Mapping[str, int]) -> _Leaves:
         """Read one by one, for there may be very many; stored where there are few of each entry."""
         manager = entry.guard_manager
-        if self._keeps and (known := _kept.get(manager)) is not None:
+        if self._stores_leaves and (known := _stored_leaves.get(manager)) is not None:
             return known
-        subjects: set[str] = set()
+        targets: set[str] = set()
 
-        def noted() -> Iterator[torch_guards.Leaf]:
-            for leaf in torch_guards.leaves_of(entry, lengths):
-                subjects.add(leaf.subject)
+        def iterate_leaves() -> Iterator[torch_guards.Leaf]:
+            for leaf in torch_guards.iterate_leaves(entry, lengths):
+                targets.add(leaf.target)
                 yield leaf
 
-        read = noted()
-        if not self._keeps:
-            return _Leaves(read, subjects)
-        first = tuple(islice(read, _KEPT_LEAVES + 1))
-        if len(first) > _KEPT_LEAVES:
-            return _Leaves(chain(first, read), subjects)
-        found = _kept[manager] = _Leaves(first, subjects)
-        return found
+        read = iterate_leaves()
+        if not self._stores_leaves:
+            return _Leaves(read, targets)
+        first = tuple(islice(read, _MAX_STORED_LEAVES + 1))
+        if len(first) > _MAX_STORED_LEAVES:
+            return _Leaves(chain(first, read), targets)
+        leaves = _stored_leaves[manager] = _Leaves(first, targets)
+        return leaves
 
 
-def _evaluated(leaf: torch_guards.Leaf, found: Examined) -> bool | None:
+def _evaluate_leaf(leaf: torch_guards.Leaf, examined: ExaminedEntry) -> bool | None:
     """Evaluate a leaf now, whose source was not evaluated before or could not be, or which is a
     shape condition; None when it cannot be evaluated (a missing argument, an object whose
     attribute access fails)."""
-    scope, values = found.scope, found.values
+    scope, values = examined.scope, examined.values
     try:
         if leaf.check is None:
-            names = dict(getattr(found.entry.guard_manager, "global_scope", None) or {})
+            names = dict(getattr(examined.entry.guard_manager, "global_scope", None) or {})
             # torch evaluates the same text in the same scopes to find its reason.
-            result = eval(as_code(leaf.condition), names, scope)
+            result = eval(compile_source(leaf.condition), names, scope)
             return result if isinstance(result, bool) else None
         if leaf.source in values:
             return None
         values[leaf.source] = MISSING  # until the source could be evaluated
-        value = values[leaf.source] = eval(as_code(leaf.source), scope)
+        value = values[leaf.source] = eval(compile_source(leaf.source), scope)
         return bool(leaf.check(value))
     except Exception:
         return None
 
 
-def mismatches_of(text: str, value: Any, tensor_type: type) -> tuple[Mismatch, ...]:
+def find_mismatches(text: str, value: Any, tensor_type: type) -> tuple[Mismatch, ...]:
     """Find every difference between the guard `check_tensor(...)` and `value`, in the order in
     which torch checks, without those that follow from another one; empty if the text cannot be read
     or nothing visible differs."""
@@ -187,43 +187,47 @@ def mismatches_of(text: str, value: Any, tensor_type: type) -> tuple[Mismatch, .
         return ()
     source = guard["source"]
     if not isinstance(value, tensor_type):
-        expected, actual = f"torch.{guard['type']}", type_name(value)
+        expected, actual = f"torch.{guard['type']}", format_type_name(value)
         message = f"expected type of '{source}' to be <class '{expected}'>, but found "
         return (Mismatch(f"{message}<class '{actual}'>", expected, actual),)
-    found: list[Mismatch] = []
+    mismatches: list[Mismatch] = []
     dtype = str(value.dtype).removeprefix("torch.")
     if dtype != guard["dtype"]:
         names = [_SCALAR_NAMES.get(name, name.capitalize()) for name in (guard["dtype"], dtype)]
         text = f"dtype mismatch. expected {names[0]}, actual {names[1]}"
-        found.append(Mismatch(text, f"torch.{guard['dtype']}", f"torch.{dtype}"))
+        mismatches.append(Mismatch(text, f"torch.{guard['dtype']}", f"torch.{dtype}"))
     device = str(value.device.index)
     if device != guard["device"]:
         text = "Tensor device index mismatch. Expected device index to be "
         text += f"{guard['device']}, actual {device}"
-        found.append(Mismatch(text, f"device index {guard['device']}", str(value.device)))
+        mismatches.append(Mismatch(text, f"device index {guard['device']}", str(value.device)))
     if str(bool(value.requires_grad)) != guard["grad"]:
         text = f"requires_grad mismatch. expected requires_grad={int(guard['grad'] == 'True')}"
         shown = f"requires_grad={value.requires_grad}"
-        found.append(Mismatch(text, f"requires_grad={guard['grad']}", shown))
-    found += _size_mismatches(guard, value)
+        mismatches.append(Mismatch(text, f"requires_grad={guard['grad']}", shown))
+    mismatches += _find_size_mismatches(guard, value)
     # The dispatch keys: device type, inference mode, autocast, functorch, subclass.
-    keys = torch_guards.dispatch_keys(value)
-    if keys is not None and (not found or (device == guard["device"] and keys != guard["keys"])):
+    keys = torch_guards.read_dispatch_keys(value)
+    if keys is not None and (
+        not mismatches or (device == guard["device"] and keys != guard["keys"])
+    ):
         text = f"dispatch key set mismatch. expected {guard['keys']}, actual {keys}"
-        found.append(Mismatch(text, guard["keys"], keys))
-    return tuple(each._replace(text=f"tensor '{source}' {each.text}") for each in found)
+        mismatches.append(Mismatch(text, guard["keys"], keys))
+    return tuple(
+        mismatch._replace(text=f"tensor '{source}' {mismatch.text}") for mismatch in mismatches
+    )
 
 
-def _size_mismatches(guard: re.Match[str], value: Any) -> list[Mismatch]:
+def _find_size_mismatches(guard: re.Match[str], value: Any) -> list[Mismatch]:
     """Rank, then size, then stride; `None` in the guard stands for a dynamic dimension."""
-    sizes, actual = _sizes(guard["size"]), list(value.shape)
+    sizes, actual = _parse_sizes(guard["size"]), list(value.shape)
     if sizes is None:
         return []
     if len(sizes) != len(actual):
         text = f"rank mismatch. expected {len(sizes)}, actual {len(actual)}"
-        return [Mismatch(text, _shown(sizes), _shown(actual))]
-    resized = _first_difference("size", sizes, actual)
-    strides = _sizes(guard["stride"])
+        return [Mismatch(text, _format_sizes(sizes), _format_sizes(actual))]
+    resized = _find_first_difference("size", sizes, actual)
+    strides = _parse_sizes(guard["stride"])
     if strides is None or not hasattr(value, "stride"):
         return resized
     try:
@@ -232,7 +236,7 @@ def _size_mismatches(guard: re.Match[str], value: Any) -> list[Mismatch]:
         return resized
     if resized and _is_ordered_alike(strides, actual):
         return resized
-    return [*resized, *_first_difference("stride", strides, actual)]
+    return [*resized, *_find_first_difference("stride", strides, actual)]
 
 
 def _is_ordered_alike(one: list[int | None], other: list[int]) -> bool:
@@ -245,22 +249,28 @@ def _is_ordered_alike(one: list[int | None], other: list[int]) -> bool:
     )
 
 
-def _sizes(text: str) -> list[int | None] | None:
+def _parse_sizes(text: str) -> list[int | None] | None:
     """The sizes of "[None, 16]", symbolic ones as None; None for "None" itself."""
     if text == "None":
         return None
-    items = [item.strip() for item in text[1:-1].split(",") if item.strip()]
-    return [int(item) if item.lstrip("-").isdigit() else None for item in items]
+    parts = [part.strip() for part in text[1:-1].split(",") if part.strip()]
+    return [int(part) if part.lstrip("-").isdigit() else None for part in parts]
 
 
-def _first_difference(what: str, expected: list[int | None], actual: list[int]) -> list[Mismatch]:
+def _find_first_difference(
+    what: str, expected: list[int | None], actual: list[int]
+) -> list[Mismatch]:
     prefix = "" if what == "size" else f"{what} "
-    for index, (size, found) in enumerate(zip(expected, actual, strict=False)):
-        if len(expected) == len(actual) and size is not None and size != found:
-            text = f"{what} mismatch at index {index}. expected {size}, actual {found}"
-            return [Mismatch(text, f"{prefix}{_shown(expected)}", f"{prefix}{_shown(actual)}")]
+    for index, (size, actual_size) in enumerate(zip(expected, actual, strict=False)):
+        if len(expected) == len(actual) and size is not None and size != actual_size:
+            text = f"{what} mismatch at index {index}. expected {size}, actual {actual_size}"
+            return [
+                Mismatch(
+                    text, f"{prefix}{_format_sizes(expected)}", f"{prefix}{_format_sizes(actual)}"
+                )
+            ]
     return []
 
 
-def _shown(sizes: Sequence[int | None]) -> str:
+def _format_sizes(sizes: Sequence[int | None]) -> str:
     return "[" + ", ".join("*" if size is None else str(size) for size in sizes) + "]"

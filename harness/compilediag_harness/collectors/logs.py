@@ -25,11 +25,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.blame.source_locations import location_of
-from compilediag_harness.blame.user_calls import entered
+from compilediag_harness.blame.source_locations import get_location
+from compilediag_harness.blame.user_calls import find_user_call_or_thread
 from compilediag_harness.redaction import in_process
+from compilediag_harness.redaction.nested_redactor import NestedRedactor
 from compilediag_harness.redaction.recognise import is_certainly_secret_name
-from compilediag_harness.redaction.walk import Walk
 from compilediag_harness.torch_internals import torch_compiles, torch_logs, torch_names
 from compilediag_harness.wire import (
     LINES_LEFT_OUT,
@@ -69,12 +69,12 @@ class TextLogFile:
         do not mix."""
         if self._failed:
             return
-        data = _encoded(in_process.text(formatter.format(shortened(record))))
+        data = _encode(in_process.redact_text(formatter.format(shorten_record(record))))
         if len(data) > self._room:
             self._failed = True
             record = copy.copy(record)
             record.msg, record.args = LOG_OVER_LIMIT, None
-            data = _encoded(formatter.format(record))
+            data = _encode(formatter.format(record))
         self._room -= len(data)
         try:
             if self._descriptor is None:
@@ -119,55 +119,57 @@ class LogCollector:
         self._last_reason = ""
         self.break_records = 0
 
-    def shielded(self, action: Callable[..., None]) -> Callable[..., None]:
+    def catch_faults_in(self, action: Callable[..., None]) -> Callable[..., None]:
         """Wrap a method for a function of torch to call: no fault of ours gets there."""
 
-        def act(*given: Any) -> None:
-            with self._session.shielded("torch's messages"):
+        def run_action(*given: Any) -> None:
+            with self._session.catch_faults("torch's messages"):
                 action(*given)
 
-        return act
+        return run_action
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
 
-    def recompiling(self, code: Any, reasons: Sequence[str]) -> None:
+    def write_recompile(self, code: Any, reasons: Sequence[str]) -> None:
         self._last_reason = reasons[0] if reasons else ""
         failed = textwrap.indent("\n".join(reasons), "    - ", lambda line: True)
         place = f"{code.co_name} in {code.co_filename}:{code.co_firstlineno}"
         head = f"Recompiling function {place}\n    triggered by the following guard failure(s):\n"
         self._write(_RECOMPILES, head + failed)
 
-    def broke(self, head: str, stack: str) -> None:
+    def record_break(self, head: str, stack: str) -> None:
         repeated = head in self._seen
         if not repeated:
             self._seen.add(head)
         text = clip(head, _REPEATED_CHARS) if repeated else clip(head + "\n" + stack)
-        self._report_break(text, torch_compiles.current_compile_id(), _BREAKS, repeated=repeated)
+        self._report_break(text, torch_compiles.get_compile_id(), _BREAKS, repeated=repeated)
 
-    def failed(self, error: BaseException, code: Any) -> None:
+    def record_failure(self, error: BaseException, code: Any) -> None:
         """Dynamo gives a frame up because of an error."""
-        report = torch_logs.skip_report(error, code)
+        report = torch_logs.format_skip_report(error, code)
         if report is not None:
             compile_id = str(getattr(error, "compile_id", "") or "")
             self._report_break(clip(report), compile_id, _SKIPS)
         reason = "".join(traceback.format_exception_only(type(error), error)).strip()
-        self.skipped(code, reason)
+        self.record_skip(code, reason)
 
-    def skipped(self, code: Any, reason: str) -> None:
+    def record_skip(self, code: Any, reason: str) -> None:
         is_module_of_torch = code.co_name == "forward" and _TORCH_MODULE.search(code.co_filename)
         if any(word in reason for word in _ORDINARY_SKIPS) and not is_module_of_torch:
             return  # of a module of torch's own it may be why nothing was compiled
-        session, where = self._session, location_of(code)
-        session.record(FrameSkipped, where, clip(reason, 2048), *entered(session))
+        session, where = self._session, get_location(code)
+        session.emit_in_step(
+            FrameSkipped, where, clip(reason, 2048), *find_user_call_or_thread(session)
+        )
 
-    def without_cudagraph(self, message: str) -> None:
+    def record_cudagraph_skip(self, message: str) -> None:
         self._warn(_CUDAGRAPHS, message)
 
-    def limited(self, limit: str, value: Any) -> None:
+    def record_limit(self, limit: str, value: Any) -> None:
         """The frame that is being compiled has reached a limit."""
-        frame = torch_compiles.frame_being_compiled()
+        frame = torch_compiles.find_compiling_frame()
         code = None if frame is None else frame.code
         place = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
         function = "" if code is None else code.co_name
@@ -181,24 +183,26 @@ class LogCollector:
         self, text: str, compile_id: str, logger: str, *, repeated: bool = False
     ) -> None:
         self.break_records += 1
-        self._session.record(GraphBroke, compile_id, self._session.epoch, text, repeated=repeated)
+        self._session.emit_in_step(
+            GraphBroke, compile_id, self._session.epoch, text, repeated=repeated
+        )
         self._write(logger, text)
 
     def _warn(self, logger: str, text: str) -> None:
-        compile_id = torch_compiles.current_compile_id()
-        self._session.record(WarningSeen, compile_id, logger, clip(text, 4096))
+        compile_id = torch_compiles.get_compile_id()
+        self._session.emit_in_step(WarningSeen, compile_id, logger, clip(text, 4096))
         self._write(logger, text, logging.WARNING)
 
     def _write(self, logger: str, text: str, level: int = logging.DEBUG) -> None:
         if self._file is None:
             return
-        module = torch_names.loaded(logger.partition(".__")[0])
+        module = torch_names.get_imported(logger.partition(".__")[0])
         path = str(getattr(module, "__file__", ""))
         record = logging.LogRecord(logger, level, path, 0, text, None, None)
-        self._file.write(record, torch_logs.torch_formatter() or logging.Formatter())
+        self._file.write(record, torch_logs.get_torch_formatter() or logging.Formatter())
 
 
-def shortened(record: logging.LogRecord) -> logging.LogRecord:
+def shorten_record(record: logging.LogRecord) -> logging.LogRecord:
     """Shorten a record to the first and the last lines of its message, with a count of the others;
     the record itself where nothing is left out."""
     message = record.getMessage()
@@ -213,7 +217,7 @@ def shortened(record: logging.LogRecord) -> logging.LogRecord:
     return short
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return (text + "\n").encode("utf-8", "backslashreplace")
 
 
@@ -221,15 +225,15 @@ FAULT = "trace redaction"
 """Name of the place of a fault after which the trace has to be cleaned when the run has ended."""
 
 
-class _TraceWalk(Walk):
+class _TraceWalk(NestedRedactor):
     """Over torch's metadata, in which hashes, paths and passes over graphs have names too."""
 
-    def text(self, text: str, key: str, *, secret: bool, all_of_it: bool) -> str:
+    def redact_text(self, text: str, key: str, *, secret: bool, all_of_it: bool) -> str:
         hidden = all_of_it and not text.startswith("<redacted:")
-        return self.redactor.hidden(text) if hidden else self.redactor.text(text)
+        return self.redactor.hide_text(text) if hidden else self.redactor.redact_text(text)
 
-    def other(self, item: Any, key: str, *, secret: bool, all_of_it: bool) -> Any:
-        return self.text(repr(item), key, secret=secret, all_of_it=all_of_it)
+    def convert_other(self, value: Any, key: str, *, secret: bool, all_of_it: bool) -> Any:
+        return self.redact_text(repr(value), key, secret=secret, all_of_it=all_of_it)
 
 
 class RedactedTrace(logging.Formatter):
@@ -243,30 +247,30 @@ class RedactedTrace(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line of metadata and the lines of the payload; empty where that fails."""
         try:
-            return self.formatter.format(redacted(record))
+            return self.formatter.format(redact_record(record))
         except Exception as error:  # it would reach the user's compile
-            self._session.fault(FAULT, error)
+            self._session.record_fault(FAULT, error)
             return ""
 
 
-def redacted(record: logging.LogRecord) -> logging.LogRecord:
+def redact_record(record: logging.LogRecord) -> logging.LogRecord:
     """Make a record of torch's trace without secrets. Its payload's digest is that of what is
     written, by which readers find a damaged log."""
     metadata: Any = getattr(record, "metadata", None)
     if not isinstance(metadata, dict):
         return record
-    changed = copy.copy(record)  # other handlers get the record as torch made it
-    walk = _TraceWalk(in_process.redactor(), is_certainly_secret_name)
-    found: dict[str, Any] = walk.value(metadata)
+    clean_record = copy.copy(record)  # other handlers get the record as torch made it
+    walk = _TraceWalk(in_process.get_redactor(), is_certainly_secret_name)
+    clean_metadata: dict[str, Any] = walk.redact_value(metadata)
     payload: Any = getattr(record, "payload", None)
     if isinstance(payload, str):
-        shown = in_process.text(payload)
-        if shown != payload and "has_payload" in found:
+        shown = in_process.redact_text(payload)
+        if shown != payload and "has_payload" in clean_metadata:
             digest = hashlib.md5(shown.encode("utf-8", "replace"), usedforsecurity=False)
-            found["has_payload"] = digest.hexdigest()
+            clean_metadata["has_payload"] = digest.hexdigest()
         payload = shown
-    vars(changed).update(metadata=found, payload=payload)
-    return changed
+    vars(clean_record).update(metadata=clean_metadata, payload=payload)
+    return clean_record
 
 
 def redact_trace(session: Session) -> None:
@@ -274,16 +278,16 @@ def redact_trace(session: Session) -> None:
     folder = session.trace_folder
     if folder is None:
         return
-    handler = torch_logs.trace_handler(folder)
+    handler = torch_logs.find_trace_handler(folder)
     if handler is None:
         if os.path.realpath(os.environ.get("TORCH_TRACE") or os.sep) == os.path.realpath(folder):
-            session.fault(FAULT, RuntimeError("torch's trace has no handler that is known"))
+            session.record_fault(FAULT, RuntimeError("torch's trace has no handler that is known"))
     elif not isinstance(handler.formatter, RedactedTrace):
         handler.setFormatter(RedactedTrace(handler.formatter, session))
 
 
-def leave_trace(session: Session) -> None:
+def restore_trace(session: Session) -> None:
     """Put torch's formatter back."""
-    handler = torch_logs.trace_handler(session.trace_folder) if session.trace_folder else None
+    handler = torch_logs.find_trace_handler(session.trace_folder) if session.trace_folder else None
     if handler is not None and isinstance(handler.formatter, RedactedTrace):
         handler.setFormatter(handler.formatter.formatter)

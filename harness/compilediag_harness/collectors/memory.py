@@ -38,7 +38,7 @@ class DeviceMemory:
         self._stats = stats
         self._next = 1
 
-    def step_ended(self, step: int, _compiled: bool) -> None:
+    def handle_step_end(self, step: int, _compiled: bool) -> None:
         """Reads after steps 1, 2, 4, 8...: a long run costs little more than a short one."""
         if step >= self._next:
             while self._next <= step:
@@ -48,16 +48,16 @@ class DeviceMemory:
     def read(self) -> None:
         session = self.session
         for device, stats in self._stats().items():
-            session.record(
+            session.emit_in_step(
                 DeviceMemoryRead,
                 device,
-                current=dict(_values(stats, "current", POOLS)),
-                peak=dict(_values(stats, "peak", POOLS[:1])),
+                current=dict(_iterate_values(stats, "current", POOLS)),
+                peak=dict(_iterate_values(stats, "peak", POOLS[:1])),
                 counts={name: value for name in COUNTS if type(value := stats.get(name)) is int},
             )
 
 
-def _values(
+def _iterate_values(
     stats: Mapping[str, Any], which: str, pools: tuple[str, ...]
 ) -> Iterator[tuple[str, int]]:
     for size in SIZES:
@@ -78,30 +78,30 @@ class Resident(NamedTuple):
     """The most so far."""
 
 
-def resident() -> Resident | None:
+def read_resident() -> Resident | None:
     """Read the bytes of this process in memory, now and at most so far; None without /proc."""
     # The kernel could begin its peak anew (/proc/self/clear_refs), but `getrusage` of the program
     # would then have another one: each compile is held against the peak before it instead.
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     try:
         with open(STATUS, encoding="ascii", errors="replace") as status:
             for line in status:
                 if line.startswith(("VmHWM:", "VmRSS:")):
-                    found[line[:5]] = int(line.split()[1]) * 1024
-        return Resident(found["VmRSS"], found["VmHWM"])
+                    sizes[line[:5]] = int(line.split()[1]) * 1024
+        return Resident(sizes["VmRSS"], sizes["VmHWM"])
     except (OSError, ValueError, IndexError, KeyError):
         return None
 
 
-def peak() -> tuple[int | None, str | None]:
+def read_peak() -> tuple[int | None, str | None]:
     """Read the peak resident size of this process in bytes, and its source: "VmHWM" where /proc has
     it, else "getrusage"; None where neither is there.
 
     It never falls: a part of the program has a peak of its own only where it raised this one.
     """
-    found = resident()
-    if found is not None:
-        return found.peak, "VmHWM"
+    resident = read_resident()
+    if resident is not None:
+        return resident.peak, "VmHWM"
     try:
         import resource
     except ImportError:  # not on Windows

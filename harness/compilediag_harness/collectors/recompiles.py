@@ -11,10 +11,10 @@ from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations, writers
-from compilediag_harness.blame.acting_lines import with_acting_lines
-from compilediag_harness.collectors.false_guards import described, expression_of
+from compilediag_harness.blame.changing_lines import add_changing_lines
+from compilediag_harness.collectors.false_guards import describe_entry, strip_comments
 from compilediag_harness.collectors.guard_facts import Baselines
-from compilediag_harness.collectors.leaf_checks import Examined, LeafChecks
+from compilediag_harness.collectors.leaf_checks import ExaminedEntry, LeafChecks
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, Recompiled, clip, clip_middle
 
@@ -47,86 +47,86 @@ class RecompileCollector:
         self._session = session
         self._baselines = baselines
         self._leave_out = leave_out
-        writers.new_session()
+        writers.clear_session()
         self.calls = 0
 
-    def recompiled(self, entries: list[Any], frame: Any, reasons: list[str]) -> None:
+    def record_recompile(self, entries: list[Any], frame: Any, reasons: list[str]) -> None:
         """torch has its reasons, and compiles next; never raises."""
         started = time.monotonic()
         self.calls += 1
         try:
-            diffs, problem, kept = self._analyse(entries, frame, reasons)
+            diffs, problem, clipped_reasons = self._analyze_entries(entries, frame, reasons)
         except Exception as error:
             diffs, problem = [], f"{type(error).__name__}: {error}"
-            kept = [clip_middle(reason, _REASON_CHARS) for reason in reasons[:1]]
-            self._session.fault("recompile analysis", error)
+            clipped_reasons = [clip_middle(reason, _REASON_CHARS) for reason in reasons[:1]]
+            self._session.record_fault("recompile analysis", error)
         spent = time.monotonic() - started
-        compile_id = torch_compiles.current_compile_id()
+        compile_id = torch_compiles.get_compile_id()
         self._leave_out(compile_id, spent)
-        self._session.charge(spent)
-        self._session.record(
+        self._session.add_overhead(spent)
+        self._session.emit_in_step(
             Recompiled,
-            *(compile_id, self._session.epoch, source_locations.location_of(frame.f_code)),
-            reasons=tuple(kept),
+            *(compile_id, self._session.epoch, source_locations.get_location(frame.f_code)),
+            reasons=tuple(clipped_reasons),
             entries=tuple(diffs),
             analysis_s=spent,
             problem=clip(problem, 500) if problem else None,
             entries_left_out=len(entries) - len(diffs),
         )
 
-    def _analyse(
+    def _analyze_entries(
         self, entries: list[Any], frame: Any, reasons: list[str]
     ) -> tuple[list[EntryDiff], str | None, list[str]]:
         """The entries, why they could not all be examined, and the printed reasons, clipped."""
         most = _ENTRIES if self.calls <= _MANY_RECOMPILES else _ENTRIES_LATER
         checks = LeafChecks(frame.f_locals, time.thread_time() + _BUDGET_S, len(entries))
-        examined: list[Examined] = []
+        examined: list[ExaminedEntry] = []
         problem = None
         for entry in entries[:_EXAMINED]:
-            baseline = self._baselines.of(frame.f_code, str(entry.compile_id))
-            found = checks.of(entry, baseline.lengths)
-            if not found.finished and len(examined) >= most:
+            baseline = self._baselines.get_facts(frame.f_code, str(entry.compile_id))
+            checked = checks.examine(entry, baseline.lengths)
+            if not checked.finished and len(examined) >= most:
                 break  # the nearest are chosen of those used last
-            examined.append(found)
-            if not found.finished:
+            examined.append(checked)
+            if not checked.finished:
                 problem = f"stopped after {_BUDGET_S:g} s at entry {entry.compile_id}"
                 break
         # Those with the fewest false guards, of equals those used last, in torch's order. An entry
         # without a false leaf fails by something that has no leaf: one guard at least.
-        distances = ((max(1, len(item.false)), at) for at, item in enumerate(examined))
+        distances = ((max(1, len(checked.false)), at) for at, checked in enumerate(examined))
         nearest = [examined[at] for at in sorted(at for _, at in heapq.nsmallest(most, distances))]
-        ids = {str(item.entry.compile_id) for item in nearest}
-        kept = [
+        ids = {str(checked.entry.compile_id) for checked in nearest}
+        clipped_reasons = [
             clip_middle(reason, _REASON_CHARS)
             for at, reason in enumerate(reasons)
-            if not at or _split(reason)[0] in ids
+            if not at or _split_reason(reason)[0] in ids
         ]
-        printed = dict(map(_split, reversed(kept)))
-        writers.new_analysis()
-        given = (frame.f_code, self._baselines, writers.Reach())
+        printed = dict(map(_split_reason, reversed(clipped_reasons)))
+        writers.clear_instances()
+        given = (frame.f_code, self._baselines, writers.ReachableNames())
         of_all = problem is None and len(examined) == len(entries)
         accepted = checks.accepted if of_all else None
-        diffs = [described(item, *given, accepted) for item in nearest]
+        diffs = [describe_entry(checked, *given, accepted) for checked in nearest]
         scope = {"L": frame.f_locals, "G": frame.f_globals}
-        diffs = with_acting_lines(diffs, frame.f_code, scope)
-        diffs = [_with_printed(diff, printed.get(diff.compile_id)) for diff in diffs]
-        return diffs, problem, kept
+        diffs = add_changing_lines(diffs, frame.f_code, scope)
+        diffs = [_add_printed_reason(diff, printed.get(diff.compile_id)) for diff in diffs]
+        return diffs, problem, clipped_reasons
 
 
-def _split(reason: str) -> tuple[str, str]:
+def _split_reason(reason: str) -> tuple[str, str]:
     """Split a printed reason into the compile id of the entry that it is about, and the rest: torch
     prints "0/1: reason"."""
-    found = _PREFIX.match(reason)
-    return (found[1], reason[found.end() :]) if found else ("", reason)
+    match = _PREFIX.match(reason)
+    return (match[1], reason[match.end() :]) if match else ("", reason)
 
 
-def _with_printed(diff: EntryDiff, printed: str | None) -> EntryDiff:
+def _add_printed_reason(diff: EntryDiff, printed: str | None) -> EntryDiff:
     """Adds the printed reason when no leaf accounts for it: accessor failures, relational guards,
     dictionary sizes, dead entries and other backends have no leaf that could be called."""
     if printed is None:
         return diff
     head = printed.split("\nUser stack trace:")[0]
-    expression = expression_of(head)
+    expression = strip_comments(head)
     tensor = _TENSOR.match(expression)
     named = None if tensor is None else tensor["a"] or tensor["b"]
     for guard in diff.guards:  # printed without torch's `L[...]`
@@ -135,7 +135,10 @@ def _with_printed(diff: EntryDiff, printed: str | None) -> EntryDiff:
         if same or (named is not None and strip_local_scope(guard.source) == named):
             return diff
     guard = FalseGuard(
-        source="", leaf="PRINTED", text=clip(expression, 2048), user=_printed_line(printed, head)
+        source="",
+        leaf="PRINTED",
+        text=clip(expression, 2048),
+        user=_find_printed_line(printed, head),
     )
     return replace(diff, guards=(guard, *diff.guards))
 
@@ -145,12 +148,12 @@ def strip_local_scope(text: str) -> str:
     return re.sub(r"L\[\s*['\"](.*?)['\"]\s*\]", r"\1", text)
 
 
-def _printed_line(printed: str, head: str) -> Location | None:
-    location = source_locations.location_in_comment(head)
+def _find_printed_line(printed: str, head: str) -> Location | None:
+    location = source_locations.parse_comment_location(head)
     stack = re.findall(r'File "([^"\n]+)", line (\d+), in (\S+)', printed)
     known = [file for file, _, _ in stack]
     if location is not None:
-        location = source_locations.with_full_path(location, known)
+        location = source_locations.complete_path(location, known)
         if not source_locations.is_library(location.file):
             return location
     for file, line, function in reversed(stack):

@@ -30,9 +30,9 @@ import types
 from types import FrameType
 from typing import Any, NamedTuple
 
-from compilediag_harness.base.journal import moved_up
-from compilediag_harness.base.object_graph import frames_from
-from compilediag_harness.base.session import Session, SessionSink, SessionSinks, in_forks
+from compilediag_harness.base.journal import move_descriptor_up
+from compilediag_harness.base.object_graph import iterate_frames
+from compilediag_harness.base.session import Session, SessionSink, SessionSinks, fork_handlers
 from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import InterruptLost, ProfileEnded
@@ -58,15 +58,17 @@ def arm() -> None:
         return
     if threading.current_thread() is not threading.main_thread():
         return
-    if any(signal.getsignal(one) != signal.SIG_DFL for one in (signal.SIGUSR1, signal.SIGUSR2)):
+    if any(
+        signal.getsignal(signum) != signal.SIG_DFL for signum in (signal.SIGUSR1, signal.SIGUSR2)
+    ):
         return
     _armed = True
-    signal.signal(signal.SIGUSR1, _received)
-    signal.signal(signal.SIGUSR2, _received)
-    in_forks.append(_forked)
+    signal.signal(signal.SIGUSR1, _handle_signal)
+    signal.signal(signal.SIGUSR2, _handle_signal)
+    fork_handlers.append(_handle_fork)
 
 
-def _received(signum: int, _frame: FrameType | None) -> None:
+def _handle_signal(signum: int, _frame: FrameType | None) -> None:
     global _requested
     _requested = signum == signal.SIGUSR1
 
@@ -85,28 +87,28 @@ class Profiling(SessionSink):
         super().discard()
         self._profiler: Any = None  # in a fork the window is the parent's
 
-    def step_ended(self, step: int, compiled: bool) -> None:
+    def handle_step_end(self, step: int, compiled: bool) -> None:
         if self._profiler is None:
             if _requested:
-                self._begin(step + 1)
+                self._begin_window(step + 1)
         elif (
             not _requested
             or step + 1 - self._first >= MAX_STEPS
             or time.monotonic() - self._began >= MAX_S
         ):
-            self.end(step)
+            self.end_window(step)
 
-    def _begin(self, step: int) -> None:
+    def _begin_window(self, step: int) -> None:
         global _requested
         if self._windows >= MAX_WINDOWS:
             _requested = False
             return
         self._windows += 1
         problem = "the program profiles itself"
-        if not torch_api.profiler_enabled():
+        if not torch_api.is_profiler_enabled():
             of_torch = self._torch.profiler
             activities = [of_torch.ProfilerActivity.CPU]
-            if torch_api.cuda_in_use(self._torch):
+            if torch_api.is_cuda_in_use(self._torch):
                 activities.append(of_torch.ProfilerActivity.CUDA)
             profiler = of_torch.profile(activities=activities)
             try:
@@ -119,9 +121,9 @@ class Profiling(SessionSink):
                 self.session.watched_until = max(self.session.watched_until, step + MAX_STEPS)
                 return
         _requested = False
-        self._report(step, step, None, problem)
+        self._report_window(step, step, None, problem)
 
-    def end(self, step: int) -> None:
+    def end_window(self, step: int) -> None:
         """Ends the window, if there is one; torch lets only the thread that began it do so."""
         global _requested
         profiler = self._profiler
@@ -132,43 +134,43 @@ class Profiling(SessionSink):
         try:
             profiler.stop()
             os.makedirs(self._folder, exist_ok=True)
-            size = _export(profiler, os.path.join(self._folder, name))
+            size = _export_trace(profiler, os.path.join(self._folder, name))
             if size > MAX_BYTES:
                 problem = f"the trace had {size} bytes and was removed"
         except Exception as error:
             problem = f"the trace could not be written: {error}"
-        self._report(self._first, step, None if problem else name, problem)
+        self._report_window(self._first, step, None if problem else name, problem)
 
     def finish(self) -> None:
-        self.end(self.session.step)
+        self.end_window(self.session.step)
 
-    def _report(self, first: int, last: int, file: str | None, problem: str | None) -> None:
+    def _report_window(self, first: int, last: int, file: str | None, problem: str | None) -> None:
         self.session.emit(ProfileEnded(self.session.now(), first, last, file, problem))
 
 
-def _export(profiler: Any, path: str) -> int:
+def _export_trace(profiler: Any, path: str) -> int:
     """Writes the trace without its secrets, which names of blocks may hold, unless it is too large;
     returns its size in bytes."""
     with tempfile.TemporaryDirectory(prefix="compilediag-profile-") as private:
-        whole, kept = os.path.join(private, "whole.json"), os.path.join(private, "kept.json.gz")
+        whole, redacted = os.path.join(private, "whole.json"), os.path.join(private, "kept.json.gz")
         profiler.export_chrome_trace(whole)
         with (
             open(whole, encoding="utf-8", errors="replace") as source,
-            gzip.open(kept, "wt", encoding="utf-8", compresslevel=4) as target,
+            gzip.open(redacted, "wt", encoding="utf-8", compresslevel=4) as target,
         ):
             while lines := source.readlines(_PIECE_CHARS):
-                target.write(in_process.text("".join(lines)))
-        size = os.path.getsize(kept)
+                target.write(in_process.redact_text("".join(lines)))
+        size = os.path.getsize(redacted)
         if size <= MAX_BYTES:
-            shutil.move(kept, path)
+            shutil.move(redacted, path)
     return size
 
 
-def _begin(session: Session) -> Profiling:
+def _make_profiling(session: Session) -> Profiling:
     return Profiling(session, sys.modules["torch"], session.options.profile_dir or "")
 
 
-sinks = SessionSinks(_begin)
+sinks = SessionSinks(_make_profiling)
 """Without one the signals stay taken over, without effect."""
 
 
@@ -177,10 +179,10 @@ def install(session: Session) -> None:
     session watches them."""
     if _armed and session.options.profile_dir and not sinks.all:
         sinks.install(session)
-        session.step_listeners.append(sinks.all[0].step_ended)
+        session.step_listeners.append(sinks.all[0].handle_step_end)
 
 
-def _forked() -> None:
+def _handle_fork() -> None:
     global _requested
     _requested = False
 
@@ -215,11 +217,11 @@ class InterruptWatch:
         self._lost_at = 0.0
         self._fd = -1
         self._pid = os.getpid()
-        if _python_acts() and hasattr(os, "memfd_create"):
-            self._fd = moved_up(os.memfd_create("compilediag-interrupts"))
+        if _has_default_sigint() and hasattr(os, "memfd_create"):
+            self._fd = move_descriptor_up(os.memfd_create("compilediag-interrupts"))
             faulthandler.register(signal.SIGINT, file=self._fd, all_threads=False, chain=True)
 
-    def look(self) -> None:
+    def check_interrupt(self) -> None:
         """Check, in the user's loop, whether an interrupt came and was lost; record it if so."""
         now = time.monotonic()
         if self._fd < 0 or now < self._next_look or os.getpid() != self._pid:
@@ -235,23 +237,23 @@ class InterruptWatch:
         if size > self._read:
             dump = os.pread(self._fd, MAX_DUMP_BYTES, max(self._read, size - MAX_DUMP_BYTES))
             self._read = size
-            self._arrived_in = self._user_rows(dump.decode("ascii", "replace"))
+            self._arrived_in = self._parse_user_rows(dump.decode("ascii", "replace"))
             self._lost_at = now + LOST_AFTER_S
         elif self._arrived_in and now >= self._lost_at:
             self._lost_at = now + LOST_AFTER_S
-            loop = self._loop()
+            loop = self._list_loop_codes()
             if loop:
-                self._session.record(InterruptLost, now, not any(map(catches, loop)))
+                self._session.emit_in_step(InterruptLost, now, not any(map(can_catch, loop)))
 
     def uninstall(self) -> None:
         if self._fd >= 0:
-            if _python_acts():  # else the program has put another action in its place
+            if _has_default_sigint():  # else the program has put another action in its place
                 faulthandler.unregister(signal.SIGINT)
             with contextlib.suppress(OSError):  # the program closed every descriptor it found
                 os.close(self._fd)
             self._fd = -1
 
-    def _user_rows(self, dump: str) -> list[StackRow]:
+    def _parse_user_rows(self, dump: str) -> list[StackRow]:
         """The user's frames around a frame of Dynamo in the newest dump."""
         newest = re.split(r"^(?:Current thread|Thread|Stack)\b.*$", dump, flags=re.MULTILINE)[-1]
         rows = [StackRow(m["file"], m["function"], int(m["line"])) for m in _ROW.finditer(newest)]
@@ -264,14 +266,14 @@ class InterruptWatch:
     def _is_users(self, row: StackRow) -> bool:
         return not row.file.startswith((self._torch, _HARNESS))
 
-    def _loop(self) -> list[types.CodeType]:
+    def _list_loop_codes(self) -> list[types.CodeType]:
         """The code of the user's frames, where they are those that the interrupt came in, and no
         handler of it is in progress; else nothing."""
-        if not _python_acts() or _handles_interrupt(sys.exc_info()[1]):
+        if not _has_default_sigint() or _is_handling_interrupt(sys.exc_info()[1]):
             return []
         rows: list[StackRow] = []
         codes: list[types.CodeType] = []
-        for frame in frames_from(sys._getframe()):  # pyright: ignore[reportPrivateUsage]
+        for frame in iterate_frames(sys._getframe()):  # pyright: ignore[reportPrivateUsage]
             row = StackRow(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno)
             if self._is_users(row):
                 rows.insert(0, row)
@@ -281,12 +283,12 @@ class InterruptWatch:
         return codes if same and rows[-1][:2] == arrived[-1][:2] else []
 
 
-def _python_acts() -> bool:
+def _has_default_sigint() -> bool:
     """Whether SIGINT raises KeyboardInterrupt: any other action is the program's own."""
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def _handles_interrupt(error: BaseException | None) -> bool:
+def _is_handling_interrupt(error: BaseException | None) -> bool:
     """Whether a handler of KeyboardInterrupt is in progress, of a chain of exceptions."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -297,14 +299,14 @@ def _handles_interrupt(error: BaseException | None) -> bool:
     return False
 
 
-def catches(code: types.CodeType) -> bool:
+def can_catch(code: types.CodeType) -> bool:
     """Whether code has a handler anywhere (`except`, `finally`) that could have run for an
     exception from a call; the end of a `with` block is none."""
     instructions = list(dis.get_instructions(code))
     entries = getattr(dis.Bytecode(code), "exception_entries", None)
     if entries is None:  # Python 3.10
-        return any(item.opname == "SETUP_FINALLY" for item in instructions)
-    names = {item.offset: item.opname for item in instructions}
+        return any(instruction.opname == "SETUP_FINALLY" for instruction in instructions)
+    names = {instruction.offset: instruction.opname for instruction in instructions}
     following = dict(zip(names, list(names.values())[1:], strict=False))
     return any(
         names.get(entry.target) == "PUSH_EXC_INFO"

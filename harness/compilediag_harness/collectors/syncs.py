@@ -39,7 +39,7 @@ from typing import Any
 from compilediag_harness import extension_points
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
-from compilediag_harness.blame.writes_in_source import loop_around
+from compilediag_harness.blame.writes_in_source import find_loop_line
 from compilediag_harness.collectors import tensor_reads
 from compilediag_harness.steps import disabled_calls, steps
 from compilediag_harness.torch_internals import torch_calls, torch_guards, torch_open_calls
@@ -71,15 +71,15 @@ class SyncSchedule:
         self.samples = 0
         self._next = 0
 
-    def due(self, step: int) -> bool:
+    def is_due(self, step: int) -> bool:
         return step >= self._next
 
-    def sampled(self, step: int) -> None:
+    def record_sample(self, step: int) -> None:
         self.samples += 1
         later = self.samples - IN_A_ROW
         self._next = step + 1 + (0 if later < 0 else 2 ** (later + 1))
 
-    def watched_until(self, step: int) -> int:
+    def get_watch_end(self, step: int) -> int:
         """Steps before this one are to be watched, so that the next sample is not missed."""
         return step + 1
 
@@ -97,13 +97,13 @@ class ProbeSchedule(SyncSchedule):
         self._every = every
         self._offsets = (first % every, 0)
 
-    def due(self, step: int) -> bool:
+    def is_due(self, step: int) -> bool:
         return any((step - offset + NEAR) % self._every <= 2 * NEAR for offset in self._offsets)
 
-    def sampled(self, step: int) -> None:
+    def record_sample(self, step: int) -> None:
         self.samples += 1
 
-    def watched_until(self, step: int) -> int:
+    def get_watch_end(self, step: int) -> int:
         return step + self._every
 
 
@@ -165,7 +165,7 @@ class SyncSample:
         self._open = 0
         self._on_host: set[int] = set()
 
-    def begun(self, kind: str, tensor: Any, frame: types.FrameType) -> _Read | None:
+    def begin_read(self, kind: str, tensor: Any, frame: types.FrameType) -> _Read | None:
         """Begin one read, unless it is none that waits for a device; or one write."""
         if _get_ident() != self.thread:
             return None
@@ -188,7 +188,7 @@ class SyncSample:
         if user is None:
             return None
         self.total += 1
-        code, names = user.f_code, spans.open_names()
+        code, names = user.f_code, spans.list_open_spans()
         key = (kind, id(code), user.f_lasti, names)
         count = self.counts.get(key, 0)
         self.counts[key] = count + 1
@@ -199,7 +199,7 @@ class SyncSample:
         self._open += 1
         return key, phase, self._known_s
 
-    def ended(self, read: _Read, seconds: float | None, noting_s: float) -> None:
+    def end_read(self, read: _Read, seconds: float | None, noting_s: float) -> None:
         """The call has ended. What it called itself has its own seconds."""
         key, phase, known_s = read
         own_s = max(0.0, (seconds or 0.0) - (self._known_s - known_s))
@@ -213,12 +213,12 @@ class SyncSample:
         self.noting_s[phase] = self.noting_s.get(phase, 0.0) + noting_s
         self._known_s += own_s + noting_s
 
-    def event(self, t: float, step: int) -> SyncsSampled:
+    def build_event(self, t: float, step: int) -> SyncsSampled:
         rows: dict[tuple[Location, str, int, tuple[str, ...]], list[float]] = {}
         for key, count in self.counts.items():
             kind, _, _, names = key
             code, line = self.sites[key]
-            loop = loop_around(code, line) if count > 1 else None
+            loop = find_loop_line(code, line) if count > 1 else None
             row = (Location(code.co_filename, line, code.co_name), kind, loop or 0, names)
             sums = rows.setdefault(row, [0, 0.0])
             sums[0] += count
@@ -247,7 +247,7 @@ class SyncSample:
         if _is_torch_internal(file) or kind == "index" or phase == NAMES[DATA_WAIT]:
             return False
         if kind in _TO_HOST or self._on_host:
-            storage = torch_guards.storage_of(tensor)
+            storage = torch_guards.get_storage_id(tensor)
             if storage is None:
                 return True
             if storage in self._on_host:
@@ -271,8 +271,8 @@ class SyncCollector:
     def __init__(self, session: Session, torch_module: Any) -> None:
         self._session = session
         self._torch = torch_module
-        moved = session.options.sync_steps
-        self._schedule = SyncSchedule() if moved is None else ProbeSchedule(*moved)
+        probe_steps = session.options.sync_steps
+        self._schedule = SyncSchedule() if probe_steps is None else ProbeSchedule(*probe_steps)
         self._sample: SyncSample | None = None
         self._placed: SyncSample | None = None
         """The sample that receives reads now; None between its windows."""
@@ -280,18 +280,20 @@ class SyncCollector:
         """Threads in which a compiled callable is called."""
         self._quiet = 0
         self._windows = 0
-        self._forget = [torch_calls.on_outermost_call(self._call_begins, self._call_ends)]
-        self._forget.append(torch_calls.on_function_disabled(self._watch_disabled))
+        self._forget = [
+            torch_calls.watch_outermost_calls(self._handle_call_begin, self._handle_call_end)
+        ]
+        self._forget.append(torch_calls.watch_disabled_functions(self._watch_disabled))
 
-    def step_ended(self, step: int, compiled: bool) -> None:
+    def handle_step_end(self, step: int, compiled: bool) -> None:
         """Reports the step, when it was sampled."""
         sample, session = self._sample, self._session
         if sample is not None:
             started = time.monotonic()
             self.stop()
-            fault, clock = tensor_reads.take_fault(), steps.clock_of(session)
+            fault, clock = tensor_reads.take_fault(), steps.find_clock(session)
             if fault is not None:  # the sample misses a read: a fault, no count
-                session.fault("reads of tensors", fault)
+                session.record_fault("reads of tensors", fault)
             elif (
                 not compiled
                 and sample.whole
@@ -300,43 +302,43 @@ class SyncCollector:
                 and clock.tentative == 0
                 and clock.thread == sample.thread
             ):
-                self._schedule.sampled(step)
-                middle = session.at((sample.began + started) / 2)
-                session.emit(sample.event(middle, step))
-            session.charge(time.monotonic() - started)
+                self._schedule.record_sample(step)
+                middle = session.convert_time((sample.began + started) / 2)
+                session.emit(sample.build_event(middle, step))
+            session.add_overhead(time.monotonic() - started)
         self._quiet = 0 if compiled else self._quiet + 1
 
-    def step_begins(self, step: int) -> None:
+    def handle_step_begin(self, step: int) -> None:
         """Samples this step, when it is due. Called last: what our own collectors look at
         between two steps is torch's own."""
         session, schedule = self._session, self._schedule
-        if self._quiet < QUIET_STEPS or not schedule.due(step):
+        if self._quiet < QUIET_STEPS or not schedule.is_due(step):
             return
-        clock = steps.clock_of(session)
+        clock = steps.find_clock(session)
         if (
             clock is None
-            or not clock.here
+            or not clock.is_own_thread
             or schedule.samples >= schedule.max_samples
             or self._windows >= schedule.max_windows
-            or not torch_calls.sees_compiled_calls()
+            or not torch_calls.can_see_compiled_calls()
         ):
             return
         phases = clock.phases
         sample = SyncSample(
             clock.thread,
             schedule.max_reads,
-            lambda: phases.name_at(float("inf")),
+            lambda: phases.get_name_at(float("inf")),
             on_device=bool(self._torch.cuda.is_initialized()),
         )
         with _lock:
             self._sample = sample
-            self._put()
-        session.watched_until = max(session.watched_until, schedule.watched_until(step))
+            self._start_listening()
+        session.watched_until = max(session.watched_until, schedule.get_watch_end(step))
 
     def stop(self) -> None:
         """Ends the sample in progress; nothing of it is reported from here."""
         with _lock:
-            self._take_away()
+            self._stop_listening()
             self._sample = None
 
     def uninstall(self) -> None:
@@ -346,13 +348,13 @@ class SyncCollector:
 
     # --- windows: the parts of a sampled step in which no compiled callable is called ---
 
-    def _put(self) -> None:
+    def _start_listening(self) -> None:
         # Invariant (see the module): never while a compiled callable is called in any thread.
         sample = self._sample
         if sample is None or self._placed is not None or self._calling:
             return
-        inside = torch_open_calls.in_compiled_call()
-        if (inside and not _in_own_function()) or torch_calls.frames_are_offered():
+        inside = torch_open_calls.is_in_compiled_call()
+        if (inside and not _is_in_own_function()) or torch_calls.are_frames_offered():
             return
         # Half of them are reserved for what is outside compiled calls.
         if self._windows >= self._schedule.max_windows // (2 if inside else 1):
@@ -361,59 +363,61 @@ class SyncCollector:
             return
         self._windows += 1
         self._placed = sample
-        tensor_reads.put(self._torch.Tensor, sample)
+        tensor_reads.add_listener(self._torch.Tensor, sample)
 
-    def _take_away(self) -> None:
+    def _stop_listening(self) -> None:
         if self._placed is not None:
-            tensor_reads.take_away(self._torch.Tensor, self._placed)
+            tensor_reads.remove_listener(self._torch.Tensor, self._placed)
             self._placed = None
 
-    def _call_begins(self, _key: int) -> None:
+    def _handle_call_begin(self, _key: int) -> None:
         with _lock:
             # Invariant: `torch.Tensor` is as torch made it before the compiled call runs.
             self._calling.add(_get_ident())
             if self._placed is not None:
-                self._take_away()
+                self._stop_listening()
 
-    def _call_ends(self, _key: int) -> None:
-        if torch_open_calls.in_compiled_call() and not _in_own_function():
+    def _handle_call_end(self, _key: int) -> None:
+        if torch_open_calls.is_in_compiled_call() and not _is_in_own_function():
             return
         with _lock:
             self._calling.discard(_get_ident())
             if self._sample is not None:
-                self._put()
+                self._start_listening()
 
     def _watch_disabled(self) -> None:
         """The program has functions that are not compiled on purpose."""
         if len(self._forget) < 3:
             self._forget.append(
-                torch_calls.on_disabled_call(self._disabled_ends, self._disabled_begins)
+                torch_calls.watch_disabled_calls(
+                    self._handle_disabled_end, self._handle_disabled_begin
+                )
             )
 
-    def _disabled_begins(self, _function: Any) -> None:
+    def _handle_disabled_begin(self, _function: Any) -> None:
         """Where a compiled call is in progress, nothing of it is until the function returns."""
-        if self._sample is None or _get_ident() not in self._calling or not _in_own_function():
+        if self._sample is None or _get_ident() not in self._calling or not _is_in_own_function():
             return
         with _lock:
             self._calling.discard(_get_ident())
-            self._put()
+            self._start_listening()
 
-    def _disabled_ends(self, _function: Any, _began: float, _ended: float) -> None:
-        if not torch_open_calls.in_compiled_call() or _in_own_function():
+    def _handle_disabled_end(self, _function: Any, _began: float, _ended: float) -> None:
+        if not torch_open_calls.is_in_compiled_call() or _is_in_own_function():
             return
         with _lock:
             self._calling.add(_get_ident())
-            self._take_away()
+            self._stop_listening()
 
-    def forked(self) -> None:
+    def handle_fork(self) -> None:
         """This process is a fork: it has one thread, and its reads are not the session's."""
         global _lock
         _lock = threading.RLock()  # a thread that is not here may have held it
-        self._take_away()
+        self._stop_listening()
         self._sample = None
         self._calling.clear()
 
 
-def _in_own_function() -> bool:
+def _is_in_own_function() -> bool:
     """Whether this thread is in a function of the program's that is not compiled on purpose."""
-    return disabled_calls.own_code_of(torch_open_calls.disabled_function()) is not None
+    return disabled_calls.get_own_code(torch_open_calls.get_disabled_function()) is not None

@@ -25,11 +25,11 @@ from typing import Any, Protocol
 class Listener(Protocol):
     """Receives reads and writes."""
 
-    def begun(self, kind: str, tensor: Any, frame: types.FrameType) -> Any:
+    def begin_read(self, kind: str, tensor: Any, frame: types.FrameType) -> Any:
         """A read or write begins, of a kind ("item", "bool", "setitem"...), by a frame. Anything
         but None is handed to `end_read` when the call has ended."""
 
-    def ended(self, read: Any, seconds: float | None, noting_s: float) -> None:
+    def end_read(self, read: Any, seconds: float | None, noting_s: float) -> None:
         """It has ended: seconds in torch's method, None where they could not be measured, and
         the seconds that noting it took."""
 
@@ -84,7 +84,7 @@ class _Call(functools.partial[Any]):
             alone = at is None or _get_frame(1).f_lasti == at
             seconds = max(0.0, ended - self.began - (_unread_s or 0.0)) if alone else None
             for listener, read in self.receivers:
-                listener.ended(read, seconds, self.noting_s + _clock() - ended)
+                listener.end_read(read, seconds, self.noting_s + _clock() - ended)
         except Exception as error:  # nothing of ours may reach the program
             _faults[:] = [error]
 
@@ -104,22 +104,22 @@ class _Reading:
             began = _clock()
             try:
                 frame = _get_frame(1)
-                kind, alone = _kind_at(self._name, frame.f_code, frame.f_lasti)
+                kind, alone = _get_kind(self._name, frame.f_code, frame.f_lasti)
                 kind = self._kind or kind
                 receivers: Receivers = ()
                 for listener in _listeners if kind else ():
-                    read = listener.begun(kind, instance, frame)
+                    read = listener.begin_read(kind, instance, frame)
                     if read is not None:
                         receivers += ((listener, read),)
                 if receivers:
                     at = frame.f_lasti if self._kind and alone else None if alone else -1
-                    return _timed(self._original.__get__(instance, owner), receivers, at, began)
+                    return _make_call(self._original.__get__(instance, owner), receivers, at, began)
             except Exception as error:  # nothing of ours may reach the program
                 _faults[:] = [error]
         return self._original.__get__(instance, owner)
 
 
-def _timed(original: Any, receivers: Receivers, at: int | None, began: float) -> _Call:
+def _make_call(original: Any, receivers: Receivers, at: int | None, began: float) -> _Call:
     call = _Call(original)
     call.receivers, call.at = receivers, at
     call.began = now = _clock()
@@ -133,9 +133,9 @@ class _Unread:
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def begun(self, kind: str, tensor: Any, frame: types.FrameType) -> Any: ...
+    def begin_read(self, kind: str, tensor: Any, frame: types.FrameType) -> Any: ...
 
-    def ended(self, read: Any, seconds: float | None, noting_s: float) -> None:
+    def end_read(self, read: Any, seconds: float | None, noting_s: float) -> None:
         self.seconds.append(seconds or 0.0)
 
 
@@ -145,24 +145,24 @@ def _measure_unread() -> None:
     _unread_s = 0.0
     unread = _Unread()
     for _ in range(_SAMPLES):
-        _timed(lambda: None, ((unread, 0),), None, _clock())()
+        _make_call(lambda: None, ((unread, 0),), None, _clock())()
     _unread_s = median(unread.seconds)
 
 
-def _kind_at(name: str, code: types.CodeType, at: int) -> tuple[str, bool]:
+def _get_kind(name: str, code: types.CodeType, at: int) -> tuple[str, bool]:
     known = _kinds.get((id(code), at))
     if known is None:
         if len(_kinds) >= _MAX_KINDS:
             _kinds.clear()
-        known = _kinds[id(code), at] = (code, *_examine(name, code, at))
+        known = _kinds[id(code), at] = (code, *_examine_lookup(name, code, at))
     return known[1], known[2]
 
 
-def _examine(name: str, code: types.CodeType, at: int) -> tuple[str, bool]:
+def _examine_lookup(name: str, code: types.CodeType, at: int) -> tuple[str, bool]:
     """The kind of read when the instruction at `at` looks up the method `name` in order to call it;
     "" when it only looks it up (`hasattr`), or moves a tensor elsewhere than to the host. And
     whether nothing else is computed before the call, so that it can be timed from the look-up."""
-    rest = [item for item in dis.get_instructions(code) if item.offset >= at]
+    rest = [instruction for instruction in dis.get_instructions(code) if instruction.offset >= at]
     lookup = rest.pop(0) if rest and rest[0].offset == at else None
     opname = "" if lookup is None else lookup.opname
     if name in _SLOTS:  # by name nothing is known of when it is called
@@ -173,10 +173,10 @@ def _examine(name: str, code: types.CodeType, at: int) -> tuple[str, bool]:
     kind = name if is_method or opname == "LOAD_METHOD" else ""
     if kind == "to":
         kind = "to_cpu" if rest and rest[0].argval == "cpu" else ""
-    return kind, _calls_at_once(rest)
+    return kind, _is_called_at_once(rest)
 
 
-def _calls_at_once(rest: list[dis.Instruction]) -> bool:
+def _is_called_at_once(rest: list[dis.Instruction]) -> bool:
     """Whether what follows a look-up loads constants and variables, if anything, and calls."""
     loaded = 0
     for instruction in rest:
@@ -191,7 +191,7 @@ def _calls_at_once(rest: list[dis.Instruction]) -> bool:
     return False
 
 
-def put(tensor_type: Any, listener: Listener) -> None:
+def add_listener(tensor_type: Any, listener: Listener) -> None:
     """Report every read to `listener` until `remove_listener`. Nothing may be compiled, and no
     guard may be evaluated, in between. Methods that the program has replaced itself are left
     alone."""
@@ -211,16 +211,16 @@ def take_fault() -> Exception | None:
     return _faults.pop() if _faults else None
 
 
-def take_away(tensor_type: Any, listener: Listener) -> None:
+def remove_listener(tensor_type: Any, listener: Listener) -> None:
     """Report nothing more to `listener`; without another one the class is as it was."""
     global _listeners
     _listeners = tuple(other for other in _listeners if other is not listener)
     if not _listeners:
-        for name in names_of(tensor_type):
+        for name in list_patched_methods(tensor_type):
             delattr(tensor_type, name)
 
 
-def names_of(tensor_type: Any) -> list[str]:
+def list_patched_methods(tensor_type: Any) -> list[str]:
     """List the methods that a descriptor of ours stands in front of now."""
     own: dict[str, Any] = dict(vars(tensor_type))  # pyright: ignore[reportUnknownArgumentType]
     return [name for name, value in own.items() if isinstance(value, _Reading)]

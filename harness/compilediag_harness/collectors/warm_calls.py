@@ -17,7 +17,7 @@ from statistics import median
 from types import FrameType
 from typing import Any
 
-from compilediag_harness.base.object_graph import frames_from
+from compilediag_harness.base.object_graph import iterate_frames
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
 from compilediag_harness.collectors import invocations
@@ -41,21 +41,21 @@ def evaluate_guards(
     taken: list[float] = []
     if not any(".item()" in code for guard in guards for code in guard.code_list or ()):
         # Such a guard reads a tensor: on a device each evaluation would wait for it.
-        taken = torch_guards.evaluations_us(manager, scope, _EVALUATIONS, _BUDGET_NS)
-    leaves = torch_guards.evaluated(manager, _TEXTS)
+        taken = torch_guards.time_evaluations(manager, scope, _EVALUATIONS, _BUDGET_NS)
+    leaves = torch_guards.count_evaluated(manager, _TEXTS)
     counted, texts = (Counter[str](), list[str]()) if leaves is None else leaves
     kinds = counted.most_common(_KINDS)
     # The innermost line of each guard that is neither torch's nor the standard library's.
     library = functools.cache(source_locations.is_library)
-    found: Counter[tuple[str, int, str]] = Counter()
+    line_counts: Counter[tuple[str, int, str]] = Counter()
     for guard in guards:
         # A Guard object that needed nothing to be evaluated has no code.
         for frame in reversed(guard.user_stack or ()) if guard.code_list else ():
             if not library(frame.filename):
-                found[frame.filename, frame.lineno or 0, frame.name] += 1
+                line_counts[frame.filename, frame.lineno or 0, frame.name] += 1
                 break
-    lines = found.most_common(_LINES)
-    session.record(
+    lines = line_counts.most_common(_LINES)
+    session.emit_in_step(
         GuardsEvaluated,
         *(compile_id, session.epoch),
         # The first fills what the guards remember of dicts that did not change.
@@ -65,7 +65,7 @@ def evaluate_guards(
         lines=tuple(Location(*line) for line, _ in lines),
         line_counts=tuple(count for _, count in lines),
         evaluated=None if leaves is None else counted.total(),
-        in_python=None if leaves is None else counted[torch_guards.PYTHON],
+        in_python=None if leaves is None else counted[torch_guards.PYTHON_LEAF],
         python_texts=tuple(clip(text, _TEXT_CHARS) for text in texts),
     )
     return time.monotonic() - started
@@ -74,7 +74,7 @@ def evaluate_guards(
 MAX_CALLS = 256
 """Calls looked at in one process."""
 
-OF_A_CALLABLE = 32
+MAX_OF_A_CALLABLE = 32
 
 MAX_ROWS = 512
 """Pairs of a callable and a frame whose graph ran in its calls."""
@@ -103,7 +103,7 @@ class _Sum:
     runs: Counter[Location] = field(default_factory=Counter[Location])
 
 
-class _OfThread(threading.local):
+class _ThreadState(threading.local):
     sample: _Sample | None = None
 
 
@@ -114,7 +114,7 @@ class WarmCalls:
         """`attempts` counts the compiles of the process so far, begun or ended."""
         self._session = session
         self._attempts = attempts
-        self._thread = _OfThread()
+        self._thread = _ThreadState()
         self._lock = threading.Lock()
         self._sums: dict[Location, _Sum] = {}
         self._keys: Counter[int] = Counter()
@@ -123,8 +123,8 @@ class WarmCalls:
 
     def install(self) -> None:
         self._removers = [
-            torch_calls.on_outermost_call(self._begins, self._ended),
-            torch_calls.on_disabled_call(None, self._disabled_begins),
+            torch_calls.watch_outermost_calls(self._handle_call_begin, self._handle_call_end),
+            torch_calls.watch_disabled_calls(None, self._handle_disabled_begin),
         ]
 
     def uninstall(self) -> None:
@@ -135,8 +135,8 @@ class WarmCalls:
         with self._lock:
             rows = [
                 (index, frame, runs)
-                for index, found in enumerate(self._sums.values())
-                for frame, runs in found.runs.items()
+                for index, total in enumerate(self._sums.values())
+                for frame, runs in total.runs.items()
             ][:MAX_ROWS]
             if not self._sums:
                 return
@@ -144,10 +144,12 @@ class WarmCalls:
                 WarmCallsTimed(
                     t=self._session.now(),
                     functions=tuple(self._sums),
-                    calls=tuple(item.calls for item in self._sums.values()),
+                    calls=tuple(total.calls for total in self._sums.values()),
                     before_graph_us=tuple(
-                        round(median(item.before_us), 3) if item.before_us and item.direct else None
-                        for item in self._sums.values()
+                        round(median(total.before_us), 3)
+                        if total.before_us and total.direct
+                        else None
+                        for total in self._sums.values()
                     ),
                     callers=tuple(index for index, _, _ in rows),
                     frames=tuple(frame for _, frame, _ in rows),
@@ -155,15 +157,15 @@ class WarmCalls:
                 )
             )
 
-    def _begins(self, key: int) -> None:
-        if self._left <= 0 or self._keys[key] >= OF_A_CALLABLE:
+    def _handle_call_begin(self, key: int) -> None:
+        if self._left <= 0 or self._keys[key] >= MAX_OF_A_CALLABLE:
             self._thread.sample = None
             return
         calls = torch_open_calls.this_thread.open
         self._thread.sample = sample = _Sample(calls[-1].function, self._attempts())
         sample.began_ns = time.monotonic_ns()
 
-    def _disabled_begins(self, function: Any) -> None:
+    def _handle_disabled_begin(self, function: Any) -> None:
         sample = self._thread.sample
         if sample is None:
             return
@@ -171,7 +173,7 @@ class WarmCalls:
         try:
             calls = torch_open_calls.this_thread.open
             wrapper = calls[-1].frame
-            ran = torch_calls.graph_of(wrapper, function)
+            ran = torch_calls.find_graph_code(wrapper, function)
             if ran is None:  # one of torch's own, which come first, or the program's
                 file = getattr(getattr(function, "__code__", None), "co_filename", "")
                 own = not source_locations.is_library(file)
@@ -179,39 +181,39 @@ class WarmCalls:
                 return
             if sample.before_graph_ns is None:
                 sample.before_graph_ns = now - sample.began_ns
-                sample.direct = sample.direct and _only_torch_between(wrapper, calls[0].frame)
+                sample.direct = sample.direct and _is_only_torch_between(wrapper, calls[0].frame)
             sample.graphs.append(ran)
         except Exception as error:
             self._thread.sample = None
-            self._session.fault("begin of a graph", error)
+            self._session.record_fault("begin of a graph", error)
 
-    def _ended(self, key: int) -> None:
+    def _handle_call_end(self, key: int) -> None:
         sample, self._thread.sample = self._thread.sample, None
         if sample is None or sample.before_graph_ns is None:
             return
         if self._attempts() != sample.attempts:
             return  # it compiled something
-        with self._session.shielded("warm call"):
-            where = source_locations.definition_of(invocations.forward_of(sample.function))
+        with self._session.catch_faults("warm call"):
+            where = source_locations.get_definition(invocations.get_forward(sample.function))
             with self._lock:
                 self._left -= 1
                 self._keys[key] += 1
-                found = self._sums.setdefault(where, _Sum())
-                found.calls += 1
-                found.before_us.append(sample.before_graph_ns / 1000)
-                found.direct = found.direct and sample.direct
-                found.runs.update(map(source_locations.location_of, sample.graphs))
+                total = self._sums.setdefault(where, _Sum())
+                total.calls += 1
+                total.before_us.append(sample.before_graph_ns / 1000)
+                total.direct = total.direct and sample.direct
+                total.runs.update(map(source_locations.get_location, sample.graphs))
                 done = self._left <= 0
             if done:
                 self.uninstall()
                 self.finish()
 
 
-def _only_torch_between(wrapper: FrameType, outermost: FrameType) -> bool:
+def _is_only_torch_between(wrapper: FrameType, outermost: FrameType) -> bool:
     """Whether no code of the program's runs uncompiled between the two calls of torch's wrappers:
     the compiled frame itself is `wrapper`'s caller."""
     compiled = wrapper.f_back
-    for frame in frames_from(compiled and compiled.f_back):
+    for frame in iterate_frames(compiled and compiled.f_back):
         if frame is outermost:
             return True
         if not source_locations.is_library(frame.f_code.co_filename):

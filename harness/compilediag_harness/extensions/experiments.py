@@ -51,15 +51,15 @@ class Experiments:
 
     def arm(self) -> None:
         """Wait for the program to import one of them."""
-        self._imports.on_import("wandb", lambda module: self._begin("wandb", _log_wandb))
-        self._imports.on_import("mlflow", lambda module: self._begin("mlflow", _log_mlflow))
-        self._imports.on_import(WRITER, self._writer_imported)
+        self._imports.run_after_import("wandb", lambda module: self._begin("wandb", _log_wandb))
+        self._imports.run_after_import("mlflow", lambda module: self._begin("mlflow", _log_mlflow))
+        self._imports.run_after_import(WRITER, self._handle_writer_import)
 
-    def _writer_imported(self, module: Any) -> None:
-        call_beside(module.SummaryWriter, "__init__", after=self._writer_made)
+    def _handle_writer_import(self, module: Any) -> None:
+        call_beside(module.SummaryWriter, "__init__", after=self._add_writer)
         self._begin("tensorboard", self._log_tensorboard)
 
-    def _writer_made(self, _made: None, writer: Any, *_args: Any, **_kwargs: Any) -> None:
+    def _add_writer(self, _made: None, writer: Any, *_args: Any, **_kwargs: Any) -> None:
         self._writers.append(weakref.ref(writer))
 
     def _begin(self, name: str, log: Log) -> None:
@@ -77,7 +77,7 @@ class Experiments:
                 self.poll(time.monotonic())
             except Exception as error:  # costs this logging, and counts as one that failed
                 for name in list(self._logs):
-                    self._failed(name, error)
+                    self._record_failure(name, error)
                 self._write_counts()
 
     def poll(self, now: float) -> None:
@@ -94,19 +94,19 @@ class Experiments:
         self._newest = record["at_unix"]
         for name, log in list(self._logs.items()):
             try:
-                self._counts_of(name)["told"] += log(record["figures"], record["step"])
+                self._get_counts(name)["told"] += log(record["figures"], record["step"])
             except Exception as error:
-                self._failed(name, error)
+                self._record_failure(name, error)
         self._logged_at = now
         self._write_counts()
 
-    def _counts_of(self, name: str) -> dict[str, Any]:
+    def _get_counts(self, name: str) -> dict[str, Any]:
         return self._counts.setdefault(name, {"told": 0, "failed": 0, "problem": None})
 
-    def _failed(self, name: str, error: Exception) -> None:
-        counts = self._counts_of(name)
+    def _record_failure(self, name: str, error: Exception) -> None:
+        counts = self._get_counts(name)
         counts["failed"] += 1
-        counts["problem"] = in_process.text(f"{type(error).__name__}: {error}")[:300]
+        counts["problem"] = in_process.redact_text(f"{type(error).__name__}: {error}")[:300]
 
     def _write_counts(self) -> None:
         path = os.path.join(self._run_dir, f"experiments-{os.getpid()}.json")
@@ -136,7 +136,7 @@ def _log_wandb(metrics: Metrics, step: int | None) -> bool:
 
 def _log_mlflow(metrics: Metrics, step: int | None) -> bool:
     mlflow: Any = sys.modules["mlflow"]
-    run = _mlflow_run()
+    run = _find_mlflow_run()
     if run is None:
         return False
     now, made = int(time.time() * 1000), mlflow.entities.Metric
@@ -145,18 +145,18 @@ def _log_mlflow(metrics: Metrics, step: int | None) -> bool:
     return True
 
 
-def _mlflow_run() -> Any:
+def _find_mlflow_run() -> Any:
     """Find the run that is open; None where there is none, or MLflow has its runs elsewhere.
 
     `mlflow.active_run` has the runs of its own thread alone, and nothing may run in the step's
     thread. Before 2.14 the stack was a plain list.
     """
-    kept: Any = getattr(sys.modules.get("mlflow.tracking.fluent"), "_active_run_stack", None)
-    if hasattr(kept, "get_all_thread_values"):
-        every: dict[int | None, list[Any]] = kept.get_all_thread_values()
+    stack: Any = getattr(sys.modules.get("mlflow.tracking.fluent"), "_active_run_stack", None)
+    if hasattr(stack, "get_all_thread_values"):
+        every: dict[int | None, list[Any]] = stack.get_all_thread_values()
         main = every.pop(threading.main_thread().ident, [])
-        kept = main or next((found for found in every.values() if found), None)
-    return kept[-1] if isinstance(kept, list) and kept else None  # pyright: ignore[reportUnknownVariableType]
+        stack = main or next((thread_runs for thread_runs in every.values() if thread_runs), None)
+    return stack[-1] if isinstance(stack, list) and stack else None  # pyright: ignore[reportUnknownVariableType]
 
 
 def install(run_dir: str, period_s: float) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 from compilediag_harness.shapes.buckets import BucketsImpossible
 from compilediag_harness.shapes.dims import ShapeUnusable
 from compilediag_harness.shapes.padded_calls import PaddedCalls
-from compilediag_harness.shapes.side_effects import restored
-from compilediag_harness.shapes.warming import backward, calls_to_warm, repeated
+from compilediag_harness.shapes.side_effects import preserve_modules
+from compilediag_harness.shapes.warming import count_warm_calls, repeat_example, run_backward
 from compilediag_harness.wire import KneeMeasured
 
 WITHIN = 0.05
@@ -49,7 +49,7 @@ class SizeMeasured:
     @property
     def call_s(self) -> float:
         """The lower quartile: what disturbs a call only makes it slower."""
-        return _quartiles(self.seconds)[0]
+        return _compute_quartiles(self.seconds)[0]
 
     @property
     def rows_per_s(self) -> float:
@@ -58,7 +58,7 @@ class SizeMeasured:
     @property
     def spread(self) -> float:
         """Between the quartiles, as a share of the lower one."""
-        low, high = _quartiles(self.seconds)
+        low, high = _compute_quartiles(self.seconds)
         return high / low - 1.0
 
 
@@ -104,16 +104,18 @@ def find_knee(
     for turn in range(1, max(rounds, 1)):
         # There and back: what warms up or slows down over the time meets all sizes alike.
         for size in sorted(tried, reverse=turn % 2 == 1):
-            tried[size].append(_seconds(measure, size))
+            tried[size].append(_measure_seconds(measure, size))
     measured = [SizeMeasured(size, tuple(seconds)) for size, seconds in sorted(tried.items())]
     if not measured:
         return Knee(None, tuple(stopped), None, None, "not one size could be measured")
-    best = max(item.rows_per_s for item in measured)
-    index = next(i for i, item in enumerate(measured) if item.rows_per_s >= (1.0 - within) * best)
+    best = max(timing.rows_per_s for timing in measured)
+    index = next(
+        i for i, timing in enumerate(measured) if timing.rows_per_s >= (1.0 - within) * best
+    )
     knee, below = measured[index], measured[index - 1] if index else None
     gain = None if below is None else knee.rows_per_s / below.rows_per_s - 1.0
-    fastest = max(measured, key=lambda item: item.rows_per_s)
-    noise = max(item.spread for item in (knee, below or knee, fastest))
+    fastest = max(measured, key=lambda timing: timing.rows_per_s)
+    noise = max(timing.spread for timing in (knee, below or knee, fastest))
     # Of the smallest size it is only claimed that no other gains more than `within`.
     if noise > (within if gain is None else gain):
         reason = f"calls differ by {noise:.0%} at one size: more than what a size gains"
@@ -137,9 +139,9 @@ def _climb(
         if not fits(size):
             return tried, [SizeMeasured(size, (), "does not fit into memory")]
         try:
-            seconds = [_seconds(measure, size)]
+            seconds = [_measure_seconds(measure, size)]
             if size / seconds[0] * cliff < best:
-                seconds += [_seconds(measure, size) for _ in range(rounds)]
+                seconds += [_measure_seconds(measure, size) for _ in range(rounds)]
         except (RuntimeError, MemoryError) as error:  # how torch says that memory is exhausted
             return tried, [SizeMeasured(size, (), type(error).__name__)]
         if size / min(seconds) * cliff < best:
@@ -149,14 +151,14 @@ def _climb(
     return tried, []
 
 
-def _seconds(measure: Callable[[int], float], size: int) -> float:
+def _measure_seconds(measure: Callable[[int], float], size: int) -> float:
     seconds = measure(size)
     if not 0.0 < seconds < float("inf"):
         raise BucketsImpossible(f"a call at size {size} took {seconds} seconds: no measurement")
     return seconds
 
 
-def _quartiles(seconds: Sequence[float]) -> tuple[float, float]:
+def _compute_quartiles(seconds: Sequence[float]) -> tuple[float, float]:
     if len(seconds) == 1:
         return seconds[0], seconds[0]
     low, _, high = quantiles(seconds, n=4, method="inclusive")
@@ -166,7 +168,7 @@ def _quartiles(seconds: Sequence[float]) -> tuple[float, float]:
 # --- of a FixedShape ----------------------------------------------------------------------------
 
 
-def knee_of(
+def measure_knee(
     calls: PaddedCalls,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -189,24 +191,26 @@ def knee_of(
     frozen, calls.frozen = calls.frozen, None
 
     @functools.cache
-    def timer(size: int) -> Callable[[], float]:
-        return _timer(calls, *repeated(calls, call, (size,)), calls_to_warm(torch, call))
+    def get_timer(size: int) -> Callable[[], float]:
+        return _make_timer(
+            calls, *repeat_example(calls, call, (size,)), count_warm_calls(torch, call)
+        )
 
     most = math.inf if cap is None else cap
     try:
-        with restored(torch, settings.function):
+        with preserve_modules(torch, settings.function):
             knee = find_knee(
-                lambda size: timer(size)(), sizes, fits=lambda size: size <= most, rounds=rounds
+                lambda size: get_timer(size)(), sizes, fits=lambda size: size <= most, rounds=rounds
             )
     finally:
         calls.frozen = frozen
-    called = [item if item.seconds else None for item in knee.measured]
+    called = [timing if timing.seconds else None for timing in knee.measured]
     calls.emit(
         KneeMeasured,
-        sizes=tuple(item.size for item in knee.measured),
-        call_s=tuple(item and item.call_s for item in called),
-        slow_call_s=tuple(item and item.call_s * (1.0 + item.spread) for item in called),
-        problems=tuple(item.problem for item in knee.measured),
+        sizes=tuple(timing.size for timing in knee.measured),
+        call_s=tuple(timing and timing.call_s for timing in called),
+        slow_call_s=tuple(timing and timing.call_s * (1.0 + timing.spread) for timing in called),
+        problems=tuple(timing.problem for timing in knee.measured),
         knee=knee.size,
         reason=knee.reason,
         backward=torch.is_grad_enabled(),
@@ -214,19 +218,19 @@ def knee_of(
     return knee
 
 
-def _timer(calls: PaddedCalls, args: Any, kwargs: Any, times: int) -> Callable[[], float]:
+def _make_timer(calls: PaddedCalls, args: Any, kwargs: Any, times: int) -> Callable[[], float]:
     """Make the measurement of a call at one size: seconds, warm, with the device waited for."""
     torch = calls.torch
     wait = torch.cuda.synchronize if torch.cuda.is_initialized() else lambda: None
 
-    def seconds(count: int) -> float:
+    def measure(count: int) -> float:
         wait()  # CUDA calls return before the device is done
         began = time.perf_counter()
         for _ in range(count):
-            backward(torch, calls.run(args, kwargs, counted=False))
+            run_backward(torch, calls.run(args, kwargs, counted=False))
         wait()
         return (time.perf_counter() - began) / count
 
-    seconds(times)
-    count = max(1, math.ceil(LONG_ENOUGH_S / max(seconds(1), 1e-9)))
-    return lambda: seconds(count)
+    measure(times)
+    count = max(1, math.ceil(LONG_ENOUGH_S / max(measure(1), 1e-9)))
+    return lambda: measure(count)

@@ -10,9 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compilediag_harness.base.object_graph import cached_by_code, class_of
+from compilediag_harness.base.object_graph import cache_by_code, get_class
 from compilediag_harness.blame import source_locations
-from compilediag_harness.blame.writes_in_source import dotted, loop_around, statements, tree_of
+from compilediag_harness.blame.writes_in_source import (
+    find_loop_line,
+    get_dotted_name,
+    iterate_nodes,
+    parse_code,
+)
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import Location, PackedBuffer
 
@@ -38,34 +43,38 @@ class Packing:
     """Name of the value that is written, where it is one."""
 
 
-@cached_by_code
-def packing_at(code: types.CodeType, line: int) -> Packing | None:
+@cache_by_code
+def find_packing(code: types.CodeType, line: int) -> Packing | None:
     """Find the packing whose store is on `line`; None where it is none, or the filling is not
     certain to run as often as the store: it is behind a condition, or runs once in a program."""
-    store = _store_at(code, line)
+    store = _find_store(code, line)
     if store is None:
         return None
     target, value = store
-    name = dotted(target.value)
-    filled = _last_filling(code, name, line) if name is not None else None
+    name = get_dotted_name(target.value)
+    filled = _find_last_filling(code, name, line) if name is not None else None
     # `name[...] += value` needs what it was filled with.
-    added_to = [node.target for node in statements(code) if isinstance(node, ast.AugAssign)]
+    added_to = [node.target for node in iterate_nodes(code) if isinstance(node, ast.AugAssign)]
     subscripts = [target for target in added_to if isinstance(target, ast.Subscript)]
-    if name is None or filled is None or name in [dotted(each.value) for each in subscripts]:
+    if (
+        name is None
+        or filled is None
+        or name in [get_dotted_name(subscript.value) for subscript in subscripts]
+    ):
         return None
     fill, fill_line = filled
-    if code.co_name == "<module>" and loop_around(code, fill_line) is None:
+    if code.co_name == "<module>" and find_loop_line(code, fill_line) is None:
         return None
     return Packing(name, fill, fill_line, target.slice, value)
 
 
-def _store_at(code: types.CodeType, line: int) -> tuple[ast.Subscript, str | None] | None:
+def _find_store(code: types.CodeType, line: int) -> tuple[ast.Subscript, str | None] | None:
     """Find target and name of the value of `name[...] = value` or `name[...].copy_(value)`."""
-    for node in statements(code):
+    for node in iterate_nodes(code):
         if not isinstance(node, ast.stmt) or not node.lineno <= line <= (node.end_lineno or 0):
             continue
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            return node.targets[0], dotted(node.value)
+            return node.targets[0], get_dotted_name(node.value)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             called = node.value.func
             if isinstance(called, ast.Attribute) and called.attr == "copy_":
@@ -73,38 +82,40 @@ def _store_at(code: types.CodeType, line: int) -> tuple[ast.Subscript, str | Non
     return None
 
 
-def _last_filling(code: types.CodeType, name: str, before: int) -> tuple[str, int] | None:
+def _find_last_filling(code: types.CodeType, name: str, before: int) -> tuple[str, int] | None:
     """Find how and where the buffer is filled, when that is the last that happens to its name."""
-    found: tuple[str, int] | None = None
-    tree, conditional = tree_of(code), set[int]()  # lines of branches that the store is not in
+    filling: tuple[str, int] | None = None
+    tree, conditional = parse_code(code), set[int]()  # lines of branches that the store is not in
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, _BRANCHES) and not node.lineno <= before <= (node.end_lineno or 0):
             conditional.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    for node in statements(code):
+    for node in iterate_nodes(code):
         if not isinstance(node, ast.stmt) or node.lineno >= before:
             continue
-        filled = _assigned(node, name)
+        filled = _find_assigned(node, name)
         if filled is not None:
             certain = filled and node.lineno not in conditional
-            found = (filled, node.lineno) if certain else None
-    return found
+            filling = (filled, node.lineno) if certain else None
+    return filling
 
 
-def _assigned(node: ast.stmt, name: str) -> str | None:
+def _find_assigned(node: ast.stmt, name: str) -> str | None:
     """Find the filling call that a statement gives the name; "" for anything else it gets, None
     where it gets nothing."""
-    if isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets):
-        return _filling_call(node.value)
-    if isinstance(node, ast.AnnAssign) and dotted(node.target) == name:
-        return _filling_call(node.value)
+    if isinstance(node, ast.Assign) and any(
+        get_dotted_name(target) == name for target in node.targets
+    ):
+        return _find_filling_call(node.value)
+    if isinstance(node, ast.AnnAssign) and get_dotted_name(node.target) == name:
+        return _find_filling_call(node.value)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         called = node.value.func
-        if isinstance(called, ast.Attribute) and dotted(called.value) == name:
+        if isinstance(called, ast.Attribute) and get_dotted_name(called.value) == name:
             return called.attr if called.attr in _REFILLING else None
     return None
 
 
-def _filling_call(value: ast.expr | None) -> str:
+def _find_filling_call(value: ast.expr | None) -> str:
     while isinstance(value, ast.Call):
         called = value.func
         word = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
@@ -117,30 +128,30 @@ def _filling_call(value: ast.expr | None) -> str:
 # --- how much is written -------------------------------------------------------------------------
 
 
-def elements_at(index: ast.expr, shape: Sequence[int], names: Mapping[str, Any]) -> int | None:
+def count_elements(index: ast.expr, shape: Sequence[int], names: Mapping[str, Any]) -> int | None:
     """Count the elements of a tensor that an index means; None where constants, integers by name
     and lengths do not determine it. Nothing of the program is called."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     if len(parts) > len(shape):
         return None
-    lengths = [_length(part, size, names) for part, size in zip(parts, shape, strict=False)]
+    lengths = [_compute_length(part, size, names) for part, size in zip(parts, shape, strict=False)]
     known = [length for length in lengths if length is not None]
     return math.prod((*known, *shape[len(parts) :])) if len(known) == len(lengths) else None
 
 
-def _length(part: ast.expr, size: int, names: Mapping[str, Any]) -> int | None:
+def _compute_length(part: ast.expr, size: int, names: Mapping[str, Any]) -> int | None:
     if not isinstance(part, ast.Slice):
-        return 1 if _integer(part, names) is not None else None
+        return 1 if _resolve_integer(part, names) is not None else None
     if part.step is not None:
         return None
-    lower = 0 if part.lower is None else _integer(part.lower, names)
-    upper = size if part.upper is None else _integer(part.upper, names)
+    lower = 0 if part.lower is None else _resolve_integer(part.lower, names)
+    upper = size if part.upper is None else _resolve_integer(part.upper, names)
     if lower is None or upper is None:
         return None
     return len(range(*slice(lower, upper).indices(size)))
 
 
-def _integer(node: ast.expr, names: Mapping[str, Any]) -> int | None:
+def _resolve_integer(node: ast.expr, names: Mapping[str, Any]) -> int | None:
     """Resolve a constant, an integer by name, `len(name)`, and sums and differences of them."""
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else None
@@ -148,17 +159,17 @@ def _integer(node: ast.expr, names: Mapping[str, Any]) -> int | None:
         value = names.get(node.id)
         return value if type(value) is int else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        left, right = _integer(node.left, names), _integer(node.right, names)
+        left, right = _resolve_integer(node.left, names), _resolve_integer(node.right, names)
         if left is None or right is None:
             return None
         return left + right if isinstance(node.op, ast.Add) else left - right
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _integer(node.operand, names)
+        value = _resolve_integer(node.operand, names)
         return None if value is None else -value
-    return _size_of(node, names)
+    return _resolve_len(node, names)
 
 
-def _size_of(node: ast.expr, names: Mapping[str, Any]) -> int | None:
+def _resolve_len(node: ast.expr, names: Mapping[str, Any]) -> int | None:
     """Resolve `len(name)` of a list, a tuple, text, an array or a tensor."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or len(node.args) != 1:
         return None
@@ -172,7 +183,11 @@ def _size_of(node: ast.expr, names: Mapping[str, Any]) -> int | None:
         return len(value)
     if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
         return len(value)
-    facts = torch_guards.memory_of(value) if torch_guards.is_tensor_type(class_of(value)) else None
+    facts = (
+        torch_guards.read_tensor_memory(value)
+        if torch_guards.is_tensor_type(get_class(value))
+        else None
+    )
     return facts.shape[0] if facts is not None and facts.shape else None
 
 
@@ -211,7 +226,7 @@ class PackingSample:
         code, line = frame.f_code, frame.f_lineno
         if source_locations.is_library(code.co_filename):
             return None
-        packing = packing_at(code, line)
+        packing = find_packing(code, line)
         if packing is None:
             return None
         self._stores += 1
@@ -222,7 +237,7 @@ class PackingSample:
         if buffer is None:
             buffer = self._buffers[key] = BufferFill(packing, line)
         buffer.stores += 1
-        facts = torch_guards.memory_of(tensor)
+        facts = torch_guards.read_tensor_memory(tensor)
         if facts is None:
             buffer.written_bytes = None
             return buffer
@@ -230,7 +245,9 @@ class PackingSample:
             buffer.filled.add(facts.storage)
             buffer.buffers += 1
             buffer.buffer_bytes += facts.storage_bytes
-        elements = facts.elements if kind == "copy_" else _elements(packing, facts.shape, frame)
+        elements = (
+            facts.elements if kind == "copy_" else _count_written(packing, facts.shape, frame)
+        )
         if elements is None or buffer.written_bytes is None:
             buffer.written_bytes = None
         else:
@@ -261,12 +278,16 @@ class PackingSample:
         )
 
 
-def _elements(packing: Packing, shape: tuple[int, ...], frame: types.FrameType) -> int | None:
+def _count_written(packing: Packing, shape: tuple[int, ...], frame: types.FrameType) -> int | None:
     """Count the elements that a store writes: by its index, else at least those of its value."""
     names: Mapping[str, Any] = frame.f_locals
-    elements = elements_at(packing.index, shape, names)
+    elements = count_elements(packing.index, shape, names)
     if elements is not None or packing.value is None:
         return elements
     value = names.get(packing.value)
-    facts = torch_guards.memory_of(value) if torch_guards.is_tensor_type(class_of(value)) else None
+    facts = (
+        torch_guards.read_tensor_memory(value)
+        if torch_guards.is_tensor_type(get_class(value))
+        else None
+    )
     return facts.elements if facts is not None else None

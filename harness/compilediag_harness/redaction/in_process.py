@@ -10,36 +10,36 @@ import os
 import sys
 from typing import Any
 
-from compilediag_harness.redaction.redactor import Redactor, secret_values
-from compilediag_harness.redaction.walk import Walk
+from compilediag_harness.redaction.nested_redactor import NestedRedactor
+from compilediag_harness.redaction.redactor import Redactor, list_secret_values
 
 _redactor = Redactor()
-_walk = Walk(_redactor)
+_nested = NestedRedactor(_redactor)
 _variables_seen = -1
 
 
-def redactor() -> Redactor:
+def get_redactor() -> Redactor:
     """Get the redactor, with all secrets that are known by now."""
     global _variables_seen
     if len(os.environ) != _variables_seen:
         _variables_seen = len(os.environ)
         # Environment and arguments may change in another thread.
-        _redactor.learn(secret_values(tuple(sys.orig_argv), dict(os.environ)))
+        _redactor.learn(list_secret_values(tuple(sys.orig_argv), dict(os.environ)))
     return _redactor
 
 
-def fields(event: Any) -> dict[str, Any]:
+def redact_fields(event: Any) -> dict[str, Any]:
     """Redact an event; returns its fields by name."""
-    redactor()
-    return _walk.fields(event)
+    get_redactor()
+    return _nested.redact_fields(event)
 
 
-def text(text: str) -> str:
+def redact_text(text: str) -> str:
     """Replace the secrets in a text."""
-    return redactor().text(text)
+    return get_redactor().redact_text(text)
 
 
-def value(value: Any) -> Any:
+def redact_value(value: Any) -> Any:
     """Replace the secrets in JSON values, and all that stands at names like a secret's."""
-    redactor()
-    return _walk.value(value)
+    get_redactor()
+    return _nested.redact_value(value)

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from compilediag_harness.redaction.token_rules import Span, tokens_in
+from compilediag_harness.redaction.token_rules import Span, find_tokens
 
 _LITERAL = re.compile(
     r"(?:[-+]?[0-9]{1,6}(?:\.[0-9]{0,20})?(?:e[-+]?[0-9]{1,3})?|true|false|none|null|yes|no|on|off)\Z",
@@ -52,7 +52,7 @@ _SPECIAL = re.compile(
 @functools.lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
     """Whether the value of a variable, option or environment variable of this name is secret."""
-    parts = _parts(name)
+    parts = _split_name(name)
     if parts & _ALWAYS_SECRET:
         return True
     return bool(parts & _OFTEN_SECRET) and not parts & _HARMLESS_BESIDE
@@ -60,16 +60,16 @@ def is_secret_name(name: str) -> bool:
 
 def is_secret_key(name: str) -> bool:
     """Whether what stands at this key of a mapping is secret."""
-    return is_secret_name(name) and not _parts(name) <= _DOUBTFUL_ALONE
+    return is_secret_name(name) and not _split_name(name) <= _DOUBTFUL_ALONE
 
 
 def is_certainly_secret_name(name: str) -> bool:
     """Whether a name is that of a secret also where torch speaks of its passes and keys."""
-    return bool(_parts(name) & _ALWAYS_SECRET)
+    return bool(_split_name(name) & _ALWAYS_SECRET)
 
 
 @functools.lru_cache(maxsize=1024)
-def _parts(name: str) -> frozenset[str]:
+def _split_name(name: str) -> frozenset[str]:
     return frozenset(part.lower() for part in _CAMEL.split(name[-256:]) if part)
 
 
@@ -137,7 +137,7 @@ _DIGEST_BEFORE = re.compile(
 _CONTEXT_CHARS = 80
 
 
-def secrets_in(text: str) -> tuple[Span, ...]:
+def find_secrets(text: str) -> tuple[Span, ...]:
     """Find the secrets of a text in their order, none over another.
 
     Returns:
@@ -146,19 +146,19 @@ def secrets_in(text: str) -> tuple[Span, ...]:
     if len(text) < MIN_LENGTH:
         return ()
     # Cached: the receipts of many ranks, and the guards of a run, hold the same texts.
-    return (_secrets if len(text) <= MAX_REMEMBERED else _secrets.__wrapped__)(text)
+    return (_find_secrets if len(text) <= MAX_REMEMBERED else _find_secrets.__wrapped__)(text)
 
 
 @functools.lru_cache(maxsize=2048)
-def _secrets(text: str) -> tuple[Span, ...]:
+def _find_secrets(text: str) -> tuple[Span, ...]:
     lowered = text.lower()
     if len(lowered) != len(text):  # a few letters become two in lower case
         lowered = "".join(char.lower() if len(char.lower()) == 1 else char for char in text)
-    found = sorted(_all(text, lowered), key=lambda span: (span[0], -span[1]))
-    done = [match.span() for match in PLACEHOLDER.finditer(text)] if found and MARK in text else []
+    spans = sorted(_iterate_spans(text, lowered), key=lambda span: (span[0], -span[1]))
+    done = [match.span() for match in PLACEHOLDER.finditer(text)] if spans and MARK in text else []
     joined: list[Span] = []
     # Invariant: the result is sorted and disjoint, else a replacement leaves the end of a secret.
-    for start, end, kind in found:
+    for start, end, kind in spans:
         after = bisect_left(done, (end, 0))
         if after and done[after - 1][1] > start:  # it holds a part of a placeholder
             continue
@@ -170,15 +170,15 @@ def _secrets(text: str) -> tuple[Span, ...]:
     return tuple(joined)
 
 
-def _all(text: str, lowered: str) -> Iterator[Span]:
-    yield from tokens_in(text, lowered)
+def _iterate_spans(text: str, lowered: str) -> Iterator[Span]:
+    yield from find_tokens(text, lowered)
     for word in _NAME_WORDS:
         at = lowered.find(word)
         while at >= 0:
-            found = _named(text, at, word)
-            if found is not None:
-                yield found
-            at = lowered.find(word, at + 1 if found is None else max(at, found[1]) + 1)
+            span = _find_named_value(text, at, word)
+            if span is not None:
+                yield span
+            at = lowered.find(word, at + 1 if span is None else max(at, span[1]) + 1)
     if "=" in text and ("?" in text or "&" in text):
         yield from ((*match.span(1), "query_parameter") for match in _PARAMETER.finditer(text))
     for match in _OPTION.finditer(text) if "--" in text else ():
@@ -194,7 +194,7 @@ def _all(text: str, lowered: str) -> Iterator[Span]:
             yield *match.span(), "wandb"
 
 
-def _named(text: str, at: int, word: str) -> Span | None:
+def _find_named_value(text: str, at: int, word: str) -> Span | None:
     """Find the secret beside a name that ends with a word of secrets; None where there is none."""
     before = text[max(at - 24, 0) : at]
     if word == "key" and not _KEY_BEFORE.search(before):

@@ -13,10 +13,10 @@ from urllib.parse import quote, unquote
 from compilediag_harness.redaction.recognise import (
     MARK,
     PLACEHOLDER,
+    find_secrets,
     is_harmless_literal,
     is_redacted,
     is_secret_name,
-    secrets_in,
 )
 
 MIN_LENGTH = 6
@@ -40,18 +40,18 @@ _USERINFO = re.compile(r"://[^\s/@:'\"<>]{0,256}:([^\s/@'\"<>]{1,512})@")
 _PARAMETER = re.compile(r"[?&]([A-Za-z_.-]{1,64})=([^&\s'\"<>#]{1,2048})")
 
 
-def secret_values(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+def list_secret_values(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
     """List the values of a command line and an environment that are secret.
 
     Paths are left out: `SSH_AUTH_SOCK` names no secret, and a path stands in many texts.
     """
-    found = [value for name, value in variables.items() if is_secret_name(name)]
-    for argument, option in with_options(arguments):
+    secrets = [value for name, value in variables.items() if is_secret_name(name)]
+    for argument, option in pair_with_options(arguments):
         name, equals, value = argument.partition("=")
         if equals and is_secret_name(name):
-            found.append(value)
+            secrets.append(value)
         elif option is not None and is_secret_option(option, argument, arguments):
-            found.append(argument)
+            secrets.append(argument)
     for text in (*variables.values(), *arguments):
         if "://" not in text:
             continue
@@ -62,10 +62,10 @@ def secret_values(arguments: Sequence[str], variables: Mapping[str, str]) -> tup
             for name, value in _PARAMETER.findall(text)
             if is_secret_name(name) or name.lower() == "sig"
         )
-        found += (spelling for value in given for spelling in (value, unquote(value)))
+        secrets += (spelling for value in given for spelling in (value, unquote(value)))
     return tuple(
         value
-        for value in dict.fromkeys(found)
+        for value in dict.fromkeys(secrets)
         if len(value) >= MIN_LENGTH
         and not is_harmless_literal(value)
         and value.lower() not in _COMMON_WORDS
@@ -74,7 +74,7 @@ def secret_values(arguments: Sequence[str], variables: Mapping[str, str]) -> tup
     )
 
 
-def with_options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+def pair_with_options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     """Pair each argument with the option before it whose value it is, if any."""
     option: str | None = None
     for argument in arguments:
@@ -171,77 +171,77 @@ class Redactor:
             patterns.append((value, re.compile(pattern)))
         self._known = tuple(patterns)
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """Replace the secrets in a text, and count its placeholders."""
         if text in self._harmless:
             return text
-        found = text
+        redacted = text
         for value, pattern in self._known:
-            if pattern.search(found):
-                found = pattern.sub(self._placeholder(value, "known_value"), found)
-        if "… [" in found:
-            found = self._uncut(found)
-        if spans := secrets_in(found):
+            if pattern.search(redacted):
+                redacted = pattern.sub(self._get_placeholder(value, "known_value"), redacted)
+        if "… [" in redacted:
+            redacted = self._hide_cut(redacted)
+        if spans := find_secrets(redacted):
             pieces: list[str] = []
             last = 0
             for start, end, kind in spans:
-                pieces += found[last:start], self._placeholder(found[start:end], kind)
-                if kind == "secret_name" and found[start - 1 : start] in ("'", '"'):
-                    self._remember(found[start:end])
+                pieces += redacted[last:start], self._get_placeholder(redacted[start:end], kind)
+                if kind == "secret_name" and redacted[start - 1 : start] in ("'", '"'):
+                    self._remember(redacted[start:end])
                 last = end
-            found = "".join((*pieces, found[last:]))
-        if MARK in found:
-            self.counts.update(match["kind"] for match in PLACEHOLDER.finditer(found))
+            redacted = "".join((*pieces, redacted[last:]))
+        if MARK in redacted:
+            self.counts.update(match["kind"] for match in PLACEHOLDER.finditer(redacted))
         elif len(text) <= MAX_SEEN_CHARS:
             if len(self._harmless) >= MAX_SEEN:
                 self._harmless.clear()
             self._harmless.add(text)
-        return found
+        return redacted
 
-    def value_of(self, name: str, value: str) -> str:
+    def redact_named(self, name: str, value: str) -> str:
         """Replace the value of a variable or option: all of it where its name is a secret's."""
-        return self.hidden(value) if is_secret_name(name) else self.text(value)
+        return self.hide_text(value) if is_secret_name(name) else self.redact_text(value)
 
-    def hidden(self, value: str) -> str:
+    def hide_text(self, value: str) -> str:
         """Replace a text that is secret as it stands, but no number and no switch; quotes stay."""
         if not value or PLACEHOLDER.fullmatch(value) or is_harmless_literal(value):
-            return self.text(value)
+            return self.redact_text(value)
         if (quoted := _LITERAL.match(value)) is not None:
-            return f"{quoted[1]}{self.hidden(quoted[2])}{quoted[3]}"
+            return f"{quoted[1]}{self.hide_text(quoted[2])}{quoted[3]}"
         self._remember(value)
-        return self.text(self._placeholder(value, "secret_name"))  # which counts it
+        return self.redact_text(self._get_placeholder(value, "secret_name"))  # which counts it
 
-    def argv(self, arguments: Sequence[str]) -> tuple[str, ...]:
+    def redact_argv(self, arguments: Sequence[str]) -> tuple[str, ...]:
         """Redact a command line: `--token X`, `--api-key=X`, `auth.secret=X` and `-p X` lose X."""
-        kept: list[str] = []
-        for argument, option in with_options(arguments):
+        words: list[str] = []
+        for argument, option in pair_with_options(arguments):
             name, equals, value = argument.partition("=")
             if option is not None and is_secret_option(option, argument, arguments):
-                kept.append(self.hidden(argument))
+                words.append(self.hide_text(argument))
             elif equals and is_secret_name(name):
-                kept.append(f"{self.text(name)}={self.value_of(name, value)}")
+                words.append(f"{self.redact_text(name)}={self.redact_named(name, value)}")
             else:
-                kept.append(self.text(argument))
-        return tuple(kept)
+                words.append(self.redact_text(argument))
+        return tuple(words)
 
-    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+    def redact_environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Redact environment variables; their names stay."""
-        return {name: self.value_of(name, value) for name, value in variables.items()}
+        return {name: self.redact_named(name, value) for name, value in variables.items()}
 
-    def value_at(self, key: str, value: str, *, secret: bool) -> str:
+    def redact_field(self, key: str, value: str, *, secret: bool) -> str:
         """Redact the text in a field; `secret`: its object is about a variable named like one."""
         if secret and key not in NAMES:
             if key in SHOWN_VALUES and _OPAQUE_WORD.match(value) and MARK not in value:
-                return self.hidden(value)
-            value = _QUOTED.sub(self._quoted, value)
-        return self.text(value)
+                return self.hide_text(value)
+            value = _QUOTED.sub(self._hide_quoted, value)
+        return self.redact_text(value)
 
-    def _quoted(self, match: re.Match[str]) -> str:
+    def _hide_quoted(self, match: re.Match[str]) -> str:
         if match[3] is None or MARK in match[3]:
             return match[0]
         self._remember(match[3])
         end = match[0][match.end(3) - match.start() :]
-        return f"{match[1]}{match[2]}{self._placeholder(match[3], 'secret_name')}{end}"
+        return f"{match[1]}{match[2]}{self._get_placeholder(match[3], 'secret_name')}{end}"
 
     def _remember(self, value: str) -> None:
         """Remember what was called a secret once, if it can be no word, number, path or name of a
@@ -251,23 +251,23 @@ class Redactor:
         if opaque and len(self._known) < MAX_REMEMBERED:
             self.learn([value])
 
-    def _uncut(self, text: str) -> str:
+    def _hide_cut(self, text: str) -> str:
         """Replace the beginning of a known secret that was cut at the end of a text."""
         cut = _CUT.search(text)
         if cut is None:
             return text
-        kept = text[: cut.start()]
+        shown = text[: cut.start()]
         for value in self._known_values:
-            for length in range(min(len(value) - 1, len(kept)), _MIN_CUT - 1, -1):
-                if kept.endswith(value[:length]):
-                    hidden = self._placeholder(value, "known_value")
-                    return f"{kept[:-length]}{hidden}{text[cut.start() :]}"
+            for length in range(min(len(value) - 1, len(shown)), _MIN_CUT - 1, -1):
+                if shown.endswith(value[:length]):
+                    hidden = self._get_placeholder(value, "known_value")
+                    return f"{shown[:-length]}{hidden}{text[cut.start() :]}"
         return text
 
-    def _placeholder(self, value: str, kind: str) -> str:
-        found = self._placeholders.get(value)
-        if found is not None:
-            return found
+    def _get_placeholder(self, value: str, kind: str) -> str:
+        placeholder = self._placeholders.get(value)
+        if placeholder is not None:
+            return placeholder
         if len(self._placeholders) >= MAX_NUMBERED:
             return f"{MARK}{kind}>"
         return self._placeholders.setdefault(value, f"{MARK}{kind}#{next(self._numbers)}>")

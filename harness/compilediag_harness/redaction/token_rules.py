@@ -20,7 +20,7 @@ AFTER_ESCAPE = r"(?<=[0-9;\[]m)|(?<=\\[abfnrtv0])|(?<=\\x[0-9a-fA-F]{2})"
 part of what follows."""
 
 
-def entropy(text: str) -> float:
+def compute_entropy(text: str) -> float:
     """Compute Shannon's entropy of a text, in bits a character."""
     total = len(text)
     return -sum(n / total * math.log2(n / total) for n in Counter(text).values())
@@ -56,8 +56,12 @@ class TokenRule(NamedTuple):
 
     def find(self, text: str, lowered: str, word: str) -> Iterator[Span]:
         """Find the secrets of this kind; `lowered` is the text in lower case, which has `word`."""
-        pattern = _compiled(self.pattern)
-        for match in pattern.finditer(text) if self.anywhere else _at(pattern, text, lowered, word):
+        pattern = _compile_pattern(self.pattern)
+        for match in (
+            pattern.finditer(text)
+            if self.anywhere
+            else _iterate_matches(pattern, text, lowered, word)
+        ):
             if self.start and not _STARTS.match(text, match.start()):
                 continue
             group = match.lastindex and next(i for i in range(1, 99) if match[i] is not None)
@@ -65,13 +69,15 @@ class TokenRule(NamedTuple):
             secret = text[start:end]
             if self.digits and not any(character.isdigit() for character in secret):
                 continue
-            if self.entropy and entropy(secret) < self.entropy:
+            if self.entropy and compute_entropy(secret) < self.entropy:
                 continue
-            if not any(_compiled(pattern).search(secret) for pattern in self.allowed):
+            if not any(_compile_pattern(pattern).search(secret) for pattern in self.allowed):
                 yield start, end, self.kind
 
 
-def _at(pattern: re.Pattern[str], text: str, lowered: str, word: str) -> Iterator[re.Match[str]]:
+def _iterate_matches(
+    pattern: re.Pattern[str], text: str, lowered: str, word: str
+) -> Iterator[re.Match[str]]:
     """Iterate over the matches that begin with the word; none over another."""
     at = lowered.find(word)
     while at >= 0:
@@ -82,7 +88,7 @@ def _at(pattern: re.Pattern[str], text: str, lowered: str, word: str) -> Iterato
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern when a keyword of it was met: most never are."""
     return re.compile(pattern)
 
@@ -168,41 +174,41 @@ _HF = re.compile(r"(?:hf|api_org)_([A-Za-z0-9]{8,})(?![A-Za-z0-9_])")
 
 
 @functools.cache
-def _by_keyword() -> tuple[tuple[str, tuple[TokenRule, ...]], ...]:
+def _load_rules() -> tuple[tuple[str, tuple[TokenRule, ...]], ...]:
     """Load all rules, by each of their keywords, which are in lower case."""
-    found: dict[str, list[TokenRule]] = {}
+    by_keyword: dict[str, list[TokenRule]] = {}
     for word, rule in zip(_SURROUNDED_WORDS, _SURROUNDED, strict=True):
-        found.setdefault(word, []).append(rule)
+        by_keyword.setdefault(word, []).append(rule)
     for kind, words, shape in _OWN:
         for word in words.split():
             rule = TokenRule(kind, shape, anywhere=kind in _KEYWORD_INSIDE)
-            found.setdefault(word, []).append(rule)
+            by_keyword.setdefault(word, []).append(rule)
     with open(RULES_FILE, encoding="utf-8") as file:
         document: dict[str, Any] = json.load(file)
-    for item in document["rules"]:
+    for raw_rule in document["rules"]:
         rule = TokenRule(
-            item["id"],
-            item["pattern"],
-            item.get("entropy", 0.0),
-            item.get("digits", False),
-            tuple(item.get("allowed", ())),
-            item.get("start", False),
-            item.get("anywhere", False),
+            raw_rule["id"],
+            raw_rule["pattern"],
+            raw_rule.get("entropy", 0.0),
+            raw_rule.get("digits", False),
+            tuple(raw_rule.get("allowed", ())),
+            raw_rule.get("start", False),
+            raw_rule.get("anywhere", False),
         )
-        for word in item["keywords"]:
-            found.setdefault(word, []).append(rule)
-    return tuple((word, tuple(rules)) for word, rules in found.items())
+        for word in raw_rule["keywords"]:
+            by_keyword.setdefault(word, []).append(rule)
+    return tuple((word, tuple(rules)) for word, rules in by_keyword.items())
 
 
-def tokens_in(text: str, lowered: str) -> Iterator[Span]:
+def find_tokens(text: str, lowered: str) -> Iterator[Span]:
     """Find tokens of known shapes; `lowered` is the text in lower case, of the same length."""
-    for word, rules in _by_keyword():
+    for word, rules in _load_rules():
         if word in lowered:
             for rule in rules:
                 yield from rule.find(text, lowered, word)
     # Of Hugging Face, of any length; `hf_transfer` and `hf_LlamaForCausalLM` are names.
     for word in ("hf_", "api_org_"):
-        for match in _at(_HF, text, lowered, word):
+        for match in _iterate_matches(_HF, text, lowered, word):
             body = match[1]
             long_or_random = len(body) >= 20 or any(character.isdigit() for character in body)
             if long_or_random and _STARTS.match(text, match.start()):

@@ -90,10 +90,10 @@ def plan(
         BucketsImpossible: no size was seen, a number is out of range, or no size that may become a
             bucket holds the largest batch.
     """
-    _check(counts, k, multiple)
-    candidates = _candidates(counts, cost, multiple, cap)
-    seen = _split(counts, candidates[-1])
-    cheapest = _cheapest_not_smaller(candidates, cost)
+    _check_counts(counts, k, multiple)
+    candidates = _list_candidates(counts, cost, multiple, cap)
+    seen = _split_batches(counts, candidates[-1])
+    cheapest = _compute_least_costs(candidates, cost)
     # Calls of sizes that fit a candidate and no smaller one. Those above the first that holds every
     # size are needed for their cost only.
     weights = [0] * (bisect_left(candidates, max(seen)) + 1)
@@ -101,26 +101,26 @@ def plan(
         weights[bisect_left(candidates, size)] += count
     # Invariant: prices never fall, being the least costs of sizes that are not smaller.
     prices = [price for price, _ in cheapest[: len(weights)]]
-    tops = largest_of_groups(prices, weights, k, per_graph_cost)
-    return _planned(seen, sorted({cheapest[index][1] for index in tops}), cost)
+    tops = find_largest_of_groups(prices, weights, k, per_graph_cost)
+    return _assemble_plan(seen, sorted({cheapest[index][1] for index in tops}), cost)
 
 
-def fewest(counts: Mapping[int, int], k: int, max_waste: float) -> BucketPlan:
+def find_fewest_buckets(counts: Mapping[int, int], k: int, max_waste: float) -> BucketPlan:
     """Find the plan with the fewest buckets that pads at most `max_waste` of the rows (0.5: half as
     many again); the one with `k` where none does.
 
     Raises:
         BucketsImpossible: no size was seen, or a number is out of range.
     """
-    found = plan(counts, 1)
+    best = plan(counts, 1)
     for buckets in range(2, k + 1):
-        if found.waste <= max_waste:
+        if best.waste <= max_waste:
             break
-        found = plan(counts, buckets)
-    return found
+        best = plan(counts, buckets)
+    return best
 
 
-def evaluate(
+def evaluate_buckets(
     counts: Mapping[int, int], buckets: Iterable[int], *, cost: Cost | None = None
 ) -> BucketPlan:
     """Compute what the observed sizes cost in given buckets; a batch above them is split. Buckets
@@ -132,17 +132,17 @@ def evaluate(
     chosen = sorted(set(buckets))
     if not chosen or chosen[0] < 1:
         raise BucketsImpossible(f"buckets must be sizes of at least 1, not {chosen}")
-    _check(counts, 1, 1)
-    return _planned(_split(counts, chosen[-1]), chosen, cost)
+    _check_counts(counts, 1, 1)
+    return _assemble_plan(_split_batches(counts, chosen[-1]), chosen, cost)
 
 
-def powers_of_two(largest: int) -> tuple[int, ...]:
+def list_powers_of_two(largest: int) -> tuple[int, ...]:
     """List 2, 4, 8... up to the first that holds `largest`."""
     top = max(MIN_SIZE, largest)
     return tuple(1 << power for power in range(1, (top - 1).bit_length() + 1))
 
 
-def multiples_of(step: int, largest: int) -> tuple[int, ...]:
+def list_multiples(step: int, largest: int) -> tuple[int, ...]:
     """List step, 2 step, 3 step... up to the first that holds `largest`."""
     return tuple(range(step, _round_up(max(largest, 1), step) + 1, step))
 
@@ -211,7 +211,7 @@ def batch_size(wanted: int, *, cap: int, multiple: int = 1, power_of_two: bool =
 # --- what may be chosen -----------------------------------------------------------------------
 
 
-def _check(counts: Mapping[int, int], k: int, multiple: int) -> None:
+def _check_counts(counts: Mapping[int, int], k: int, multiple: int) -> None:
     if k < 1:
         raise BucketsImpossible(f"at least one bucket is needed, not {k}")
     if multiple < 1:
@@ -223,7 +223,7 @@ def _check(counts: Mapping[int, int], k: int, multiple: int) -> None:
         raise BucketsImpossible("no size was seen: there is nothing to choose buckets for")
 
 
-def _candidates(
+def _list_candidates(
     counts: Mapping[int, int], cost: Cost | None, multiple: int, cap: int | None
 ) -> list[int]:
     """List the sizes that may become a bucket, ascending; the last one holds the largest batch, or
@@ -234,7 +234,7 @@ def _candidates(
         raise BucketsImpossible(f"no multiple of {multiple} from {MIN_SIZE} to {cap} exists")
     if cost is None or callable(cost):
         top = int(min(_round_up(max(MIN_SIZE, needed), multiple), upper))
-        rounded = (_round_up(max(MIN_SIZE, size), multiple) for size in _split(counts, top))
+        rounded = (_round_up(max(MIN_SIZE, size), multiple) for size in _split_batches(counts, top))
         return sorted({size for size in rounded if size <= top} | {top})
     known = sorted(size for size in cost if MIN_SIZE <= size <= upper and size % multiple == 0)
     if not known or (cap is None and known[-1] < needed):
@@ -249,7 +249,7 @@ def _round_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def _split(counts: Mapping[int, int], top: int) -> dict[int, int]:
+def _split_batches(counts: Mapping[int, int], top: int) -> dict[int, int]:
     """Split batches above the largest bucket into calls of that size, and a rest."""
     seen: dict[int, int] = {}
     for size, count in counts.items():
@@ -261,7 +261,7 @@ def _split(counts: Mapping[int, int], top: int) -> dict[int, int]:
     return seen
 
 
-def _cheapest_not_smaller(candidates: Sequence[int], cost: Cost | None) -> list[tuple[float, int]]:
+def _compute_least_costs(candidates: Sequence[int], cost: Cost | None) -> list[tuple[float, int]]:
     """Compute for each candidate the least cost of one that is not smaller, with that one: the
     smallest of those that cost the same."""
     cheapest: list[tuple[float, int]] = []
@@ -278,9 +278,11 @@ def _cheapest_not_smaller(candidates: Sequence[int], cost: Cost | None) -> list[
     return cheapest[::-1]
 
 
-def _planned(seen: Mapping[int, int], buckets: Sequence[int], cost: Cost | None) -> BucketPlan:
+def _assemble_plan(
+    seen: Mapping[int, int], buckets: Sequence[int], cost: Cost | None
+) -> BucketPlan:
     """Assemble the plan that runs each size in the cheapest bucket that holds it."""
-    cheapest = _cheapest_not_smaller(buckets, cost)
+    cheapest = _compute_least_costs(buckets, cost)
     calls = dict.fromkeys(buckets, 0)
     total = 0.0
     for size, count in seen.items():
@@ -297,7 +299,7 @@ def _planned(seen: Mapping[int, int], buckets: Sequence[int], cost: Cost | None)
     )
 
 
-def largest_of_groups(
+def find_largest_of_groups(
     prices: Sequence[float], weights: Sequence[float], k: int, per_group: float
 ) -> list[int]:
     """Find the position of the largest member of each group, when neighbours are grouped so that
@@ -316,7 +318,7 @@ def largest_of_groups(
     best, best_groups = math.inf, 0
     choices: list[list[int]] = []
     for groups in range(1, min(k, len(prices)) + 1):
-        least, chosen = _one_more(least, prices, before)
+        least, chosen = _add_group(least, prices, before)
         choices.append(chosen)
         total = least[-1] + per_group * groups
         if total < best:
@@ -329,7 +331,7 @@ def largest_of_groups(
     return tops[::-1]
 
 
-def _one_more(
+def _add_group(
     least: Sequence[float], prices: Sequence[float], before: Sequence[float]
 ) -> tuple[list[float], list[int]]:
     """Compute the least cost of the first 1, 2... members with one group more, and where it begins.

@@ -14,7 +14,7 @@ from typing import Any
 from compilediag_harness.shapes.dims import ShapeUnusable
 from compilediag_harness.shapes.layouts import FlatCall, Layout
 from compilediag_harness.shapes.padded_calls import PaddedCalls
-from compilediag_harness.shapes.trees import flatten, rebuilt
+from compilediag_harness.shapes.trees import flatten, rebuild
 from compilediag_harness.wire import RowsRun
 
 
@@ -77,33 +77,33 @@ class _Rows:
         self._indices: Any = None
         """Of the rows that are left, among all."""
 
-    def hold(self, before: list[Any], done: Any) -> None:
+    def hold_done_rows(self, before: list[Any], done: Any) -> None:
         """Put rows that were done before the step back as they were."""
         for index, dim in self._dims.items():
             shape = [1] * before[index].dim()
             shape[dim] = self.count
-            kept = self._torch.where(done.reshape(shape), before[index], self.leaves[index])
-            self.leaves[index] = kept
+            held = self._torch.where(done.reshape(shape), before[index], self.leaves[index])
+            self.leaves[index] = held
 
-    def keep(self, done: Any, count: int) -> None:
+    def select_rows(self, done: Any, count: int) -> None:
         """Go on with `count` rows: all that are left, and some that are done."""
         order = self._torch.argsort(done.to(self._torch.uint8), stable=True)[:count]
         if self._indices is None:
             self._indices = self._torch.arange(self.count, device=done.device)
-        self._store()
+        self._store_rows()
         self._indices = self._indices.index_select(0, order)
         for index, dim in self._dims.items():
             at = order.to(self.leaves[index].device)
             self.leaves[index] = self.leaves[index].index_select(dim, at)
         self.count = count
 
-    def whole(self) -> list[Any]:
+    def collect_all_rows(self) -> list[Any]:
         if self._all is None:
             return self.leaves
-        self._store()
+        self._store_rows()
         return self._all
 
-    def _store(self) -> None:
+    def _store_rows(self) -> None:
         """Puts the rows that are computed back among all."""
         if self._all is None:
             self._all = list(self.leaves)
@@ -138,19 +138,19 @@ def run_until_done(
     active: list[int] = []
     compacted = 0
     for _ in range(steps if call.sizes[0] else 0):
-        now = rebuilt(state, iter(rows.leaves))
-        finished = _flags(calls.torch, done(now), rows.count)
+        now = rebuild(state, iter(rows.leaves))
+        finished = _check_flags(calls.torch, done(now), rows.count)
         # Invariant: the bound is never below the true count, so no unfinished row is left out.
         count.update(finished)
         if count.bound == 0:
             break
-        target = _computed(calls, call, count.bound)
-        if compaction and target < _computed(calls, call, rows.count):
-            rows.keep(finished, min(target, rows.count))
+        target = _count_computed_rows(calls, call, count.bound)
+        if compaction and target < _count_computed_rows(calls, call, rows.count):
+            rows.select_rows(finished, min(target, rows.count))
             compacted += 1
-            now = rebuilt(state, iter(rows.leaves))
-            finished = _flags(calls.torch, done(now), rows.count)
-        sizes.append(_computed(calls, call, rows.count))
+            now = rebuild(state, iter(rows.leaves))
+            finished = _check_flags(calls.torch, done(now), rows.count)
+        sizes.append(_count_computed_rows(calls, call, rows.count))
         active.append(count.bound)
         after: list[Any] = []
         if flatten(calls.run((now,), {}), after) != flatten(state, []):
@@ -159,8 +159,8 @@ def run_until_done(
                 "as its one argument and returns the next state, with the same members"
             )
         before, rows.leaves = rows.leaves, after
-        rows.hold(before, finished)
-    whole = rebuilt(state, iter(rows.whole()))
+        rows.hold_done_rows(before, finished)
+    whole = rebuild(state, iter(rows.collect_all_rows()))
     calls.emit(
         RowsRun,
         steps=len(sizes),
@@ -173,12 +173,12 @@ def run_until_done(
     return Loop(whole, call.sizes[0], tuple(sizes), tuple(active), compacted)
 
 
-def _computed(calls: PaddedCalls, call: FlatCall, rows: int) -> int:
+def _count_computed_rows(calls: PaddedCalls, call: FlatCall, rows: int) -> int:
     """Count the rows that a call with so many real ones computes, padding included."""
-    return sum(part.bucket[0] for part in calls.plan((rows, *call.sizes[1:])))
+    return sum(part.bucket[0] for part in calls.plan_calls((rows, *call.sizes[1:])))
 
 
-def _flags(torch: Any, done: Any, rows: int) -> Any:
+def _check_flags(torch: Any, done: Any, rows: int) -> Any:
     is_tensor = isinstance(done, torch.Tensor)
     if is_tensor and done.dtype == torch.bool and tuple(done.shape) == (rows,):
         return done

@@ -41,7 +41,7 @@ class Dims:
     paths: dict[str, dict[str, int]]
     """By path of an argument: dimension by axis."""
 
-    def by_axis(self) -> tuple[tuple[str, ...], ...]:
+    def group_by_axis(self) -> tuple[tuple[str, ...], ...]:
         """Group the dimensions by axis, as paths and dimensions: "obs:0"."""
         return tuple(
             tuple(f"{path}:{dims[axis]}" for path, dims in self.paths.items() if axis in dims)
@@ -49,19 +49,19 @@ class Dims:
         )
 
 
-def row_dim_of(dims: AxisDims) -> int | None:
+def find_row_dim(dims: AxisDims) -> int | None:
     """Find the dimension along the axis of rows, which is axis 0; None where there is none."""
     return next((dim for axis, dim in dims if axis == 0), None)
 
 
-def cut(tensor: Any, dims: AxisDims, sizes: Sizes) -> Any:
+def cut_to_sizes(tensor: Any, dims: AxisDims, sizes: Sizes) -> Any:
     """Cut a tensor to these sizes, from the beginning: a view, nothing is copied."""
     for axis, dim in dims:
         tensor = tensor.narrow(dim, 0, sizes[axis])
     return tensor
 
 
-def shape_at(tensor: Any, dims: AxisDims, sizes: Sizes) -> tuple[int, ...]:
+def compute_shape(tensor: Any, dims: AxisDims, sizes: Sizes) -> tuple[int, ...]:
     """Compute the shape that a tensor has at these sizes."""
     shape = list(tensor.shape)
     for axis, dim in dims:
@@ -69,7 +69,7 @@ def shape_at(tensor: Any, dims: AxisDims, sizes: Sizes) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def again(torch: Any, rows: Any, lengths: Mapping[int, int]) -> Any:
+def repeat_rows(torch: Any, rows: Any, lengths: Mapping[int, int]) -> Any:
     """Repeat rows up to a length by dimension: valid where made-up ones may not be."""
     for dim, length in lengths.items():
         order = torch.arange(length, device=rows.device) % rows.shape[dim]
@@ -77,9 +77,11 @@ def again(torch: Any, rows: Any, lengths: Mapping[int, int]) -> Any:
     return rows
 
 
-def closest(paths: Iterable[str], path: str) -> str | None:
+def find_closest_path(paths: Iterable[str], path: str) -> str | None:
     """Find the longest of `paths` that `path` is, or is below; None where there is none."""
-    fitting = [item for item in paths if path == item or path.startswith(f"{item}.")]
+    fitting = [
+        candidate for candidate in paths if path == candidate or path.startswith(f"{candidate}.")
+    ]
     return max(fitting, key=len, default=None)
 
 
@@ -104,7 +106,7 @@ def read_dims(given: Any, what: str = "dims") -> Dims:
     return Dims(tuple(dict.fromkeys(axis for dims in paths.values() for axis in dims)), paths)
 
 
-def dims_of_leaves(
+def resolve_leaf_dims(
     dims: Dims, paths: Sequence[str], leaves: Sequence[Any], tensor: type
 ) -> list[AxisDims]:
     """Resolve the axes of each leaf of a call; () for one that is passed as it is.
@@ -113,10 +115,10 @@ def dims_of_leaves(
         ShapeUnusable: a path is no argument or no tensor, or a tensor lacks the dimension.
     """
     met: set[str] = set()
-    found: list[AxisDims] = []
+    leaf_dims: list[AxisDims] = []
     for path, leaf in zip(paths, leaves, strict=True):
-        its: AxisDims = ()
-        named = closest(dims.paths, path)
+        axis_dims: AxisDims = ()
+        named = find_closest_path(dims.paths, path)
         if named is not None:
             met.add(named)
             if isinstance(leaf, tensor):
@@ -128,15 +130,15 @@ def dims_of_leaves(
                             f"{list(leaf.shape)}; correct its entry in dims, or name only the "
                             "tensors that have it"
                         )
-                    its = (*its, (dims.axes.index(axis), dim % rank))
+                    axis_dims = (*axis_dims, (dims.axes.index(axis), dim % rank))
             elif path == named:
                 raise ShapeUnusable(
                     f"argument {path!r} is named in dims but is a {type(leaf).__name__}: name the "
                     "tensors, or containers of them (dict, list, tuple, named tuple, dataclass)"
                 )
-        found.append(its)
+        leaf_dims.append(axis_dims)
     for path in dims.paths:
         if path not in met:
             known = ", ".join(paths) or "no argument"
             raise ShapeUnusable(f"dims names {path!r}, but the call has: {known}")
-    return found
+    return leaf_dims

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from compilediag_harness import extension_points
-from compilediag_harness.blame.source_locations import location_of
+from compilediag_harness.blame.source_locations import get_location
 from compilediag_harness.shapes.buckets import Cost, plan_buckets
 from compilediag_harness.shapes.compaction import Loop, run_until_done
 from compilediag_harness.shapes.dims import DimsGiven, ShapeUnusable, read_dims
@@ -22,7 +22,7 @@ from compilediag_harness.shapes.padding import REPEAT, Pad, read_pad
 from compilediag_harness.shapes.padding_check import check_padding
 from compilediag_harness.shapes.padding_report import PaddingReport
 from compilediag_harness.shapes.settings import FixedShapeSettings, read_buckets
-from compilediag_harness.shapes.warming import warm
+from compilediag_harness.shapes.warming import warm_up
 from compilediag_harness.torch_internals import dynamo_skip, torch_api
 from compilediag_harness.wire import FixedShapeUsed, Location
 
@@ -105,7 +105,7 @@ class FixedShape:
         self._report: PaddingReport | None = None
         self._calls: PaddedCalls | None = None
         if sizes is not None:
-            self._use(sizes)
+            self._use_sizes(sizes)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the wrapped callable for this batch. Inside of compiled code it is the
@@ -117,7 +117,7 @@ class FixedShape:
         """
         if dynamo_skip.is_compiling():
             return self._settings.function(*args, **kwargs)
-        return self._ready().run(args, kwargs)
+        return self._get_calls().run(args, kwargs)
 
     def warmup(
         self,
@@ -142,11 +142,11 @@ class FixedShape:
         """
         if late not in ("finding", "error") or unsafe not in ("error", "allow"):
             raise ShapeUnusable('late is "finding" or "error", unsafe is "error" or "allow"')
-        calls = self._ready()
+        calls = self._get_calls()
         report = self._report or self.check(*args, **kwargs)
         if unsafe == "error":
             report.require_harmless()
-        begun = warm(calls, args, kwargs)
+        begun = warm_up(calls, args, kwargs)
         calls.frozen = late
         return begun
 
@@ -159,7 +159,7 @@ class FixedShape:
             ShapeUnusable: the example has no rows, or cannot be padded; an output cannot be looked
                 into.
         """
-        self._report = check_padding(self._ready(), args, kwargs, gradients=gradients)
+        self._report = check_padding(self._get_calls(), args, kwargs, gradients=gradients)
         return self._report
 
     def knee(self, *args: Any, cap: int | None = None, rounds: int = 5, **kwargs: Any) -> Any:
@@ -173,10 +173,10 @@ class FixedShape:
             ShapeUnusable: the example has no rows, there are several axes, or the extension that
                 measures is missing.
         """
-        knee_of = extension_points.load(extension_points.KNEE)
-        if knee_of is None:
+        measure_knee = extension_points.load(extension_points.KNEE)
+        if measure_knee is None:
             raise ShapeUnusable("knee needs the extension compilediag_harness.extensions.knee")
-        return knee_of(self._ready(), args, kwargs, cap=cap, rounds=rounds)
+        return measure_knee(self._get_calls(), args, kwargs, cap=cap, rounds=rounds)
 
     def until_done(
         self,
@@ -193,7 +193,7 @@ class FixedShape:
         Raises:
             ShapeUnusable: `fn` gives back another structure than it takes.
         """
-        return run_until_done(self._ready(), state, done, steps, compaction=compaction)
+        return run_until_done(self._get_calls(), state, done, steps, compaction=compaction)
 
     def observe(self, sizes: Iterable[int]) -> None:
         """Counts sizes of batches, for `fit`."""
@@ -211,13 +211,13 @@ class FixedShape:
         if len(self._settings.dims.axes) > 1:
             raise ShapeUnusable("fit chooses the sizes of one axis: give buckets for each axis")
         chosen = plan_buckets(self._counts, k, cost=cost, multiple=multiple, cap=cap)
-        self._use((chosen,), priced=cost is not None)
+        self._use_sizes((chosen,), priced=cost is not None)
         return chosen
 
     @property
     def buckets(self) -> tuple[tuple[int, ...], ...]:
         """The sizes of each axis."""
-        return self._ready().settings.buckets
+        return self._get_calls().settings.buckets
 
     @property
     def wrapped(self) -> Callable[..., Any]:
@@ -227,10 +227,10 @@ class FixedShape:
     @property
     def late_compiles(self) -> int:
         """Compiles and recordings that torch reported in calls after the warm-up."""
-        return self._ready().late_compiles
+        return self._get_calls().late_compiles
 
-    def _use(self, sizes: tuple[tuple[int, ...], ...], *, priced: bool = False) -> None:
-        graphs = math.prod(len(its) for its in sizes)
+    def _use_sizes(self, sizes: tuple[tuple[int, ...], ...], *, priced: bool = False) -> None:
+        graphs = math.prod(len(axis_sizes) for axis_sizes in sizes)
         if self._max_graphs is not None and graphs > self._max_graphs:
             raise ShapeUnusable(
                 f"{graphs} combinations of sizes are more than max_graphs={self._max_graphs}: "
@@ -239,18 +239,18 @@ class FixedShape:
         import torch
 
         settings = replace(self._settings, buckets=sizes)
-        of = FixedShapeUsed(
+        event = FixedShapeUsed(
             0.0,
             next(_numbers),
-            _location(torch, settings.function),
+            _find_location(torch, settings.function),
             settings.dims.axes,
             *(sizes, (), (), ()),
             priced=priced or settings.cost is not None,
-            dims=settings.dims.by_axis(),
+            dims=settings.dims.group_by_axis(),
         )
-        self._calls = PaddedCalls(torch, settings, of)
+        self._calls = PaddedCalls(torch, settings, event)
 
-    def _ready(self) -> PaddedCalls:
+    def _get_calls(self) -> PaddedCalls:
         if self._calls is None:
             raise ShapeUnusable(
                 'buckets is "auto": tell sizes with observe(sizes), then choose with fit(k), or '
@@ -267,12 +267,12 @@ class FixedShape:
         if name not in _FLUENT or not callable(value):
             return value
 
-        def fluent(*args: Any, **kwargs: Any) -> Any:
+        def call_fluent(*args: Any, **kwargs: Any) -> Any:
             result = value(*args, **kwargs)
-            same = torch_api.original_of(self._settings.function), self._settings.function
-            return self if any(result is item for item in same) else result
+            originals = torch_api.get_original(self._settings.function), self._settings.function
+            return self if any(result is original for original in originals) else result
 
-        return fluent
+        return call_fluent
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in FixedShape.__slots__:
@@ -284,9 +284,9 @@ class FixedShape:
         return f"FixedShape({self._settings.function!r}, buckets={self._calls and self.buckets})"
 
 
-def _location(torch: Any, function: Any) -> Location:
+def _find_location(torch: Any, function: Any) -> Location:
     """Find where the wrapped callable is defined; no file for one without Python code."""
-    target: Any = torch_api.original_of(function)
+    target: Any = torch_api.get_original(function)
     if isinstance(target, torch.nn.Module):
         kind: Any = type(target)  # pyright: ignore[reportUnknownVariableType]
         target = kind.forward
@@ -294,5 +294,5 @@ def _location(torch: Any, function: Any) -> Location:
     code = getattr(target, "__code__", None)
     if code is None:
         return Location("", 0, type(target).__name__)
-    begin = location_of(code)
+    begin = get_location(code)
     return Location(begin.file, begin.line, str(getattr(target, "__qualname__", code.co_name)))

@@ -57,9 +57,11 @@ def plan_grid(counts: Mapping[Pair, int], k: int, *, multiples: Pair = (1, 1)) -
     # Numbers of buckets of the two axes; where one may have more, fewer are not tried.
     shapes = [(one, k // one) for one in range(1, k + 1) if k // (k // one) == one]
     plans = [
-        _settled(seen, shape, multiples, begin_with) for shape in shapes for begin_with in (0, 1)
+        _settle_axes(seen, shape, multiples, begin_with)
+        for shape in shapes
+        for begin_with in (0, 1)
     ]
-    return min(plans, key=lambda item: (item.run_elements, item.graphs))
+    return min(plans, key=lambda plan: (plan.run_elements, plan.graphs))
 
 
 def evaluate_grid(
@@ -82,15 +84,17 @@ def evaluate_grid(
     return GridPlan(tuple(first), tuple(second), len(cells), elements, run_elements)
 
 
-def _settled(seen: Mapping[Pair, int], shape: Pair, multiples: Pair, begin_with: int) -> GridPlan:
+def _settle_axes(
+    seen: Mapping[Pair, int], shape: Pair, multiples: Pair, begin_with: int
+) -> GridPlan:
     """Plan in turn until neither axis gets better; the other one starts with a bucket a size."""
     axes: list[tuple[int, ...]] = [tuple(sorted({pair[axis] for pair in seen})) for axis in (0, 1)]
-    axes[begin_with] = _axis(seen, axes, begin_with, shape, multiples)
-    axes[1 - begin_with] = _axis(seen, axes, 1 - begin_with, shape, multiples)
+    axes[begin_with] = _plan_axis(seen, axes, begin_with, shape, multiples)
+    axes[1 - begin_with] = _plan_axis(seen, axes, 1 - begin_with, shape, multiples)
     best = evaluate_grid(seen, axes[0], axes[1])
     for _ in range(MAX_ROUNDS):
         for axis in (begin_with, 1 - begin_with):
-            axes[axis] = _axis(seen, axes, axis, shape, multiples)
+            axes[axis] = _plan_axis(seen, axes, axis, shape, multiples)
         now = evaluate_grid(seen, axes[0], axes[1])
         if now.run_elements >= best.run_elements:
             break
@@ -98,7 +102,7 @@ def _settled(seen: Mapping[Pair, int], shape: Pair, multiples: Pair, begin_with:
     return best
 
 
-def _axis(
+def _plan_axis(
     seen: Mapping[Pair, int],
     axes: Sequence[tuple[int, ...]],
     axis: int,

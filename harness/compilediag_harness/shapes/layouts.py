@@ -17,11 +17,11 @@ from compilediag_harness.shapes.dims import (
     Dims,
     ShapeUnusable,
     Sizes,
-    dims_of_leaves,
-    row_dim_of,
+    find_row_dim,
+    resolve_leaf_dims,
 )
-from compilediag_harness.shapes.padding import Pad, pad_of_leaf
-from compilediag_harness.shapes.trees import Structure, class_of, is_plain, paths_of
+from compilediag_harness.shapes.padding import Pad, find_pad
+from compilediag_harness.shapes.trees import Structure, get_class, is_plain, list_paths
 from compilediag_harness.torch_internals import torch_api
 
 MAX_SHAPES = 4096
@@ -75,19 +75,19 @@ class FlatCall(NamedTuple):
         }
 
 
-def parameters_of(function: Callable[..., Any], module: type) -> tuple[str, ...]:
+def list_parameters(function: Callable[..., Any], module: type) -> tuple[str, ...]:
     """List the names of the positional parameters; those of `*args` have none."""
-    target = torch_api.original_of(function)
+    target = torch_api.get_original(function)
     target = target.forward if isinstance(target, module) else target
     try:
         parameters = inspect.signature(target).parameters.values()
     except (TypeError, ValueError):  # a builtin
         return ()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(item.name for item in parameters if item.kind in positional)
+    return tuple(parameter.name for parameter in parameters if parameter.kind in positional)
 
 
-def layout_of(
+def build_layout(
     dims: Dims,
     pads: Mapping[str, Pad],
     structure: tuple[Structure, Structure],
@@ -104,12 +104,14 @@ def layout_of(
     paths: list[str] = []
     for index, child in enumerate(args[2] if args else ()):
         name = parameters[index] if index < len(parameters) else str(index)
-        paths.extend(paths_of(child, name))
-    paths.extend(paths_of(kwargs))
+        paths.extend(list_paths(child, name))
+    paths.extend(list_paths(kwargs))
     padded = tuple(
-        PaddedLeaf(index, paths[index], its, row_dim_of(its), pad_of_leaf(pads, paths[index]))
-        for index, its in enumerate(dims_of_leaves(dims, paths, leaves, tensor))
-        if its
+        PaddedLeaf(
+            index, paths[index], axis_dims, find_row_dim(axis_dims), find_pad(pads, paths[index])
+        )
+        for index, axis_dims in enumerate(resolve_leaf_dims(dims, paths, leaves, tensor))
+        if axis_dims
     )
     if all(leaf.row_dim is None for leaf in padded):
         raise ShapeUnusable(
@@ -119,7 +121,7 @@ def layout_of(
     return Layout(tuple(paths), padded)
 
 
-def sizes_of(layout: Layout, leaves: Sequence[Any], axes: Sequence[str]) -> Sizes:
+def collect_sizes(layout: Layout, leaves: Sequence[Any], axes: Sequence[str]) -> Sizes:
     """Collect the real size of each axis; 0 for one that no leaf has.
 
     Raises:
@@ -185,12 +187,17 @@ def check_facts(first: dict[str, Any], layout: Layout, leaves: Sequence[Any], te
         seen = (leaf.shape, leaf.dtype, leaf.device) if is_tensor else None
         if seen in matched:
             continue  # the usual case: nothing is built to be compared
-        padded = {dim for each in layout.padded if each.index == index for _, dim in each.dims}
+        padded = {
+            dim
+            for padded_leaf in layout.padded
+            if padded_leaf.index == index
+            for _, dim in padded_leaf.dims
+        }
         if is_tensor:
             shape = tuple(-1 if dim in padded else int(n) for dim, n in enumerate(leaf.shape))
             now: Any = _TensorFact(shape, leaf.dtype, leaf.device)
         else:
-            now = leaf if isinstance(leaf, _CONSTANTS) else class_of(leaf)
+            now = leaf if isinstance(leaf, _CONSTANTS) else get_class(leaf)
         before = first.setdefault(layout.paths[index], now)
         # True == 1, but torch compiles for one of them; and NaN is as it was.
         same = before == now or (before != before and now != now)  # noqa: PLR0124

@@ -11,25 +11,25 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from compilediag_harness.base.object_graph import kind_name
+from compilediag_harness.base.object_graph import format_class_name
 from compilediag_harness.shapes.dims import (
     AxisDims,
     Dims,
     ShapeUnusable,
     Sizes,
-    closest,
-    cut,
-    row_dim_of,
-    shape_at,
+    compute_shape,
+    cut_to_sizes,
+    find_closest_path,
+    find_row_dim,
 )
-from compilediag_harness.shapes.reachable import tensors_in
+from compilediag_harness.shapes.reachable import find_tensors
 from compilediag_harness.shapes.trees import (
     Structure,
     flatten,
     is_plain,
     is_rebuilt_by_others,
-    paths_of,
-    rebuilt,
+    list_paths,
+    rebuild,
 )
 
 MAX_BUCKETS = 1024
@@ -51,7 +51,7 @@ class Outputs:
     _shapes: dict[Sizes, list[Any]] = field(default_factory=dict[Sizes, "list[Any]"])
     """Of each leaf, by the sizes that the callable ran at."""
 
-    def taken(
+    def take_leaves(
         self, result: Any, sizes: Sizes, bucket: Sizes, must_copy: Callable[[Any], bool]
     ) -> list[Any]:
         """Take the leaves of a result, without padding, copied where `must_copy`.
@@ -61,12 +61,12 @@ class Outputs:
         """
         leaves: list[Any] = []
         if flatten(result, leaves) != self.structure:
-            raise another_structure()
+            raise make_structure_error()
         shapes = self._shapes.get(bucket)
         if shapes is None:
             # Of each leaf at these sizes; None for one that is no tensor.
             shapes = [
-                None if empty is None else shape_at(empty, dims, bucket)
+                None if empty is None else compute_shape(empty, dims, bucket)
                 for empty, dims in zip(self.empty, self.dims, strict=True)
             ]
             if len(self._shapes) < MAX_BUCKETS:
@@ -74,21 +74,21 @@ class Outputs:
         for index, (leaf, shape) in enumerate(zip(leaves, shapes, strict=True)):
             if shape is None:
                 if not is_plain(leaf):
-                    raise _not_understood(self.paths[index], leaf)
+                    raise _make_leaf_error(self.paths[index], leaf)
                 continue
             if getattr(leaf, "shape", None) != shape:
                 if not hasattr(leaf, "shape"):
-                    raise _not_understood(self.paths[index], leaf, "a tensor")
+                    raise _make_leaf_error(self.paths[index], leaf, "a tensor")
                 raise ShapeUnusable(
-                    f"{_name(self.paths[index])} has the shape {list(leaf.shape)}, not "
+                    f"{_name_output(self.paths[index])} has the shape {list(leaf.shape)}, not "
                     f"{list(shape)} as at other sizes or with other values: padding cannot be cut "
                     "off; return one entry a row"
                 )
-            kept = leaf if sizes == bucket else cut(leaf, self.dims[index], sizes)
-            leaves[index] = kept.clone() if must_copy(leaf) else kept
+            real_rows = leaf if sizes == bucket else cut_to_sizes(leaf, self.dims[index], sizes)
+            leaves[index] = real_rows.clone() if must_copy(leaf) else real_rows
         return leaves
 
-    def joined(self, torch: Any, parts: Sequence[Sequence[Any]]) -> list[Any]:
+    def join_parts(self, torch: Any, parts: Sequence[Sequence[Any]]) -> list[Any]:
         """Join the leaves of the parts of a split batch along the axis of rows.
 
         Raises:
@@ -96,20 +96,20 @@ class Outputs:
         """
         result: list[Any] = []
         for index, column in enumerate(zip(*parts, strict=True)):
-            row_dim = row_dim_of(self.dims[index])
+            row_dim = find_row_dim(self.dims[index])
             if row_dim is not None:
                 result.append(torch.cat(column, row_dim))
-            elif isinstance(column[0], torch.Tensor) or any(item != column[0] for item in column):
+            elif isinstance(column[0], torch.Tensor) or any(value != column[0] for value in column):
                 raise ShapeUnusable(
-                    f"{_name(self.paths[index])} has no rows, so its {len(column)} values of a "
-                    "split batch are not one: return it row by row and reduce it outside, add a "
-                    'larger bucket, or set overflow="error"'
+                    f"{_name_output(self.paths[index])} has no rows, so its {len(column)} values "
+                    "of a split batch are not one: return it row by row and reduce it outside, "
+                    'add a larger bucket, or set overflow="error"'
                 )
             else:
                 result.append(column[0])
         return result
 
-    def without_rows(self, sizes: Sizes, tensor: type, *, grad: bool) -> Any:
+    def make_empty(self, sizes: Sizes, tensor: type, *, grad: bool) -> Any:
         """Make the outputs for an empty batch: each with no rows.
 
         Raises:
@@ -120,14 +120,14 @@ class Outputs:
         for index, (leaf, dims) in enumerate(zip(leaves, self.dims, strict=True)):
             if not isinstance(leaf, tensor):
                 continue
-            if row_dim_of(dims) is None:
+            if find_row_dim(dims) is None:
                 raise ShapeUnusable(
-                    f"{_name(self.paths[index])} has no rows, so an empty batch has no value for "
-                    "it: skip empty batches"
+                    f"{_name_output(self.paths[index])} has no rows, so an empty batch has no "
+                    "value for it: skip empty batches"
                 )
-            empty = leaf.new_empty(shape_at(leaf, dims, sizes))
+            empty = leaf.new_empty(compute_shape(leaf, dims, sizes))
             leaves[index] = empty.requires_grad_() if grad and leaf.requires_grad else empty
-        return rebuilt(self.template, iter(leaves))
+        return rebuild(self.template, iter(leaves))
 
 
 def infer_outputs(
@@ -141,7 +141,7 @@ def infer_outputs(
     first = run(base)
     leaves: list[Any] = []
     structure = flatten(first, leaves)
-    paths = paths_of(structure)
+    paths = list_paths(structure)
     dims: list[list[tuple[int, int]]] = [[] for _ in leaves]
     for axis, name in enumerate(axes):
         sizes = tuple(other[i] if i == axis else size for i, size in enumerate(base))
@@ -152,12 +152,14 @@ def infer_outputs(
                 f"{base[axis]}: return the same containers at every size"
             )
         for index, pair in enumerate(zip(leaves, changed, strict=True)):
-            found = _following(paths[index], pair, name, (base[axis], sizes[axis]), tensor)
-            dims[index].extend((axis, dim) for dim in found)
-    return _outputs(first, structure, leaves, dims, tensor)
+            following = _iterate_following_dims(
+                paths[index], pair, name, (base[axis], sizes[axis]), tensor
+            )
+            dims[index].extend((axis, dim) for dim in following)
+    return _build_outputs(first, structure, leaves, dims, tensor)
 
 
-def given_outputs(dims: Dims, axes: Sequence[str], outputs: Any, tensor: type) -> Outputs:
+def build_given_outputs(dims: Dims, axes: Sequence[str], outputs: Any, tensor: type) -> Outputs:
     """Build the outputs by the user's out_dims, checked against the outputs of one call.
 
     Raises:
@@ -165,99 +167,99 @@ def given_outputs(dims: Dims, axes: Sequence[str], outputs: Any, tensor: type) -
     """
     leaves: list[Any] = []
     structure = flatten(outputs, leaves)
-    found: list[list[tuple[int, int]]] = []
-    for path, leaf in zip(paths_of(structure), leaves, strict=True):
-        found.append([])
-        named = dims.paths.get(closest(dims.paths, path) or "", {})
+    leaf_dims: list[list[tuple[int, int]]] = []
+    for path, leaf in zip(list_paths(structure), leaves, strict=True):
+        leaf_dims.append([])
+        named = dims.paths.get(find_closest_path(dims.paths, path) or "", {})
         for axis, dim in named.items() if isinstance(leaf, tensor) else ():
             if axis not in axes or not -leaf.dim() <= dim < leaf.dim():
                 raise ShapeUnusable(
-                    f"out_dims gives {_name(path)} the dimension {dim} for {axis!r}, but its "
-                    f"shape is {list(leaf.shape)} and the axes are {', '.join(axes)}"
+                    f"out_dims gives {_name_output(path)} the dimension {dim} for {axis!r}, but "
+                    f"its shape is {list(leaf.shape)} and the axes are {', '.join(axes)}"
                 )
-            found[-1].append((list(axes).index(axis), dim % leaf.dim()))
-    return _outputs(outputs, structure, leaves, found, tensor)
+            leaf_dims[-1].append((list(axes).index(axis), dim % leaf.dim()))
+    return _build_outputs(outputs, structure, leaves, leaf_dims, tensor)
 
 
-def _outputs(
+def _build_outputs(
     value: Any,
     structure: Structure,
     leaves: Sequence[Any],
     dims: Sequence[Sequence[tuple[int, int]]],
     tensor: type,
 ) -> Outputs:
-    paths = tuple(paths_of(structure))
+    paths = tuple(list_paths(structure))
     small: list[Any] = []
-    for path, leaf, its in zip(paths, leaves, dims, strict=True):
+    for path, leaf, axis_dims in zip(paths, leaves, dims, strict=True):
         if not isinstance(leaf, tensor):
             if not is_plain(leaf):
-                raise _not_understood(path, leaf)
+                raise _make_leaf_error(path, leaf)
             small.append(leaf)
             continue
         rows: Any = leaf
         if str(rows.layout) != "torch.strided" or rows.is_nested:
-            raise _not_understood(path, leaf)
+            raise _make_leaf_error(path, leaf)
         # Cut to nothing along its axes and copied: the template shares no memory with an output.
         empty = rows.detach()
-        for _, dim in its:
+        for _, dim in axis_dims:
             empty = empty.narrow(dim, 0, 0)
         small.append(empty.clone().requires_grad_(bool(rows.requires_grad)))
-    template = rebuilt(value, iter(small))
+    template = rebuild(value, iter(small))
     flat: list[Any] = []
     flatten(template, flat)
     known = {id(leaf) for leaf in leaves}
-    hidden = [path for path, item in tensors_in(value, tensor) if id(item) not in known]
+    hidden = [path for path, inner in find_tensors(value, tensor) if id(inner) not in known]
     if hidden:
         raise ShapeUnusable(
-            f"the output, a {kind_name(value)}, holds a tensor at {hidden[0]!r} that is none of "
-            "its members: return it as one, in a tuple, dict or dataclass"
+            f"the output, a {format_class_name(value)}, holds a tensor at {hidden[0]!r} that is "
+            "none of its members: return it as one, in a tuple, dict or dataclass"
         )
     if is_rebuilt_by_others(structure):
         again: list[Any] = []
-        taken = flatten(rebuilt(template, iter(leaves)), again)
+        taken = flatten(rebuild(template, iter(leaves)), again)
         pairs = zip(again, leaves, strict=False)
         same = all(one is other or (is_plain(one) and one == other) for one, other in pairs)
         if not same or len(again) != len(leaves) or taken != structure:
             raise ShapeUnusable(
-                f"the output, a {kind_name(value)}, is not the same when it is put together again "
-                "from its members: return a tuple, dict or dataclass of tensors"
+                f"the output, a {format_class_name(value)}, is not the same when it is put "
+                "together again from its members: return a tuple, dict or dataclass of tensors"
             )
     empty_leaves = tuple(leaf if isinstance(leaf, tensor) else None for leaf in flat)
     return Outputs(structure, paths, tuple(map(tuple, dims)), template, empty_leaves)
 
 
-def another_structure() -> ShapeUnusable:
+def make_structure_error() -> ShapeUnusable:
     """Make the error of outputs that are not as they were in the first call."""
     return ShapeUnusable(
         "the outputs have another structure than at first: return the same containers in every call"
     )
 
 
-def _not_understood(path: str, leaf: Any, was: str = "") -> ShapeUnusable:
+def _make_leaf_error(path: str, leaf: Any, was: str = "") -> ShapeUnusable:
     layout = f" with the layout {leaf.layout}" if hasattr(leaf, "layout") else ""
     before = f" where it was {was} at first" if was else ""
     return ShapeUnusable(
-        f"{_name(path)} is a {kind_name(leaf)}{layout}{before}, in which padding could not be "
-        "found and cut off: return its tensors in a tuple, dict or dataclass and make it outside, "
-        "or register its class with torch.utils._pytree.register_pytree_node"
+        f"{_name_output(path)} is a {format_class_name(leaf)}{layout}{before}, in which "
+        "padding could not be found and cut off: return its tensors in a tuple, dict or dataclass "
+        "and make it outside, or register its class with torch.utils._pytree.register_pytree_node"
     )
 
 
-def _following(
+def _iterate_following_dims(
     path: str, outputs: tuple[Any, Any], axis: str, sizes: tuple[int, int], tensor: type
 ) -> Iterator[int]:
     """Iterate over the dimensions in which one output at two sizes of an axis is of those sizes."""
     one, two = outputs
     if not isinstance(one, tensor) or not isinstance(two, tensor):
         if isinstance(one, tensor) or isinstance(two, tensor):
-            raise another_structure()
+            raise make_structure_error()
         for leaf in outputs:
             if not is_plain(leaf):
-                raise _not_understood(path, leaf)
+                raise _make_leaf_error(path, leaf)
         if one != two and one == one:  # noqa: PLR0124 - NaN is as it was
             raise ShapeUnusable(
-                f"{_name(path)} is {one!r} at {axis}={sizes[0]} and {two!r} at {sizes[1]}: return "
-                "it as a tensor with one entry a row, or not at all"
+                f"{_name_output(path)} is {one!r} at {axis}={sizes[0]} and {two!r} at {sizes[1]}: "
+                "return it as a tensor with one entry a row, or not at all"
             )
         return
     shapes: Any = zip_longest(one.shape, two.shape)  # pyright: ignore[reportUnknownMemberType]
@@ -266,12 +268,12 @@ def _following(
             continue
         if pair != sizes:
             raise ShapeUnusable(
-                f"{_name(path)} has the shape {list(one.shape)} at {axis}={sizes[0]} and "
+                f"{_name_output(path)} has the shape {list(one.shape)} at {axis}={sizes[0]} and "
                 f"{list(two.shape)} at {sizes[1]}: padding cannot be cut off where a dimension is "
                 "not of that size; return one entry a row"
             )
         yield dim
 
 
-def _name(path: str) -> str:
+def _name_output(path: str) -> str:
     return f"output {path!r}" if path else "the output"

@@ -8,21 +8,21 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from compilediag_harness.shapes import shape_log
-from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable, Sizes, cut
+from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable, Sizes, cut_to_sizes
 from compilediag_harness.shapes.layouts import (
     FlatCall,
     Layout,
     PaddedLeaf,
+    build_layout,
     check_facts,
-    layout_of,
-    parameters_of,
-    sizes_of,
+    collect_sizes,
+    list_parameters,
 )
-from compilediag_harness.shapes.outputs import Outputs, given_outputs, infer_outputs
-from compilediag_harness.shapes.padding import Buffer, padded
+from compilediag_harness.shapes.outputs import Outputs, build_given_outputs, infer_outputs
+from compilediag_harness.shapes.padding import Buffer, pad_tensor
 from compilediag_harness.shapes.settings import FixedShapeSettings, Part, Planner
-from compilediag_harness.shapes.side_effects import restored_eager, restored_states
-from compilediag_harness.shapes.trees import Structure, flatten, rebuilt
+from compilediag_harness.shapes.side_effects import preserve_eagerly, preserve_random_states
+from compilediag_harness.shapes.trees import Structure, flatten, rebuild
 from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_cudagraphs
 from compilediag_harness.wire import Event, FixedShapeCompiled, FixedShapeUsed
 
@@ -59,12 +59,12 @@ class PaddedCalls:
         self.warmed_modes: set[frozenset[Any]] = set()
         """Combinations of gradient and training mode: each is compiled on its own."""
         self._tensor: type = torch.Tensor
-        self._parameters = parameters_of(settings.function, torch.nn.Module)
+        self._parameters = list_parameters(settings.function, torch.nn.Module)
         self._layouts: dict[tuple[Structure, Structure], Layout] = {}
         self._first: dict[str, Any] = {}
         """What the leaves of the first call were."""
         self._outputs: Outputs | None = None
-        self.plan = Planner(settings).plan
+        self.plan_calls = Planner(settings).plan_calls
         self._buffers = _Buffers()
 
     def emit(self, kind: Callable[..., Event], **fields: Any) -> None:
@@ -83,36 +83,36 @@ class PaddedCalls:
             CompiledAfterWarmup: something compiled, and that was to be an error.
         """
         if not counted:
-            with shape_log.inside.uncounted():
-                return self._batch(args, kwargs, counted=False)
+            with shape_log.inside.pause_counting():
+                return self._run_batch(args, kwargs, counted=False)
         listening = [begins(self, args, kwargs) for begins in tuple(call_listeners)]
         result, returned = None, False
         try:
-            result = self._batch(args, kwargs, counted=True)
+            result = self._run_batch(args, kwargs, counted=True)
             returned = True
         finally:
             for ended in listening:
                 ended(result, returned)
         return result
 
-    def _batch(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool) -> Any:
+    def _run_batch(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool) -> Any:
         torch, seed = self.torch, self.settings.seed_per_chunk
         call = self.read(args, kwargs)
-        outputs = self.outputs_of(call)
+        outputs = self.resolve_outputs(call)
         if call.sizes[0] == 0:
             grad = torch.is_grad_enabled()
-            return outputs.without_rows(call.sizes, self._tensor, grad=grad)
+            return outputs.make_empty(call.sizes, self._tensor, grad=grad)
         parts: list[list[Any]] = []
         template: Any = None
-        for index, part in enumerate(self.plan(call.sizes)):
+        for index, part in enumerate(self.plan_calls(call.sizes)):
             own = contextlib.nullcontext()  # generators, where a seed was given
             if seed is not None:
-                own = restored_states(torch, seed + index)
+                own = preserve_random_states(torch, seed + index)
             with own:
                 template, leaves = self._run_part(call, part, outputs, counted=counted)
             parts.append(leaves)
-        leaves = parts[0] if len(parts) == 1 else outputs.joined(torch, parts)
-        return leaves[0] if outputs.structure is None else rebuilt(template, iter(leaves))
+        leaves = parts[0] if len(parts) == 1 else outputs.join_parts(torch, parts)
+        return leaves[0] if outputs.structure is None else rebuild(template, iter(leaves))
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatCall:
         """Take a call apart and check it.
@@ -125,9 +125,9 @@ class PaddedCalls:
         layout = self._layouts.get(structure)
         if layout is None:
             dims, pads = self.settings.dims, self.settings.pad
-            layout = layout_of(dims, pads, structure, leaves, self._parameters, self._tensor)
+            layout = build_layout(dims, pads, structure, leaves, self._parameters, self._tensor)
         check_facts(self._first, layout, leaves, self._tensor)
-        sizes = sizes_of(layout, leaves, self.settings.dims.axes)
+        sizes = collect_sizes(layout, leaves, self.settings.dims.axes)
         self._layouts.setdefault(structure, layout)
         return FlatCall(args, kwargs, leaves, layout, sizes)
 
@@ -148,13 +148,13 @@ class PaddedCalls:
         local = self._buffers
         # Autograd keeps its inputs: a buffer must not be written to before the backward.
         fresh = local.busy or self.torch.is_grad_enabled()
-        before = begun() if self.frozen and listen() else None
-        graphs = torch_cudagraphs.run_in_this_thread()
+        before = count_begun() if self.frozen and listen_to_compiles() else None
+        graphs = torch_cudagraphs.count_runs_in_thread()
         was_busy, local.busy = local.busy, True
         shape_log.inside.depth += 1
         try:
-            given, buffers = self._padded_leaves(call, part, fresh=fresh)
-            args, kwargs = self.arguments(call, given, sizes, bucket, fresh=fresh)
+            given, buffers = self._pad_leaves(call, part, fresh=fresh)
+            args, kwargs = self.build_arguments(call, given, sizes, bucket, fresh=fresh)
             result = self.settings.function(*args, **kwargs)
             for index, leaf in enumerate(call.layout.padded):
                 # torch raises the version of a tensor at each write in place.
@@ -167,33 +167,33 @@ class PaddedCalls:
         finally:
             shape_log.inside.depth -= 1
             local.busy = was_busy
-        if before is not None and begun() != before:
+        if before is not None and count_begun() != before:
             self._check_compiles(before, sizes, bucket)
         if counted and shape_log.sinks.all:
-            ran = torch_cudagraphs.run_in_this_thread() != graphs
-            asked = () if part.start else call.sizes
-            shape_log.called(self.declared, sizes, bucket, asked, in_graphs=ran)
-        return result, outputs.taken(result, sizes, bucket, self._must_copy)
+            ran = torch_cudagraphs.count_runs_in_thread() != graphs
+            batch_sizes = () if part.start else call.sizes
+            shape_log.record_call(self.declared, sizes, bucket, batch_sizes, in_graphs=ran)
+        return result, outputs.take_leaves(result, sizes, bucket, self._must_copy)
 
     # --- its parts ---------------------------------------------------------------------------
 
-    def with_leaves(
+    def replace_leaves(
         self, call: FlatCall, leaves: list[Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         taken = iter(leaves)
-        args = rebuilt(call.args, taken)
-        return args, rebuilt(call.kwargs, taken) if call.kwargs else {}
+        args = rebuild(call.args, taken)
+        return args, rebuild(call.kwargs, taken) if call.kwargs else {}
 
-    def arguments(
+    def build_arguments(
         self, call: FlatCall, leaves: list[Any], sizes: Sizes, bucket: Sizes, *, fresh: bool = True
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Build the arguments: other leaves, padded from `sizes` to `bucket`, and the mask."""
-        args, kwargs = self.with_leaves(call, leaves)
+        args, kwargs = self.replace_leaves(call, leaves)
         if self.settings.mask is not None:
-            kwargs[self.settings.mask] = self._mask(call, sizes[0], bucket[0], fresh=fresh)
+            kwargs[self.settings.mask] = self._make_mask(call, sizes[0], bucket[0], fresh=fresh)
         return args, kwargs
 
-    def _padded_leaves(
+    def _pad_leaves(
         self, call: FlatCall, part: Part, *, fresh: bool
     ) -> tuple[list[Any], list[Buffer]]:
         """Pad the leaves of one call; with the buffers among them."""
@@ -204,7 +204,7 @@ class PaddedCalls:
             if leaf.row_dim is not None and sizes[0] != call.sizes[0]:
                 rows = rows.narrow(leaf.row_dim, start, sizes[0])
             if fresh:
-                tensor = padded(self.torch, rows, leaf.dims, sizes, bucket, leaf.pad)
+                tensor = pad_tensor(self.torch, rows, leaf.dims, sizes, bucket, leaf.pad)
             else:
                 key = leaf.path, tuple([bucket[axis] for axis, _ in leaf.dims])
                 buffer = self._buffers.by_leaf.get(key)
@@ -217,7 +217,7 @@ class PaddedCalls:
             leaves[leaf.index] = tensor
         return leaves, buffers
 
-    def _mask(self, call: FlatCall, real: int, bucket: int, *, fresh: bool) -> Any:
+    def _make_mask(self, call: FlatCall, real: int, bucket: int, *, fresh: bool) -> Any:
         """Make the mask: True for the rows that are real."""
         like = next(leaf for leaf in call.layout.padded if leaf.row_dim is not None)
         device = call.leaves[like.index].device
@@ -237,7 +237,7 @@ class PaddedCalls:
         return mask
 
     def _check_compiles(self, before: int, sizes: Sizes, bucket: Sizes) -> None:
-        begun = since(before)
+        begun = list_begun_since(before)
         self.late_compiles += len(begun)
         self.emit(FixedShapeCompiled, size=sizes, run=bucket, begun=begun)
         if self.frozen == "error":
@@ -258,11 +258,11 @@ class PaddedCalls:
 
     # --- its outputs -------------------------------------------------------------------------
 
-    def outputs_of(self, call: FlatCall) -> Outputs:
+    def resolve_outputs(self, call: FlatCall) -> Outputs:
         """Resolve the outputs of the callable: by eager runs the first time, then remembered."""
         if self._outputs is not None:
             return self._outputs
-        pairs = [_two_sizes(sizes) for sizes in self.settings.buckets]
+        pairs = [_choose_two_sizes(sizes) for sizes in self.settings.buckets]
         base, other = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
 
         def run(bucket: Sizes) -> Any:
@@ -270,7 +270,7 @@ class PaddedCalls:
             sizes = tuple(map(min, call.sizes, bucket))
 
             def pad(leaf: PaddedLeaf, rows: Any) -> Any:
-                return padded(self.torch, rows, leaf.dims, sizes, bucket, leaf.pad)
+                return pad_tensor(self.torch, rows, leaf.dims, sizes, bucket, leaf.pad)
 
             try:
                 return self.run_eagerly(call, cut_leaves(call, sizes, pad), sizes, bucket)
@@ -284,51 +284,51 @@ class PaddedCalls:
                     f"choose sizes that it can run at ({type(error).__name__}: {error})"
                 ) from error
 
-        with restored_eager(self.torch, self.settings.function, call.others):
+        with preserve_eagerly(self.torch, self.settings.function, call.others):
             axes, dims = self.settings.dims.axes, self.settings.out_dims
             if dims is None:
                 self._outputs = infer_outputs(run, axes, base, other, self._tensor)
             else:
-                self._outputs = given_outputs(dims, axes, run(base), self._tensor)
+                self._outputs = build_given_outputs(dims, axes, run(base), self._tensor)
         return self._outputs
 
     def run_eagerly(self, call: FlatCall, leaves: list[Any], sizes: Sizes, bucket: Sizes) -> Any:
         """Run the callable as it was written, with leaves padded from `sizes` to `bucket`."""
-        args, kwargs = self.arguments(call, leaves, sizes, bucket)
-        return torch_api.original_of(self.settings.function)(*args, **kwargs)
+        args, kwargs = self.build_arguments(call, leaves, sizes, bucket)
+        return torch_api.get_original(self.settings.function)(*args, **kwargs)
 
 
 def cut_leaves(call: FlatCall, sizes: Sizes, pad: Callable[[PaddedLeaf, Any], Any]) -> list[Any]:
     """Cut the padded leaves of a call to `sizes` and pad them by `pad`; with its other leaves."""
     leaves = list(call.leaves)
     for leaf in call.layout.padded:
-        leaves[leaf.index] = pad(leaf, cut(leaves[leaf.index], leaf.dims, sizes))
+        leaves[leaf.index] = pad(leaf, cut_to_sizes(leaves[leaf.index], leaf.dims, sizes))
     return leaves
 
 
-def _two_sizes(sizes: tuple[int, ...]) -> tuple[int, int]:
+def _choose_two_sizes(sizes: tuple[int, ...]) -> tuple[int, int]:
     first, *others = sizes
     if others:
         return first, others[0]
     return first, first - 1 if first > 2 else first + 1
 
 
-def listen() -> bool:
+def listen_to_compiles() -> bool:
     """Start counting. False where Dynamo is not imported, or does not say when it compiles."""
     global _listening
 
-    def started(trigger: str, compile_id: str) -> None:
+    def record_start(trigger: str, compile_id: str) -> None:
         _begun.setdefault(threading.get_ident(), []).append(f"{trigger} {compile_id}".strip())
 
-    _listening = _listening or torch_compiles.on_compile_start(started) is not None
+    _listening = _listening or torch_compiles.watch_compile_starts(record_start) is not None
     return _listening
 
 
-def begun() -> int:
+def count_begun() -> int:
     """Count the compiles and recordings that have begun in this thread so far."""
     return len(_begun.get(threading.get_ident(), ()))
 
 
-def since(count: int) -> tuple[str, ...]:
+def list_begun_since(count: int) -> tuple[str, ...]:
     """List what has begun in this thread since `count_begun` gave `count`: "DYNAMO 0/1"."""
     return tuple(_begun.get(threading.get_ident(), ())[count:])

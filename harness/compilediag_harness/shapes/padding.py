@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.shapes.dims import AxisDims, ShapeUnusable, Sizes, closest, cut, shape_at
+from compilediag_harness.shapes.dims import (
+    AxisDims,
+    ShapeUnusable,
+    Sizes,
+    compute_shape,
+    cut_to_sizes,
+    find_closest_path,
+)
 from compilediag_harness.torch_internals import torch_api
 
 REPEAT = "repeat"
@@ -39,9 +46,9 @@ def read_pad(given: Any) -> dict[str, Pad]:
     return {"": REPEAT, **{str(path): value for path, value in by_path.items()}}
 
 
-def pad_of_leaf(pad: Mapping[str, Pad], path: str) -> Pad:
+def find_pad(pad: Mapping[str, Pad], path: str) -> Pad:
     """Find the padding of one leaf: of the longest path that it is, or is below."""
-    return pad[closest(pad, path) or ""]
+    return pad[find_closest_path(pad, path) or ""]
 
 
 class _Views(NamedTuple):
@@ -58,7 +65,7 @@ class Buffer:
     __slots__ = ("_bucket", "_dims", "_filled", "_marked", "_pad", "_version", "_views", "tensor")
 
     def __init__(self, torch: Any, like: Any, dims: AxisDims, bucket: Sizes, pad: Pad) -> None:
-        shape = shape_at(like, dims, bucket)
+        shape = compute_shape(like, dims, bucket)
         # A tensor of inference mode could not be written outside it.
         with torch.inference_mode(mode=False):
             self.tensor = torch.zeros(shape, dtype=like.dtype, device=like.device)
@@ -74,11 +81,11 @@ class Buffer:
         tensor = self.tensor
         if not self._marked:
             self._marked = torch_api.mark_fixed(tensor, address=True)
-        views = self._views.get(sizes) or self._views_of(sizes)
+        views = self._views.get(sizes) or self._make_views(sizes)
         views.real.copy_(rows)
         (axis, dim), *others = self._dims
         if others:
-            _fill(tensor, self._dims, sizes, self._bucket, self._pad)
+            _fill_padding(tensor, self._dims, sizes, self._bucket, self._pad)
         elif views.last is not None:
             views.tail.copy_(views.last)
         elif views.tail is not None:
@@ -92,7 +99,7 @@ class Buffer:
         self._version = tensor._version
         return tensor
 
-    def _views_of(self, sizes: Sizes) -> _Views:
+    def _make_views(self, sizes: Sizes) -> _Views:
         """Make the views that are written to; stored, as making them costs more than copying."""
         tail = last = None
         axis, dim = self._dims[0]
@@ -101,7 +108,7 @@ class Buffer:
             tail = self.tensor.narrow(dim, size, end - size)
             if self._pad == REPEAT and size:
                 last = self.tensor.narrow(dim, size - 1, 1)
-        views = _Views(cut(self.tensor, self._dims, sizes), tail, last)
+        views = _Views(cut_to_sizes(self.tensor, self._dims, sizes), tail, last)
         if len(self._views) < MAX_VIEWS:
             self._views[sizes] = views
         return views
@@ -115,7 +122,7 @@ class Buffer:
         return True
 
 
-def _fill(tensor: Any, dims: AxisDims, sizes: Sizes, bucket: Sizes, pad: Pad) -> None:
+def _fill_padding(tensor: Any, dims: AxisDims, sizes: Sizes, bucket: Sizes, pad: Pad) -> None:
     """Fills everything outside the real sizes, axis by axis."""
     for index, (axis, dim) in enumerate(dims):
         size, end = sizes[axis], bucket[axis]
@@ -131,7 +138,7 @@ def _fill(tensor: Any, dims: AxisDims, sizes: Sizes, bucket: Sizes, pad: Pad) ->
             tail.fill_(0 if pad == REPEAT else pad)
 
 
-def padded(torch: Any, rows: Any, dims: AxisDims, sizes: Sizes, bucket: Sizes, pad: Pad) -> Any:
+def pad_tensor(torch: Any, rows: Any, dims: AxisDims, sizes: Sizes, bucket: Sizes, pad: Pad) -> Any:
     """Make a new padded tensor, through which gradients flow back to `rows`."""
     result = rows
     for axis, dim in dims:

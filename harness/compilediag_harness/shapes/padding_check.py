@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compilediag_harness.shapes import padding_report
-from compilediag_harness.shapes.dims import ShapeUnusable, Sizes, cut, row_dim_of
+from compilediag_harness.shapes.dims import ShapeUnusable, Sizes, cut_to_sizes, find_row_dim
 from compilediag_harness.shapes.layouts import FlatCall, PaddedLeaf
 from compilediag_harness.shapes.outputs import Outputs
 from compilediag_harness.shapes.padded_calls import PaddedCalls, cut_leaves
-from compilediag_harness.shapes.padding import REPEAT, padded
+from compilediag_harness.shapes.padding import REPEAT, pad_tensor
 from compilediag_harness.shapes.padding_report import HARMFUL, PaddingReport, Verdict
-from compilediag_harness.shapes.side_effects import SavedState, equal, restored_eager
-from compilediag_harness.shapes.trees import class_of
-from compilediag_harness.shapes.warming import gradients_of
+from compilediag_harness.shapes.side_effects import SavedState, is_equal, preserve_eagerly
+from compilediag_harness.shapes.trees import get_class
+from compilediag_harness.shapes.warming import compute_gradients
 from compilediag_harness.wire import PaddingChecked
 
 UNPADDED = "unpadded"
@@ -104,14 +104,14 @@ def check_padding(
     pairs = zip(call.sizes, calls.settings.buckets, strict=True)
     bucket = tuple(next((its for its in sizes if its > real), sizes[-1]) for real, sizes in pairs)
     size = tuple(min(n, to - max(1, to // 4)) for n, to in zip(call.sizes, bucket, strict=True))
-    outputs = calls.outputs_of(call)
-    with restored_eager(torch, calls.settings.function, call.others) as state:
+    outputs = calls.resolve_outputs(call)
+    with preserve_eagerly(torch, calls.settings.function, call.others) as state:
         trials = _Trials(calls, call, state, gradients and torch.is_grad_enabled())
-        runs = trials.runs(size, bucket)
-        verdicts = verdicts_of(torch, outputs, runs, state)
-        if trials.repeats and any(item.kind in HARMFUL for item in verdicts.values()):
-            runs = replace(runs, repeated=trials.repeated(size, bucket))
-            verdicts = verdicts_of(torch, outputs, runs, state)
+        runs = trials.run_all(size, bucket)
+        verdicts = collect_verdicts(torch, outputs, runs, state)
+        if trials.repeats and any(verdict.kind in HARMFUL for verdict in verdicts.values()):
+            runs = replace(runs, repeated=trials.run_repeated(size, bucket))
+            verdicts = collect_verdicts(torch, outputs, runs, state)
     done = runs.by_name.keys() | runs.problems.keys()
     tried = tuple(name for name in (*padding_report.FINITE, padding_report.NAN) if name in done)
     report = PaddingReport(
@@ -132,10 +132,10 @@ def check_padding(
         seeds=report.seeds,
         rng_consumed=report.rng_consumed,
         outputs=tuple(verdicts),
-        kinds=tuple(item.kind for item in verdicts.values()),
-        notes=tuple(item.note for item in verdicts.values()),
-        max_abs=tuple(item.max_abs for item in verdicts.values()),
-        bitwise=tuple(item.bitwise for item in verdicts.values()),
+        kinds=tuple(verdict.kind for verdict in verdicts.values()),
+        notes=tuple(verdict.note for verdict in verdicts.values()),
+        max_abs=tuple(verdict.max_abs for verdict in verdicts.values()),
+        bitwise=tuple(verdict.bitwise for verdict in verdicts.values()),
         unseen=report.unseen,
     )
     return report
@@ -146,10 +146,10 @@ class _Trials:
 
     def __init__(self, calls: PaddedCalls, call: FlatCall, state: SavedState, grad: bool) -> None:
         self._calls, self._call, self._state, self._grad = calls, call, state, grad
-        self._torch, self._outputs = calls.torch, calls.outputs_of(call)
+        self._torch, self._outputs = calls.torch, calls.resolve_outputs(call)
         self.repeats = all(leaf.pad == REPEAT for leaf in call.layout.padded)
         flags = {leaf.path for leaf in call.layout.padded if self._is_flag(leaf)}
-        self._kept = flags if len(flags) < len(call.layout.padded) else set[str]()
+        self._flag_paths = flags if len(flags) < len(call.layout.padded) else set[str]()
         """Arguments whose padding is what it is in use, whatever that of the others holds: a mask
         that comes with the rows has one kind of padding, by which the function leaves it out."""
 
@@ -160,7 +160,7 @@ class _Trials:
             return False
         return given.dtype is self._torch.bool or bool(((given == 0) | (given == 1)).all())
 
-    def runs(self, size: Sizes, bucket: Sizes) -> Runs:
+    def run_all(self, size: Sizes, bucket: Sizes) -> Runs:
         """Run what every function is judged by."""
         unpadded, padded_trial = _Trial(size, size), _Trial(bucket, size)
         by_name = {
@@ -176,13 +176,13 @@ class _Trials:
             less = (size[0] - 1, *size[1:])
             trials = {ONE_LESS: _Trial(less, less, gradients=False), **trials}
         for name, trial in {**trials, padding_report.NAN: without}.items():
-            found = self._try(trial)
-            if isinstance(found, CheckedRun):
-                by_name[name] = found
-            elif found is not None and name in padding_report.FINITE:
-                problems[name] = str(found)
+            outcome = self._try(trial)
+            if isinstance(outcome, CheckedRun):
+                by_name[name] = outcome
+            elif outcome is not None and name in padding_report.FINITE:
+                problems[name] = str(outcome)
         batches = [
-            self._pair(
+            self._run_pair(
                 replace(unpadded, rows=name, gradients=False),
                 replace(padded_trial, rows=name, gradients=False),
             )
@@ -190,18 +190,18 @@ class _Trials:
         ]
         return Runs(by_name, problems, tuple(pair for pair in batches if pair is not None))
 
-    def repeated(self, size: Sizes, bucket: Sizes) -> tuple[RunPair, ...]:
+    def run_repeated(self, size: Sizes, bucket: Sizes) -> tuple[RunPair, ...]:
         """Run batches that end with rows of all kinds, the last of which is then repeated. () where
         one of them could not be run: nothing is known then."""
         if max(size) < 2:
             return ()
         pairs = [
-            self._pair(_Trial(size, size, last_rows=name), _Trial(bucket, size, last_rows=name))
+            self._run_pair(_Trial(size, size, last_rows=name), _Trial(bucket, size, last_rows=name))
             for name in padding_report.LAST_ROWS
         ]
         return tuple(pair for pair in pairs if pair is not None) if None not in pairs else ()
 
-    def _pair(self, unpadded: _Trial, padded_trial: _Trial) -> RunPair | None:
+    def _run_pair(self, unpadded: _Trial, padded_trial: _Trial) -> RunPair | None:
         """None where the function takes no such rows."""
         first = self._try(unpadded)
         if not isinstance(first, CheckedRun):
@@ -222,45 +222,49 @@ class _Trials:
         torch, call, state = self._torch, self._call, self._state
         # Invariant: every run begins in the state that the check began in.
         state.put_back()
-        leaves = cut_leaves(call, trial.real, lambda leaf, rows: self._padded(trial, leaf, rows))
-        before = _copies(torch, leaves)
+        leaves = cut_leaves(call, trial.real, lambda leaf, rows: self._pad_leaf(trial, leaf, rows))
+        before = _copy_leaves(torch, leaves)
         with torch.set_grad_enabled(self._grad):
             result = self._calls.run_eagerly(call, leaves, trial.real, trial.run_at)
-            real = self._outputs.taken(result, trial.real, trial.run_at, lambda _: False)
+            real = self._outputs.take_leaves(result, trial.real, trial.run_at, lambda _: False)
             gradients: dict[str, Any] = {}
             if self._grad and trial.gradients:
                 named = {leaf.path: leaves[leaf.index] for leaf in call.layout.padded}
                 inputs = {path: leaf for path, leaf in named.items() if leaf.requires_grad}
-                gradients = gradients_of(torch, real, state.modules, inputs)
+                gradients = compute_gradients(torch, real, state.modules, inputs)
                 for leaf in call.layout.padded:
                     if leaf.path in gradients and leaf.path in inputs:
-                        found = gradients[leaf.path]
-                        gradients[leaf.path] = cut(found, leaf.dims, trial.real)
+                        gradient = gradients[leaf.path]
+                        gradients[leaf.path] = cut_to_sizes(gradient, leaf.dims, trial.real)
         written = tuple(
             leaf.path
             for leaf in call.layout.padded
-            if not equal(torch, before[leaf.index], leaves[leaf.index].detach())
+            if not is_equal(torch, before[leaf.index], leaves[leaf.index].detach())
         )
         return CheckedRun(
-            _copies(torch, real), state.changed(), written, state.random_used(), gradients
+            _copy_leaves(torch, real),
+            state.read_changed(),
+            written,
+            state.has_used_random(),
+            gradients,
         )
 
-    def _padded(self, trial: _Trial, leaf: PaddedLeaf, rows: Any) -> Any:
+    def _pad_leaf(self, trial: _Trial, leaf: PaddedLeaf, rows: Any) -> Any:
         # Made for the check alone: the example itself is never written to.
         torch, given = self._torch, rows.detach()
         if trial.rows is not None:
-            given = padding_report.batch(torch, given, leaf.dims, trial.rows)
+            given = padding_report.make_batch(torch, given, leaf.dims, trial.rows)
         if trial.last_rows is not None:
-            kept = tuple(-(-size // 2) for size in trial.real)
+            first_half = tuple(-(-size // 2) for size in trial.real)
             given = given.clone()
-            padding_report.fill(torch, given, leaf.dims, kept, trial.last_rows)
-        tensor = padded(torch, given, leaf.dims, trial.real, trial.run_at, leaf.pad)
-        if trial.padding != padding_report.PAD and leaf.path not in self._kept:
-            padding_report.fill(torch, tensor, leaf.dims, trial.real, trial.padding)
+            padding_report.fill_padding(torch, given, leaf.dims, first_half, trial.last_rows)
+        tensor = pad_tensor(torch, given, leaf.dims, trial.real, trial.run_at, leaf.pad)
+        if trial.padding != padding_report.PAD and leaf.path not in self._flag_paths:
+            padding_report.fill_padding(torch, tensor, leaf.dims, trial.real, trial.padding)
         return tensor.requires_grad_(bool(rows.requires_grad))
 
 
-def _copies(torch: Any, leaves: list[Any]) -> list[Any]:
+def _copy_leaves(torch: Any, leaves: list[Any]) -> list[Any]:
     return [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
 
@@ -270,61 +274,63 @@ Pick = Callable[[CheckedRun], Any]
 """One value of a run; None where it has none."""
 
 
-def verdicts_of(torch: Any, outputs: Outputs, runs: Runs, state: SavedState) -> dict[str, Verdict]:
+def collect_verdicts(
+    torch: Any, outputs: Outputs, runs: Runs, state: SavedState
+) -> dict[str, Verdict]:
     """Collect a verdict for each output that is a tensor; for all else only where it depends on
     padding."""
-    found: dict[str, Verdict] = {}
+    verdicts: dict[str, Verdict] = {}
     for probe, problem in runs.problems.items():
         note = f"with {probe} as padding {problem}"
-        found.setdefault("", Verdict("contaminated", note, 0.0, bitwise=False))
+        verdicts.setdefault("", Verdict("contaminated", note, 0.0, bitwise=False))
     less = runs.by_name.get(ONE_LESS)
     for index, path in enumerate(outputs.paths):
-        row_dim, has_rows = row_dim_of(outputs.dims[index]), bool(outputs.dims[index])
+        row_dim, has_rows = find_row_dim(outputs.dims[index]), bool(outputs.dims[index])
         whole = runs.by_name[UNPADDED].leaves[index]
-        noise = noise_of(whole, less and less.leaves[index], row_dim)
-        verdict = _judged(
+        noise = measure_noise(whole, less and less.leaves[index], row_dim)
+        verdict = _judge(
             torch, runs, lambda run, at=index: run.leaves[at], noise, row_dim, has_rows=has_rows
         )
-        if path not in found and (outputs.empty[index] is not None or verdict.kind != "safe"):
-            found[path] = verdict
-    found.update(_of_state(torch, runs, state))
-    found.update(_of_gradients(torch, runs))
-    return found
+        if path not in verdicts and (outputs.empty[index] is not None or verdict.kind != "safe"):
+            verdicts[path] = verdict
+    verdicts.update(_judge_state(torch, runs, state))
+    verdicts.update(_judge_gradients(torch, runs))
+    return verdicts
 
 
-def _judged(
+def _judge(
     torch: Any, runs: Runs, pick: Pick, noise: float, row_dim: int | None, *, has_rows: bool
 ) -> Verdict:
-    def against(one: CheckedRun, other: CheckedRun, noise: float) -> ValueComparison:
-        return compared(torch, pick(one), pick(other), noise, row_dim)
+    def compare_runs(one: CheckedRun, other: CheckedRun, noise: float) -> ValueComparison:
+        return compare_values(torch, pick(one), pick(other), noise, row_dim)
 
     named = runs.by_name
     base = named[padding_report.PAD]
     others = {
-        name: against(base, named[name], noise)
+        name: compare_runs(base, named[name], noise)
         for name in padding_report.FINITE[1:]
         if name in named
     }
-    parity = against(named[UNPADDED], base, noise)
-    bitwise = all(item.bitwise for item in others.values())
+    parity = compare_runs(named[UNPADDED], base, noise)
+    bitwise = all(comparison.bitwise for comparison in others.values())
     verdict = Verdict("safe", "", parity.max_abs, bitwise)
-    if against(base, named[AGAIN], 0.0).apart:
+    if compare_runs(base, named[AGAIN], 0.0).apart:
         note = "two runs with the same padding differ: no comparison says anything"
         return replace(verdict, kind="unknown", note=note)
     # Large values overflow where usual ones do not: only a finite change is contamination.
     content = [
-        (name, item)
-        for name, item in others.items()
-        if item.differs or (item.nonfinite and name in _USUAL)
+        (name, comparison)
+        for name, comparison in others.items()
+        if comparison.differs or (comparison.nonfinite and name in _USUAL)
     ]
-    repeats = [against(*pair, 0.0) for pair in runs.repeated]
+    repeats = [compare_runs(*pair, 0.0) for pair in runs.repeated]
     harmed = "contaminated" if has_rows else "reduced"
-    harmless_twice = bool(repeats) and not any(item.apart for item in repeats)
+    harmless_twice = bool(repeats) and not any(comparison.apart for comparison in repeats)
     if content and not harmless_twice:
-        probe, item = content[0]
-        what = f"changes by {item.what}"
-        if item.rows is not None:
-            what = f"{item.bad_rows} of {item.rows} real rows change"
+        probe, comparison = content[0]
+        what = f"changes by {comparison.what}"
+        if comparison.rows is not None:
+            what = f"{comparison.bad_rows} of {comparison.rows} real rows change"
         note = f"{what} when only the padding changes, to {probe}"
         return replace(verdict, kind=harmed, note=note)
     if runs.draws:
@@ -334,15 +340,15 @@ def _judged(
         note = f"padded and unpadded differ by {parity.what} whatever the padding holds"
         return replace(verdict, kind="parity", note=note)
     for pair in runs.batches:
-        item = against(*pair, math.inf)
-        if item.apart:
-            note = f"padded and unpadded differ by {item.what}, for a batch with other values"
+        comparison = compare_runs(*pair, math.inf)
+        if comparison.apart:
+            note = f"padded and unpadded differ by {comparison.what}, for a batch with other values"
             return replace(verdict, kind=harmed, note=note)
     if content:
         return replace(verdict, note="the last row again changes nothing, as with a maximum")
-    if any(item.nonfinite for item in others.values()):
+    if any(comparison.nonfinite for comparison in others.values()):
         return replace(verdict, kind="nan_leak", note="padding that overflows reaches it")
-    if padding_report.NAN in named and against(base, named[padding_report.NAN], noise).apart:
+    if padding_report.NAN in named and compare_runs(base, named[padding_report.NAN], noise).apart:
         return replace(verdict, kind="nan_leak", note="only NaN in the padding reaches it")
     return verdict
 
@@ -351,20 +357,20 @@ _USUAL = (padding_report.REAL_ROWS, padding_report.LOWEST, padding_report.HIGHES
 """Padding of values that are in the batch."""
 
 
-def _of_state(torch: Any, runs: Runs, state: SavedState) -> Iterator[tuple[str, Verdict]]:
+def _judge_state(torch: Any, runs: Runs, state: SavedState) -> Iterator[tuple[str, Verdict]]:
     every = list(runs.by_name.values())
     for path in dict.fromkeys(path for run in every for path in run.changed):
 
         def pick(run: CheckedRun, path: str = path) -> Any:
-            return run.changed.get(path, state.before(path))
+            return run.changed.get(path, state.get_before(path))
 
-        verdict = _judged(torch, runs, pick, 0.0, None, has_rows=False)
+        verdict = _judge(torch, runs, pick, 0.0, None, has_rows=False)
         if verdict.kind in HARMFUL:
             note = verdict.note or "it is updated with padding"
             yield path, replace(verdict, kind="state", note=note)
         elif verdict.kind == "unknown" or (
             verdict.kind == "rng"
-            and not equal(
+            and not is_equal(
                 torch, pick(runs.by_name[UNPADDED]), pick(runs.by_name[padding_report.PAD])
             )
         ):
@@ -374,7 +380,7 @@ def _of_state(torch: Any, runs: Runs, state: SavedState) -> Iterator[tuple[str, 
         yield f"argument {path}", Verdict("state", note, 0.0, bitwise=False)
 
 
-def _of_gradients(torch: Any, runs: Runs) -> Iterator[tuple[str, Verdict]]:
+def _judge_gradients(torch: Any, runs: Runs) -> Iterator[tuple[str, Verdict]]:
     for name in runs.by_name[UNPADDED].gradients:
 
         def pick(run: CheckedRun, name: str = name) -> Any:
@@ -387,7 +393,7 @@ def _of_gradients(torch: Any, runs: Runs) -> Iterator[tuple[str, Verdict]]:
             batches=(),
         )
         if padding_report.PAD in with_gradients.by_name:
-            verdict = _judged(torch, with_gradients, pick, math.inf, None, has_rows=True)
+            verdict = _judge(torch, with_gradients, pick, math.inf, None, has_rows=True)
             if verdict.kind != "rng":
                 yield f"gradient {name}", verdict
 
@@ -413,15 +419,15 @@ class ValueComparison:
         return self.differs or self.nonfinite
 
 
-def compared(
+def compare_values(
     torch: Any, one: Any, other: Any, noise: float, row_dim: int | None
 ) -> ValueComparison:
     """Compare two values; `noise`: the difference between two sizes, from `measure_noise`."""
-    one, other = _as_tensor(torch, one), _as_tensor(torch, other)
+    one, other = _convert_to_tensor(torch, one), _convert_to_tensor(torch, other)
     tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
     if not tensors or one.shape != other.shape or one.dtype != other.dtype:
-        same = equal(torch, one, other)
-        what = f"{_short(torch, one)} and {_short(torch, other)}"
+        same = is_equal(torch, one, other)
+        what = f"{_shorten_value(torch, one)} and {_shorten_value(torch, other)}"
         return ValueComparison(not same, False, same, 0.0, None, 0, what)
     rows = None if row_dim is None else int(one.shape[row_dim])
     if bool(torch.equal(one, other)):
@@ -457,9 +463,9 @@ def compared(
     )
 
 
-def _as_tensor(torch: Any, value: Any) -> Any:
+def _convert_to_tensor(torch: Any, value: Any) -> Any:
     """Numbers that a tensor was turned into differ by roundings as its own do."""
-    kind = class_of(value)
+    kind = get_class(value)
     if kind is float or (kind is list and value and set(map(type, value)) == {float}):
         return torch.tensor(value, dtype=torch.float32)
     if kind.__name__ == "ndarray":
@@ -470,14 +476,14 @@ def _as_tensor(torch: Any, value: Any) -> Any:
     return value
 
 
-def _short(torch: Any, value: Any) -> str:
+def _shorten_value(torch: Any, value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor {list(value.shape)} of {value.dtype}"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def noise_of(all_rows: Any, one_less: Any, row_dim: int | None) -> float:
+def measure_noise(all_rows: Any, one_less: Any, row_dim: int | None) -> float:
     """Measure the largest difference of rows that both results have; 0: they cannot be compared."""
     if one_less is None or row_dim is None or not all_rows.is_floating_point():
         return 0.0

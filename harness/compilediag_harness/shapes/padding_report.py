@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from compilediag_harness.shapes.dims import AxisDims, PaddingContaminates, Sizes, again, cut
+from compilediag_harness.shapes.dims import (
+    AxisDims,
+    PaddingContaminates,
+    Sizes,
+    cut_to_sizes,
+    repeat_rows,
+)
 
 PAD, ZEROS, REAL_ROWS = "padding in use", "zeros", "real rows"
 LOWEST, HIGHEST, LARGE, LARGER, NAN = "lowest", "highest", "large", "larger", "nan"
@@ -27,30 +33,30 @@ LAST_ROWS = (ZEROS, REAL_ROWS, LOWEST, HIGHEST, LARGE, LARGER, POSITIVE, NEGATIV
 """Contents of the rows at the end of batches whose last row is then repeated."""
 
 
-def fill(torch: Any, tensor: Any, dims: AxisDims, sizes: Sizes, probe: str) -> None:
+def fill_padding(torch: Any, tensor: Any, dims: AxisDims, sizes: Sizes, probe: str) -> None:
     """Overwrite everything outside the real sizes. Integers and flags get only values that are
     there, and zero: others may be no valid index."""
-    real = cut(tensor, dims, sizes)
-    kept = real.clone()
-    tensor.copy_(_filling(torch, tensor, kept, dims, probe))
-    real.copy_(kept)
+    real = cut_to_sizes(tensor, dims, sizes)
+    real_copy = real.clone()
+    tensor.copy_(_make_filling(torch, tensor, real_copy, dims, probe))
+    real.copy_(real_copy)
 
 
-def batch(torch: Any, rows: Any, dims: AxisDims, probe: str) -> Any:
+def make_batch(torch: Any, rows: Any, dims: AxisDims, probe: str) -> Any:
     """Make as many rows with other contents."""
     if probe == ROLLED or (probe == MIXED and not rows.is_floating_point()):
         return rows.roll([1] * len(dims), [dim for _, dim in dims])
-    return _filling(torch, rows, rows.clone(), dims, probe)
+    return _make_filling(torch, rows, rows.clone(), dims, probe)
 
 
-def _filling(torch: Any, like: Any, real: Any, dims: AxisDims, probe: str) -> Any:
+def _make_filling(torch: Any, like: Any, real: Any, dims: AxisDims, probe: str) -> Any:
     if probe == ZEROS or not real.numel():
         return torch.zeros_like(like)
     if probe in (LOWEST, HIGHEST):
-        return _extreme(torch, like, real, [dim for _, dim in dims], probe == HIGHEST)
+        return _find_extreme(torch, like, real, [dim for _, dim in dims], probe == HIGHEST)
     if probe == REAL_ROWS or not like.is_floating_point():
         # Rotated, so that the first rows of the padding are not the last real ones again.
-        return again(torch, real, {dim: like.shape[dim] for _, dim in dims})
+        return repeat_rows(torch, real, {dim: like.shape[dim] for _, dim in dims})
     if probe == NAN:
         return torch.full_like(like, float("nan"))
     generator = torch.Generator(device="cpu").manual_seed(SEEDS[probe])
@@ -66,7 +72,7 @@ def _filling(torch: Any, like: Any, real: Any, dims: AxisDims, probe: str) -> An
     return drawn.clamp(-bound, bound).to(device=like.device, dtype=like.dtype)
 
 
-def _extreme(torch: Any, like: Any, real: Any, dims: list[int], highest: bool) -> Any:
+def _find_extreme(torch: Any, like: Any, real: Any, dims: list[int], highest: bool) -> Any:
     """Find the largest or the smallest value that is there: of each column; of all where values are
     numbers of something, so that a number that every row has is left out too."""
     values = real.detach()
@@ -94,7 +100,7 @@ HARMFUL = {
 Judged = Literal["safe", "unsafe", "unknown"]
 
 
-def judged(kinds: Iterable[str], unseen: Sequence[str], probes: Sequence[str]) -> Judged:
+def judge_padding(kinds: Iterable[str], unseen: Sequence[str], probes: Sequence[str]) -> Judged:
     """Judge what is known of padding: "unknown" where something draws random numbers, differs from
     run to run or could not be looked into, and where no padding but that in use could be tried."""
     met = set(kinds)
@@ -148,7 +154,9 @@ class PaddingReport:
     @property
     def verdict(self) -> Judged:
         """Of padding as a whole; where it is "unknown", `outputs` and `unseen` have the reasons."""
-        return judged((item.kind for item in self.outputs.values()), self.unseen, self.probes)
+        return judge_padding(
+            (output.kind for output in self.outputs.values()), self.unseen, self.probes
+        )
 
     @property
     def safe(self) -> bool:
@@ -158,13 +166,13 @@ class PaddingReport:
     @property
     def harmful(self) -> dict[str, Verdict]:
         """What must be changed before padding is used; random numbers alone are not."""
-        return {path: item for path, item in self.outputs.items() if item.kind in HARMFUL}
+        return {path: verdict for path, verdict in self.outputs.items() if verdict.kind in HARMFUL}
 
     def require_harmless(self) -> None:
         """Raises PaddingContaminates, with what depends on padding and what to do, if anything."""
         if self.harmful:
             problems = "; ".join(
-                f"{path or 'the output'}: {item.kind} ({item.note}): {HARMFUL[item.kind]}"
-                for path, item in self.harmful.items()
+                f"{path or 'the output'}: {verdict.kind} ({verdict.note}): {HARMFUL[verdict.kind]}"
+                for path, verdict in self.harmful.items()
             )
             raise PaddingContaminates(f"{self.function} depends on padding: {problems}")

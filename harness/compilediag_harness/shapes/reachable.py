@@ -28,16 +28,16 @@ from typing import Any, NamedTuple, cast
 from compilediag_harness.base.object_graph import (
     ABSENT,
     Holder,
-    class_of,
-    dict_of,
-    file_of,
+    describe_kind_and_size,
+    find_class_file,
+    format_class_name,
+    get_class,
+    get_dict,
     is_a,
-    is_of_python,
-    kind_and_size,
-    kind_name,
-    names_in,
-    refill,
-    slots_of,
+    is_pure_python,
+    list_names,
+    list_slots,
+    replace_contents,
 )
 from compilediag_harness.blame.source_locations import is_own
 from compilediag_harness.shapes.trees import is_plain, is_plain_type
@@ -75,10 +75,10 @@ class Path(NamedTuple):
     def __str__(self) -> str:
         return f"{self.label} {self.dotted}".rstrip()
 
-    def member(self, name: str) -> Path:
+    def join_member(self, name: str) -> Path:
         return Path(self.label, f"{self.dotted}.{name}" if self.dotted else name)
 
-    def item(self, key: object) -> Path:
+    def join_key(self, key: object) -> Path:
         return Path(self.label, f"{self.dotted}[{key!r}]")
 
 
@@ -93,7 +93,7 @@ class Reading:
     unseen: dict[str, str] = field(default_factory=dict[str, str])
     """What could not be looked into, by path: its type."""
     modules: list[Any] = field(default_factory=list[Any])
-    kept: list[Any] = field(default_factory=list[Any])
+    followed: list[Any] = field(default_factory=list[Any])
     """Everything that was followed: its id must not be given to something else meanwhile."""
 
 
@@ -102,48 +102,48 @@ def read(torch: Any, roots: Iterable[tuple[Path, Any]]) -> Reading:
     return _Reader(torch).read(roots)
 
 
-def tensors_in(value: Any, tensor: type) -> Iterator[tuple[str, Any]]:
+def find_tensors(value: Any, tensor: type) -> Iterator[tuple[str, Any]]:
     """Find the tensors that can be reached from a value, with their paths."""
-    for path, item in read(sys.modules["torch"], [(Path("", ""), value)]).values.items():
-        if is_a(item, tensor):
-            yield path.strip(), item
+    for path, reached in read(sys.modules["torch"], [(Path("", ""), value)]).values.items():
+        if is_a(reached, tensor):
+            yield path.strip(), reached
 
 
 class _Reader:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._found = Reading()
+        self._reading = Reading()
         self._met: set[int] = set()
         self._named: set[tuple[int, str]] = set()
         self._waiting: list[tuple[Path, Any]] = []
-        self._kept_by_modules = dict_of(torch.nn.Module()).keys() - {"training"}
+        self._module_tables = get_dict(torch.nn.Module()).keys() - {"training"}
 
     def read(self, roots: Iterable[tuple[Path, Any]]) -> Reading:
         self._waiting = list(roots)[::-1]
         while self._waiting:
             path, value = self._waiting.pop()
             if len(self._met) >= MAX_OBJECTS:
-                self._found.unseen["everything else"] = f"more than {MAX_OBJECTS} objects"
+                self._reading.unseen["everything else"] = f"more than {MAX_OBJECTS} objects"
                 break
             try:
                 self._visit(path, value)
             except Exception:  # of an object of the program's that is not what it seems
                 self.read_unseen(path, value)
-        return self._found
+        return self._reading
 
     def _visit(self, path: Path, value: Any) -> None:
-        reader = _reader_of(class_of(value))
+        reader = _find_reader(get_class(value))
         if reader is None:
             return
         if reader is not _Reader.read_plain:
-            original = torch_api.original_of(value) if hasattr(value, "__dict__") else value
+            original = torch_api.get_original(value) if hasattr(value, "__dict__") else value
             if original is not value:
                 self._waiting.append((path, original))
                 return
             if id(value) in self._met:
                 return
             self._met.add(id(value))
-            self._found.kept.append(value)
+            self._reading.followed.append(value)
         reader(self, path, value)
 
     def read_plain(self, path: Path, value: Any) -> None:
@@ -151,27 +151,27 @@ class _Reader:
 
     def read_value(self, path: Path, value: Any) -> None:
         key, number = str(path), 1
-        while key in self._found.values:  # two functions may have a variable of one name
+        while key in self._reading.values:  # two functions may have a variable of one name
             number += 1
             key = f"{path} ({number})"
-        self._found.values[key] = value
+        self._reading.values[key] = value
 
     def read_tensor(self, path: Path, value: Any) -> None:
         self.read_value(path, value)
         gradient = value.grad if value.is_leaf and value.requires_grad else None
         if gradient is not None:
-            self._waiting.append((path.member("grad"), gradient))
+            self._waiting.append((path.join_member("grad"), gradient))
         if value.is_leaf and value.requires_grad:
-            self._hold(lambda its: setattr(value, "grad", its), lambda: value.grad, gradient)
-        for name, item in dict_of(value).items():
+            self._add_holder(lambda its: setattr(value, "grad", its), lambda: value.grad, gradient)
+        for name, member in get_dict(value).items():
             if not name.startswith("_dynamo"):
-                self._waiting.append((path.member(name), item))
+                self._waiting.append((path.join_member(name), member))
 
     def read_unseen(self, path: Path, value: Any) -> None:
-        kind = class_of(value)
+        kind = get_class(value)
         if hasattr(kind, "__get__"):  # a way to read attributes, with none of its own
             return
-        self._found.unseen.setdefault(str(path), kind_name(value))
+        self._reading.unseen.setdefault(str(path), format_class_name(value))
 
     # --- containers --------------------------------------------------------------------------
 
@@ -179,96 +179,104 @@ class _Reader:
         if is_a(value, dict):
             ordered = is_a(value, collections.OrderedDict)
             of: Any = collections.OrderedDict if ordered else dict
-            self._hold(lambda its: refill(of, value, its), lambda: dict(value), dict(value))
-        items: dict[Any, Any] = dict(value)
-        self.read_value(path, kind_and_size(value))
-        if len(items) > MANY and all(map(is_plain, items.values())):
-            self.read_value(path.member("*"), items)
+            self._add_holder(
+                lambda its: replace_contents(of, value, its), lambda: dict(value), dict(value)
+            )
+        members: dict[Any, Any] = dict(value)
+        self.read_value(path, describe_kind_and_size(value))
+        if len(members) > MANY and all(map(is_plain, members.values())):
+            self.read_value(path.join_member("*"), members)
         else:
             self._follow(
-                (path.item(key) if is_plain(key) else path.item(index), item)
-                for index, (key, item) in enumerate(items.items())
+                (path.join_key(key) if is_plain(key) else path.join_key(index), member)
+                for index, (key, member) in enumerate(members.items())
             )
-        self._attributes(path, value)
+        self._read_attributes(path, value)
 
-    def read_items(self, path: Path, value: Any) -> None:
+    def read_collection(self, path: Path, value: Any) -> None:
         """Read a list, deque, tuple or set; plain items of a set have no order, and are one
         value."""
         is_set = is_a(value, (set, frozenset))
         copied: Any = set if is_set else list
         of: Any = next((kind for kind in (list, collections.deque, set) if is_a(value, kind)), None)
         if of is not None:
-            self._hold(
-                functools.partial(refill, of, value),
+            self._add_holder(
+                functools.partial(replace_contents, of, value),
                 functools.partial(copied, value),
                 copied(value),
             )
-        items: list[Any] = list(value)
-        as_one = (is_set or len(items) > MANY) and all(map(is_plain, items))
+        members: list[Any] = list(value)
+        as_one = (is_set or len(members) > MANY) and all(map(is_plain, members))
         if not (is_set and as_one):
-            self.read_value(path, kind_and_size(value))
+            self.read_value(path, describe_kind_and_size(value))
         if as_one:
-            self.read_value(path.member("*"), copied(value))
+            self.read_value(path.join_member("*"), copied(value))
         else:
-            self._follow((path.item(index), item) for index, item in enumerate(items))
-        self._attributes(path, value)
+            self._follow((path.join_key(index), member) for index, member in enumerate(members))
+        self._read_attributes(path, value)
 
     # --- objects -----------------------------------------------------------------------------
 
     def read_object(self, path: Path, value: Any) -> None:
-        self.read_value(path, kind_name(value))
-        self._attributes(path, value)
-        kind = class_of(value)
-        for name, member in slots_of(kind):
-            self._place(
-                path.member(name),
+        self.read_value(path, format_class_name(value))
+        self._read_attributes(path, value)
+        kind = get_class(value)
+        for name, member in list_slots(kind):
+            self._read_place(
+                path.join_member(name),
                 functools.partial(member.__get__, value),
                 functools.partial(member.__set__, value),
                 functools.partial(member.__delete__, value),
             )
         if is_a(value, self._torch.nn.Module):
-            self._found.modules.append(value)
+            self._reading.modules.append(value)
         self._waiting.append((Path("class", kind.__qualname__), kind))
 
-    def _attributes(self, path: Path, value: Any) -> None:
+    def _read_attributes(self, path: Path, value: Any) -> None:
         inside: Any = getattr(value, "__dict__", None)
         if not is_a(inside, dict):
             return
         attributes = cast(dict[str, Any], inside)
         if attributes or not is_a(value, (dict, list, tuple, set)):
             before = dict(attributes)
-            self._hold(lambda its: refill(dict, attributes, its), lambda: dict(attributes), before)
-        of_torch = self._kept_by_modules if is_a(value, self._torch.nn.Module) else ()
-        for name, item in attributes.items():
+            self._add_holder(
+                lambda its: replace_contents(dict, attributes, its),
+                lambda: dict(attributes),
+                before,
+            )
+        of_torch = self._module_tables if is_a(value, self._torch.nn.Module) else ()
+        for name, member in attributes.items():
             if name not in of_torch:
-                self._waiting.append((path.member(name), item))
-            elif name in _OF_MODULES and is_a(item, dict):
+                self._waiting.append((path.join_member(name), member))
+            elif name in _OF_MODULES and is_a(member, dict):
                 # Parameters, buffers or submodules, by torch's names for them.
-                table = cast(dict[str, Any], item)
-                self._hold(functools.partial(refill, dict, table), table.copy, table.copy())
+                table = cast(dict[str, Any], member)
+                self._add_holder(
+                    functools.partial(replace_contents, dict, table), table.copy, table.copy()
+                )
                 label = _OF_MODULES[name] or path.label
                 self._waiting += [
-                    (Path(label, path.member(key).dotted), each)
-                    for key, each in table.items()
-                    if each is not None
+                    (Path(label, path.join_member(key).dotted), entry)
+                    for key, entry in table.items()
+                    if entry is not None
                 ]
-            elif item:  # most other tables of most modules are empty
-                self._waiting.append((path.member(name), item))
+            elif member:  # most other tables of most modules are empty
+                self._waiting.append((path.join_member(name), member))
 
     def read_fixed(self, path: Path, value: Any) -> None:
         self._waiting.append((path, value.wrapped))
 
-    def read_kind(self, path: Path, value: Any) -> None:
+    def read_class(self, path: Path, value: Any) -> None:
         for owner in value.__mro__:
-            if not is_own(file_of(owner)):
+            if not is_own(find_class_file(owner)):
                 continue
-            for name, item in list(dict_of(owner).items()):
+            for name, member in list(get_dict(owner).items()):
                 dunder = name.startswith("__") and name.endswith("__")
-                if not dunder and not is_a(item, _OF_CLASSES):
+                if not dunder and not is_a(member, _OF_CLASSES):
                     give = functools.partial(type.__setattr__, owner, name)
-                    self._hold(give, functools.partial(dict_of(owner).get, name), item)
-                if not dunder or is_a(item, types.FunctionType):
-                    self._waiting.append((Path("class", f"{owner.__qualname__}.{name}"), item))
+                    self._add_holder(give, functools.partial(get_dict(owner).get, name), member)
+                if not dunder or is_a(member, types.FunctionType):
+                    self._waiting.append((Path("class", f"{owner.__qualname__}.{name}"), member))
 
     # --- functions ---------------------------------------------------------------------------
 
@@ -278,7 +286,7 @@ class _Reader:
         code = value.__code__
         self.read_value(path, f"{value.__module__}.{value.__qualname__}")
         for name, cell in zip(code.co_freevars, value.__closure__ or (), strict=False):
-            self._place(
+            self._read_place(
                 Path("variable", name),  # which may not be assigned yet
                 functools.partial(getattr, cell, "cell_contents"),
                 functools.partial(setattr, cell, "cell_contents"),
@@ -286,12 +294,12 @@ class _Reader:
         named: dict[str, Any] = value.__kwdefaults__ or {}
         defaults: list[Any] = [*(value.__defaults__ or ()), *named.values()]
         default = Path("default", value.__qualname__)
-        self._follow((default.item(index), item) for index, item in enumerate(defaults))
-        self._attributes(path, value)
+        self._follow((default.join_key(index), member) for index, member in enumerate(defaults))
+        self._read_attributes(path, value)
         if is_own(code.co_filename):
-            self._globals(value.__globals__, names_in(code), "")
+            self._read_globals(value.__globals__, list_names(code), "")
 
-    def _globals(
+    def _read_globals(
         self,
         table: dict[str, Any],
         names: frozenset[str],
@@ -300,15 +308,17 @@ class _Reader:
     ) -> None:
         """Read what code with these names finds in the globals of its module."""
         for name in sorted(names):
-            item = table.get(name, ABSENT)
-            if is_a(item, types.ModuleType):
-                if is_own(getattr(item, "__file__", None) or "") and item not in through:
-                    self._globals(dict_of(item), names, f"{prefix}{name}.", (*through, item))
+            member = table.get(name, ABSENT)
+            if is_a(member, types.ModuleType):
+                if is_own(getattr(member, "__file__", None) or "") and member not in through:
+                    self._read_globals(
+                        get_dict(member), names, f"{prefix}{name}.", (*through, member)
+                    )
                 continue
             if (id(table), name) in self._named:
                 continue
             self._named.add((id(table), name))
-            self._place(
+            self._read_place(
                 Path("global", f"{prefix}{name}"),
                 functools.partial(operator.getitem, table, name),
                 functools.partial(operator.setitem, table, name),
@@ -321,7 +331,10 @@ class _Reader:
     def read_partial(self, path: Path, value: Any) -> None:
         self._waiting.append((path, value.func))
         arguments = (*value.args, *value.keywords.values())
-        self._follow((path.member("partial").item(i), item) for i, item in enumerate(arguments))
+        self._follow(
+            (path.join_member("partial").join_key(i), argument)
+            for i, argument in enumerate(arguments)
+        )
 
     def read_wrapper(self, path: Path, value: Any) -> None:
         self._waiting.append(
@@ -329,15 +342,15 @@ class _Reader:
         )
 
     def read_property(self, path: Path, value: Any) -> None:
-        self._follow((path, item) for item in (value.fget, value.fset, value.fdel))
+        self._follow((path, accessor) for accessor in (value.fget, value.fset, value.fdel))
 
     def read_weak(self, path: Path, value: Any) -> None:
         self._waiting.append((path, value()))
 
-    def _follow(self, items: Iterable[tuple[Path, Any]]) -> None:
-        self._waiting.extend(list(items)[::-1])
+    def _follow(self, members: Iterable[tuple[Path, Any]]) -> None:
+        self._waiting.extend(list(members)[::-1])
 
-    def _place(
+    def _read_place(
         self,
         path: Path,
         get: Callable[[], Any],
@@ -346,7 +359,7 @@ class _Reader:
     ) -> None:
         """Read what may hold nothing: a slot, a variable of a closure, a global."""
 
-        def now() -> Any:
+        def read_now() -> Any:
             try:
                 return get()
             except (AttributeError, ValueError, KeyError):
@@ -358,35 +371,37 @@ class _Reader:
             elif empty is not None:
                 empty()
 
-        item = now()
-        self._hold(put_back, now, item)
-        if item is not ABSENT:
-            self._waiting.append((path, item))
+        member = read_now()
+        self._add_holder(put_back, read_now, member)
+        if member is not ABSENT:
+            self._waiting.append((path, member))
 
-    def _hold(self, put_back: Callable[[Any], None], now: Callable[[], Any], before: Any) -> None:
-        self._found.holders.append(Holder(put_back, now, before))
+    def _add_holder(
+        self, put_back: Callable[[Any], None], now: Callable[[], Any], before: Any
+    ) -> None:
+        self._reading.holders.append(Holder(put_back, now, before))
 
 
 _Read = Callable[[_Reader, Path, Any], None]
 
 
 @functools.lru_cache(maxsize=4096)
-def _reader_of(kind: Any) -> _Read | None:
+def _find_reader(kind: Any) -> _Read | None:
     """Find the method that reads instances of a class; None for those that are not followed."""
     if kind.__module__.startswith("compilediag_harness."):
         return _Reader.read_fixed if hasattr(kind, "wrapped") else None
-    for its, reader in _readers():
+    for its, reader in _iterate_readers():
         if issubclass(kind, its):
             return reader
     if is_plain_type(kind) or issubclass(kind, _VALUES):
         return _Reader.read_plain
-    return _Reader.read_object if is_of_python(kind) else _Reader.read_unseen
+    return _Reader.read_object if is_pure_python(kind) else _Reader.read_unseen
 
 
-def _readers() -> Iterator[tuple[Any, _Read | None]]:
+def _iterate_readers() -> Iterator[tuple[Any, _Read | None]]:
     # In order: the first whose classes an instance is of reads it.
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
-    yield type, _Reader.read_kind
+    yield type, _Reader.read_class
     yield torch.Tensor, _Reader.read_tensor
     yield (torch.Generator, random.Random), _Reader.read_value
     if numpy is not None:
@@ -401,7 +416,7 @@ def _readers() -> Iterator[tuple[Any, _Read | None]]:
     yield weakref.ReferenceType, _Reader.read_weak
     yield _WITHOUT_STATE, None
     yield (dict, types.MappingProxyType), _Reader.read_mapping
-    yield (list, collections.deque, tuple, set, frozenset), _Reader.read_items
+    yield (list, collections.deque, tuple, set, frozenset), _Reader.read_collection
     yield threading.local, _Reader.read_object
     yield (queue.Queue, queue.SimpleQueue), _Reader.read_unseen  # other threads wait for them
 

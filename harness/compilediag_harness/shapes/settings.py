@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, cast
 
-from compilediag_harness.shapes.buckets import MIN_SIZE, Cost, multiples_of, powers_of_two
+from compilediag_harness.shapes.buckets import MIN_SIZE, Cost, list_multiples, list_powers_of_two
 from compilediag_harness.shapes.dims import Dims, ShapeUnusable, Sizes
 from compilediag_harness.shapes.padding import Pad
 
@@ -69,7 +69,7 @@ class Planner:
         self._least: list[tuple[float, int]] = [(0.0, 0)]
         self._choice = [0]
 
-    def plan(self, sizes: Sizes) -> list[Part]:
+    def plan_calls(self, sizes: Sizes) -> list[Part]:
         """Plan the calls of a batch.
 
         Raises:
@@ -79,13 +79,13 @@ class Planner:
         row_sizes, *other_sizes = self._settings.buckets
         others: list[int] = []
         for axis, (size, fixed) in enumerate(zip(rest, other_sizes, strict=True), 1):
-            if (bucket := holding(size, fixed)) is None:
+            if (bucket := find_holding_size(size, fixed)) is None:
                 raise ShapeUnusable(
                     f"the batch has {size} in {self._axes[axis]!r}, the largest size is "
                     f"{fixed[-1]}: add a larger bucket; only {self._axes[0]!r} can be split"
                 )
             others.append(bucket)
-        bucket = holding(rows, row_sizes)
+        bucket = find_holding_size(rows, row_sizes)
         if bucket is not None:
             return [Part(0, sizes, (bucket, *others))]
         if self._settings.overflow == "error":
@@ -95,13 +95,13 @@ class Planner:
             )
         parts: list[Part] = []
         start = 0
-        for bucket in self._split(rows):
+        for bucket in self._split_rows(rows):
             real = min(bucket, rows - start)
             parts.append(Part(start, (real, *rest), (bucket, *others)))
             start += real
         return parts
 
-    def _split(self, rows: int) -> list[int]:
+    def _split_rows(self, rows: int) -> list[int]:
         """Split rows into the sizes of calls, the largest first."""
         prices = self._prices
         largest, cheapest = max(prices), min(prices, key=lambda size: (prices[size] / size, -size))
@@ -154,14 +154,14 @@ def read_buckets(given: Any, axes: Sequence[str]) -> tuple[tuple[int, ...], ...]
             raise ShapeUnusable(f"buckets names {surplus[0]!r}, which is not an axis of dims")
         if missing := [axis for axis in axes if axis not in by_axis]:
             raise ShapeUnusable(f"buckets has no sizes for the axis {missing[0]!r}")
-        return tuple(_sizes(by_axis[axis], axis) for axis in axes)
+        return tuple(_read_sizes(by_axis[axis], axis) for axis in axes)
     if len(axes) > 1:
         named = ", ".join(f'"{axis}": [...]' for axis in axes)
         raise ShapeUnusable(f"dims has several axes: give sizes for each, buckets={{{named}}}")
-    return (_sizes(given, axes[0]),)
+    return (_read_sizes(given, axes[0]),)
 
 
-def _sizes(given: Any, axis: str) -> tuple[int, ...]:
+def _read_sizes(given: Any, axis: str) -> tuple[int, ...]:
     of = f"buckets of {axis!r}"
     if isinstance(given, str):
         match = _RULE.fullmatch(given)
@@ -171,7 +171,7 @@ def _sizes(given: Any, axis: str) -> tuple[int, ...]:
                 'sizes, or "auto" for one axis'
             )
         largest = int(match[3])
-        return powers_of_two(largest) if match[1] else multiples_of(int(match[2]), largest)
+        return list_powers_of_two(largest) if match[1] else list_multiples(int(match[2]), largest)
     if not isinstance(given, Iterable):
         raise ShapeUnusable(f"{of} must be a list of sizes such as [8, 64, 512], not {given!r}")
     sizes = tuple(cast(Iterable[Any], given))
@@ -188,7 +188,7 @@ def _sizes(given: Any, axis: str) -> tuple[int, ...]:
     return sizes
 
 
-def holding(size: int, sizes: Sequence[int]) -> int | None:
+def find_holding_size(size: int, sizes: Sequence[int]) -> int | None:
     """Find the smallest of `sizes`, which ascend, that holds `size`; None when none does."""
     index = bisect_left(sizes, size)
     return sizes[index] if index < len(sizes) else None

@@ -21,7 +21,7 @@ class _Inside(threading.local):
     """Those of them that are none of the program's: of a warm-up, or measured."""
 
     @contextlib.contextmanager
-    def uncounted(self) -> Generator[None]:
+    def pause_counting(self) -> Generator[None]:
         """Pause counting in a block: its calls are none of the program's."""
         self.not_counted += 1
         try:
@@ -48,17 +48,17 @@ class _Calls(SessionSink):
         self._rows = 0
 
     def add(
-        self, of: FixedShapeUsed, sizes: Sizes, run: Sizes, asked: Sizes, in_graphs: bool
+        self, event: FixedShapeUsed, sizes: Sizes, run: Sizes, batch_sizes: Sizes, in_graphs: bool
     ) -> None:
         with self.lock:
-            _, counts = self._shapes.setdefault(of.number, (of, {}))
-            count = counts.get((sizes, run, asked))
+            _, counts = self._shapes.setdefault(event.number, (event, {}))
+            count = counts.get((sizes, run, batch_sizes))
             if count is None:
-                count = counts[sizes, run, asked] = [0, 0]
+                count = counts[sizes, run, batch_sizes] = [0, 0]
                 self._rows += 1
             count[0] += 1
             count[1] += in_graphs
-            if not self.due(time.monotonic(), self._rows):
+            if not self.is_due(time.monotonic(), self._rows):
                 return
         self.finish()
 
@@ -67,17 +67,17 @@ class _Calls(SessionSink):
         with self.lock:
             shapes, self._shapes = self._shapes, {}
             self._rows, self.written = 0, at
-        for of, counts in shapes.values():
-            sizes, run, asked = zip(*counts, strict=True)
+        for event, counts in shapes.values():
+            sizes, run, batch_sizes = zip(*counts, strict=True)
             calls, in_graphs = zip(*counts.values(), strict=True)
             self.session.emit(
                 replace(
-                    of,
-                    t=self.session.at(at),
+                    event,
+                    t=self.session.convert_time(at),
                     sizes=sizes,
                     run=run,
                     counts=calls,
-                    asked=asked,
+                    asked=batch_sizes,
                     in_graphs=in_graphs,
                 )
             )
@@ -86,8 +86,10 @@ class _Calls(SessionSink):
 sinks = SessionSinks(_Calls)
 
 
-def called(of: FixedShapeUsed, sizes: Sizes, run: Sizes, asked: Sizes, *, in_graphs: bool) -> None:
+def record_call(
+    event: FixedShapeUsed, sizes: Sizes, run: Sizes, batch_sizes: Sizes, *, in_graphs: bool
+) -> None:
     """Record that a call with `sizes` rows ran at `run`, the first of a batch of `batch_sizes`, or
     () for the later ones; `in_graphs`: in a CUDA graph."""
     for sink in sinks.all:
-        sink.add(of, sizes, run, asked, in_graphs)
+        sink.add(event, sizes, run, batch_sizes, in_graphs)

@@ -17,22 +17,24 @@ from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.object_graph import ABSENT, put_back
 from compilediag_harness.shapes import reachable
-from compilediag_harness.shapes.trees import class_of
+from compilediag_harness.shapes.trees import get_class
 from compilediag_harness.torch_internals import torch_api, torch_names
 
 
-def modules_of(torch: Any, function: Any) -> list[Any]:
+def find_modules(torch: Any, function: Any) -> list[Any]:
     """Find the modules that a callable can reach, outer ones first."""
-    return reachable.read(torch, roots_of(function)).modules
+    return reachable.read(torch, list_roots(function)).modules
 
 
 Roots = tuple[tuple[reachable.Path, Any], ...]
 
 
-def roots_of(function: Any, arguments: Mapping[str, Any] | None = None) -> Roots:
+def list_roots(function: Any, arguments: Mapping[str, Any] | None = None) -> Roots:
     """List the roots from which what a call can change is read."""
-    given = ((reachable.Path("argument", path), item) for path, item in (arguments or {}).items())
-    return ((reachable.Path("attribute", ""), torch_api.original_of(function)), *given)
+    given = (
+        (reachable.Path("argument", path), argument) for path, argument in (arguments or {}).items()
+    )
+    return ((reachable.Path("attribute", ""), torch_api.get_original(function)), *given)
 
 
 class SavedState:
@@ -44,7 +46,7 @@ class SavedState:
 
     def __init__(self, torch: Any, roots: Roots, *, only_modules: bool = False) -> None:
         self._torch, self._roots = torch, roots
-        self._random = RandomStates.now(torch)
+        self._random = RandomStates.read(torch)
         reading = reachable.read(torch, roots)
         self.modules = reading.modules
         self._holders = [] if only_modules else reading.holders
@@ -54,11 +56,11 @@ class SavedState:
             for path, value in reading.values.items()
             if not only_modules or path.startswith(_OF_MODULES)
         }
-        self._before = self._copies(values)
+        self._before = self._copy_values(values)
         self._changeable = {
             path: value
             for path, value in values.items()
-            if hasattr(value, "nbytes") or is_generator(class_of(value))
+            if hasattr(value, "nbytes") or is_generator(get_class(value))
         }
         """What can be written to where it is."""
 
@@ -77,9 +79,9 @@ class SavedState:
         put_back(self._holders)
         for path, value in self._changeable.items():
             before = self._before[path]
-            if self._same(before, value):
+            if self._is_same(before, value):
                 continue
-            if is_generator(class_of(value)):
+            if is_generator(get_class(value)):
                 set_state(value, before)
             elif isinstance(value, self._torch.Tensor):
                 with self._torch.no_grad(), self._torch.inference_mode(mode=value.is_inference()):
@@ -90,35 +92,35 @@ class SavedState:
                 value[...] = before
         self._random.put_back(self._torch)
 
-    def random_used(self) -> bool:
-        return not RandomStates.now(self._torch).same(self._random)
+    def has_used_random(self) -> bool:
+        return not RandomStates.read(self._torch).is_same(self._random)
 
-    def changed(self) -> dict[str, Any]:
+    def read_changed(self) -> dict[str, Any]:
         """Read the values that are not as they were, as they are now, by path; `ABSENT`: gone."""
         now = reachable.read(self._torch, self._roots)
         for path, kind in now.unseen.items():
             self._unseen.setdefault(path, kind)
-        found = self._copies(
+        changed = self._copy_values(
             {
                 path: value
                 for path, value in now.values.items()
-                if path not in self._before or not self._same(self._before[path], value)
+                if path not in self._before or not self._is_same(self._before[path], value)
             }
         )
         gone = self._before.keys() - now.values.keys()
-        return {**found, **dict.fromkeys(gone, ABSENT)}
+        return {**changed, **dict.fromkeys(gone, ABSENT)}
 
-    def before(self, path: str) -> Any:
+    def get_before(self, path: str) -> Any:
         return self._before.get(path, ABSENT)
 
-    def _copies(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _copy_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Copy the values: what later writes change is not in the copies."""
         copies: dict[str, Any] = {}
         room = MAX_BYTES
         for path, value in values.items():
             copies[path] = value
-            if is_generator(class_of(value)):
-                copies[path] = state_of(value)
+            if is_generator(get_class(value)):
+                copies[path] = read_state(value)
             elif hasattr(value, "nbytes"):
                 room -= 0 if path.startswith(_OF_MODULES) else value.nbytes
                 if room < 0:
@@ -130,12 +132,12 @@ class SavedState:
                     copies[path] = value.copy()
         return copies
 
-    def _same(self, before: Any, value: Any) -> bool:
+    def _is_same(self, before: Any, value: Any) -> bool:
         if isinstance(before, _TooLarge):
             return True
-        if is_generator(class_of(value)):
-            value = state_of(value)
-        return equal(self._torch, before, value)
+        if is_generator(get_class(value)):
+            value = read_state(value)
+        return is_equal(self._torch, before, value)
 
 
 MAX_BYTES = 1 << 30
@@ -149,7 +151,7 @@ class _TooLarge:
     nbytes: int
 
 
-def equal(torch: Any, one: Any, other: Any) -> bool:
+def is_equal(torch: Any, one: Any, other: Any) -> bool:
     """Whether two values are the same; NaN is the same as NaN."""
     if one is other:
         return True
@@ -160,7 +162,7 @@ def equal(torch: Any, one: Any, other: Any) -> bool:
         if torch.equal(first, second):
             return True
         return bool(((first == second) | (first.isnan() & second.isnan())).all())
-    if class_of(one) is not class_of(other):
+    if get_class(one) is not get_class(other):
         return False
     if hasattr(one, "tobytes"):
         alike = one.shape == other.shape and one.dtype == other.dtype
@@ -171,21 +173,21 @@ def equal(torch: Any, one: Any, other: Any) -> bool:
         return False
 
 
-def restored(torch: Any, function: Any) -> SavedState:
+def preserve_modules(torch: Any, function: Any) -> SavedState:
     """Preserve the tensors of modules and the random states in a block that calls `function`. What
     its calls write elsewhere (attributes, files) stays."""
-    return SavedState(torch, roots_of(function), only_modules=True)
+    return SavedState(torch, list_roots(function), only_modules=True)
 
 
 @contextmanager
-def restored_eager(
+def preserve_eagerly(
     torch: Any, function: Any, arguments: Mapping[str, Any] | None = None
 ) -> Generator[SavedState]:
     """Preserve everything that can be reached from `function` or from `arguments` in a block that
     calls it, and in which compiled callables run as they were written."""
-    state = SavedState(torch, roots_of(function, arguments))
-    eager = torch_names.loaded(torch_names.EVAL_FRAME) is not None
-    with state, _everything_eager(torch) if eager else nullcontext():
+    state = SavedState(torch, list_roots(function, arguments))
+    eager = torch_names.get_imported(torch_names.EVAL_FRAME) is not None
+    with state, _force_eager(torch) if eager else nullcontext():
         yield state
 
 
@@ -195,7 +197,7 @@ _stance: AbstractContextManager[Any] | None = None
 
 
 @contextmanager
-def _everything_eager(torch: Any) -> Generator[None]:
+def _force_eager(torch: Any) -> Generator[None]:
     """torch has one stance for all threads, and `set_stance` puts back the one that it found. Of
     blocks that overlap the last to end would find the other's, and nothing would compile again."""
     global _eager_blocks, _stance
@@ -225,9 +227,9 @@ class RandomStates(NamedTuple):
     by_name: dict[str, Any]
 
     @classmethod
-    def now(cls, torch: Any) -> RandomStates:
+    def read(cls, torch: Any) -> RandomStates:
         numpy = sys.modules.get("numpy.random")
-        cuda = torch.cuda.get_rng_state_all() if torch_api.cuda_in_use(torch) else ()
+        cuda = torch.cuda.get_rng_state_all() if torch_api.is_cuda_in_use(torch) else ()
         states: dict[str, Any] = {"random": random.getstate()}
         if numpy is not None:
             states["numpy"] = numpy.get_state()
@@ -243,16 +245,18 @@ class RandomStates(NamedTuple):
         if "numpy" in self.by_name:
             sys.modules["numpy.random"].set_state(self.by_name["numpy"])
 
-    def same(self, other: RandomStates) -> bool:
-        return comparable(self.by_name) == comparable(other.by_name)
+    def is_same(self, other: RandomStates) -> bool:
+        return make_comparable(self.by_name) == make_comparable(other.by_name)
 
     @property
     def digests(self) -> tuple[tuple[str, str], ...]:
-        texts = {name: repr(comparable(state)).encode() for name, state in self.by_name.items()}
+        texts = {
+            name: repr(make_comparable(state)).encode() for name, state in self.by_name.items()
+        }
         return tuple((n, hashlib.blake2b(t, digest_size=16).hexdigest()) for n, t in texts.items())
 
 
-def comparable(state: Any) -> Any:
+def make_comparable(state: Any) -> Any:
     """Make a state comparable: arrays and tensors in it, which are not as they are, become
     bytes."""
     if hasattr(state, "tobytes"):
@@ -260,18 +264,18 @@ def comparable(state: Any) -> Any:
     if hasattr(state, "tolist"):
         return bytes(state.tolist())
     if isinstance(state, dict):
-        items = cast(dict[Any, Any], state).items()
-        return tuple((key, comparable(item)) for key, item in items)
-    if type(state) is tuple and any(hasattr(item, "tobytes") for item in cast(Any, state)):
-        return tuple(map(comparable, cast("tuple[Any, ...]", state)))
+        members = cast(dict[Any, Any], state).items()
+        return tuple((key, make_comparable(member)) for key, member in members)
+    if type(state) is tuple and any(hasattr(member, "tobytes") for member in cast(Any, state)):
+        return tuple(map(make_comparable, cast("tuple[Any, ...]", state)))
     return cast(Any, state)
 
 
 @contextmanager
-def restored_states(torch: Any, seed: int | None = None) -> Generator[None]:
+def preserve_random_states(torch: Any, seed: int | None = None) -> Generator[None]:
     """Preserve the generators in a block: they go on as if nothing had been drawn in it; with a
     seed it draws from that one."""
-    states = RandomStates.now(torch)
+    states = RandomStates.read(torch)
     if seed is not None:
         torch.manual_seed(seed)
     try:
@@ -299,14 +303,14 @@ class GeneratorState:
         return "a state of a generator"
 
 
-def state_of(generator: Any) -> GeneratorState:
+def read_state(generator: Any) -> GeneratorState:
     """Read the state of a generator now."""
     if hasattr(generator, "bit_generator"):
         raw = generator.bit_generator.state
     else:
         read = generator.getstate if hasattr(generator, "getstate") else generator.get_state
         raw = read()
-    return GeneratorState(comparable(raw), raw)
+    return GeneratorState(make_comparable(raw), raw)
 
 
 def set_state(generator: Any, state: GeneratorState) -> None:

@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, NamedTuple
 
-from compilediag_harness.base.object_graph import class_of, is_a
+from compilediag_harness.base.object_graph import get_class, is_a
 from compilediag_harness.torch_internals import torch_api
 
 # The same without types, which are not known of anything here.
@@ -35,7 +35,7 @@ _PLAIN_OF_TORCH = frozenset(("Size", "dtype", "device", "layout", "memory_format
 class _Member(NamedTuple):
     """An element, or an attribute, of a container that may have both."""
 
-    is_item: bool
+    is_element: bool
     name: Any
 
     def __str__(self) -> str:
@@ -64,71 +64,71 @@ class _Context:
 
 def flatten(value: Any, leaves: list[Any]) -> Structure:
     """Append the leaves of `value` to `leaves`, from left to right, and return its structure."""
-    kind = class_of(value)
-    known = _kind_of(kind)
+    kind = get_class(value)
+    known = _get_kind(kind)
     if known <= _UNKNOWN:
         leaves.append(value)
         return None
-    names, items = _parts(value, known)
-    return kind, names, tuple([flatten(item, leaves) for item in items])
+    names, parts = _split_parts(value, known)
+    return kind, names, tuple([flatten(part, leaves) for part in parts])
 
 
-def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
+def rebuild(value: Any, leaves: Iterator[Any]) -> Any:
     """Rebuild a container like `value` with other leaves, in order. `value` is not changed."""
-    kind = class_of(value)
-    known = _kind_of(kind)
+    kind = get_class(value)
+    known = _get_kind(kind)
     if known <= _UNKNOWN:
         return next(leaves)
-    names, parts = _parts(value, known)
-    items = [rebuilt(item, leaves) for item in parts]
+    names, parts = _split_parts(value, known)
+    new_parts = [rebuild(part, leaves) for part in parts]
     if known == _SEQUENCE:
-        return kind._make(items) if hasattr(kind, "_make") else kind(items)
+        return kind._make(new_parts) if hasattr(kind, "_make") else kind(new_parts)
     if known == _REGISTERED:
-        return torch_api.remade(value, items, names.value)
+        return torch_api.rebuild_container(value, new_parts, names.value)
     if known == _MAPPING:
         other: Any = {} if kind is dict else copy.copy(value)
-        other.update(zip(names, items, strict=True))
+        other.update(zip(names, new_parts, strict=True))
         return other
-    inside = [item for member, item in zip(names, items, strict=True) if member.is_item]
+    inside = [part for member, part in zip(names, new_parts, strict=True) if member.is_item]
     if is_a(value, tuple):
         other = kind._make(inside) if hasattr(kind, "_make") else kind(inside)
     else:
         other = copy.copy(value)
-    for member, item in zip(names, items, strict=True):
+    for member, part in zip(names, new_parts, strict=True):
         if not member.is_item:
-            object.__setattr__(other, member.name, item)
-    for member, item in zip(names, items, strict=True):
+            object.__setattr__(other, member.name, part)
+    for member, part in zip(names, new_parts, strict=True):
         if member.is_item and not is_a(value, tuple):
-            other[member.name] = item
+            other[member.name] = part
     return other
 
 
-def _parts(value: Any, known: int) -> tuple[Any, Any]:
+def _split_parts(value: Any, known: int) -> tuple[Any, Any]:
     """Split a container into the names of its members, and these."""
     if known == _SEQUENCE:
         return len(value), value
     if known == _MAPPING:
         return tuple(value), value.values()
     if known == _REGISTERED:
-        names, items, context = torch_api.members_of(value)
-        return _Context(names, context), items
-    items: Any = ()
+        names, parts, context = torch_api.get_members(value)
+        return _Context(names, context), parts
+    parts: Any = ()
     if is_a(value, (tuple, list)):
-        items = zip(getattr(value, "_fields", range(len(value))), value, strict=False)
+        parts = zip(getattr(value, "_fields", range(len(value))), value, strict=False)
     elif is_a(value, MutableMapping):
-        items = ((name, value[name]) for name in tuple(value))
-    found = {_Member(True, name): item for name, item in items}
+        parts = ((name, value[name]) for name in tuple(value))
+    members = {_Member(True, name): part for name, part in parts}
     inside = getattr(value, "__dict__", {})
-    fields = getattr(class_of(value), "__dataclass_fields__", {})
+    fields = getattr(get_class(value), "__dataclass_fields__", {})
     for name in dict.fromkeys((*fields, *inside)):
         # The dict below a UserDict is what its elements are in.
         below = name == "data" and is_a(value, collections.UserDict)
         if not below and (name in inside or hasattr(value, name)):
-            found[_Member(False, name)] = inside[name] if name in inside else getattr(value, name)
-    return tuple(found), found.values()
+            members[_Member(False, name)] = inside[name] if name in inside else getattr(value, name)
+    return tuple(members), members.values()
 
 
-def paths_of(structure: Structure, prefix: str = "") -> list[str]:
+def list_paths(structure: Structure, prefix: str = "") -> list[str]:
     """List the path of each leaf: "batch.obs", "0.logits"; "" when the whole value is a leaf."""
     if structure is None:
         return [prefix]
@@ -140,7 +140,7 @@ def paths_of(structure: Structure, prefix: str = "") -> list[str]:
     return [
         path
         for name, child in zip(names, children, strict=True)
-        for path in paths_of(child, f"{prefix}.{name}" if prefix else str(name))
+        for path in list_paths(child, f"{prefix}.{name}" if prefix else str(name))
     ]
 
 
@@ -148,12 +148,12 @@ def is_plain(leaf: Any) -> bool:
     """Whether a leaf is a value without anything in it: a number, a text, a dtype..."""
     if is_a(leaf, (set, frozenset)):
         return all(map(is_plain, leaf))
-    return is_plain_type(class_of(leaf))
+    return is_plain_type(get_class(leaf))
 
 
 def is_plain_type(kind: type) -> bool:
     """Whether instances are such values."""
-    return _kind_of(kind) == _PLAIN
+    return _get_kind(kind) == _PLAIN
 
 
 def is_rebuilt_by_others(structure: Structure) -> bool:
@@ -161,18 +161,18 @@ def is_rebuilt_by_others(structure: Structure) -> bool:
     if structure is None:
         return False
     kind, _, children = structure
-    by_others = _kind_of(kind) in (_REGISTERED, _WITH_ATTRIBUTES)
+    by_others = _get_kind(kind) in (_REGISTERED, _WITH_ATTRIBUTES)
     return by_others or any(map(is_rebuilt_by_others, children))
 
 
-def _kind_of(kind: Any) -> int:
-    known = _found_kind(kind)
+def _get_kind(kind: Any) -> int:
+    known = _determine_kind(kind)
     # What was unknown may have been registered since.
     return _REGISTERED if known == _UNKNOWN and torch_api.is_registered(kind) else known
 
 
 @functools.lru_cache(512)
-def _found_kind(kind: Any) -> int:
+def _determine_kind(kind: Any) -> int:
     # A named tuple has no attributes besides its fields.
     is_named_tuple = is_kind(kind, tuple) and hasattr(kind, "_make") and not kind.__dictoffset__
     if kind in (tuple, list) or is_named_tuple:

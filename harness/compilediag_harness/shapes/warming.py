@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from compilediag_harness.shapes import padded_calls, shape_log
-from compilediag_harness.shapes.dims import ShapeUnusable, Sizes, again
+from compilediag_harness.shapes.dims import ShapeUnusable, Sizes, repeat_rows
 from compilediag_harness.shapes.layouts import FlatCall
 from compilediag_harness.shapes.padded_calls import PaddedCalls
-from compilediag_harness.shapes.side_effects import modules_of, restored
+from compilediag_harness.shapes.side_effects import find_modules, preserve_modules
 from compilediag_harness.shapes.trees import flatten
 from compilediag_harness.torch_internals import torch_api, torch_compiles
 from compilediag_harness.wire import FixedShapeWarmed
@@ -28,7 +28,7 @@ CUDA_CALLS = 3
 """CUDA graphs warm up, record and replay."""
 
 
-def warm(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def warm_up(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Call at every size with rows of the example; returns how many compiles and recordings began.
 
     Raises:
@@ -38,20 +38,20 @@ def warm(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> i
     call = calls.read_example(args, kwargs, "warmup", ": its rows are repeated")
     graphs = math.prod(len(sizes) for sizes in settings.buckets)
     _check_limit(calls, graphs)
-    with restored(torch, settings.function):
-        calls.outputs_of(call)
-        listening = padded_calls.listen()
-        before, at, has_backward = padded_calls.begun(), time.monotonic(), False
+    with preserve_modules(torch, settings.function):
+        calls.resolve_outputs(call)
+        listening = padded_calls.listen_to_compiles()
+        before, at, has_backward = padded_calls.count_begun(), time.monotonic(), False
         calls.frozen = None
         every = [(math.prod(sizes), sizes) for sizes in itertools.product(*settings.buckets)]
         for _, bucket in sorted(every, reverse=True):
-            for _ in range(calls_to_warm(torch, call)):
+            for _ in range(count_warm_calls(torch, call)):
                 # Anew each time: a backward frees what leads to rows that need a gradient.
-                repeated_args, repeated_kwargs = repeated(calls, call, bucket)
+                repeated_args, repeated_kwargs = repeat_example(calls, call, bucket)
                 result = calls.run(repeated_args, repeated_kwargs, counted=False)
-                has_backward = backward(torch, result) or has_backward
-    padded_calls.listen()  # Dynamo may have been imported only now
-    begun = len(padded_calls.since(before)) if listening else 0
+                has_backward = run_backward(torch, result) or has_backward
+    padded_calls.listen_to_compiles()  # Dynamo may have been imported only now
+    begun = len(padded_calls.list_begun_since(before)) if listening else 0
     of, took_s = calls.declared, time.monotonic() - at
     shape_log.sinks.emit(
         lambda t, step: FixedShapeWarmed(
@@ -64,13 +64,13 @@ def warm(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> i
 def _check_limit(calls: PaddedCalls, graphs: int) -> None:
     """Raises above the limit at which torch runs eagerly, without a word."""
     torch, function = calls.torch, calls.settings.function
-    modules = modules_of(torch, function)
+    modules = find_modules(torch, function)
     training = (f"{id(module)} {module.training}" for module in modules)
     mode = frozenset((torch.is_grad_enabled(), *training))
     calls.warmed_modes.add(mode)
-    if torch_api.original_of(function) is function:
+    if torch_api.get_original(function) is function:
         return
-    limit = torch_compiles.recompile_limit_of(function)
+    limit = torch_compiles.find_recompile_limit(function)
     needed = graphs * len(calls.warmed_modes)
     if limit is None or needed <= limit:
         return
@@ -84,13 +84,13 @@ def _check_limit(calls: PaddedCalls, graphs: int) -> None:
     )
 
 
-def calls_to_warm(torch: Any, call: FlatCall) -> int:
+def count_warm_calls(torch: Any, call: FlatCall) -> int:
     """Count the calls after which nothing more is compiled or recorded at a size."""
     tensors = (leaf for leaf in call.leaves if isinstance(leaf, torch.Tensor))
     return CUDA_CALLS if any(leaf.is_cuda for leaf in tensors) else CALLS
 
 
-def repeated(
+def repeat_example(
     calls: PaddedCalls, call: FlatCall, bucket: Sizes
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Build the arguments of a call at exactly one size, with rows of `call` as often as needed."""
@@ -98,19 +98,21 @@ def repeated(
     for leaf in call.layout.padded:
         given = leaves[leaf.index]
         rows = given.detach().requires_grad_(given.requires_grad)  # none reaches the example
-        leaves[leaf.index] = again(torch, rows, {dim: bucket[axis] for axis, dim in leaf.dims})
-    return calls.with_leaves(call, leaves)
+        leaves[leaf.index] = repeat_rows(
+            torch, rows, {dim: bucket[axis] for axis, dim in leaf.dims}
+        )
+    return calls.replace_leaves(call, leaves)
 
 
-def backward(torch: Any, result: Any) -> bool:
+def run_backward(torch: Any, result: Any) -> bool:
     """Run the backward pass of the sum of all outputs, whose gradients are thrown away; False where
     nothing needs a gradient."""
     if not torch.is_grad_enabled():
         return False
     outputs: list[Any] = []
     flatten(result, outputs)
-    losses = _losses(torch, outputs)
-    inputs = _leaves_behind(losses)
+    losses = _select_losses(torch, outputs)
+    inputs = _find_leaves(losses)
     if not inputs:
         return False
     ones = [torch.ones_like(leaf) for leaf in losses]
@@ -118,17 +120,17 @@ def backward(torch: Any, result: Any) -> bool:
     return True
 
 
-def gradients_of(
+def compute_gradients(
     torch: Any, outputs: list[Any], modules: Iterable[Any], inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Compute the gradients of every parameter and of `inputs`, by name, for fixed weights of the
     real outputs; {} where there are none. Nothing is written to `.grad`."""
-    losses = [leaf for leaf in _losses(torch, outputs) if leaf.numel()]
+    losses = [leaf for leaf in _select_losses(torch, outputs) if leaf.numel()]
     names = {id(leaf): name for name, leaf in inputs.items()}
     for module in modules:
         for name, parameter in module.named_parameters():
             names.setdefault(id(parameter), name)
-    wanted = [leaf for leaf in _leaves_behind(losses) if id(leaf) in names]
+    wanted = [leaf for leaf in _find_leaves(losses) if id(leaf) in names]
     if not wanted:
         return {}
     weights: list[Any] = []
@@ -136,30 +138,30 @@ def gradients_of(
         # Different for every entry: a sum may be constant (softmax), whatever the entries are.
         at = torch.arange(leaf.numel(), device=leaf.device, dtype=torch.float32)
         weights.append(((at * 0.37).sin() + 0.5).reshape(leaf.shape).to(leaf.dtype))
-    found = torch.autograd.grad(losses, wanted, weights, allow_unused=True)
+    gradients = torch.autograd.grad(losses, wanted, weights, allow_unused=True)
     return {
         names[id(leaf)]: gradient.detach()
-        for leaf, gradient in zip(wanted, found, strict=True)
+        for leaf, gradient in zip(wanted, gradients, strict=True)
         if gradient is not None
     }
 
 
-def _losses(torch: Any, outputs: list[Any]) -> list[Any]:
+def _select_losses(torch: Any, outputs: list[Any]) -> list[Any]:
     return [leaf for leaf in outputs if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
 
 
-def _leaves_behind(outputs: list[Any]) -> list[Any]:
+def _find_leaves(outputs: list[Any]) -> list[Any]:
     """Find the tensors that a backward pass from `outputs` would give a gradient, each once."""
-    found: dict[int, Any] = {}
+    leaves: dict[int, Any] = {}
     waiting = [output.grad_fn for output in outputs if output.grad_fn is not None]
     met = set(waiting)
     while waiting:
         node = waiting.pop()
         variable = getattr(node, "variable", None)
         if variable is not None:
-            found.setdefault(id(variable), variable)
+            leaves.setdefault(id(variable), variable)
         for after, _ in node.next_functions:
             if after is not None and after not in met:
                 met.add(after)
                 waiting.append(after)
-    return list(found.values())
+    return list(leaves.values())

@@ -16,10 +16,10 @@ from compilediag_harness.wire import DisabledCallsEnded
 _MAX_SUMS = 1024
 """Functions and phases that are distinguished between two writings."""
 
-PhaseAt = Callable[[float], str]
+PhaseFinder = Callable[[float], str]
 
 
-def code_of(function: Any) -> Any:
+def get_code(function: Any) -> Any:
     """Get the code object behind a function, method, partial or callable object; None without
     one."""
     while isinstance(function, functools.partial):
@@ -33,11 +33,11 @@ def code_of(function: Any) -> Any:
     return code
 
 
-def own_code_of(function: Any) -> Any:
+def get_own_code(function: Any) -> Any:
     """Get the same of a function that the program itself put behind `torch.compiler.disable`; None
     for torch's own and for a graph that the program's backend has compiled."""
-    code = code_of(function)
-    if code is None or torch_calls.disabled_by_torch(code):
+    code = get_code(function)
+    if code is None or torch_calls.is_disabled_by_torch(code):
         return None
     return None if source_locations.is_library(code.co_filename) else code
 
@@ -45,7 +45,7 @@ def own_code_of(function: Any) -> Any:
 class DisabledCalls(SessionSink):
     """Calls and seconds by function and phase that one session has not written yet."""
 
-    phase_at: PhaseAt
+    find_phase_at: PhaseFinder
     """The phase of the step that something which began at a `time.monotonic()` reading is in."""
     called = False
     """A function of the program has been called."""
@@ -54,13 +54,13 @@ class DisabledCalls(SessionSink):
         super().discard()
         self._sums: dict[tuple[Any, str], list[float]] = {}
 
-    def ended(self, function: Any, began: float, ended: float) -> None:
+    def add_call(self, function: Any, began: float, ended: float) -> None:
         """Add one call, in `time.monotonic()` seconds, if it is of a function of the program."""
-        code = own_code_of(function)
+        code = get_own_code(function)
         if code is None:
             return
         self.called = True
-        key, seconds = (code, self.phase_at(began)), ended - began
+        key, seconds = (code, self.find_phase_at(began)), ended - began
         sums = self._sums.get(key)
         if sums is not None:
             sums[0] += 1
@@ -78,7 +78,7 @@ class DisabledCalls(SessionSink):
         self.session.emit(
             DisabledCallsEnded(
                 t=now,
-                functions=tuple(source_locations.definition_of(code) for code, _ in sums),
+                functions=tuple(source_locations.get_definition(code) for code, _ in sums),
                 phases=tuple(phase for _, phase in sums),
                 counts=tuple(int(count) for count in counts),
                 total_s=totals,
@@ -92,15 +92,15 @@ _forget_functions: Callable[[], None] | None = None
 _forget_calls: Callable[[], None] | None = None
 
 
-def install(session: Session, phase_at: PhaseAt) -> None:
+def install(session: Session, find_phase_at: PhaseFinder) -> None:
     """Start timing for `session`; `find_phase_at` as in `DisabledCalls`."""
     global _forget_functions
     sinks.install(session)
     sink = sinks.all[-1]
-    sink.phase_at = phase_at
-    session.step_listeners.append(sink.step_ended)
+    sink.find_phase_at = find_phase_at
+    session.step_listeners.append(sink.handle_step_end)
     if _forget_functions is None:
-        _forget_functions = torch_calls.on_function_disabled(_begin)
+        _forget_functions = torch_calls.watch_disabled_functions(_begin)
 
 
 def _begin() -> None:
@@ -108,13 +108,13 @@ def _begin() -> None:
     functions of its own several times a step."""
     global _forget_calls
     if _forget_calls is None and sinks.all:
-        _forget_calls = torch_calls.on_disabled_call(_ended)
+        _forget_calls = torch_calls.watch_disabled_calls(_record_end)
 
 
-def watching() -> bool:
+def is_watching() -> bool:
     """Whether the program has functions to time: it disabled one, or called one that it may have
     disabled before we watched."""
-    return torch_calls.functions_disabled() or any(sink.called for sink in sinks.all)
+    return torch_calls.has_disabled_functions() or any(sink.called for sink in sinks.all)
 
 
 def uninstall(session: Session) -> None:
@@ -129,9 +129,9 @@ def uninstall(session: Session) -> None:
     _forget_calls = _forget_functions = None
 
 
-def _ended(function: Any, began: float, ended: float) -> None:
+def _record_end(function: Any, began: float, ended: float) -> None:
     for sink in sinks.all:
         try:
-            sink.ended(function, began, ended)
+            sink.add_call(function, began, ended)
         except Exception as error:
-            sink.session.fault("call of a disabled function", error)
+            sink.session.record_fault("call of a disabled function", error)

@@ -34,11 +34,11 @@ Seconds = tuple[float, float, float, float, float]
 
 NOTHING: Seconds = (0.0, 0.0, 0.0, 0.0, 0.0)
 
-KEPT = 256
+MAX_INTERVALS = 256
 """Most intervals of one step in memory; of more, the oldest are final. Bounds the memory of a
 step with thousands of micro-batches."""
 
-Ended = tuple[int, float, float]
+EndedPhase = tuple[int, float, float]
 """A phase that has ended: which, begin, end."""
 
 _Interval = tuple[float, float, int, float]
@@ -55,7 +55,7 @@ class PhasesInProgress:
         """Called when so much has ended in a step that it will not wait for the end of the step:
         spans that have ended must be added now."""
         self._open: list[tuple[int, float]] = []
-        self._ended: list[Ended] = []
+        self._ended: list[EndedPhase] = []
         """Phases that are not flattened yet, in order of their ends."""
         self._intervals: list[_Interval] = []
         """In order of their ends: what nests in an interval comes before it and begins after it."""
@@ -80,7 +80,7 @@ class PhasesInProgress:
         self._open.append((phase, at))
 
     @property
-    def nested(self) -> bool:
+    def has_open(self) -> bool:
         """A phase is open."""
         return bool(self._open)
 
@@ -95,7 +95,7 @@ class PhasesInProgress:
                 self.add(phase, began, at)
                 return
 
-    def name_at(self, began: float) -> str:
+    def get_name_at(self, began: float) -> str:
         """Get the name of the phase that something which began at `began` is in."""
         for phase, opened in reversed(self._open):
             if opened <= began:
@@ -103,11 +103,11 @@ class PhasesInProgress:
         return REST
 
     @property
-    def some_ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether phases have ended that are not flattened yet."""
         return bool(self._ended)
 
-    def holding(self, began: float, ended: float) -> str | None:
+    def find_holding(self, began: float, ended: float) -> str | None:
         """Find the innermost phase, spans apart, that has ended and held this; its name, or
         None."""
         innermost, since = None, float("-inf")
@@ -122,14 +122,18 @@ class PhasesInProgress:
         """Add a phase that has ended, now. It may nest in an open one, and others in it."""
         self.seen[phase] = True
         # Recomputed activations run the forward again: that is the backward's work.
-        if phase == FORWARD and self._open and (BACKWARD in (one for one, _ in self._open)):
+        if (
+            phase == FORWARD
+            and self._open
+            and (BACKWARD in (open_phase for open_phase, _ in self._open))
+        ):
             return
-        if len(self._ended) >= KEPT:
+        if len(self._ended) >= MAX_INTERVALS:
             self.before_flattening()
             self._flatten()
         self._ended.append((phase, began, ended))
 
-    def add_spans(self, spans: Sequence[Ended]) -> None:
+    def add_spans(self, spans: Sequence[EndedPhase]) -> None:
         """Add spans that have ended, in the order of their ends; other phases may have ended
         since."""
         for phase in {span[0] for span in spans} - {HOLDS_PHASES, SPANS}:
@@ -139,7 +143,7 @@ class PhasesInProgress:
         if not in_order:
             # Of what ends together, the later it began the further inside.
             self._ended.sort(key=lambda span: (span[2], -span[1]))
-        if len(self._ended) >= KEPT:
+        if len(self._ended) >= MAX_INTERVALS:
             self._flatten()
 
     def _flatten(self) -> None:
@@ -157,8 +161,8 @@ class PhasesInProgress:
                 self._nest(phase, began, ended)
                 last = intervals[-1][1] if intervals else self._floor
         self._ended.clear()
-        if len(intervals) > KEPT:
-            final = intervals[: -(KEPT // 2)]
+        if len(intervals) > MAX_INTERVALS:
+            final = intervals[: -(MAX_INTERVALS // 2)]
             for _, _, phase, seconds in final:
                 self._settled[phase] += seconds
             self._floor = max(self._floor, final[-1][1])
@@ -173,14 +177,14 @@ class PhasesInProgress:
         if phase == SPANS:
             del intervals[index:]
         elif phase == DATA_WAIT:
-            intervals[index:] = [item for item in intervals[index:] if item[2] == SPANS]
+            intervals[index:] = [interval for interval in intervals[index:] if interval[2] == SPANS]
         # Phases that overlap without nesting share nothing: the earlier keeps what it has.
         before = intervals[index - 1][1] if index else self._floor
-        own = ended - max(began, before) - sum(item[3] for item in intervals[index:])
+        own = ended - max(began, before) - sum(interval[3] for interval in intervals[index:])
         if own > 0.0:
             intervals.append((began, ended, phase, own))
 
-    def cut(self, at: float) -> Seconds:
+    def cut_step(self, at: float) -> Seconds:
         """End the step at `at`. Returns its seconds by phase, in the order of `NAMES`; open phases
         go on in the next step."""
         opened = self._open
@@ -203,10 +207,10 @@ class PhasesInProgress:
             self._settled[phase] += taken
 
 
-DEPTH = 64
+MAX_WAITING_STEPS = 64
 """Most steps whose events wait for the device; the oldest of more is dropped."""
 
-BATCH = 64
+BATCH_STEPS = 64
 """Steps in one record."""
 
 Mark = Any
@@ -226,44 +230,44 @@ class DeviceClock:
     """Device seconds of one session's steps, by CUDA events: nothing waits for the device."""
 
     def __init__(
-        self, session: Session, make: Callable[[], Mark], usable: Callable[[], bool]
+        self, session: Session, make_mark: Callable[[], Mark], is_usable: Callable[[], bool]
     ) -> None:
         """`make` creates an event; `usable` returns whether one may be recorded now: the device is
         in use, and no CUDA graph is being captured."""
         self.session = session
         self.dropped = 0
-        self._make = make
-        self._usable = usable
+        self._make_mark = make_mark
+        self._is_usable = is_usable
         self._current: _DeviceStep | None = None
         self._waiting: deque[_DeviceStep] = deque()
         self._rows: list[tuple[int, float, float | None, float | None]] = []
 
     def enter(self, phase: int) -> None:
         """Begin a phase; only forward and backward are timed."""
-        if self._current is not None and phase in (FORWARD, BACKWARD) and self._usable():
-            self._current.phases.append((phase, self._mark(), None))
+        if self._current is not None and phase in (FORWARD, BACKWARD) and self._is_usable():
+            self._current.phases.append((phase, self._record_mark(), None))
 
     def leave(self, phase: int) -> None:
         """End the phase, if it is the one that began last."""
         step = self._current
-        if step is None or not step.phases or not self._usable():
+        if step is None or not step.phases or not self._is_usable():
             return
         open_phase, began, ended = step.phases[-1]
         if open_phase == phase and ended is None:
-            step.phases[-1] = (phase, began, self._mark())
+            step.phases[-1] = (phase, began, self._record_mark())
 
-    def step_ended(self, step: int, _compiled: bool) -> None:
+    def handle_step_end(self, step: int, _compiled: bool) -> None:
         """Put an event at the end of a step, and read those that the device has passed."""
-        if not self._usable():
+        if not self._is_usable():
             self._current = None
             return
-        mark = self._mark()
+        mark = self._record_mark()
         if self._current is not None:
             self._current.index, self._current.ended = step, mark
             self._waiting.append(self._current)
         self._current = _DeviceStep(mark)
         self._read()
-        if len(self._rows) >= BATCH:
+        if len(self._rows) >= BATCH_STEPS:
             self.write()
 
     def restart(self) -> None:
@@ -285,8 +289,8 @@ class DeviceClock:
         self.session.emit(DeviceStepsTimed(self.session.now(), *columns, dropped=self.dropped))
         self._rows, self.dropped = [], 0
 
-    def _mark(self) -> Mark:
-        event = self._make()
+    def _record_mark(self) -> Mark:
+        event = self._make_mark()
         event.record()
         return event
 
@@ -299,18 +303,18 @@ class DeviceClock:
                     (
                         step.index,
                         step.began.elapsed_time(step.ended) / 1e3,
-                        _seconds(step, FORWARD),
-                        _seconds(step, BACKWARD),
+                        _measure_phase(step, FORWARD),
+                        _measure_phase(step, BACKWARD),
                     )
                 )
-            elif len(self._waiting) > DEPTH:
+            elif len(self._waiting) > MAX_WAITING_STEPS:
                 self.dropped += 1
             else:
                 return
             self._waiting.popleft()
 
 
-def watch(session: Session, torch_module: Any) -> DeviceClock | None:
+def watch_device(session: Session, torch_module: Any) -> DeviceClock | None:
     """Make the clock of the CUDA device, called at every step of `session`; None where torch is
     built without CUDA. Initialises nothing: until the program uses the device no event is
     recorded."""
@@ -319,16 +323,16 @@ def watch(session: Session, torch_module: Any) -> DeviceClock | None:
     clock = DeviceClock(
         session,
         lambda: torch_module.cuda.Event(enable_timing=True),
-        lambda: torch_api.cuda_in_use(torch_module),
+        lambda: torch_api.is_cuda_in_use(torch_module),
     )
-    session.step_listeners.append(clock.step_ended)
+    session.step_listeners.append(clock.handle_step_end)
     return clock
 
 
-def _seconds(step: _DeviceStep, phase: int) -> float | None:
+def _measure_phase(step: _DeviceStep, phase: int) -> float | None:
     """Measure the device seconds of one phase; None where there was none, or one without an end.
     `Event.elapsed_time` is in milliseconds."""
-    marks = [(began, ended) for one, began, ended in step.phases if one == phase]
+    marks = [(began, ended) for step_phase, began, ended in step.phases if step_phase == phase]
     if not marks or any(ended is None or not began.query() for began, ended in marks):
         return None
     if not all(ended.query() for _, ended in marks):

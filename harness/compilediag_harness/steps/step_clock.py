@@ -32,7 +32,7 @@ BATCH_S = 0.25
 BATCH_STEPS = 512
 """... or when it holds so many steps."""
 
-_ALWAYS = (DATA_WAIT, SPANS)
+_ALWAYS_MEASURED = (DATA_WAIT, SPANS)
 """Phases that are measured of every step. The others cost more than a brief step should pay."""
 
 Record = tuple[float, float, Seconds, bool]
@@ -70,7 +70,7 @@ class StepClock:
     # --- phases ---
 
     @property
-    def here(self) -> bool:
+    def is_own_thread(self) -> bool:
         """This thread is the one whose phases are measured."""
         return threading.get_ident() == self.thread
 
@@ -94,20 +94,20 @@ class StepClock:
         if self.device is not None:
             self.device.leave(phase)
 
-    def optimized(self, began: float, ended: float) -> None:
+    def add_optimizer(self, began: float, ended: float) -> None:
         """Add an optimizer's step that has ended."""
         self.begin(began)
         self.phases.add(OPTIMIZER, began, ended)
 
     # --- boundaries ---
 
-    def cut(self, at: float) -> None:
+    def cut_step(self, at: float) -> None:
         """Put a tentative boundary at `at`."""
-        if not self.here:  # what is open are phases of the thread that ended steps before
+        if not self.is_own_thread:  # what is open are phases of the thread that ended steps before
             self.thread = threading.get_ident()
             self.phases.forget_open()
         began = self._attached if self.began is None else self.began
-        self.records.append((at, at - began, self.phases.cut(at), self.whole))
+        self.records.append((at, at - began, self.phases.cut_step(at), self.whole))
         self.tentative += 1
         self.began = at
         self.whole = self.sampling
@@ -123,7 +123,7 @@ class StepClock:
         if not ends:
             return
         self.session.step += len(ends)
-        self.cut(ends[0])  # what is measured of every step is in the first: the rest is idle
+        self.cut_step(ends[0])  # what is measured of every step is in the first: the rest is idle
         self.tentative -= 1
         began = ends[0]
         for at in ends[1:]:
@@ -147,7 +147,7 @@ class StepClock:
         self._unwind(self.tentative)
         self.tentative = 0
 
-    def retract(self) -> None:
+    def withdraw_steps(self) -> None:
         """Withdraw the steps that are not written yet: numbers go back to the last written."""
         self._unwind(len(self.records))
         self.tentative = 0
@@ -183,7 +183,7 @@ class StepClock:
 
     # --- batches ---
 
-    def due(self, at: float) -> bool:
+    def is_due(self, at: float) -> bool:
         """Whether a batch should be written: enough time or steps, or something compiled."""
         return (
             self._compiled
@@ -202,17 +202,19 @@ class StepClock:
             ends, walls, seconds, _ = zip(*group, strict=True)
             columns = zip(NAMES, zip(*seconds, strict=True), strict=True)
             phases: dict[str, Any] = {
-                name: column if self.phases.seen[phase] and (sampled or phase in _ALWAYS) else ()
+                name: column
+                if self.phases.seen[phase] and (sampled or phase in _ALWAYS_MEASURED)
+                else ()
                 for phase, (name, column) in enumerate(columns)
             }
             session.emit(
                 StepsEnded(
-                    t=session.at(at),
+                    t=session.convert_time(at),
                     first=self._first,
                     source=source,
-                    ends=tuple(session.at(end) for end in ends),
+                    ends=tuple(session.convert_time(end) for end in ends),
                     walls=walls if sampled else (),
-                    began=None if sampled else session.at(ends[0] - walls[0]),
+                    began=None if sampled else session.convert_time(ends[0] - walls[0]),
                     measuring_s=self.measuring_s,
                     partial=dict(self.partial),
                     noted=not sampled,
@@ -270,7 +272,7 @@ class StepSampling:
         self._since: tuple[int, float] | None = None
         """Step and time from which on it is measured whether steps are brief."""
 
-    def ended(self, key: int, source: str, at: float, *, by_calls: bool = False) -> None:
+    def pause_if_brief(self, key: int, source: str, at: float, *, by_calls: bool = False) -> None:
         """Pause sampling after the end of a step, or of a call in it, if steps are brief and may go
         unsampled. `key` is of the mark that alone ends steps, 0 where there is none."""
         session = self._session
@@ -285,7 +287,7 @@ class StepSampling:
         first, began = self._since
         if step <= first or at - began >= BRIEF_S * (step - first):
             self._measure_from(step, at)
-        elif key and not self._clock.tentative and not self._clock.phases.nested:
+        elif key and not self._clock.tentative and not self._clock.phases.has_open:
             with self._lock:
                 if self._pause(by_calls):
                     self.key, self._source, self._by_calls = key, source, by_calls
@@ -296,7 +298,7 @@ class StepSampling:
         self._since = step, at
         self._next = step + RETRY_STEPS
 
-    def record(self, key: int, at: float) -> bool:
+    def record_end(self, key: int, at: float) -> bool:
         """Record the end of an unsampled step. False where that is not all there is to do."""
         clock, session = self._clock, self._session
         if key != self.key or threading.get_ident() != clock.thread:
@@ -305,49 +307,49 @@ class StepSampling:
         ends.append(at)
         if at < self._until and not session.compiled_in_step and len(ends) < UNSAMPLED_STEPS:
             return True
-        with self._shielded():
+        with self._catch_faults():
             if self.key:
                 # The last end is treated as that of a sampled step: listeners are called.
                 started = time.monotonic()
                 last = ends.pop()
                 self._fold()
-                clock.cut(last)
+                clock.cut_step(last)
                 clock.commit()
                 self._sample_again(last)
                 # The call that begins a step was not reported: it is not sampled from its begin.
                 clock.whole = not self._by_calls
                 clock.write(last, self._source)
                 clock.measuring_s = time.monotonic() - started
-                session.charge(clock.measuring_s)
+                session.add_overhead(clock.measuring_s)
         return True
 
     def fold(self) -> None:
         """Hand the recorded ends to the clock: something of the step in progress is about to be
         added to it."""
-        with self._shielded():
+        with self._catch_faults():
             self._fold()
 
     def stop(self) -> None:
         """Sample steps again: something unusual marks steps, or a session comes or goes. The one in
         progress is not sampled, as it was not from its begin."""
-        with self._shielded():
+        with self._catch_faults():
             if self.key:
                 self._fold()
                 self._sample_again(self._clock.began or 0.0)
 
-    def forked(self) -> None:
+    def handle_fork(self) -> None:
         """Sample again in this process, which is a fork."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self.stop()
 
     @contextlib.contextmanager
-    def _shielded(self) -> Generator[None]:
+    def _catch_faults(self) -> Generator[None]:
         """Catch faults of ours in the program's step: after one every step is sampled, for good."""
         with self._lock:
             try:
                 yield
             except Exception as error:
-                self._session.fault("brief steps", error)
+                self._session.record_fault("brief steps", error)
                 self._next = sys.maxsize
                 self.key = 0
                 self._clock.sampling = True

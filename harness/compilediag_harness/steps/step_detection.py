@@ -37,19 +37,19 @@ class CompiledCallables:
         self._optimizer: type = torch_module.optim.Optimizer
         self._phases: dict[int, int] = {}
 
-    def phase_of(self, key: int, clock: StepClock) -> int:
+    def find_phase(self, key: int, clock: StepClock) -> int:
         """Find the phase of the call that begins now in this thread. What cannot be separated is
         noted in `clock.partial`."""
         if key not in self._phases:
             if len(self._phases) >= _MAX_CALLABLES:
                 self._phases.clear()
-            self._phases[key] = self._find_phase(clock)
+            self._phases[key] = self._detect_phase(clock)
         return self._phases[key]
 
-    def _find_phase(self, clock: StepClock) -> int:
-        if torch_api.in_optimizer_step() and not self._torch.is_grad_enabled():
+    def _detect_phase(self, clock: StepClock) -> int:
+        if torch_api.is_in_optimizer_step() and not self._torch.is_grad_enabled():
             return spans.OPTIMIZER  # a kernel of its own; not the forward in its closure
-        call = torch_open_calls.called_from()
+        call = torch_open_calls.find_call_origin()
         if call is None:
             return spans.FORWARD
         function = call.function
@@ -59,7 +59,7 @@ class CompiledCallables:
         if (
             code is not None
             and "step" in code.co_names
-            and any(isinstance(value, self._optimizer) for value in reached(function, code))
+            and any(isinstance(value, self._optimizer) for value in iterate_reached(function, code))
         ):
             name = str(getattr(function, "__qualname__", type(function).__name__))
             missing = f"{name} steps an optimizer in compiled code: its time is in forward"
@@ -70,7 +70,7 @@ class CompiledCallables:
         return spans.FORWARD
 
 
-def reached(function: Any, code: Any) -> Iterator[Any]:
+def iterate_reached(function: Any, code: Any) -> Iterator[Any]:
     """Iterate over the values of a function's names: captured variables and globals."""
     for cell in getattr(function, "__closure__", None) or ():
         try:
@@ -82,7 +82,7 @@ def reached(function: Any, code: Any) -> Iterator[Any]:
         yield scope.get(name)
 
 
-SEARCHES = 8
+MAX_SEARCHES = 8
 """New callables at which an optimizer is looked for where none is alive: each search walks the
 heap, and a model of compiled blocks has many."""
 
@@ -105,20 +105,20 @@ class OptimizerRegistry:
 
     def __init__(self, torch_module: Any) -> None:
         self._torch = torch_module
-        self._found: list[weakref.ref[Any]] = []
+        self._optimizers: list[weakref.ref[Any]] = []
         self._searches = 0
         self._open: dict[int, _Call] = {}
         """By thread, the call in progress."""
         self._begun = 0
         """Calls that have begun, in any thread."""
         self._updates: set[int] = set()
-        self._engine_runs = torch_api.engine_runs()
+        self._engine_runs = torch_api.count_engine_runs()
 
-    def expected(self) -> bool:
+    def has_live_optimizer(self) -> bool:
         """Whether an optimizer is alive. Walks the garbage collector's objects, which takes tens of
         milliseconds, but not where no optimizer was ever made."""
         base: type = self._torch.optim.Optimizer
-        kinds = _subclasses(base)
+        kinds = _list_subclasses(base)
         # torch puts its profiling wrapper around a class's `step` when the first object is made
         # (`Optimizer._patch_step_function`, torch 2.7 to 2.15).
         steps = [getattr(kind, "step", None) for kind in kinds]
@@ -126,23 +126,25 @@ class OptimizerRegistry:
             return False
         # type(x) and not isinstance(x): the latter reads lazy proxies' `__class__`, which
         # runs the user's code.
-        self._found = [weakref.ref(one) for one in gc.get_objects() if type(one) in kinds]
-        return bool(self._found)
+        self._optimizers = [
+            weakref.ref(candidate) for candidate in gc.get_objects() if type(candidate) in kinds
+        ]
+        return bool(self._optimizers)
 
-    def call_begins(self, key: int, first: bool) -> None:
+    def begin_call(self, key: int, first: bool) -> None:
         """Handle that an outermost compiled call begins, the `first` of its callable or not."""
-        none_lives = all(ref() is None for ref in self._found)
-        if first and none_lives and self._searches < SEARCHES:
+        none_lives = all(ref() is None for ref in self._optimizers)
+        if first and none_lives and self._searches < MAX_SEARCHES:
             self._searches += 1
-            self.expected()
-        if self._found:
+            self.has_live_optimizer()
+        if self._optimizers:
             thread = threading.get_ident()
             self._open.pop(thread, None)  # one whose end was not reported
             self._begun += 1
             alone = 0 if self._open else self._begun
-            self._open[thread] = _Call(key, alone, self._versions())
+            self._open[thread] = _Call(key, alone, self._read_versions())
 
-    def updated(self) -> int:
+    def find_update(self) -> int:
         """Find the key of the call that ends if it was an optimizer's step, or had one in it; else
         0. Hooks are not called in compiled code, but it wrote most of the optimizer's parameters;
         one of them is also written by the forward of `nn.Embedding(max_norm=...)`. Of a callable
@@ -150,35 +152,35 @@ class OptimizerRegistry:
         call = self._open.pop(threading.get_ident(), None)
         if call is None or not (call.key in self._updates or call.alone == self._begun):
             return 0
-        after = self._versions()
+        after = self._read_versions()
         if any(
-            2 * sum(map(int.__ne__, versions, after.get(one, versions))) > len(versions)
-            for one, versions in call.before.items()
+            2 * sum(map(int.__ne__, versions, after.get(optimizer, versions))) > len(versions)
+            for optimizer, versions in call.before.items()
         ):
             self._updates.add(call.key)
             return call.key
         return 0
 
-    def training(self) -> bool:
+    def has_trained(self) -> bool:
         """Whether the autograd engine has run since the last check: a micro-batch is over."""
-        before, self._engine_runs = self._engine_runs, torch_api.engine_runs()
+        before, self._engine_runs = self._engine_runs, torch_api.count_engine_runs()
         return self._engine_runs != before
 
-    def _versions(self) -> dict[int, list[int]]:
+    def _read_versions(self) -> dict[int, list[int]]:
         """Read the versions of the parameters that each optimizer may write."""
         return {
             # No groups before Optimizer.__init__ has run.
-            id(one): torch_api.versions_of(getattr(one, "param_groups", ()))
-            for one in (ref() for ref in self._found)
-            if one is not None
+            id(optimizer): torch_api.read_versions(getattr(optimizer, "param_groups", ()))
+            for optimizer in (ref() for ref in self._optimizers)
+            if optimizer is not None
         }
 
 
-def _subclasses(base: type) -> set[type]:
+def _list_subclasses(base: type) -> set[type]:
     """List a class and everything derived from it."""
     kinds = {base}
     for kind in type.__subclasses__(base):
-        kinds |= _subclasses(kind)
+        kinds |= _list_subclasses(kind)
     return kinds
 
 
@@ -249,33 +251,33 @@ class StepSource:
 
     # --- marks ---
 
-    def explicit(self, at: float) -> None:
+    def mark_step(self, at: float) -> None:
         """End the step in progress by `step()`, which from now on is the only mark."""
         with self._lock:
             if self._ending:
                 return
             if self.source != EXPLICIT:
                 self._upgrade(EXPLICIT, at)
-            self.clock.cut(at)
+            self.clock.cut_step(at)
             self._close(at)
 
-    def optimizer_began(self, at: float) -> None:
+    def begin_optimizer(self, at: float) -> None:
         """Begin an optimizer's step, inside of no other one."""
         self.optimizing_since = at
         self.clock.begin(at)
 
-    def optimizer_ended(self, key: int, began: float, at: float) -> None:
+    def end_optimizer(self, key: int, began: float, at: float) -> None:
         """End that step; `key` is 0 if an exception ended it: it was none then."""
         self.optimizing_since = None
         with self._lock:
-            self.clock.optimized(began, at)
+            self.clock.add_optimizer(began, at)
             if not key or self.source == EXPLICIT or self._ending:
                 return
             if self.source != OPTIMIZER:
                 self._upgrade(OPTIMIZER, at)
-            self._optimizer_cycle(key, at)
+            self._advance_cycle(key, at)
 
-    def call_began(self, key: int, at: float) -> None:
+    def begin_call(self, key: int, at: float) -> None:
         """Begin a call that may mark a step; `key` distinguishes what is called."""
         calls = self._calls.get(key, 0)
         may_update = calls < EXAMINED_CALLS or key in self._updates
@@ -287,16 +289,16 @@ class StepSource:
             if self.ended_by_calls:
                 self.clock.begin(at)
                 if self._seen and self._updates and key not in self._updates:
-                    self._ended_by_updates(self._first, at)
+                    self._end_by_update(self._first, at)
                 else:
-                    self._call_marks(key, at)
+                    self._mark_call(key, at)
             if may_update:
                 self._calls[key] = calls + 1
-                self._optimizers.call_begins(key, not calls)
+                self._optimizers.begin_call(key, not calls)
 
-    def call_ended(self, at: float) -> None:
+    def end_call(self, at: float) -> None:
         """End the call in progress, and with it a step if it was an update."""
-        key = self._optimizers.updated()
+        key = self._optimizers.find_update()
         if not key or self.source == EXPLICIT:
             return
         with self._lock:
@@ -304,23 +306,23 @@ class StepSource:
             # As long as nothing else is called, each call begins a step: brief ones go unsampled.
             alone = self.source != OPTIMIZER and self._calls.keys() <= self._updates
             if not self._ending and not alone:
-                self._ended_by_updates(key, at)
+                self._end_by_update(key, at)
 
-    def _ended_by_updates(self, key: int, at: float) -> None:
+    def _end_by_update(self, key: int, at: float) -> None:
         """End a step by an update: calls of something else are no steps."""
         if self.source != OPTIMIZER:
             self._upgrade(OPTIMIZER, at)
-        self._optimizer_cycle(key, at)
+        self._advance_cycle(key, at)
 
-    def _call_marks(self, key: int, at: float) -> None:
-        first, begins = not self._seen, self._begins_cycle(key)
+    def _mark_call(self, key: int, at: float) -> None:
+        first, begins = not self._seen, self._is_cycle_begin(key)
         if self.source is None and not self._waiting and (first or begins):
-            self._waiting = self._optimizers.expected()
+            self._waiting = self._optimizers.has_live_optimizer()
         if not begins:
             return
-        self.clock.cut(at)
+        self.clock.cut_step(at)
         if self._waiting:
-            self._training_calls += self._optimizers.training()
+            self._training_calls += self._optimizers.has_trained()
             self._waiting = not (
                 self._training_calls >= AWAITED_CALLS
                 or self.clock.tentative >= AWAITED_MARKS
@@ -331,7 +333,7 @@ class StepSource:
             self._close(at)
 
     @property
-    def steady(self) -> int:
+    def sole_mark(self) -> int:
         """Key of what alone ends steps, time after time: an optimizer, a compiled callable, or
         `EVERY_MARK` for `step()`. 0 where several do, or where that is not decided."""
         if self.source == EXPLICIT:
@@ -351,38 +353,38 @@ class StepSource:
         """Decide what is open and write everything: the process ends, or the session."""
         with self._lock:
             if self.source == OPTIMIZER and self.clock.tentative:
-                if self._joining():
+                if self._is_joining():
                     self.clock.join()
                 else:
                     self.clock.commit()
             elif self.source is None or self.source == CALL:
                 self.source = CALL
                 if self._seen:  # the last call's step: nothing later marks its end
-                    self.clock.cut(at)
+                    self.clock.cut_step(at)
                     self._seen.clear()
                 self.clock.commit()
             self.clock.write(at, self.source or CALL)
 
-    def forked(self) -> None:
+    def handle_fork(self) -> None:
         """Drop what is not written: this process is a fork, and that belongs to the parent."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self.optimizing_since = None
-        self.sampling.forked()
+        self.sampling.handle_fork()
         self.clock.discard()
 
     # --- cycles ---
 
-    def _optimizer_cycle(self, key: int, at: float) -> None:
+    def _advance_cycle(self, key: int, at: float) -> None:
         clock, seen = self.clock, self._seen
         if key == self._only and not seen:  # the usual program: nothing to decide
-            clock.cut(at)
+            clock.cut_step(at)
             self._close(at)
             return
         if key in seen:
             clock.commit()  # the cycle was shorter than the last one: what is marked was a step
             self._previous = set(seen)
             seen.clear()
-        elif seen and key in self._previous and self._joining():
+        elif seen and key in self._previous and self._is_joining():
             clock.join()  # new ones that stepped after the last step's end belonged to it
             self._previous |= seen
             self._only = 0
@@ -391,7 +393,7 @@ class StepSource:
             seen.clear()
         seen.add(key)
         clock.forget()
-        clock.cut(at)
+        clock.cut_step(at)
         if seen >= self._previous:
             self._previous = set(seen)
             self._only = key if len(seen) == 1 else 0
@@ -400,12 +402,12 @@ class StepSource:
         else:
             self._in_cycles = True
 
-    def _joining(self) -> bool:
+    def _is_joining(self) -> bool:
         """Whether no member of the last whole cycle has stepped since it ended: late members, or a
         phase change, which the next optimizer step decides."""
         return bool(self._previous) and self._previous.isdisjoint(self._seen)
 
-    def _begins_cycle(self, key: int) -> bool:
+    def _is_cycle_begin(self, key: int) -> bool:
         """Whether this call is the first of a cycle that is not the program's first."""
         seen, first = self._seen, not self._seen
         again = not first and (key in seen or key == self._leader or len(seen) >= CYCLE_LIMIT)
@@ -424,15 +426,15 @@ class StepSource:
         clock = self.clock
         clock.forget()
         if self.source is not None:
-            if source == EXPLICIT and self._held():
-                clock.retract()
+            if source == EXPLICIT and self._are_all_held():
+                clock.withdraw_steps()
             clock.write(at, self.source)
         self.source, self._trial = source, 0
         self._seen.clear()
         self._previous.clear()
         self._only = 0
 
-    def _held(self) -> bool:
+    def _are_all_held(self) -> bool:
         """Whether all steps are held back, as a better source may still take them back."""
         limit = OPTIMIZER_TRIAL if self.source == OPTIMIZER else CALL_TRIAL
         return self._trial <= limit
@@ -446,8 +448,8 @@ class StepSource:
             clock.commit()
         finally:
             self._ending = False
-        if clock.due(at):
+        if clock.is_due(at):
             # How many may still change: all that are held back; the last, with several optimizers,
             # as one that steps after its end may belong to it.
-            hold = len(clock.records) if self._held() else int(self._in_cycles)
+            hold = len(clock.records) if self._are_all_held() else int(self._in_cycles)
             clock.write(at, self.source or CALL, 0 if self.source == EXPLICIT else hold)

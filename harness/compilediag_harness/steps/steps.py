@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from compilediag_harness.base import process_options
-from compilediag_harness.base.session import Session, in_forks
+from compilediag_harness.base.session import Session, fork_handlers
 from compilediag_harness.steps import disabled_calls, phases
 from compilediag_harness.steps.step_clock import StepClock, StepSampling
 from compilediag_harness.steps.step_detection import (
@@ -70,11 +70,11 @@ def step() -> None:
     _marks += 1
     attribute_ended_spans()
     at = _monotonic()
-    if _unsampled is None or not _unsampled.record(EVERY_MARK, at):
+    if _unsampled is None or not _unsampled.record_end(EVERY_MARK, at):
         sample_again()
         for source in _active:
-            source.explicit(at)
-            _ended(source, at)
+            source.mark_step(at)
+            _handle_step_end(source, at)
     _stop_if_done()
 
 
@@ -111,23 +111,23 @@ def install(session: Session, torch_module: Any) -> None:
     source.clock.phases.before_flattening = attribute_ended_spans
     _active = (*_active, source)
     _callables = _callables or CompiledCallables(torch_module)
-    source.clock.device = phases.watch(session, torch_module)
-    disabled_calls.install(session, functools.partial(phase_at, source))
+    source.clock.device = phases.watch_device(session, torch_module)
+    disabled_calls.install(session, functools.partial(find_phase_at, source))
     spans.install(session, torch_module, attribute_spans)
     cadence.install(session, torch_module)
     if not _forget:
-        _forget.append(torch_calls.on_outermost_call(call_begins, call_ends))
+        _forget.append(torch_calls.watch_outermost_calls(begin_call, end_call))
         # Each call of a function that is disabled while steps are unsampled is to be timed, too.
-        _forget.append(torch_calls.on_function_disabled(sample_again))
+        _forget.append(torch_calls.watch_disabled_functions(sample_again))
     if not _hooked:
         _hooked = True
-        in_forks.append(_forked)
-        backward_ends = functools.partial(phase_ends, BACKWARD)
-        torch_api.around_backward(torch_module, backward_begins, backward_ends)
-        torch_api.around_recorded(
+        fork_handlers.append(_handle_fork)
+        backward_ends = functools.partial(end_phase, BACKWARD)
+        torch_api.wrap_backward(torch_module, begin_backward, backward_ends)
+        torch_api.wrap_recorded(
             torch_module,
-            (optimizer_begins, optimizer_ends),
-            (functools.partial(phase_begins, DATA_WAIT), functools.partial(phase_ends, DATA_WAIT)),
+            (begin_optimizer, end_optimizer),
+            (functools.partial(begin_phase, DATA_WAIT), functools.partial(end_phase, DATA_WAIT)),
         )
 
 
@@ -161,36 +161,36 @@ def uninstall(session: Session) -> None:
             _forget.pop(0)()
 
 
-def _forked() -> None:
-    spans.forked()
-    torch_api.forked()
+def _handle_fork() -> None:
+    spans.handle_fork()
+    torch_api.forget_engine_runs()
     for source in _active:
-        source.forked()
+        source.handle_fork()
 
 
-def clock_of(session: Session) -> StepClock | None:
+def find_clock(session: Session) -> StepClock | None:
     """Find the clock of a session's steps; None when none is installed."""
-    return next((one.clock for one in _active if one.clock.session is session), None)
+    return next((source.clock for source in _active if source.clock.session is session), None)
 
 
 def attribute_ended_spans() -> None:
     """Attribute ended spans before a step may end: they belong to the one they ended in."""
     if spans.ended_rows:
-        spans.catch_up()
+        spans.assign_ended_spans()
 
 
-def _ended(source: StepSource, at: float, *, by_calls: bool = False) -> None:
+def _handle_step_end(source: StepSource, at: float, *, by_calls: bool = False) -> None:
     """Handle the end of a sampled step, or of a call in it: the next ones may go unsampled."""
     if len(_active) == 1:
-        source.sampling.ended(source.steady, source.source or "", at, by_calls=by_calls)
+        source.sampling.pause_if_brief(source.sole_mark, source.source or "", at, by_calls=by_calls)
 
 
 def _pause(source: StepSource, by_calls: bool) -> bool:
     """Pause the reporting of calls, unless they mark the steps. False where that cannot be."""
     global _unsampled
     # The calls of the program's own disabled functions are counted, each of them.
-    if disabled_calls.watching() or not torch_calls.pause_calls(
-        _unsampled_call if by_calls else None
+    if disabled_calls.is_watching() or not torch_calls.pause_calls(
+        _begin_unsampled_call if by_calls else None
     ):
         return False
     _unsampled = source.sampling
@@ -210,119 +210,119 @@ def sample_again() -> None:
         _unsampled.stop()
 
 
-def optimizer_begins(optimizer: Any) -> tuple[int, float]:
+def begin_optimizer(optimizer: Any) -> tuple[int, float]:
     """Begin an optimizer's step. Returns the optimizer's key and the time."""
     at, key = _monotonic(), id(optimizer)
     if _unsampled is None or _unsampled.key not in (key, EVERY_MARK):
         sample_again()
         for source in _active:
-            source.optimizer_began(at)
+            source.begin_optimizer(at)
     return key, at
 
 
-def optimizer_ends(begun: tuple[int, float], raised: bool) -> None:
+def end_optimizer(begun: tuple[int, float], raised: bool) -> None:
     """End the step that `begin_optimizer` returned; one that `raised` was none."""
     key, began = begun
     attribute_ended_spans()
     at = _monotonic()
     if _unsampled is None or not (
-        raised or _unsampled.key == EVERY_MARK or _unsampled.record(key, at)
+        raised or _unsampled.key == EVERY_MARK or _unsampled.record_end(key, at)
     ):
         for source in _active:
             try:
-                source.optimizer_ended(0 if raised else key, began, at)
-                _ended(source, at)
+                source.end_optimizer(0 if raised else key, began, at)
+                _handle_step_end(source, at)
             except Exception as error:
-                source.clock.session.fault("optimizer step", error)
+                source.clock.session.record_fault("optimizer step", error)
     if not raised:
         _stop_if_done()
 
 
-def call_begins(key: int = 0) -> None:
+def begin_call(key: int = 0) -> None:
     """Begin an outermost call of a compiled callable; `key` distinguishes callables."""
     if spans.ended_rows and any(source.ended_by_calls for source in _active):
-        spans.catch_up()
-    mark = _mark_of(key)
+        spans.assign_ended_spans()
+    mark = _find_mark(key)
     at = _monotonic()
     for source in _active:
         try:
             if mark:
-                source.call_began(mark, at)
-            if _callables is not None and source.clock.here:
-                source.clock.enter(_callables.phase_of(key, source.clock), at)
+                source.begin_call(mark, at)
+            if _callables is not None and source.clock.is_own_thread:
+                source.clock.enter(_callables.find_phase(key, source.clock), at)
         except Exception as error:
-            source.clock.session.fault("compiled call", error)
+            source.clock.session.record_fault("compiled call", error)
     _stop_if_done()
 
 
-def call_ends(key: int = 0) -> None:
+def end_call(key: int = 0) -> None:
     """End that call."""
     attribute_ended_spans()
     at = _monotonic()
     for source in _active:
         try:
-            here = _callables is not None and source.clock.here
+            here = _callables is not None and source.clock.is_own_thread
             if _callables is not None and here:
-                source.clock.leave(_callables.phase_of(key, source.clock), at)
-            source.call_ended(at)
+                source.clock.leave(_callables.find_phase(key, source.clock), at)
+            source.end_call(at)
             if here and source.source is CALL:
-                _ended(source, at, by_calls=True)
+                _handle_step_end(source, at, by_calls=True)
         except Exception as error:
-            source.clock.session.fault("end of a compiled call", error)
+            source.clock.session.record_fault("end of a compiled call", error)
 
 
-def _mark_of(key: int) -> int:
+def _find_mark(key: int) -> int:
     """Find what a compiled call that begins marks in place of the callable: the optimizer in whose
     step it is made, once for each time that gradients were computed. Nothing, 0, if that optimizer
     is one that torch records, if the autograd engine makes the call to compute activations again,
     and inside of another."""
     global _updated_after
     if (
-        torch_api.in_optimizer_step()
-        or torch_api.in_backward()
-        or torch_open_calls.inside_another()
+        torch_api.is_in_optimizer_step()
+        or torch_api.is_in_backward()
+        or torch_open_calls.is_inside_another()
     ):
         return 0
     if not any(source.ended_by_calls for source in _active):
         return key  # an update, or nothing
-    optimizer = torch_open_calls.stepping_optimizer()
+    optimizer = torch_open_calls.find_stepping_optimizer()
     if optimizer is None:
         return key
-    before, _updated_after = _updated_after, torch_api.engine_runs()
+    before, _updated_after = _updated_after, torch_api.count_engine_runs()
     return 0 if _updated_after == before else id(optimizer)
 
 
-def _unsampled_call(key: int) -> None:
+def _begin_unsampled_call(key: int) -> None:
     """Begin a call while steps are unsampled: it may end such a step."""
-    if _unsampled is None or key != _unsampled.key or torch_api.in_backward():
-        key = _mark_of(key)
+    if _unsampled is None or key != _unsampled.key or torch_api.is_in_backward():
+        key = _find_mark(key)
         if not key:
             return
     attribute_ended_spans()
     at = _monotonic()
-    if _unsampled is not None and _unsampled.record(key, at):
+    if _unsampled is not None and _unsampled.record_end(key, at):
         _stop_if_done()
         return
     sample_again()
     for source in _active:
         try:
-            source.call_began(key, at)
+            source.begin_call(key, at)
         except Exception as error:
-            source.clock.session.fault("compiled call", error)
+            source.clock.session.record_fault("compiled call", error)
 
 
-def backward_begins() -> list[StepClock]:
+def begin_backward() -> list[StepClock]:
     """Begin a run of the autograd engine. Returns the clocks that were called."""
     if _unsampled is not None:
         return []
     for source in _active:
         # A compile runs the engine too, to trace it; only inside a forward or a backward.
-        if source.clock.phases.nested and torch_compiles.compiling():
+        if source.clock.phases.has_open and torch_compiles.is_compile_in_progress():
             return []
-    return phase_begins(BACKWARD)
+    return begin_phase(BACKWARD)
 
 
-def phase_begins(phase: int) -> list[StepClock]:
+def begin_phase(phase: int) -> list[StepClock]:
     """Begin a phase in this thread. Returns the clocks that were called."""
     if _unsampled is not None:
         attribute_ended_spans()
@@ -335,7 +335,7 @@ def phase_begins(phase: int) -> list[StepClock]:
     return clocks
 
 
-def phase_ends(phase: int, clocks: list[StepClock]) -> None:
+def end_phase(phase: int, clocks: list[StepClock]) -> None:
     """End a phase, with the clocks that `begin_phase` returned."""
     at = _monotonic()
     for clock in clocks:
@@ -367,39 +367,40 @@ def attribute_spans(rows: Sequence[SpanRow], ending: bool) -> Sequence[str | Non
     here = threading.get_ident()
     own_steps = len(_active) == 1 and _active[0].clock.thread == here
     if own_steps and all(row[4] == here for row in rows):
-        return _add(_active[0], rows)  # the usual case, in the user's step
+        return _add_spans(_active[0], rows)  # the usual case, in the user's step
     closed = set[int]() if ending else {source.clock.thread for source in _active} - {here}
     names: list[str | None] = [None if row[4] in closed else "" for row in rows]
     for source in _active:
         thread = source.clock.thread
         indices = [index for index, row in enumerate(rows) if row[4] == thread]
         if indices and thread not in closed:
-            added = _add(source, [rows[index] for index in indices])
+            added = _add_spans(source, [rows[index] for index in indices])
             for index, name in zip(indices, added, strict=True):
                 names[index] = name
     return names
 
 
-def _add(source: StepSource, rows: Sequence[SpanRow]) -> Sequence[str]:
+def _add_spans(source: StepSource, rows: Sequence[SpanRow]) -> Sequence[str]:
     """Add spans of the thread that ends the steps. Returns the phases they began in."""
     if _unsampled is not None:
         _unsampled.fold()
     measured = source.clock.phases
     spans = [(row[2].phase, row[0] / 1e9, row[1] / 1e9) for row in rows]
-    if measured.nested or source.optimizing_since is not None or measured.some_ended:
+    if measured.has_open or source.optimizing_since is not None or measured.has_ended:
         names: Sequence[str] = [
-            measured.holding(began, ended) or phase_at(source, began) for _, began, ended in spans
+            measured.find_holding(began, ended) or find_phase_at(source, began)
+            for _, began, ended in spans
         ]
     else:  # no phase but spans since the step began: all began in the same
-        names = (phase_at(source, 0.0),) * len(spans)
+        names = (find_phase_at(source, 0.0),) * len(spans)
     measured.add_spans(spans)
     return names
 
 
-def phase_at(source: StepSource, began: float) -> str:
+def find_phase_at(source: StepSource, began: float) -> str:
     """Find the name of the phase that something which began at `began` is in."""
     clock, optimizing_since = source.clock, source.optimizing_since
-    name = clock.phases.name_at(began)
+    name = clock.phases.get_name_at(began)
     if name == spans.REST and not clock.sampling:
         name = spans.UNMEASURED
     in_optimizer = optimizing_since is not None and optimizing_since <= began

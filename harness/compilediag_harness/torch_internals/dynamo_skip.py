@@ -18,15 +18,15 @@ from typing import Any, cast
 from compilediag_harness.base.post_import import is_initialising
 
 
-def _never() -> bool:
+def _return_false() -> bool:
     return False
 
 
-is_compiling: Callable[[], bool] = _never
+is_compiling: Callable[[], bool] = _return_false
 """`torch.compiler.is_compiling` once torch is imported; Dynamo takes a call of it for True. Read it
 through this module: it is bound late."""
 
-is_traced: Callable[[], bool] = _never
+is_traced: Callable[[], bool] = _return_false
 """`torch.compiler.is_dynamo_compiling`: the same for code that Dynamo traces, and a fifth of the
 price, for hooks that only ever run there or as they are."""
 
@@ -49,7 +49,7 @@ def bind_if_imported(executed: types.ModuleType | None = None) -> None:
 
 
 _PACKAGE = __name__.partition(".")[0]
-_kept_out: set[str] = set()
+_skipped_modules: set[str] = set()
 
 
 def keep_out_of_dynamo(torch_module: Any, executed: types.ModuleType | None = None) -> bool:
@@ -60,17 +60,19 @@ def keep_out_of_dynamo(torch_module: Any, executed: types.ModuleType | None = No
 
     Being traced into is not affected: what Dynamo may inline must not be replaced by ours.
     """
-    strategies = _strategies(torch_module)
+    strategies = _get_strategies(torch_module)
     if strategies is None:
         return False
     mark, alone, with_callees = strategies
-    for name in {name for name in list(sys.modules) if name.startswith(_PACKAGE)} - _kept_out:
+    for name in {
+        name for name in list(sys.modules) if name.startswith(_PACKAGE)
+    } - _skipped_modules:
         # One that is being imported has not all of its functions yet: it comes again.
         if sys.modules[name] is not executed and is_initialising(sys.modules[name]):
             continue
-        _kept_out.add(name)
+        _skipped_modules.add(name)
         only_watches = _ONLY_WATCH.match(name) is not None
-        for code in codes_of(sys.modules[name]):
+        for code in iterate_codes(sys.modules[name]):
             # Invariant: a function of ours in place of one of torch's or the program's closes over
             # that one under these names (renaming the variable there changes what Dynamo compiles);
             # in the room of torch's internals, where most are closures, under any name.
@@ -82,7 +84,7 @@ def keep_out_of_dynamo(torch_module: Any, executed: types.ModuleType | None = No
     return True
 
 
-def _strategies(torch_module: Any) -> tuple[Any, Any, Any] | None:
+def _get_strategies(torch_module: Any) -> tuple[Any, Any, Any] | None:
     """Get what marks a code object, the mark for it alone, and the mark for it with what it calls;
     None where this torch has no such marks."""
     # Not `torch.compiler.disable`, which imports `torch._dynamo` and wraps: the strategy is stored
@@ -104,34 +106,34 @@ _ONLY_WATCH = re.compile(
 Invariant: module names by text; a module that is renamed is renamed here."""
 
 
-def codes_of(module: types.ModuleType) -> Iterator[types.CodeType]:
+def iterate_codes(module: types.ModuleType) -> Iterator[types.CodeType]:
     """Iterate over the code of every function that a module defines: methods, properties, and
     functions within functions included."""
-    waiting: list[Any] = [
-        held
-        for held in vars(module).values()
-        if getattr(held, "__module__", module.__name__) == module.__name__
+    pending: list[Any] = [
+        member
+        for member in vars(module).values()
+        if getattr(member, "__module__", module.__name__) == module.__name__
     ]
-    while waiting:
-        held: Any = waiting.pop()
-        if isinstance(held, types.CodeType):
+    while pending:
+        member: Any = pending.pop()
+        if isinstance(member, types.CodeType):
             # Of a named tuple or a data class some code is shared with those of the program.
-            if held.co_filename in (module.__file__, "<string>"):
-                yield held
-                waiting += [part for part in held.co_consts if isinstance(part, types.CodeType)]
-        elif isinstance(held, type):
-            waiting += vars(held).values() if held.__module__ == module.__name__ else ()
-        elif isinstance(held, (tuple, list)):
-            waiting += cast(list[Any], held)
-        elif isinstance(held, dict):
-            waiting += cast(dict[Any, Any], held).values() if held is not vars(module) else ()
-        elif not isinstance(held, types.ModuleType):
+            if member.co_filename in (module.__file__, "<string>"):
+                yield member
+                pending += [part for part in member.co_consts if isinstance(part, types.CodeType)]
+        elif isinstance(member, type):
+            pending += vars(member).values() if member.__module__ == module.__name__ else ()
+        elif isinstance(member, (tuple, list)):
+            pending += cast(list[Any], member)
+        elif isinstance(member, dict):
+            pending += cast(dict[Any, Any], member).values() if member is not vars(module) else ()
+        elif not isinstance(member, types.ModuleType):
             parts = ("__func__", "fget", "fset", "fdel", "func", "__wrapped__", "__code__")
             parts += ("__defaults__", "__kwdefaults__")
-            waiting += [getattr(held, name) for name in parts if hasattr(held, name)]
+            pending += [getattr(member, name) for name in parts if hasattr(member, name)]
 
 
-def stand_in_for(original: Any, ours: Any, torch_module: Any) -> Any:
+def make_stand_in(original: Any, ours: Any, torch_module: Any) -> Any:
     """Make a function of ours pass for the one of torch that it calls, and run uncompiled."""
     functools.update_wrapper(ours, original)
     code = getattr(original, "__code__", None)
@@ -141,13 +143,13 @@ def stand_in_for(original: Any, ours: Any, torch_module: Any) -> Any:
         ours.__code__ = ours.__code__.replace(
             co_filename=code.co_filename, co_firstlineno=code.co_firstlineno, co_name=code.co_name
         )
-        if (strategies := _strategies(torch_module)) is not None:
+        if (strategies := _get_strategies(torch_module)) is not None:
             mark, alone, _ = strategies
             mark(ours.__code__, alone)
     return ours
 
 
-class _OutOfTracebacks:
+class _HiddenFrame:
     """Leaves the frame of the function that has this `with` block out of the traceback of what is
     raised in it, which then reads as in a plain run (CPython 3.11 and later; on 3.10 the frame
     stays)."""
@@ -163,5 +165,5 @@ class _OutOfTracebacks:
             error.__traceback__ = traceback.tb_next
 
 
-out_of_tracebacks = _OutOfTracebacks()
+hide_own_frame = _HiddenFrame()
 """Encloses the call of the original in a function of ours that stands in its place."""

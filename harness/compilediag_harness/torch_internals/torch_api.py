@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks, stand_in_for
-from compilediag_harness.torch_internals.torch_names import loaded, lookup
+from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame, make_stand_in
+from compilediag_harness.torch_internals.torch_names import get_imported, lookup
 
 
-def without_torch_function() -> Callable[[], AbstractContextManager[Any]]:
+def get_torch_function_disabler() -> Callable[[], AbstractContextManager[Any]]:
     """Get what makes blocks in which no `__torch_function__` runs, neither that of subclasses nor
     of modes. torch must be imported."""
-    return getattr(loaded("torch._C"), "DisableTorchFunction", nullcontext)
+    return getattr(get_imported("torch._C"), "DisableTorchFunction", nullcontext)
 
 
 def mark_fixed(tensor: Any, *, address: bool) -> bool:
     """Make Dynamo compile for exactly the sizes of `tensor`, whatever sizes it has seen, and with
     `address` take it to stay where it is. False while Dynamo is not imported: nothing is compiled
     then."""
-    decorators = loaded("torch._dynamo.decorators")
+    decorators = get_imported("torch._dynamo.decorators")
     if decorators is None or tensor.dim() == 0:
         return decorators is not None
     decorators.mark_static(tensor)
@@ -39,14 +39,18 @@ _MARKS = ("mark_dynamic", "maybe_mark_dynamic", "mark_unbacked")
 def mark_dimension(action: str, tensor: Any, dimension: int) -> str | None:
     """Mark a dimension of a tensor by Dynamo's function named `action`. Returns why that cannot be
     done; None when it was."""
-    mark = getattr(loaded("torch._dynamo.decorators"), action, None) if action in _MARKS else None
+    mark = (
+        getattr(get_imported("torch._dynamo.decorators"), action, None)
+        if action in _MARKS
+        else None
+    )
     if mark is None:
         return f"this torch has no {action}"
     mark(tensor, dimension)
     return None
 
 
-def original_of(function: Any) -> Any:
+def get_original(function: Any) -> Any:
     """Get what a compiled callable was made from; the callable itself where it is none."""
     # An OptimizedModule keeps its module as the submodule `_orig_mod`; a wrapped function has it as
     # an attribute.
@@ -60,34 +64,34 @@ def original_of(function: Any) -> Any:
 MAX_DEVICES = 64
 
 
-def device_memory() -> dict[int, dict[str, Any]]:
+def read_device_memory() -> dict[int, dict[str, Any]]:
     """Read the statistics of each CUDA device's allocator that was used, by device index, nested as
     torch gives them; empty while the program has not initialised CUDA, which this never does. Waits
     for no device."""
-    cuda = loaded("torch.cuda")
+    cuda = get_imported("torch.cuda")
     if cuda is None or not cuda.is_initialized():
         return {}
-    read = {
+    stats_by_device = {
         device: cuda.memory_stats_as_nested_dict(device)
         for device in range(min(cuda.device_count(), MAX_DEVICES))
     }
     return {
         device: stats
-        for device, stats in read.items()
+        for device, stats in stats_by_device.items()
         if stats.get("reserved_bytes", {}).get("all", {}).get("peak")
     }
 
 
-def profiler_enabled() -> bool:
+def is_profiler_enabled() -> bool:
     """Whether a profiler runs in this thread already; False where that is not known."""
-    enabled = lookup(loaded("torch._C"), "_autograd._profiler_enabled")
+    enabled = lookup(get_imported("torch._C"), "_autograd._profiler_enabled")
     return bool(enabled()) if enabled is not None else False
 
 
 DISTRIBUTED_SAVER = "torch.distributed.checkpoint.state_dict_saver"
 
 
-def versions_of(groups: Iterable[Any]) -> list[int]:
+def read_versions(groups: Iterable[Any]) -> list[int]:
     """Read how often each trained parameter of an optimizer's groups was written in place, as torch
     counts it (`Tensor._version`): it only grows."""
     weights = (weight for group in groups for weight in group["params"])
@@ -122,9 +126,7 @@ class _EngineRun(functools.partial[Any]):
             pass
 
 
-def around_backward(
-    torch_module: Any, begin: Callable[[], Any], end: Callable[[Any], None]
-) -> None:
+def wrap_backward(torch_module: Any, begin: Callable[[], Any], end: Callable[[Any], None]) -> None:
     """Call `begin()`, and `end` with what it returned, around each run of the autograd engine that
     Python starts (`backward`, `torch.autograd.grad`), for ever."""
     variable: Any = lookup(torch_module, "autograd.variable.Variable")
@@ -151,12 +153,12 @@ def around_backward(
     variable._execution_engine = Engine()
 
 
-def engine_runs() -> int:
+def count_engine_runs() -> int:
     """Count the runs of the autograd engine begun so far, about: threads may begin one together."""
     return _engine_runs_begun
 
 
-def in_backward() -> bool:
+def is_in_backward() -> bool:
     """Whether the autograd engine calls what this thread does: in the thread that waits for it, or
     in one of its own, which it makes in C++ (`threading` has only a stand-in for those)."""
     return bool(_engine_runs) and (
@@ -180,7 +182,7 @@ _recorded = _Recorded()
 _STEP, _BATCH = "Optimizer.step#", "enumerate(DataLoader)#"
 
 
-def around_recorded(
+def wrap_recorded(
     torch_module: Any,
     step: tuple[Callable[[Any], Any], Callable[[Any, bool], None]],
     batch: tuple[Callable[[], Any], Callable[[Any], None]],
@@ -198,7 +200,7 @@ def around_recorded(
     batch_begins, batch_ends = batch
 
     def enter(self: Any) -> Any:
-        entered = entering(self)
+        result = entering(self)
         if "#" in self.name:
             here = _recorded
             if self.name.startswith(_BATCH):
@@ -208,7 +210,7 @@ def around_recorded(
                 if caller.f_globals.get("__name__") == "torch.optim.optimizer":
                     here.step = self
                     here.begun = step_begins(caller.f_locals.get("self"))
-        return entered
+        return result
 
     def leave(self: Any, exc_type: Any, exc_value: Any, traceback: Any) -> Any:
         try:
@@ -222,38 +224,38 @@ def around_recorded(
                 elif id(self) in here.batches:
                     batch_ends(here.batches.pop(id(self)))
 
-    recorder.__enter__ = stand_in_for(entering, enter, loaded("torch"))
-    recorder.__exit__ = stand_in_for(leaving, leave, loaded("torch"))
+    recorder.__enter__ = make_stand_in(entering, enter, get_imported("torch"))
+    recorder.__exit__ = make_stand_in(leaving, leave, get_imported("torch"))
 
 
-def in_optimizer_step() -> bool:
+def is_in_optimizer_step() -> bool:
     """Whether an optimizer that torch records steps in this thread."""
     return _recorded.step is not None
 
 
-def forked() -> None:
+def forget_engine_runs() -> None:
     """Forget the runs in progress: this process is a fork, the threads of them are not there."""
     _engine_runs.clear()
 
 
-def around_saves(
+def wrap_saves(
     module: str, names: Iterable[str], around: Callable[[], AbstractContextManager[Any]]
 ) -> None:
     """Enter `around()` for each call of the functions `names` of a module that is imported, for
     ever."""
 
-    def saving(original: types.FunctionType) -> Any:
+    def make_save(original: types.FunctionType) -> Any:
         def save(*args: Any, **kwargs: Any) -> Any:
-            with around(), out_of_tracebacks:
+            with around(), hide_own_frame:
                 return original(*args, **kwargs)
 
-        return stand_in_for(original, save, loaded("torch"))
+        return make_stand_in(original, save, get_imported("torch"))
 
-    owner = loaded(module)
+    owner = get_imported(module)
     for name in names:
         original = getattr(owner, name, None)
         if isinstance(original, types.FunctionType) and not hasattr(original, "_compilediag"):
-            save = saving(original)
+            save = make_save(original)
             save._compilediag = True
             setattr(owner, name, save)
 
@@ -276,7 +278,7 @@ def is_plain_data(torch_module: Any, tensor: Any) -> bool:
     )
 
 
-def cuda_in_use(torch_module: Any) -> bool:
+def is_cuda_in_use(torch_module: Any) -> bool:
     """Whether this process uses CUDA and captures no graph now. Initialises nothing."""
     cuda = getattr(torch_module, "cuda", None)
     try:
@@ -285,12 +287,12 @@ def cuda_in_use(torch_module: Any) -> bool:
         return False
 
 
-def hook_counts(module: Any = None) -> tuple[int, int]:
+def count_hooks(module: Any = None) -> tuple[int, int]:
     """Count the forward hooks and pre-hooks of one module; without one, those of all modules."""
     prefix = "_global_forward" if module is None else "_forward"
-    owner = loaded("torch.nn.modules.module") if module is None else module
-    hooks, before = (getattr(owner, f"{prefix}_{kind}", ()) for kind in ("hooks", "pre_hooks"))
-    return len(hooks), len(before)
+    owner = get_imported("torch.nn.modules.module") if module is None else module
+    hooks, pre_hooks = (getattr(owner, f"{prefix}_{kind}", ()) for kind in ("hooks", "pre_hooks"))
+    return len(hooks), len(pre_hooks)
 
 
 _HOOK_REGISTRIES = (
@@ -302,15 +304,15 @@ _HOOK_REGISTRIES = (
 )
 
 
-def hook_registries(owner: Any) -> Iterator[tuple[str, dict[Any, Any]]]:
+def iterate_hook_registries(owner: Any) -> Iterator[tuple[str, dict[Any, Any]]]:
     """Iterate over kind and hooks of each table of hooks that a module or a tensor has. The hooks a
     tensor has under a module's name are its own: they are called with its gradient."""
     is_module = hasattr(owner, "_forward_hooks")
     for kind, name in _HOOK_REGISTRIES:
         registry = getattr(owner, name, None)
         if isinstance(registry, dict) and registry:
-            of_tensor = name == "_backward_hooks" and not is_module
-            yield "tensor_hook" if of_tensor else kind, registry  # pyright: ignore[reportUnknownVariableType]
+            is_tensor_hook = name == "_backward_hooks" and not is_module
+            yield "tensor_hook" if is_tensor_hook else kind, registry  # pyright: ignore[reportUnknownVariableType]
 
 
 def is_disabled(function: Any) -> bool:
@@ -329,49 +331,49 @@ class Members(NamedTuple):
 
 def is_registered(kind: type) -> bool:
     """Whether instances of exactly this class can be taken apart, as pytree nodes."""
-    return _node(kind) is not None
+    return _find_node(kind) is not None
 
 
-def members_of(value: Any) -> Members:
+def get_members(value: Any) -> Members:
     """Get the members of an instance of a registered class (`is_registered`)."""
-    node = _node(_type_of(value))
-    with_keys = getattr(node, "flatten_with_keys_fn", None)
-    if with_keys is None:
+    node = _find_node(_type_of(value))
+    flatten_with_keys = getattr(node, "flatten_with_keys_fn", None)
+    if flatten_with_keys is None:
         values, context = node.flatten_fn(value)
         values = tuple(values)
         return Members(tuple(map(str, range(len(values)))), values, context)
-    pairs, context = with_keys(value)
+    pairs, context = flatten_with_keys(value)
     pairs = tuple(pairs)
     names: list[str] = []
     for key, _ in pairs:  # of a mapping, an attribute or a position
-        own = (getattr(key, each) for each in ("key", "name", "idx") if hasattr(key, each))
-        names.append(str(next(own, key)))
-    return Members(tuple(names), tuple(item for _, item in pairs), context)
+        parts = (getattr(key, name) for name in ("key", "name", "idx") if hasattr(key, name))
+        names.append(str(next(parts, key)))
+    return Members(tuple(names), tuple(member for _, member in pairs), context)
 
 
-def remade(value: Any, values: list[Any], context: Any) -> Any:
+def rebuild_container(value: Any, values: list[Any], context: Any) -> Any:
     """Rebuild a container of the class of `value` with other members."""
-    made = _node(_type_of(value)).unflatten_fn(values, context)
+    container = _find_node(_type_of(value)).unflatten_fn(values, context)
     # A TensorDict guesses its batch size where members have another than that in the context, and
     # takes a feature for one more dimension of it where the numbers happen to be equal.
     rank = len(getattr(value, "batch_size", ()))
-    shapes = [item.shape for item in values if hasattr(item, "shape")]
+    shapes = [member.shape for member in values if hasattr(member, "shape")]
     if rank and shapes:
-        made.batch_size = shapes[0][:rank]
-    return made
+        container.batch_size = shapes[0][:rank]
+    return container
 
 
-def mapped(function: Callable[[Any], Any], value: Any) -> Any:
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     """Map each leaf of a pytree. Raises AttributeError where torch's pytree is not imported."""
-    tree: Any = loaded("torch.utils._pytree")
+    tree: Any = get_imported("torch.utils._pytree")
     return tree.tree_map(function, value)
 
 
 _type_of: Callable[[Any], Any] = type
 
 
-def _node(kind: type) -> Any:
-    nodes: Any = lookup(loaded("torch.utils._pytree"), "SUPPORTED_NODES") or {}
+def _find_node(kind: type) -> Any:
+    nodes: Any = lookup(get_imported("torch.utils._pytree"), "SUPPORTED_NODES") or {}
     node: Any = nodes.get(kind)
     complete = all(hasattr(node, name) for name in ("flatten_fn", "unflatten_fn"))
     return node if complete else None

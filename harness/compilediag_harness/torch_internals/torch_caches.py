@@ -21,15 +21,15 @@ from types import CodeType
 from typing import Any, cast
 
 from compilediag_harness.base.object_graph import is_a
-from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
+from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
 from compilediag_harness.torch_internals.torch_names import (
     UTILS,
     Remover,
     Removers,
     call_beside,
-    loaded,
+    get_imported,
     lookup,
-    replace_with,
+    replace_attribute,
 )
 from compilediag_harness.wire import AOT_AUTOGRAD, FAILED, FX_GRAPH, HIT, MISS, CacheFolderRead
 
@@ -54,7 +54,7 @@ WriteListener = Callable[[str, str], None]
 """Called with the cache, and why it could not be written ("" where it was)."""
 
 _EVENTS = {"fx_graph_cache_": FX_GRAPH, "autograd_cache_": AOT_AUTOGRAD}
-_TOLD_APART = frozenset({"LocalFxGraphCache", "LocalAOTAutogradCache"})
+_SEEN_CACHES = frozenset({"LocalFxGraphCache", "LocalAOTAutogradCache"})
 """Caches that `cache_stats` counts, and whose lookups are seen one by one."""
 
 
@@ -68,122 +68,124 @@ class _Saving(threading.local):
 _saving = _Saving()
 
 
-def on_events(listener: LookupListener) -> Remover | None:
+def watch_cache_events(listener: LookupListener) -> Remover | None:
     """Call the listener at each lookup that torch's compile log has an instant of. A graph that
     AOTAutograd's entry refers to has none."""
-    logger = lookup(loaded(UTILS), "ChromiumEventLogger")
+    logger = lookup(get_imported(UTILS), "ChromiumEventLogger")
 
-    def logged(_: Any, event_name: Any, *args: Any, **kwargs: Any) -> None:
+    def report_event(_: Any, event_name: Any, *args: Any, **kwargs: Any) -> None:
         for prefix, cache in _EVENTS.items():
             if isinstance(event_name, str) and event_name.startswith(prefix):
                 info = kwargs.get("metadata", args[1] if len(args) > 1 else None)
                 outcome = event_name[len(prefix) :]
-                listener(cache, outcome, _mapping(info), "")
+                listener(cache, outcome, _get_mapping(info), "")
 
-    return call_beside(logger, "log_instant_event", before=logged)
+    return call_beside(logger, "log_instant_event", before=report_event)
 
 
-def on_graph_loads(listener: LookupListener) -> Remover | None:
+def watch_graph_loads(listener: LookupListener) -> Remover | None:
     """Call the listener at each lookup of a compiled graph by its key, also of a graph that
     AOTAutograd's entry refers to; None where this torch has no such function."""
 
-    def looked_up(found: Any, *args: Any, **kwargs: Any) -> None:
-        items = cast("tuple[Any, ...]", found) if isinstance(found, tuple) else ()
-        graph, info = items if len(items) == 2 else (None, None)
+    def report_lookup(result: Any, *args: Any, **kwargs: Any) -> None:
+        pair = cast("tuple[Any, ...]", result) if isinstance(result, tuple) else ()
+        graph, info = pair if len(pair) == 2 else (None, None)
         # AOTAutograd compares guards in its own way; in 2.7 it computes no key of its own, and so
         # has no lines about one.
         own_guards = kwargs.get("evaluate_guards") is not None
         no_lines = len(args) > 1 and args[1] == []
         within = AOT_AUTOGRAD if own_guards or no_lines else ""
-        listener(FX_GRAPH, MISS if graph is None else HIT, _mapping(info), within)
+        listener(FX_GRAPH, MISS if graph is None else HIT, _get_mapping(info), within)
 
-    owner = lookup(loaded(CODECACHE), "FxGraphCache")
-    return call_beside(owner, "load_with_key", after=looked_up)
+    owner = lookup(get_imported(CODECACHE), "FxGraphCache")
+    return call_beside(owner, "load_with_key", after=report_lookup)
 
 
-def on_choices(listener: LookupListener) -> Remover | None:
+def watch_choices(listener: LookupListener) -> Remover | None:
     """Call the listener at each lookup of how long the variants of an operation took: it is a miss
     where they are timed now."""
-    owner = lookup(loaded(CODECACHE), "PersistentCache")
+    owner = lookup(get_imported(CODECACHE), "PersistentCache")
     original = getattr(owner, "lookup", None)
     if original is None:
         return None
 
     @functools.wraps(original)
-    def wrapper(
+    def lookup_choices(
         self: Any, choices: Any, op: Any, inputs: Any, benchmark: Any, *args: Any, **kwargs: Any
     ) -> Any:
         timed: list[bool] = []
 
-        def timing(*own: Any, **named: Any) -> Any:
+        def time_choices(*own: Any, **named: Any) -> Any:
             timed.append(True)
             return benchmark(*own, **named)
 
-        watched = timing if callable(benchmark) else benchmark
-        with out_of_tracebacks:
-            found = original(self, choices, op, inputs, watched, *args, **kwargs)
-        hit = not timed and bool(found)
+        watched = time_choices if callable(benchmark) else benchmark
+        with hide_own_frame:
+            result = original(self, choices, op, inputs, watched, *args, **kwargs)
+        hit = not timed and bool(result)
         listener("autotune_choices", HIT if hit else MISS, {"key": f"{op} {inputs}"}, "")
-        return found
+        return result
 
-    return replace_with(owner, "lookup", wrapper)
+    return replace_attribute(owner, "lookup", lookup_choices)
 
 
-def on_counted(listener: LookupListener) -> Removers:
+def watch_counted_caches(listener: LookupListener) -> Removers:
     """Call the listener at each lookup of a cache that torch only counts: of autotuning, remote
     ones, and those of other packages."""
-    stats: Any = getattr(loaded(STATS), "cache_stats", None)
+    stats: Any = getattr(get_imported(STATS), "cache_stats", None)
     owner: Any = stats.__class__
 
-    def counted(outcome: str, _stats: Any, name: Any, *_: Any, **__: Any) -> None:
+    def report_lookup(outcome: str, _stats: Any, name: Any, *_: Any, **__: Any) -> None:
         # A remote cache counts its backend under a name of its own.
-        if name not in _TOLD_APART and not str(name).startswith("backend:"):
+        if name not in _SEEN_CACHES and not str(name).startswith("backend:"):
             listener(str(name), outcome, {}, "")
 
     return [
-        call_beside(owner, method, before=functools.partial(counted, outcome))
+        call_beside(owner, method, before=functools.partial(report_lookup, outcome))
         for method, outcome in (("hit", HIT), ("miss", MISS), ("exception", FAILED))
     ]
 
 
-def on_profile(listener: LookupListener) -> Remover | None:
+def watch_profile_lookups(listener: LookupListener) -> Remover | None:
     """Call the listener when torch looks for a profile of sizes of an earlier run, which it does
     once, and only under a job id."""
 
-    def looked_up(found: Any, cache_key: Any, *_: Any, **__: Any) -> None:
-        listener("pgo_local", MISS if found is None else HIT, {"key": str(cache_key)}, "")
+    def report_lookup(state: Any, cache_key: Any, *_: Any, **__: Any) -> None:
+        listener("pgo_local", MISS if state is None else HIT, {"key": str(cache_key)}, "")
 
     # 2.7 has no such function.
-    return call_beside(loaded(PGO), "get_local_code_state", after=looked_up)
+    return call_beside(get_imported(PGO), "get_local_code_state", after=report_lookup)
 
 
-def on_artifacts(listener: LookupListener) -> Remover | None:
+def watch_artifacts(listener: LookupListener) -> Remover | None:
     """Call the listener when the program loads the caches of another run
     (`torch.compiler.load_cache_artifacts`)."""
 
-    def read(found: Any, *_: Any, **__: Any) -> None:
-        kinds = _mapping(getattr(found, "artifacts", found))
+    def report_artifacts(artifacts: Any, *_: Any, **__: Any) -> None:
+        kinds = _get_mapping(getattr(artifacts, "artifacts", artifacts))
         if not kinds:
             # 2.7 returns what it wrote into which cache, in fields such as `inductor_artifacts`;
             # later versions what is to be written.
-            fields = getattr(found, "__dict__", {}).items()
-            named = {name.removesuffix("_artifacts"): items for name, items in fields}
-            kinds = {name: items for name, items in named.items() if items and is_a(items, list)}
-        counts = ", ".join(f"{kind}: {len(items)}" for kind, items in kinds.items())
+            fields = getattr(artifacts, "__dict__", {}).items()
+            named = {name.removesuffix("_artifacts"): entries for name, entries in fields}
+            kinds = {
+                name: entries for name, entries in named.items() if entries and is_a(entries, list)
+            }
+        counts = ", ".join(f"{kind}: {len(entries)}" for kind, entries in kinds.items())
         info = {"cache_status_detailed": counts}
-        if found is None:
+        if artifacts is None:
             info = {"cache_bypass_reason": "torch could not read the artifacts"}
-        listener("mega", MISS if found is None else HIT, info, "")
+        listener("mega", MISS if artifacts is None else HIT, info, "")
 
-    owner = lookup(loaded(ARTIFACTS), "CacheArtifactManager")
-    return call_beside(owner, "deserialize", after=read)
+    owner = lookup(get_imported(ARTIFACTS), "CacheArtifactManager")
+    return call_beside(owner, "deserialize", after=report_artifacts)
 
 
-def on_writes(cache: str, listener: WriteListener) -> Removers:
+def watch_writes(cache: str, listener: WriteListener) -> Removers:
     """Call the listener after each entry that inductor's cache of graphs saves, or AOTAutograd's,
     or cannot."""
     module, name, save, unwritten = _SAVES[cache]
-    owner = lookup(loaded(module), name)
+    owner = lookup(get_imported(module), name)
     writing, saving = getattr(owner, "_write_to_local_cache", None), getattr(owner, save, None)
     if writing is None or saving is None:
         return ()
@@ -192,19 +194,19 @@ def on_writes(cache: str, listener: WriteListener) -> Removers:
     def write(*args: Any, **kwargs: Any) -> Any:
         # torch catches what writing raises, and goes on without the entry.
         try:
-            with out_of_tracebacks:
-                found = writing(*args, **kwargs)
+            with hide_own_frame:
+                result = writing(*args, **kwargs)
         except Exception as error:
             _saving.problem = f"{type(error).__name__}: {error}"
             raise
         _saving.written = True
-        return found
+        return result
 
     @functools.wraps(saving)
-    def saved(*args: Any, **kwargs: Any) -> Any:
+    def save_entry(*args: Any, **kwargs: Any) -> Any:
         _saving.written, _saving.problem = False, ""
         try:
-            with out_of_tracebacks:
+            with hide_own_frame:
                 return saving(*args, **kwargs)
         finally:
             if _saving.written:
@@ -212,14 +214,16 @@ def on_writes(cache: str, listener: WriteListener) -> Removers:
             elif _saving.problem or unwritten:
                 listener(cache, _saving.problem or unwritten)
 
-    return replace_with(owner, "_write_to_local_cache", write), replace_with(owner, save, saved)
+    return replace_attribute(owner, "_write_to_local_cache", write), replace_attribute(
+        owner, save, save_entry
+    )
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _get_mapping(value: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def cache_folder(now: float) -> CacheFolderRead | None:
+def read_cache_folder(now: float) -> CacheFolderRead | None:
     """Read the folder of inductor's caches at `now` (seconds since the process attached); None
     where torch has not set one yet. No folder is made."""
     # torch writes its own choice into the variable too.
@@ -227,7 +231,7 @@ def cache_folder(now: float) -> CacheFolderRead | None:
     if not folder:
         return None
     # 2.7 has it in the latter.
-    utils = loaded("torch._inductor.runtime.cache_dir_utils") or loaded(
+    utils = get_imported("torch._inductor.runtime.cache_dir_utils") or get_imported(
         "torch._inductor.runtime.runtime_utils"
     )
     default = getattr(utils, "default_cache_dir", None)
@@ -239,7 +243,7 @@ def cache_folder(now: float) -> CacheFolderRead | None:
         folder=folder,
         configured=default is None or folder != default(),
         temporary=_is_below(real, os.path.realpath(tempfile.gettempdir())),
-        filesystem=_filesystem(real),
+        filesystem=_find_filesystem(real),
         writable=os.access(existing, os.W_OK),
     )
 
@@ -248,19 +252,19 @@ def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def _filesystem(path: str) -> str:
+def _find_filesystem(path: str) -> str:
     """Find the type of the mount that a path lies on; empty where the system does not tell."""
-    found = ("", "")
+    longest = ("", "")
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
             for line in mounts:
                 _, where, kind, *_ = line.split(" ")
                 where = where.replace("\\040", " ")
-                if _is_below(path, where) and len(where) >= len(found[0]):
-                    found = (where, kind)
+                if _is_below(path, where) and len(where) >= len(longest[0]):
+                    longest = (where, kind)
     except (OSError, ValueError):
         return ""
-    return found[1]
+    return longest[1]
 
 
 # --- functions that are loaded compiled -----------------------------------------------------------
@@ -268,16 +272,16 @@ def _filesystem(path: str) -> str:
 PACKAGE = "torch._dynamo.package"
 AOT_COMPILE = "torch._dynamo.aot_compile"
 
-Loaded = Callable[[CodeType, int], None]
+LoadListener = Callable[[CodeType, int], None]
 """Called with the function's code, and how many compiled entries it has."""
 
-Called = Callable[[CodeType], None]
+CallListener = Callable[[CodeType], None]
 """Called at the first call of compiled code of the function."""
 
 
-def on_packages(was_loaded: Loaded, was_called: Called) -> Remover | None:
+def watch_packages(was_loaded: LoadListener, was_called: CallListener) -> Remover | None:
     """Watch the precompiled code that `CompilePackage.install` puts in place."""
-    owner = lookup(loaded(PACKAGE), "CompilePackage")
+    owner = lookup(get_imported(PACKAGE), "CompilePackage")
     original = getattr(owner, "install", None)
     if original is None:
         return None
@@ -289,23 +293,23 @@ def on_packages(was_loaded: Loaded, was_called: Called) -> Remover | None:
             for code, entry in getattr(self, "_codes", {}).items()
             if getattr(entry, "guarded_codes", ()) and not getattr(entry, "bypassed", False)
         ]
-        owners = {each: code for code, entry in entries for each in entry.backend_ids}
+        owners = {backend_id: code for code, entry in entries for backend_id in entry.backend_ids}
         watched = {
-            name: _Watched(backend, functools.partial(was_called, owners[name]))
+            name: _WatchedGraph(backend, functools.partial(was_called, owners[name]))
             if name in owners
             else backend
             for name, backend in backends.items()
         }
-        with out_of_tracebacks:
-            found = original(self, watched, *args, **kwargs)
+        with hide_own_frame:
+            result = original(self, watched, *args, **kwargs)
         for code, entry in entries:
             was_loaded(code, len(entry.guarded_codes))
-        return found
+        return result
 
-    return replace_with(owner, "install", install)
+    return replace_attribute(owner, "install", install)
 
 
-class _Watched:
+class _WatchedGraph:
     """A stored graph that reports its first call; `install` calls this one method of torch's
     API."""
 
@@ -327,7 +331,7 @@ class _Watched:
         return run
 
 
-def on_loaded_functions(was_loaded: Loaded, was_called: Called) -> Remover | None:
+def watch_loaded_functions(was_loaded: LoadListener, was_called: CallListener) -> Remover | None:
     """Watch functions that were compiled ahead of time and are read from a file."""
 
     def read(made: Any, *_: Any, **__: Any) -> None:
@@ -344,5 +348,5 @@ def on_loaded_functions(was_loaded: Loaded, was_called: Called) -> Remover | Non
 
             made.fn = run
 
-    owner = lookup(loaded(AOT_COMPILE), "AOTCompiledFunction")
+    owner = lookup(get_imported(AOT_COMPILE), "AOTCompiledFunction")
     return call_beside(owner, "deserialize", after=read)

@@ -10,22 +10,22 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.base.object_graph import frames_from
+from compilediag_harness.base.object_graph import iterate_frames
 from compilediag_harness.base.post_import import is_initialising
 from compilediag_harness.torch_internals.torch_names import (
     EVAL_FRAME,
     HOOKS,
     Remover,
-    available,
     call_beside,
-    loaded,
+    get_imported,
+    is_available,
     lookup,
     subscribe,
 )
 from compilediag_harness.torch_internals.torch_open_calls import (
     OpenCall,
-    callable_of,
     every_thread,
+    find_callable,
     this_thread,
 )
 
@@ -34,7 +34,7 @@ _disabled_listeners: list[
     tuple[Callable[[Any, float, float], None] | None, Callable[[Any], None] | None]
 ] = []
 
-_kept: list[object] = []
+_every_call_listeners: list[object] = []
 """Listeners that need every call: calls are not paused while there are any."""
 
 _paused = False
@@ -49,7 +49,7 @@ def pause_calls(mark: Callable[[int], None] | None = None) -> bool:
     a compiled callable that begins. False, and nothing is changed, where a call is in progress in
     any thread, whose end would not be reported, or a listener needs every call."""
     global _paused, _mark
-    if _kept or any(list(every_thread.values())):
+    if _every_call_listeners or any(list(every_thread.values())):
         return False
     _paused, _mark = True, mark
     _put_call_hooks()
@@ -65,7 +65,7 @@ def resume_calls() -> None:
     _put_call_hooks()
 
 
-def on_outermost_call(
+def watch_outermost_calls(
     begin: Callable[[int], None], end: Callable[[int], None] | None = None
 ) -> Remover:
     """Call `begin(key)` at the start of each outermost call of a compiled callable, and `end(key)`
@@ -75,19 +75,22 @@ def on_outermost_call(
     return subscribe(_call_listeners, (begin, end))
 
 
-def on_every_call(begin: Callable[[int], None], end: Callable[[int], None]) -> Remover:
+def watch_every_call(begin: Callable[[int], None], end: Callable[[int], None]) -> Remover:
     """Like `watch_outermost_calls`, for a listener that must not miss a call: none is paused."""
     listener = (begin, end)
-    forget, unkeep = on_outermost_call(begin, end), subscribe(_kept, listener)
+    forget, allow_pauses = (
+        watch_outermost_calls(begin, end),
+        subscribe(_every_call_listeners, listener),
+    )
 
     def remove() -> None:
         forget()
-        unkeep()
+        allow_pauses()
 
     return remove
 
 
-def on_disabled_call(
+def watch_disabled_calls(
     ended: Callable[[Any, float, float], None] | None, begins: Callable[[Any], None] | None = None
 ) -> Remover:
     """Call `ended(function, began, ended)`, in `time.monotonic()` seconds, after each call of a
@@ -107,7 +110,7 @@ def watch_compiled_calls() -> bool:
     `_maybe_set_eval_frame` (but 2.15 does not hand on a None), and `prior` to it when the call has
     ended, in a `finally` block.
     """
-    eval_frame = loaded(EVAL_FRAME)
+    eval_frame = get_imported(EVAL_FRAME)
     original = getattr(eval_frame, "_callback_from_stance", None)
     if eval_frame is None or original is None:
         return False
@@ -136,18 +139,18 @@ def _make_call_hooks(eval_frame: Any) -> None:
     original = eval_frame._callback_from_stance
 
     @functools.wraps(original)
-    def from_stance(callback: Any) -> Any:
+    def report_call_begin(callback: Any) -> Any:
         # None: a function behind `disable`, several times a step those of torch itself, so these go
         # straight on; False: Dynamo is not to run at all (stance "force_eager").
         if callback is None:
             if _disabled_listeners and not _paused:
-                _disabled_call_begins(_get_frame(1))
+                _begin_disabled_call(_get_frame(1))
         elif callback is not False and (_mark if _paused else _call_listeners):
-            _call_begins(callback, _get_frame(1))
+            _begin_call(callback, _get_frame(1))
         return original(callback)
 
     _hooked_module = eval_frame
-    _call_hooks["_callback_from_stance"] = original, from_stance
+    _call_hooks["_callback_from_stance"] = original, report_call_begin
     switch = getattr(eval_frame, "_maybe_set_eval_frame", None)
     if switch is not None:
 
@@ -157,7 +160,7 @@ def _make_call_hooks(eval_frame: Any) -> None:
             if calls:
                 caller = _get_frame(1)
                 if calls[-1].frame is caller or len(calls) > 1:
-                    _callback_set(caller)
+                    _handle_callback_set(caller)
             return switch(callback)
 
         _call_hooks["_maybe_set_eval_frame"] = switch, set_callback
@@ -171,12 +174,12 @@ def _put_call_hooks() -> None:
             setattr(_hooked_module, name, ours if needed else original)
 
 
-def _call_begins(callback: Any, caller: types.FrameType) -> None:
+def _begin_call(callback: Any, caller: types.FrameType) -> None:
     in_wrapper = caller.f_code.co_name in _WRAPPERS
     names = caller.f_locals if in_wrapper else {"prior": callback}
     if names.get("prior") in (None, False):
         function = names.get("fn")
-        key = id(callable_of(function))  # what distinguishes compiled callables: an address
+        key = id(find_callable(function))  # what distinguishes compiled callables: an address
         if _paused:
             if _mark is not None:
                 _mark(key)
@@ -188,21 +191,21 @@ def _call_begins(callback: Any, caller: types.FrameType) -> None:
         call.names = None  # they hold the program's tensors
 
 
-def _disabled_call_begins(caller: types.FrameType) -> None:
+def _begin_disabled_call(caller: types.FrameType) -> None:
     if caller.f_code.co_name not in _WRAPPERS:
         return
     names = caller.f_locals
     # 2.15 sets no callback at the begin, and at the end only one that is not None.
     sets_once = "callback" in caller.f_code.co_varnames
     if not sets_once or names.get("prior") is not None:
-        call = OpenCall(caller, names.get("fn"), 0, time.monotonic(), entered=sets_once)
+        call = OpenCall(caller, names.get("fn"), 0, time.monotonic(), has_own_callback=sets_once)
         this_thread.open.append(call)
         for _, begins in tuple(_disabled_listeners):
             if begins is not None:
                 begins(call.function)
 
 
-def _callback_set(caller: types.FrameType) -> None:
+def _handle_callback_set(caller: types.FrameType) -> None:
     """Handle that a wrapper sets the eval-frame callback: at the begin and the end of its call."""
     # Invariant: a call whose end was not reported leaves with the one around it (`del` below).
     calls = this_thread.open
@@ -212,8 +215,8 @@ def _callback_set(caller: types.FrameType) -> None:
     if index < 0:
         return  # the begin of this call was not reported
     call = calls[index]
-    if not call.entered:
-        call.entered = True
+    if not call.has_own_callback:
+        call.has_own_callback = True
         return
     del calls[index:]
     if call.key:
@@ -227,16 +230,16 @@ def _callback_set(caller: types.FrameType) -> None:
             ended(call.function, call.began, at)
 
 
-def frames_are_offered() -> bool:
+def are_frames_offered() -> bool:
     """Whether Dynamo would be offered frames of this thread now, in a compiled call or without."""
-    callback = getattr(loaded("torch._C._dynamo.eval_frame"), "get_eval_frame_callback", None)
-    return callback is not None and loaded(EVAL_FRAME) is not None and callback() is not None
+    callback = getattr(get_imported("torch._C._dynamo.eval_frame"), "get_eval_frame_callback", None)
+    return callback is not None and get_imported(EVAL_FRAME) is not None and callback() is not None
 
 
-def sees_compiled_calls() -> bool:
+def can_see_compiled_calls() -> bool:
     """Whether begin and end of every outermost compiled call can be reported."""
     needed = ("compiled_calls", "call_ends")
-    return all(available(hook) is not False for hook in HOOKS if hook.name in needed)
+    return all(is_available(hook) is not False for hook in HOOKS if hook.name in needed)
 
 
 # --- what is put behind `torch.compiler.disable` ------------------------------------------------
@@ -254,7 +257,7 @@ _disabled_by_torch: set[Any] = set()
 graphs that a backend of the program's has compiled."""
 
 
-def on_function_disabled(disabled: Callable[[], None]) -> Remover:
+def watch_disabled_functions(disabled: Callable[[], None]) -> Remover:
     """Call `disabled()` whenever a function that is not torch's own is put behind
     `torch.compiler.disable`; at once where one has been, or may have been before we watched."""
     remove = subscribe(_disabling_listeners, disabled)
@@ -263,13 +266,13 @@ def on_function_disabled(disabled: Callable[[], None]) -> Remover:
     return remove
 
 
-def functions_disabled() -> bool:
+def has_disabled_functions() -> bool:
     """Whether a function that is not torch's own was seen to be put behind
     `torch.compiler.disable`."""
     return _functions_disabled
 
 
-def disabled_by_torch(code: Any) -> bool:
+def is_disabled_by_torch(code: Any) -> bool:
     """Whether a function was seen to be put behind `torch.compiler.disable` by torch itself."""
     return code in _disabled_by_torch
 
@@ -278,7 +281,7 @@ def _watch_disabling() -> bool | None:
     """Put a wrapper on `DisableContext.__call__`, which `torch.compiler.disable` and Dynamo itself
     call with each function. Returns whether no function can have been disabled before; None while
     Dynamo is not loaded."""
-    eval_frame = loaded(EVAL_FRAME)
+    eval_frame = get_imported(EVAL_FRAME)
     if eval_frame is None:
         return None
     context: Any = getattr(eval_frame, "DisableContext", None)
@@ -292,7 +295,7 @@ def _watch_disabling() -> bool | None:
         global _functions_disabled
         # torch disables functions of its own, too; and every graph that it has compiled.
         if not str(getattr(function, "__module__", "")).startswith("torch"):
-            if _for_torch(_get_frame(1)):
+            if _is_for_torch(_get_frame(1)):
                 _disabled_by_torch.add(getattr(function, "__code__", None))
             else:
                 _functions_disabled = True
@@ -308,16 +311,18 @@ def _watch_disabling() -> bool | None:
     return from_start
 
 
-_DISABLING = ("torch.compiler", "torch._dynamo.decorators", EVAL_FRAME)
+_DISABLING_MODULES = ("torch.compiler", "torch._dynamo.decorators", EVAL_FRAME)
 
 
-def _for_torch(frame: types.FrameType | None) -> bool:
+def _is_for_torch(frame: types.FrameType | None) -> bool:
     """Whether torch itself disables a function: Dynamo does so with every graph it has compiled."""
-    modules = (each.f_globals.get("__name__") for each in frames_from(frame))
-    return str(next((name for name in modules if name not in _DISABLING), "")).startswith("torch.")
+    modules = (caller.f_globals.get("__name__") for caller in iterate_frames(frame))
+    return str(next((name for name in modules if name not in _DISABLING_MODULES), "")).startswith(
+        "torch."
+    )
 
 
-def graph_of(wrapper: types.FrameType, function: Any) -> types.CodeType | None:
+def find_graph_code(wrapper: types.FrameType, function: Any) -> types.CodeType | None:
     """Find the compiled code that calls `function` as its graph, through the call `wrapper` of
     torch's; None where it calls something else."""
     caller = wrapper.f_back
@@ -331,18 +336,18 @@ def graph_of(wrapper: types.FrameType, function: Any) -> types.CodeType | None:
     return None
 
 
-def stance() -> str | None:
+def get_stance() -> str | None:
     """Get the stance in force now (`torch.compiler.set_stance`); None where torch has none."""
-    known = lookup(loaded(EVAL_FRAME), "_stance.stance")
+    known = lookup(get_imported(EVAL_FRAME), "_stance.stance")
     return known if isinstance(known, str) else None
 
 
-def on_stance_set(callback: Callable[[str, types.FrameType], None]) -> Remover | None:
+def watch_stance(callback: Callable[[str, types.FrameType], None]) -> Remover | None:
     """Call `callback(stance, frame)` after each stance that is set, with the frame that set it: of
     `set_stance` itself."""
 
-    def was_set(_before: Any, chosen: Any) -> None:
+    def report_stance(_before: Any, chosen: Any) -> None:
         callback(str(chosen.stance), _get_frame(2))
 
     # `set_stance` imports the function by its name: it is replaced there, not where it is defined.
-    return call_beside(loaded("torch._dynamo.decorators"), "_set_stance", after=was_set)
+    return call_beside(get_imported("torch._dynamo.decorators"), "_set_stance", after=report_stance)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import dropwhile, islice
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import frames_from
-from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
+from compilediag_harness.base.object_graph import iterate_frames
+from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
 from compilediag_harness.torch_internals.torch_names import (
     CONVERT_FRAME,
     DYNAMO,
@@ -26,9 +26,9 @@ from compilediag_harness.torch_internals.torch_names import (
     Removers,
     call_after,
     call_beside,
-    loaded,
+    get_imported,
     lookup,
-    replace_with,
+    replace_attribute,
     subscribe,
 )
 from compilediag_harness.wire.compiles import PhaseStack
@@ -51,13 +51,13 @@ class _Rows(collections.deque[Any]):
             listener(row)
 
 
-def on_metrics_row(listener: Callable[[Any], None]) -> bool:
+def watch_metrics_rows(listener: Callable[[Any], None]) -> bool:
     """Call `listener` with every compilation metrics row from now on; True when in place.
 
     `set_compilation_metrics_limit` replaces the list and with it the listeners: call again now and
     then, it is cheap and idempotent.
     """
-    utils: Any = loaded(UTILS)
+    utils: Any = get_imported(UTILS)
     rows: Any = getattr(utils, "_compilation_metrics", None)
     if not isinstance(rows, collections.deque):
         return False
@@ -71,7 +71,7 @@ def on_metrics_row(listener: Callable[[Any], None]) -> bool:
 
 def forget_metrics_rows(listener: Callable[[Any], None]) -> None:
     """Undo `watch_metrics_rows`; the last listener to go leaves torch a plain list again."""
-    utils: Any = loaded(UTILS)
+    utils: Any = get_imported(UTILS)
     rows: Any = getattr(utils, "_compilation_metrics", None)
     if isinstance(rows, _Rows) and listener in rows.listeners:
         rows.listeners.remove(listener)
@@ -79,49 +79,49 @@ def forget_metrics_rows(listener: Callable[[Any], None]) -> None:
             utils._compilation_metrics = collections.deque[Any](rows, rows.maxlen)
 
 
-def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
+def watch_compile_starts(callback: Callable[[str, str], None]) -> Remover | None:
     """Call `callback(trigger, compile_id)` when a compile begins (2.7 names neither)."""
     name = "run_start_callbacks"
-    return _before_callbacks(name, lambda *args: callback(*_trigger_and_id(*args)))
+    return _call_before_callbacks(name, lambda *args: callback(*_read_trigger_and_id(*args)))
 
 
-def _trigger_and_id(given: Any = None) -> tuple[str, str]:
+def _read_trigger_and_id(given: Any = None) -> tuple[str, str]:
     # No closure, so that what it calls is run as it is: the name of an enum is a Python function.
     if given is None:
-        return "DYNAMO", current_compile_id()
+        return "DYNAMO", get_compile_id()
     trigger = getattr(getattr(given, "callback_trigger", None), "name", "DYNAMO")
     return trigger, str(getattr(given, "compile_id", "") or "")
 
 
-def on_compile_end(callback: Callable[[], None]) -> Remover | None:
+def watch_compile_ends(callback: Callable[[], None]) -> Remover | None:
     """Call `callback()` when the last of the compiles in progress has ended."""
-    return _before_callbacks("run_end_callbacks", lambda *_: callback())
+    return _call_before_callbacks("run_end_callbacks", lambda *_: callback())
 
 
-_before: dict[str, list[Callable[..., None]]] = {}
+_before_callbacks_listeners: dict[str, list[Callable[..., None]]] = {}
 """Listeners that are called before torch's own callbacks, by the function of torch's handler."""
 
 
-def _before_callbacks(name: str, callback: Callable[..., None]) -> Remover | None:
+def _call_before_callbacks(name: str, callback: Callable[..., None]) -> Remover | None:
     """Call `callback` before torch calls those that are registered with it. Ours is not registered:
     the program may list those, and a reset forgets them."""
-    known = lookup(loaded("torch._dynamo.callback"), "callback_handler")
+    known = lookup(get_imported("torch._dynamo.callback"), "callback_handler")
     handler = cast(Any, type(known))
     original = getattr(handler, name, None)
     if original is None:
         return None
-    if name not in _before:
-        listeners = _before[name] = []
+    if name not in _before_callbacks_listeners:
+        listeners = _before_callbacks_listeners[name] = []
 
         @functools.wraps(original)
         def run_callbacks(self: Any, *args: Any) -> Any:
             for listener in tuple(listeners):
                 listener(*args)
-            with out_of_tracebacks:
+            with hide_own_frame:
                 return original(self, *args)
 
         setattr(handler, name, run_callbacks)
-    return subscribe(_before[name], callback)
+    return subscribe(_before_callbacks_listeners[name], callback)
 
 
 class FrameBeingCompiled(NamedTuple):
@@ -130,16 +130,16 @@ class FrameBeingCompiled(NamedTuple):
     code: types.CodeType
     values: Mapping[str, Any] | None
     """The local variables with which it was called; None where torch does not have them."""
-    asked_by: types.FrameType
+    compiled_by: types.FrameType
     """The call of torch's that compiles it."""
 
 
-def frame_being_compiled() -> FrameBeingCompiled | None:
+def find_compiling_frame() -> FrameBeingCompiled | None:
     """Find the innermost frame that `convert_frame` compiles in this thread, while torch begins or
     ends to compile it; None outside a compile."""
     # Both are local variables of `_compile`, some calls above. No other call's are read: reading
     # keeps them as long as the frame lives, also an exception that it handles.
-    for caller in frames_from(sys._getframe(1), 24):  # pyright: ignore[reportPrivateUsage]
+    for caller in iterate_frames(sys._getframe(1), 24):  # pyright: ignore[reportPrivateUsage]
         module, name = caller.f_globals.get("__name__"), caller.f_code.co_name
         if name == "_compile" and module == CONVERT_FRAME:
             names = caller.f_locals
@@ -150,7 +150,7 @@ def frame_being_compiled() -> FrameBeingCompiled | None:
     return None
 
 
-def frame_waiting_for_backward() -> types.FrameType | None:
+def find_frame_awaiting_backward() -> types.FrameType | None:
     """Find the call of another thread that waits for the backward in which this thread, one of the
     autograd engine's, is at work; None where it is not the only such call."""
     # An engine's thread is made in C++: `threading` has only a stand-in for it.
@@ -159,35 +159,37 @@ def frame_waiting_for_backward() -> types.FrameType | None:
     waiting = [
         frame
         for thread in sys._current_frames().values()  # pyright: ignore[reportPrivateUsage]
-        for frame in frames_from(thread, 4)  # a wait may itself be Python code
+        for frame in iterate_frames(thread, 4)  # a wait may itself be Python code
         if frame.f_code.co_name == "_engine_run_backward"
     ]
     return waiting[0] if len(waiting) == 1 else None
 
 
-def on_reset(callback: Callable[[], None]) -> Remover | None:
+def watch_resets(callback: Callable[[], None]) -> Remover | None:
     """Call `callback` after `torch._dynamo.reset()`."""
-    return call_after(loaded(DYNAMO), "reset", callback)
+    return call_after(get_imported(DYNAMO), "reset", callback)
 
 
-def on_compile_request(callback: Callable[[dict[str, Any]], None]) -> Remover | None:
+def watch_compile_requests(callback: Callable[[dict[str, Any]], None]) -> Remover | None:
     """Call `callback` with backend, mode, dynamic, fullgraph and cudagraphs of each
     `torch.compile(...)`, which hands them to `torch._dynamo.optimize`."""
-    requested: Callable[..., None] = lambda *args, **given: callback(_request_of(*args, **given))
-    return call_beside(loaded(DYNAMO), "optimize", before=requested)
+    requested: Callable[..., None] = lambda *args, **given: callback(
+        _describe_request(*args, **given)
+    )
+    return call_beside(get_imported(DYNAMO), "optimize", before=requested)
 
 
-def on_export(callback: Callable[[], None]) -> Remover | None:
+def watch_exports(callback: Callable[[], None]) -> Remover | None:
     """Call `callback` whenever `torch.export` begins to export."""
     # A function that reports usage to nobody outside Meta: a wrapper of `_export` itself would
     # stand in the traceback of every export that fails.
-    return call_beside(loaded(EXPORT), "log_export_usage", before=lambda *_, **__: callback())
+    return call_beside(get_imported(EXPORT), "log_export_usage", before=lambda *_, **__: callback())
 
 
-def exporting() -> bool:
+def is_exporting() -> bool:
     """Whether `torch.export` or `torch._dynamo.export` is at work in this thread."""
     # Dynamo's metrics rows do not say; what is at work stands on the stack.
-    for frame in frames_from(sys._getframe()):  # pyright: ignore[reportPrivateUsage]
+    for frame in iterate_frames(sys._getframe()):  # pyright: ignore[reportPrivateUsage]
         module = frame.f_globals.get("__name__")
         name = getattr(frame.f_code, "co_qualname", "")
         if module == EXPORT or (module == EVAL_FRAME and name.startswith("export.<locals>.")):
@@ -195,7 +197,7 @@ def exporting() -> bool:
     return False
 
 
-def _request_of(
+def _describe_request(
     backend: Any = "inductor", nopython: Any = False, dynamic: Any = None, **rest: Any
 ) -> dict[str, Any]:
     """Describe the arguments of `torch.compile`, which turns a mode into options of inductor."""
@@ -224,22 +226,22 @@ _MODES = {
 }
 
 
-def current_compile_id() -> str:
+def get_compile_id() -> str:
     """Get the id of the compile in progress in this thread, "" outside one."""
-    current = lookup(loaded("torch._guards"), "CompileContext.current_compile_id")
+    current = lookup(get_imported("torch._guards"), "CompileContext.current_compile_id")
     try:
         return str(current() or "") if current is not None else ""
     except Exception:
         return ""
 
 
-def recompile_limit() -> int | None:
+def get_recompile_limit() -> int | None:
     """Get `torch._dynamo.config.recompile_limit` in force; None while Dynamo is not imported."""
-    limit = getattr(loaded("torch._dynamo.config"), "recompile_limit", None)
+    limit = getattr(get_imported("torch._dynamo.config"), "recompile_limit", None)
     return limit if isinstance(limit, int) else None
 
 
-def recompile_limit_of(function: Any) -> int | None:
+def find_recompile_limit(function: Any) -> int | None:
     """Find how often torch compiles a compiled callable before it runs it eagerly: the argument
     `torch.compile(recompile_limit=...)`, else what the config says. None while Dynamo is not
     imported."""
@@ -254,51 +256,51 @@ def recompile_limit_of(function: Any) -> int | None:
         limit = callback._torchdynamo_orig_backend._recompile_limit
     except (AttributeError, KeyError, TypeError, ValueError):
         limit = None  # also where this torch does not let it be seen
-    return limit if isinstance(limit, int) else recompile_limit()
+    return limit if isinstance(limit, int) else get_recompile_limit()
 
 
-def totals() -> dict[str, int]:
+def read_totals() -> dict[str, int]:
     """Read torch's own totals: frames_total, frames_ok, unique_graphs, break_events. Empty while
     Dynamo is not imported."""
-    counters = getattr(loaded(UTILS), "counters", None)
+    counters = getattr(get_imported(UTILS), "counters", None)
     if counters is None:
         return {}
     return {
-        "frames_total": counter("frames", "total") or 0,
-        "frames_ok": counter("frames", "ok") or 0,
-        "unique_graphs": counter("stats", "unique_graphs") or 0,
+        "frames_total": read_counter("frames", "total") or 0,
+        "frames_ok": read_counter("frames", "ok") or 0,
+        "unique_graphs": read_counter("stats", "unique_graphs") or 0,
         "break_events": sum(counters.get("graph_break", {}).values()),
     }
 
 
-def counter(kind: str, name: str) -> int | None:
+def read_counter(kind: str, name: str) -> int | None:
     """Read one of `torch._dynamo.utils.counters`; None while Dynamo is not imported."""
-    counters = getattr(loaded(UTILS), "counters", None)
+    counters = getattr(get_imported(UTILS), "counters", None)
     # A look-up by index would make the entry, which the program sees.
     return None if counters is None else int(counters.get(kind, {}).get(name, 0))
 
 
-def compiling() -> bool:
+def is_compile_in_progress() -> bool:
     """Whether a compile is in progress in this thread: what runs then is torch's own work."""
-    return current_compile_id() != ""
+    return get_compile_id() != ""
 
 
-def on_phases(began: PhaseListener, ended: PhaseListener) -> Sequence[Remover]:
+def watch_phases(began: PhaseListener, ended: PhaseListener) -> Sequence[Remover]:
     """Call the listeners when a timed part of a compile begins and ends; they must not raise.
     Empty where this torch times nothing."""
     # Every `dynamo_timed` reports to this one logger, whether or not anything is logged.
-    logger = lookup(loaded(UTILS), "ChromiumEventLogger")
+    logger = lookup(get_imported(UTILS), "ChromiumEventLogger")
 
-    def told(listener: PhaseListener) -> Callable[..., None]:
-        def timed(_: Any, event_name: Any, time_ns: Any, *args: Any, **kwargs: Any) -> None:
+    def make_listener(listener: PhaseListener) -> Callable[..., None]:
+        def report_phase(_: Any, event_name: Any, time_ns: Any, *args: Any, **kwargs: Any) -> None:
             if isinstance(event_name, str) and isinstance(time_ns, int):
                 listener(event_name, time_ns)
 
-        return timed
+        return report_phase
 
     removers = (
-        call_beside(logger, "log_event_start", before=told(began)),
-        call_beside(logger, "log_event_end", before=told(ended)),
+        call_beside(logger, "log_event_start", before=make_listener(began)),
+        call_beside(logger, "log_event_end", before=make_listener(ended)),
     )
     return () if None in removers else [remover for remover in removers if remover is not None]
 
@@ -307,7 +309,7 @@ class PhaseTimes(threading.local, PhaseStack):
     """The phases of what is compiled; each thread has its own."""
 
 
-_EVALUATING = ("symbolic_shapes.py", "sym_node.py", "recording.py")
+_EVALUATION_FILES = ("symbolic_shapes.py", "sym_node.py", "recording.py")
 """Files of torch that evaluate conditions, in the folder of symbolic shapes."""
 
 _MAX_FRAMES = 192
@@ -326,12 +328,12 @@ class SizeCondition(NamedTuple):
     """Code and line of the calls in progress, innermost first, from what needed the value on."""
 
 
-def on_conditions(
+def watch_conditions(
     added: Callable[[Any, SizeCondition], None], fixed: Callable[[Any, tuple[str, ...]], None]
 ) -> Removers:
     """Call `added(shape_env, condition)` with each condition, and `fixed(shape_env, sources)` when
     the one added last made sizes constants. Both must not raise."""
-    env = lookup(loaded(SYMBOLIC_SHAPES), "ShapeEnv")
+    env = lookup(get_imported(SYMBOLIC_SHAPES), "ShapeEnv")
     log, replacing = getattr(env, "_log_guard", None), getattr(env, "_set_replacement", None)
     if log is None or replacing is None:
         return ()
@@ -340,21 +342,21 @@ def on_conditions(
     def log_guard(self: Any, prefix: Any, g: Any, *args: Any, **kwargs: Any) -> Any:
         _leave_out_our_lines()
         if "suppressed" not in str(prefix):
-            added(self, _condition(self, g))
-        with out_of_tracebacks:
+            added(self, _make_condition(self, g))
+        with hide_own_frame:
             return log(self, prefix, g, *args, **kwargs)
 
     @functools.wraps(replacing)
     def set_replacement(self: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
-        before = _constant(self, a)
-        with out_of_tracebacks:
+        before = _find_constant(self, a)
+        with hide_own_frame:
             result = replacing(self, a, *args, **kwargs)
-        if before is None and _constant(self, a) is not None:
-            fixed(self, tuple(source for _, source in _sources(self, {a})))
+        if before is None and _find_constant(self, a) is not None:
+            fixed(self, tuple(source for _, source in _list_sources(self, {a})))
         return result
 
-    logged = replace_with(env, "_log_guard", log_guard)
-    return logged, replace_with(env, "_set_replacement", set_replacement)
+    logged = replace_attribute(env, "_log_guard", log_guard)
+    return logged, replace_attribute(env, "_set_replacement", set_replacement)
 
 
 @functools.cache
@@ -362,43 +364,43 @@ def _leave_out_our_lines() -> None:
     """Add this file to those in which torch looks for no line to name beside a guard: it names the
     innermost that is in none of them. Done while torch compiles, since it imports modules."""
     with contextlib.suppress(Exception):
-        skipped = lookup(loaded(SYMBOLIC_SHAPES), "uninteresting_files")
+        skipped = lookup(get_imported(SYMBOLIC_SHAPES), "uninteresting_files")
         if skipped is not None:
             skipped().add(__file__)
 
 
-def current_attempt() -> int:
+def get_attempt() -> int:
     """Get the number of the attempt at the current compile: a restart begins another one."""
-    current = lookup(loaded("torch._guards"), "CompileContext.current_trace_id")
+    current = lookup(get_imported("torch._guards"), "CompileContext.current_trace_id")
     trace = current() if current is not None else None
     attempt = getattr(trace, "attempt", 0)
     return attempt if isinstance(attempt, int) else 0
 
 
-def _condition(env: Any, expression: Any) -> SizeCondition:
+def _make_condition(env: Any, expression: Any) -> SizeCondition:
     symbols: Any = getattr(expression, "free_symbols", ())
-    extract = lookup(loaded("torch._guards"), "TracingContext.extract_stack")
+    extract = lookup(get_imported("torch._guards"), "TracingContext.extract_stack")
     traced = list(extract()) if extract is not None else []
     # Invariant: called by `log_guard` directly (two frames up is torch's own evaluation).
-    above = frames_from(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]
-    asking = dropwhile(lambda frame: frame.f_code.co_filename.endswith(_EVALUATING), above)
+    above = iterate_frames(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]
+    asking = dropwhile(lambda frame: frame.f_code.co_filename.endswith(_EVALUATION_FILES), above)
     frames = [(frame.f_code, frame.f_lineno) for frame in islice(asking, _MAX_FRAMES)]
-    return SizeCondition(str(expression), tuple(_sources(env, symbols)), traced, frames)
+    return SizeCondition(str(expression), tuple(_list_sources(env, symbols)), traced, frames)
 
 
-def _sources(env: Any, symbols: Any) -> list[tuple[str, str]]:
+def _list_sources(env: Any, symbols: Any) -> list[tuple[str, str]]:
     """List symbol and source of the sizes that have one of the symbols, or are equal to it."""
     replaced: dict[Any, Any] = getattr(env, "replacements", None) or {}
     known: dict[Any, Any] = getattr(env, "source_to_var", None) or {}
-    found: list[tuple[str, str]] = []
+    sources: list[tuple[str, str]] = []
     for source, own in known.items():
         symbol = own if own in symbols else replaced.get(own)
         if symbol is not None and symbol in symbols:
-            found.append((str(symbol), str(source)))
-    return found
+            sources.append((str(symbol), str(source)))
+    return sources
 
 
-def _constant(env: Any, symbol: Any) -> Any | None:
+def _find_constant(env: Any, symbol: Any) -> Any | None:
     replaced: dict[Any, Any] = getattr(env, "replacements", None) or {}
     value = replaced.get(symbol)
     return value if getattr(value, "is_number", False) else None

@@ -22,8 +22,13 @@ from dataclasses import replace
 from typing import Any, cast
 
 from compilediag_harness.torch_internals import torch_compiles
-from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
-from compilediag_harness.torch_internals.torch_names import Remover, loaded, replace_with, subscribe
+from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
+from compilediag_harness.torch_internals.torch_names import (
+    Remover,
+    get_imported,
+    replace_attribute,
+    subscribe,
+)
 from compilediag_harness.wire import CudagraphRecorded, Location
 
 REASONS = {
@@ -42,7 +47,7 @@ MAX_SIZES = 16
 _STACK_LINE = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)')
 
 
-class Tree:
+class TreeState:
     """Our record of one `CUDAGraphTreeManager`, stored as an attribute of it."""
 
     def __init__(self, index: int) -> None:
@@ -54,19 +59,19 @@ managers: weakref.WeakSet[Any] = weakref.WeakSet()
 """Those that have run and are in use."""
 
 _indices = itertools.count()
-_OURS = "_compilediag_tree"
+_TREE_ATTRIBUTE = "_compilediag_tree"
 
 
-def tree_of(manager: Any) -> Tree:
+def get_tree(manager: Any) -> TreeState:
     """Get our record of a manager; an attribute of it, so that it is never taken for another's."""
-    tree = manager.__dict__.get(_OURS)
+    tree = manager.__dict__.get(_TREE_ATTRIBUTE)
     if tree is None:
-        tree = manager.__dict__[_OURS] = Tree(next(_indices))
+        tree = manager.__dict__[_TREE_ATTRIBUTE] = TreeState(next(_indices))
         managers.add(manager)
     return tree
 
 
-def recording_begun(
+def describe_recording(
     manager: Any, inputs: Any, function_id: Any, failed: Sequence[tuple[Any, str]]
 ) -> CudagraphRecorded:
     """Describe the recording that begins, of no step; its inputs are as the program gave them.
@@ -78,21 +83,21 @@ def recording_begun(
         failed: graphs that torch has just found not to fit, with torch's names for why.
     """
     function = manager.ids_to_funcs[function_id]
-    tree = tree_of(manager)
+    tree = get_tree(manager)
     # The tree's edges are the order in which graphs were recorded: `current_node` ran last.
     above = manager.roots if manager.current_node is None else manager.current_node.children
     siblings = above.get(function_id) or ()
     newest = siblings[-1] if siblings else None
-    others = (item for item in tuple(managers) if item is not manager)
+    others = (other for other in tuple(managers) if other is not manager)
     if newest is not None:
         # Of the graphs recorded here the newest decides: it is what the program did last.
         statuses = [status for node, status in failed if node is newest]
         reason = REASONS[statuses[-1]] if statuses else "unknown"
     elif function_id.id in tree.recorded:
         reason = "order"
-    elif _recorded_for(function.model, manager):
+    elif _was_recorded(function.model, manager):
         reason = "size"
-    elif any(_recorded_for(function.model, item) for item in others):
+    elif any(_was_recorded(function.model, other) for other in others):
         reason = "thread"
     else:
         reason = "first"
@@ -103,7 +108,7 @@ def recording_begun(
         for index, value in enumerate(inputs)
         if type(value) is int or (index not in fixed and hasattr(value, "data_ptr"))
     )
-    moved = _moved(newest, reason, inputs, function.placeholders)
+    moved = _find_moved(newest, reason, inputs, function.placeholders)
     return CudagraphRecorded(
         *(0.0, 0, 0),
         compile_id=str(manager.id_to_compile_id.get(function_id) or ""),
@@ -114,21 +119,21 @@ def recording_begun(
         thread=threading.get_ident(),
         sizes=tuple(itertools.islice(sizes, MAX_SIZES)),
         moved=tuple(placeholder.name for placeholder in moved),
-        moved_at=tuple(_user_line(placeholder) for placeholder in moved),
+        moved_at=tuple(_find_user_line(placeholder) for placeholder in moved),
         seconds=0.0,
     )
 
 
-def _recorded_for(model: Any, manager: Any) -> bool:
+def _was_recorded(model: Any, manager: Any) -> bool:
     """Whether a graph of the same compiled code was recorded, for another size, in this manager."""
-    recorded = tree_of(manager).recorded
+    recorded = get_tree(manager).recorded
     return any(
-        item.model is model and key.id in recorded
-        for key, item in tuple(manager.ids_to_funcs.items())
+        function.model is model and key.id in recorded
+        for key, function in tuple(manager.ids_to_funcs.items())
     )
 
 
-def _moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[Any, ...]:
+def _find_moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[Any, ...]:
     """Find the placeholders of inputs with another address than in the graph recorded before."""
     attribute = {
         "static_address": "tensor_static_input_idxs",
@@ -138,20 +143,20 @@ def _moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[An
         return ()
     before = newest.static_input_data_ptrs
     checked = getattr(newest, attribute, None) or getattr(newest, "static_input_idxs", ())
-    found = (
+    moved = (
         placeholders[index]
         for index in checked
         if index < len(placeholders)
         and hasattr(inputs[index], "data_ptr")
         and inputs[index].data_ptr() != before[index]
     )
-    return tuple(itertools.islice(found, MAX_MOVED))
+    return tuple(itertools.islice(moved, MAX_MOVED))
 
 
-def _user_line(placeholder: Any) -> Location | None:
+def _find_user_line(placeholder: Any) -> Location | None:
     """Find the innermost line of the program that uses an input, where torch knows it; a line of
     torch's own where there is no other."""
-    torch_folder = os.path.join(os.path.dirname(getattr(loaded("torch"), "__file__", "")), "")
+    torch_folder = os.path.join(os.path.dirname(getattr(get_imported("torch"), "__file__", "")), "")
     stacks = [placeholder.stack_trace, *(user.stack_trace for user in placeholder.users or ())]
     for stack in stacks:
         lines = _STACK_LINE.findall(stack or "")
@@ -162,15 +167,15 @@ def _user_line(placeholder: Any) -> Location | None:
     return None
 
 
-def live_graphs() -> int:
+def count_live_graphs() -> int:
     """Count the graphs that are recorded and not yet given up."""
-    return sum(_below(manager.roots) for manager in tuple(managers))
+    return sum(_count_below(manager.roots) for manager in tuple(managers))
 
 
-def _below(recorded: Mapping[Any, Any] | None) -> int:
+def _count_below(recorded: Mapping[Any, Any] | None) -> int:
     """Count graphs recorded after each other, by the function they are of (None after a reset)."""
     nodes = [node for siblings in (recorded or {}).values() for node in siblings]
-    return len(nodes) + sum(_below(node.children) for node in nodes)
+    return len(nodes) + sum(_count_below(node.children) for node in nodes)
 
 
 TREES = "torch._inductor.cudagraph_trees"
@@ -188,7 +193,7 @@ class _Checks(threading.local):
 _checks = _Checks()
 
 
-def run_in_this_thread() -> int:
+def count_runs_in_thread() -> int:
     """Count CUDA graphs recorded or replayed in this thread, while there was a listener."""
     return _checks.run
 
@@ -201,22 +206,26 @@ def listen(listener: Any) -> Remover | None:
     """Report CUDA graphs to a `CudagraphCollector` from now on, from the thread that runs the
     model and never inside compiled code; None where this torch has no trees we know. The module
     must be imported."""
-    trees = loaded(TREES)
+    trees = get_imported(TREES)
     manager = getattr(trees, "CUDAGraphTreeManager", None)
     # Every call of a compiled function ends in one of the three: `run` of the manager decides.
-    wrappers = {"record_function": _recording, "execute_node": _replaying, "run_eager": _warming}
+    wrappers = {
+        "record_function": _wrap_recording,
+        "execute_node": _wrap_replay,
+        "run_eager": _wrap_warmup,
+    }
     if any(getattr(manager, name, None) is None for name in wrappers):
         return None
     unsubscribe = subscribe(_listeners, listener)
     if not _removers:
         node = getattr(trees, "CUDAGraphNode", None)
         places = [(manager, name, make) for name, make in wrappers.items()]
-        places += [(node, "check_invariants", _checking)]
+        places += [(node, "check_invariants", _wrap_check)]
         for owner, name, make in places:
             original = getattr(owner, name, None)
             if original is not None:
                 ours = functools.wraps(original)(make(original))
-                _removers.append(replace_with(owner, name, ours))
+                _removers.append(replace_attribute(owner, name, ours))
 
     def remove() -> None:
         unsubscribe()
@@ -226,50 +235,50 @@ def listen(listener: Any) -> Remover | None:
     return remove
 
 
-def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_recording(original: Callable[..., Any]) -> Callable[..., Any]:
     def record_function(self: Any, new_inputs: Any, function_id: Any) -> Any:
         # Read before the call: the inputs are still as the program gave them.
         begun = None
         try:
-            begun = recording_begun(self, new_inputs, function_id, _checks.failed)
+            begun = describe_recording(self, new_inputs, function_id, _checks.failed)
         except Exception as error:
-            _report(error)
+            _report_fault(error)
         started = time.monotonic()
-        with out_of_tracebacks:
+        with hide_own_frame:
             result = original(self, new_inputs, function_id)
         seconds = time.monotonic() - started
         _checks.run += 1
         if begun is not None:
-            tree_of(self).recorded.add(function_id.id)
+            get_tree(self).recorded.add(function_id.id)
             for listener in tuple(_listeners):
-                listener.recorded(replace(begun, seconds=seconds))
+                listener.report_recording(replace(begun, seconds=seconds))
         _checks.failed.clear()
         return result
 
     return record_function
 
 
-def _replaying(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_replay(original: Callable[..., Any]) -> Callable[..., Any]:
     def execute_node(self: Any, node: Any, new_inputs: Any) -> Any:
-        _ran(self, node.wrapped_function.id, replay=True)
-        with out_of_tracebacks:
+        _record_run(self, node.wrapped_function.id, replay=True)
+        with hide_own_frame:
             return original(self, node, new_inputs)
 
     return execute_node
 
 
-def _warming(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_warmup(original: Callable[..., Any]) -> Callable[..., Any]:
     def run_eager(self: Any, new_inputs: Any, function_id: Any) -> Any:
-        _ran(self, function_id, replay=False)
-        with out_of_tracebacks:
+        _record_run(self, function_id, replay=False)
+        with hide_own_frame:
             return original(self, new_inputs, function_id)
 
     return run_eager
 
 
-def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_check(original: Callable[..., Any]) -> Callable[..., Any]:
     def check_invariants(self: Any, inputs: Any) -> Any:
-        with out_of_tracebacks:
+        with hide_own_frame:
             result: Any = original(self, inputs)
         # (status, a function that makes the text): the text would walk the inputs again.
         with contextlib.suppress(TypeError, LookupError, AttributeError):
@@ -280,29 +289,29 @@ def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
     return check_invariants
 
 
-def _report(error: Exception) -> None:
+def _report_fault(error: Exception) -> None:
     """Report a fault of ours, which must not reach the model."""
     # A listener is a `CudagraphCollector`, untyped here: its methods are called by name.
     for listener in tuple(_listeners):
-        listener.fault("CUDA graph", error)
+        listener.record_fault("CUDA graph", error)
 
 
-def _ran(manager: Any, function_id: Any, *, replay: bool) -> None:
+def _record_run(manager: Any, function_id: Any, *, replay: bool) -> None:
     try:
         _checks.failed.clear()
         _checks.run += replay
-        key = (tree_of(manager).index, function_id.id)
+        key = (get_tree(manager).index, function_id.id)
         compile_id = manager.id_to_compile_id.get(function_id)
         for listener in tuple(_listeners):
-            listener.ran(key, compile_id, replay=replay)
+            listener.count_run(key, compile_id, replay=replay)
     except Exception as error:
-        _report(error)
+        _report_fault(error)
 
 
-def pool_bytes() -> int | None:
+def measure_pool_bytes() -> int | None:
     """Measure the bytes that the allocator has reserved for graphs; None where that is not known.
     Walks the allocator's whole state: not for every step."""
-    cuda = getattr(loaded("torch"), "cuda", None)
+    cuda = getattr(get_imported("torch"), "cuda", None)
     # Segments of a graph's private pool have its id, those of the default pool (0, 0).
     pools = {tuple(manager.cuda_graphs_thread_pool) for manager in tuple(managers)}
     if not pools:
@@ -316,6 +325,6 @@ def pool_bytes() -> int | None:
     )
 
 
-def skips() -> int | None:
+def read_skip_count() -> int | None:
     """Read torch's own count of graphs that it left out; None where it has none."""
-    return torch_compiles.counter("inductor", "cudagraph_skips")
+    return torch_compiles.read_counter("inductor", "cudagraph_skips")

@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
-from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
-from compilediag_harness.torch_internals.torch_compiles import current_compile_id
+from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
+from compilediag_harness.torch_internals.torch_compiles import get_compile_id
 from compilediag_harness.torch_internals.torch_names import (
     CONVERT_FRAME,
     GUARDS,
     Remover,
-    loaded,
+    get_imported,
     lookup,
-    replace_with,
+    replace_attribute,
 )
 
-PYTHON = "LAMBDA_GUARD"
+PYTHON_LEAF = "LAMBDA_GUARD"
 """torch's leaf that calls a Python function; the others are C++ throughout."""
 
 
@@ -31,11 +31,15 @@ _SIZED = ("SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "DICT_KEYS", "DICT_LENGTH")
 """Kinds of guards on the length of a container."""
 
 
-def on_recompile_reasons(callback: Callable[[list[Any], Any, list[str]], None]) -> Remover | None:
-    """Call `callback(cache_entries, frame, reasons)` each time torch determines why no cache entry
-    of a frame fits. `frame` has `f_locals` and `f_code`. Calls made with `skip_logging` are repeats
-    of the same event (2.9 to 2.11) or made for a stance, and are left out."""
-    convert_frame = loaded(CONVERT_FRAME)  # it imports the function: replaced there, not in guards
+def watch_recompile_reasons(
+    callback: Callable[[list[Any], Any, list[str]], None],
+) -> Remover | None:
+    """Call `callback(cache_entries, frame, reasons)` each time torch determines why no cache
+    entry of a frame fits. `frame` has `f_locals` and `f_code`. Calls made with `skip_logging` are
+    repeats of the same event (2.9 to 2.11) or made for a stance, and are left out."""
+    convert_frame = get_imported(
+        CONVERT_FRAME
+    )  # it imports the function: replaced there, not in guards
     original = getattr(convert_frame, "get_and_maybe_log_recompilation_reasons", None)
     if original is None:
         return None
@@ -45,17 +49,17 @@ def on_recompile_reasons(callback: Callable[[list[Any], Any, list[str]], None]) 
         repeat = bool(kwargs.get("skip_logging")) or (len(args) > 1 and bool(args[1]))
         reasons: list[str] = []
         try:
-            with out_of_tracebacks:
+            with hide_own_frame:
                 reasons = original(entries, frame, *args, **kwargs)
             return reasons
         finally:
             if not repeat:
-                callback(entries_of(entries), frame, list(reasons or ()))
+                callback(list_entries(entries), frame, list(reasons or ()))
 
-    return replace_with(convert_frame, "get_and_maybe_log_recompilation_reasons", get_reasons)
+    return replace_attribute(convert_frame, "get_and_maybe_log_recompilation_reasons", get_reasons)
 
 
-def entries_of(first: Any) -> list[Any]:
+def list_entries(first: Any) -> list[Any]:
     """List cache entries: torch <= 2.12 passes the head of a linked list, later versions a list."""
     if isinstance(first, (list, tuple)):
         return list(first)  # pyright: ignore[reportUnknownArgumentType]
@@ -66,13 +70,13 @@ def entries_of(first: Any) -> list[Any]:
     return entries
 
 
-def on_guards_built(
+def watch_guard_builds(
     callback: Callable[[Any, str, dict[str, Any], Iterable[Any], Any], None],
 ) -> Remover | None:
     """Call `callback(code, compile_id, local_scope, guards, manager)` after each compile built its
     guards. `local_scope` is the frame's locals at compile time, `guards` torch's Guard objects,
     `manager` what evaluates them."""
-    manager = lookup(loaded(GUARDS), "CheckFunctionManager")
+    manager = lookup(get_imported(GUARDS), "CheckFunctionManager")
     original = getattr(manager, "__init__", None)
     if manager is None or original is None:
         return None
@@ -81,17 +85,19 @@ def on_guards_built(
     def build(self: Any, f_code: Any, output_graph: Any, *args: Any, **kwargs: Any) -> None:
         scope = dict(getattr(output_graph, "local_scope", None) or {})
         guards = list(getattr(output_graph, "guards", None) or ())
-        with out_of_tracebacks:
+        with hide_own_frame:
             original(self, f_code, output_graph, *args, **kwargs)
         manager = getattr(self, "guard_manager", None)
-        callback(f_code, current_compile_id(), scope, guards, manager)
+        callback(f_code, get_compile_id(), scope, guards, manager)
 
-    return replace_with(manager, "__init__", build)
+    return replace_attribute(manager, "__init__", build)
 
 
-def cache_entries(code: Any) -> list[Any]:
+def get_cache_entries(code: Any) -> list[Any]:
     """Get the live cache entries of a code object, most recently used first."""
-    entries = getattr(loaded("torch._C._dynamo.eval_frame"), "_debug_get_cache_entry_list", None)
+    entries = getattr(
+        get_imported("torch._C._dynamo.eval_frame"), "_debug_get_cache_entry_list", None
+    )
     return [] if entries is None else list(entries(code))
 
 
@@ -105,7 +111,7 @@ class Leaf(NamedTuple):
     """Text of a shape condition, which has no `check`."""
 
     @property
-    def subject(self) -> str:
+    def target(self) -> str:
         """Name of what it checks: its source, or the kind of a global mode or shape condition."""
         return self.kind if self.source in ("L", "G", "") else self.source
 
@@ -128,18 +134,18 @@ class DictSize:
         return [f"len({self._source}) != {self._size}"]
 
 
-def length_of(guard: Any) -> int | None:
+def get_required_length(guard: Any) -> int | None:
     """Get the length that a Guard object requires of a container, once its guards are built; None
     where it requires none."""
-    texts = getattr(guard, "code_list", None) if guard_kind(guard) in _SIZED else None
+    texts = getattr(guard, "code_list", None) if get_guard_kind(guard) in _SIZED else None
     for text in texts or ():
-        found = _LENGTH.fullmatch(text)
-        if found is not None:
-            return int(found[1] or 0)
+        match = _LENGTH.fullmatch(text)
+        if match is not None:
+            return int(match[1] or 0)
     return None
 
 
-def _managers(root: Any) -> Iterator[tuple[Any, bool]]:
+def _iterate_managers(root: Any) -> Iterator[tuple[Any, bool]]:
     """Iterate over torch's managers of guards in their order, with whether it is one of a dict."""
     # `RootGuardManager` is C++ with Python bindings: leaf guards, then managers of what is reached
     # from the value by an attribute, an index or a key.
@@ -155,32 +161,32 @@ def _managers(root: Any) -> Iterator[tuple[Any, bool]]:
         stack.extend(reversed(manager.get_child_managers()))
 
 
-def _epilogue(root: Any) -> Iterable[Any]:
+def _list_epilogue(root: Any) -> Iterable[Any]:
     """List the guards that run last: shape conditions, as one lambda over all sizes."""
     return getattr(root, "get_epilogue_lambda_guards", tuple)()
 
 
-def leaves_of(entry: Any, sizes: Mapping[str, int]) -> Iterator[Leaf]:
+def iterate_leaves(entry: Any, sizes: Mapping[str, int]) -> Iterator[Leaf]:
     """Iterate over every callable leaf guard of a cache entry, in guard order, and its symbolic
     shape conditions last (kind "SHAPE", `check` None, one leaf per condition). `sizes`: lengths of
     the guarded containers by their source."""
     root = getattr(entry.guard_manager, "root", None)
     # Guards over several values cannot be called from Python. 2.7 has no common base of them.
-    native = loaded("torch._C._dynamo.guards")
+    native = get_imported("torch._C._dynamo.guards")
     names = ("RelationalGuard", "NO_TENSOR_ALIASING", "OBJECT_ALIASING", "STORAGE_OVERLAPPING")
     relational = tuple(t for name in names if isinstance(t := getattr(native, name, None), type))
-    for manager, of_dict in _managers(root):
+    for manager, of_dict in _iterate_managers(root):
         for leaf in manager.get_leaf_guards():
             if not isinstance(leaf, relational):
                 yield Leaf(manager.get_source(), type(leaf).__name__, leaf)
         if of_dict and sizes and (source := manager.get_source()) in sizes:
             yield Leaf(source, "DICT_LENGTH", DictSize(source, sizes[source]))
-    for leaf in _epilogue(root):
+    for leaf in _list_epilogue(root):
         for part in leaf.verbose_code_parts():
             yield Leaf("", "SHAPE", None, part)
 
 
-def scope_of(entry: Any, f_locals: dict[str, Any]) -> dict[str, Any]:
+def build_scope(entry: Any, f_locals: dict[str, Any]) -> dict[str, Any]:
     """Build the scope that a guard's source is evaluated in: L, G and torch's closure helpers."""
     manager = entry.guard_manager
     scope = dict(getattr(manager, "closure_vars", None) or {})
@@ -190,30 +196,30 @@ def scope_of(entry: Any, f_locals: dict[str, Any]) -> dict[str, Any]:
     return scope
 
 
-def guard_kind(guard: Any) -> str:
+def get_guard_kind(guard: Any) -> str:
     """Get the kind of a Guard object, such as "TENSOR_MATCH"."""
     if hasattr(guard, "create_fn_name"):
         return str(guard.create_fn_name())
     return str(getattr(guard.inner_create_fn(), "__name__", ""))  # 2.7
 
 
-_OF_MEMBERS = {"HASATTR": ".{}", "NOT_PRESENT_IN_GENERIC_DICT": ".__dict__['{}']"}
+_MEMBER_SOURCES = {"HASATTR": ".{}", "NOT_PRESENT_IN_GENERIC_DICT": ".__dict__['{}']"}
 
 
-def guarded_source(guard: Any) -> str:
+def get_guarded_source(guard: Any) -> str:
     """Get the source of what a Guard object checks: of the member where it checks a presence."""
-    source, member = str(guard.name), _OF_MEMBERS.get(guard_kind(guard))
+    source, member = str(guard.name), _MEMBER_SOURCES.get(get_guard_kind(guard))
     name = getattr(getattr(guard, "create_fn", None), "keywords", {}).get("attr")
     if not source or member is None or not isinstance(name, str) or not name.isidentifier():
         return source
     return source + member.format(name)
 
 
-def dispatch_keys(tensor: Any) -> str | None:
+def read_dispatch_keys(tensor: Any) -> str | None:
     """Read the dispatch key set of a tensor as guards print it: what the thread includes is in it,
     what it excludes is not (LocalState::apply in torch/csrc/dynamo/guards.cpp). None if not
     known."""
-    native = loaded("torch._C")
+    native = get_imported("torch._C")
     keys = getattr(native, "_dispatch_keys", None)
     included = getattr(native, "_dispatch_tls_local_include_set", None)
     excluded = getattr(native, "_dispatch_tls_local_exclude_set", None)
@@ -222,15 +228,15 @@ def dispatch_keys(tensor: Any) -> str | None:
     return str((keys(tensor) | included()) - excluded())
 
 
-def inference_mode() -> bool | None:
+def is_inference_mode() -> bool | None:
     """Whether `torch.inference_mode` is on; None where torch is not imported."""
-    enabled = getattr(loaded("torch"), "is_inference_mode_enabled", None)
+    enabled = getattr(get_imported("torch"), "is_inference_mode_enabled", None)
     return None if enabled is None else bool(enabled())
 
 
-def global_modes() -> dict[str, Any]:
+def read_global_modes() -> dict[str, Any]:
     """Read the modes that a GLOBAL_STATE guard compares, by its names, and inference mode."""
-    torch = loaded("torch")
+    torch = get_imported("torch")
     readers = {
         "grad_mode": "is_grad_enabled",
         "deterministic_algorithms": "are_deterministic_algorithms_enabled",
@@ -249,14 +255,14 @@ def global_modes() -> dict[str, Any]:
 
 def is_on_host(tensor: Any) -> bool | None:
     """Whether a tensor is on the CPU; None if not known."""
-    native = loaded("torch._C")
+    native = get_imported("torch._C")
     keys, cpu = getattr(native, "_dispatch_keys", None), lookup(native, "DispatchKey.CPU")
     return None if keys is None or cpu is None else bool(keys(tensor).has(cpu))
 
 
-def _below(read: Callable[[Any], Value], tensor: Any) -> Value | None:
+def _read_directly(read: Callable[[Any], Value], tensor: Any) -> Value | None:
     """Call `read` below every `__torch_function__`; None for a tensor without memory of its own."""
-    below = getattr(loaded("torch._C"), "DisableTorchFunction", None)
+    below = getattr(get_imported("torch._C"), "DisableTorchFunction", None)
     if below is None:
         return None
     try:
@@ -266,23 +272,23 @@ def _below(read: Callable[[Any], Value], tensor: Any) -> Value | None:
         return None
 
 
-def storage_of(tensor: Any) -> int | None:
+def get_storage_id(tensor: Any) -> int | None:
     """Get the identity of a tensor's memory, the same for views of one another; None where a tensor
     has none."""
-    return _below(lambda below: int(below.untyped_storage()._cdata), tensor)
+    return _read_directly(lambda below: int(below.untyped_storage()._cdata), tensor)
 
 
 def is_tensor_type(kind: Any) -> bool:
     """Whether a class is one of tensors."""
-    tensor = getattr(loaded("torch"), "Tensor", None)
+    tensor = getattr(get_imported("torch"), "Tensor", None)
     return tensor is not None and issubclass(kind, tensor)
 
 
-def tensor_metadata(tensor: Any) -> tuple[Any, ...]:
+def read_tensor_metadata(tensor: Any) -> tuple[Any, ...]:
     """Read (requires_grad, dtype, shape, device, strides), the first alone of a subclass of
     tensors, which may run code of its own for the others. For use where no `__torch_function__`
     runs."""
-    torch = loaded("torch")
+    torch = get_imported("torch")
     if torch is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return (tensor.requires_grad,)
     known = (tensor.requires_grad, tensor.dtype, tensor.shape, tensor.device)
@@ -302,10 +308,10 @@ class TensorMemory(NamedTuple):
     """Nothing has been written into it since it was made."""
 
 
-def memory_of(tensor: Any) -> TensorMemory | None:
+def read_tensor_memory(tensor: Any) -> TensorMemory | None:
     """Read a tensor's memory; None for one without memory of its own. None of its data is read."""
 
-    def memory(tensor: Any) -> TensorMemory:
+    def read_memory(tensor: Any) -> TensorMemory:
         storage = tensor.untyped_storage()
         return TensorMemory(
             storage=int(storage._cdata),
@@ -317,10 +323,10 @@ def memory_of(tensor: Any) -> TensorMemory | None:
             fresh=not tensor.is_inference() and tensor._version == 0,
         )
 
-    return _below(memory, tensor)
+    return _read_directly(read_memory, tensor)
 
 
-def evaluations_us(
+def time_evaluations(
     manager: Any, scope: Mapping[str, Any], most: int, budget_ns: int
 ) -> list[float]:
     """Time some evaluations of guards that hold, in microseconds each, with the locals they were
@@ -344,7 +350,7 @@ def evaluations_us(
     return taken
 
 
-def evaluated(manager: Any, shown: int) -> tuple[Counter[str], list[str]] | None:
+def count_evaluated(manager: Any, shown: int) -> tuple[Counter[str], list[str]] | None:
     """Count what torch evaluates for one compile, by its names of leaf guards: fewer than its Guard
     objects, some of which need nothing to be evaluated. With the first `shown` of those that call a
     Python function each time, as torch writes them. None where they cannot be read."""
@@ -352,10 +358,12 @@ def evaluated(manager: Any, shown: int) -> tuple[Counter[str], list[str]] | None
     if not hasattr(root, "get_leaf_guards"):
         return None
     kinds, texts = Counter[str](), list[str]()
-    of_managers = (leaf for manager, _ in _managers(root) for leaf in manager.get_leaf_guards())
-    for leaf in chain(_epilogue(root), of_managers):
+    of_managers = (
+        leaf for manager, _ in _iterate_managers(root) for leaf in manager.get_leaf_guards()
+    )
+    for leaf in chain(_list_epilogue(root), of_managers):
         kind = type(leaf).__name__
         kinds[kind] += 1
-        if kind == PYTHON and len(texts) < shown:
+        if kind == PYTHON_LEAF and len(texts) < shown:
             texts += leaf.verbose_code_parts()[:1]
     return kinds, texts

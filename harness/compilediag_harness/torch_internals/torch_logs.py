@@ -20,18 +20,18 @@ from compilediag_harness.torch_internals.torch_names import (
     Removers,
     call_after,
     call_beside,
-    loaded,
+    get_imported,
     lookup,
-    replace_with,
+    replace_attribute,
 )
 
 CUDAGRAPH_UTILS = "torch._inductor.cudagraph_utils"
 
 
-def on_graph_break(callback: Callable[[str, str], None]) -> Remover | None:
+def watch_graph_breaks(callback: Callable[[str, str], None]) -> Remover | None:
     """Call `callback(head, stack)` after torch reported a graph break: the lines with its place
     and reason, and the user's stack, in the words of torch's own report."""
-    module = loaded(SYMBOLIC_CONVERT)
+    module = get_imported(SYMBOLIC_CONVERT)
     owner = lookup(module, "InstructionTranslatorBase")
     if not hasattr(owner, "log_graph_break"):  # 2.7: a function of the module
         owner = module
@@ -46,20 +46,20 @@ def on_graph_break(callback: Callable[[str, str], None]) -> Remover | None:
         already_logged = getattr(given.get("exc"), "logged", False)
         result = original(*args, **kwargs)
         if not already_logged:
-            callback(*_break_report(given))
+            callback(*_format_break_report(given))
         return result
 
-    return replace_with(owner, "log_graph_break", log_graph_break)
+    return replace_attribute(owner, "log_graph_break", log_graph_break)
 
 
-def _break_report(given: dict[str, Any]) -> tuple[str, str]:
+def _format_break_report(given: dict[str, Any]) -> tuple[str, str]:
     """Format what `log_graph_break` logs of its arguments, in two parts: head and stack."""
     stack = given.get("user_stack") or getattr(given.get("exc"), "real_stack", None)
     if stack is None:
-        guards: Any = loaded("torch._guards")
+        guards: Any = get_imported("torch._guards")
         stack = guards.TracingContext.extract_stack()
     translator, code_options = given.get("self"), given["code_options"]
-    config = loaded("torch._dynamo.config")
+    config = get_imported("torch._dynamo.config")
     if getattr(config, "nested_graph_breaks", False) and getattr(translator, "parent", None):
         code: Any = given["self"].f_code
         file, line = code.co_filename, given["self"].lineno or code.co_firstlineno
@@ -68,26 +68,26 @@ def _break_report(given: dict[str, Any]) -> tuple[str, str]:
     else:  # the first instruction
         file, line = code_options["co_filename"], code_options["co_firstlineno"]
     head = f"Graph break in user code at {file}:{line}\nGraph Break Reason: {given['reason']}"
-    exc: Any = loaded("torch._dynamo.exc")
+    exc: Any = get_imported("torch._dynamo.exc")
     whole = exc.collapse_resume_frames(exc.get_stack_above_dynamo() + stack)
     return head, "\nUser code traceback:\n" + "".join(traceback.format_list(whole))
 
 
-def on_frame_failed(callback: Callable[[BaseException, Any], None]) -> Remover | None:
+def watch_failed_frames(callback: Callable[[BaseException, Any], None]) -> Remover | None:
     """Call `callback(error, code)` when Dynamo gives a frame up because of an error that does not
     reach the program."""
 
-    def failed(_: str, error: BaseException, code: Any, *__: Any, **___: Any) -> None:
+    def report_failure(_: str, error: BaseException, code: Any, *__: Any, **___: Any) -> None:
         callback(error, code)
 
     # `convert_frame` imports the function by its name: it is replaced there.
-    return call_beside(loaded(CONVERT_FRAME), "format_error_msg", after=failed)
+    return call_beside(get_imported(CONVERT_FRAME), "format_error_msg", after=report_failure)
 
 
-def skip_report(error: BaseException, code: Any) -> str | None:
+def format_skip_report(error: BaseException, code: Any) -> str | None:
     """Format torch's report of a graph break by which a whole frame is skipped and that was not
     reported before; None where the error is no such break."""
-    exc: Any = loaded("torch._dynamo.exc")
+    exc: Any = get_imported("torch._dynamo.exc")
     unreported = isinstance(error, (exc.Unsupported, exc.UserError)) and not getattr(
         error, "logged", False
     )
@@ -104,33 +104,33 @@ def skip_report(error: BaseException, code: Any) -> str | None:
     )
 
 
-def on_frame_skipped(callback: Callable[[Any, str], None]) -> Remover | None:
+def watch_skipped_frames(callback: Callable[[Any, str], None]) -> Remover | None:
     """Call `callback(code, reason)` for each frame that Dynamo does not try to compile; None on a
     torch that only logs them (2.7)."""
 
-    def skipped(reason: Any, frame: Any) -> None:
+    def report_skip(reason: Any, frame: Any) -> None:
         callback(frame.f_code, str(reason))
 
-    return call_beside(loaded(CONVERT_FRAME), "add_skip_reason", before=skipped)
+    return call_beside(get_imported(CONVERT_FRAME), "add_skip_reason", before=report_skip)
 
 
-def on_recompile_limit(callback: Callable[[str, Any], None]) -> Remover | None:
+def watch_recompile_limit(callback: Callable[[str, Any], None]) -> Remover | None:
     """Call `callback(limit, value)` when a frame has reached a limit, with the name of torch's
     option and its value, while the frame is being compiled."""
 
-    def asked(answer: tuple[bool, str], *_: Any, **__: Any) -> None:
-        exceeded, limit = answer
+    def report_limit(result: tuple[bool, str], *_: Any, **__: Any) -> None:
+        exceeded, limit = result
         if exceeded:
-            callback(limit, getattr(loaded("torch._dynamo.config"), limit, None))
+            callback(limit, getattr(get_imported("torch._dynamo.config"), limit, None))
 
-    return call_beside(loaded(CONVERT_FRAME), "exceeds_recompile_limit", after=asked)
+    return call_beside(get_imported(CONVERT_FRAME), "exceeds_recompile_limit", after=report_limit)
 
 
-def on_cudagraph_skip(callback: Callable[[str], None]) -> Removers:
+def watch_cudagraph_skips(callback: Callable[[str], None]) -> Removers:
     """Call `callback(message)` each time torch says why it runs something without CUDA graphs."""
     name = "log_cudagraph_skip_and_bump_counter"
 
-    def skipped(message: Any) -> None:
+    def report_skip(message: Any) -> None:
         callback(str(message))
 
     # Modules that were imported before we came have the function under its name.
@@ -139,22 +139,22 @@ def on_cudagraph_skip(callback: Callable[[str], None]) -> Removers:
         for module_name, module in list(sys.modules.items())
         if module_name.startswith("torch.") and name in vars(module)
     ]
-    return [call_beside(owner, name, before=skipped) for owner in owners]
+    return [call_beside(owner, name, before=report_skip) for owner in owners]
 
 
-def torch_formatter() -> Any | None:
+def get_torch_formatter() -> Any | None:
     """Get the formatter of torch's own terminal output (time, process, compile id, artifact)."""
-    return getattr(loaded(LOGGING), "DEFAULT_FORMATTER", None)
+    return getattr(get_imported(LOGGING), "DEFAULT_FORMATTER", None)
 
 
-def trace_handler(folder: str) -> Any | None:
+def find_trace_handler(folder: str) -> Any | None:
     """Find the handler that writes torch's structured trace; None where it writes elsewhere than
     into `folder`, or there is none."""
-    handler = getattr(loaded(LOGGING), "LOG_TRACE_HANDLER", None)
+    handler = getattr(get_imported(LOGGING), "LOG_TRACE_HANDLER", None)
     written = getattr(handler, "root_dir", None)
     return handler if written and os.path.realpath(written) == os.path.realpath(folder) else None
 
 
-def on_logs_initialised(callback: Callable[[], None]) -> Remover | None:
+def watch_log_setup(callback: Callable[[], None]) -> Remover | None:
     """Call `callback` after torch set its loggers up anew (`set_logs`, re-initialisation)."""
-    return call_after(loaded(LOGGING), "_init_logs", callback)
+    return call_after(get_imported(LOGGING), "_init_logs", callback)

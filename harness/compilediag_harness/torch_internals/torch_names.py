@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
+from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
 
 Remover = Callable[[], None]
 
@@ -150,7 +150,7 @@ HOOKS = (
 )
 
 
-def loaded(module: str) -> Any | None:
+def get_imported(module: str) -> Any | None:
     """Get a module, if the target has imported it; it is never imported here."""
     return sys.modules.get(module)
 
@@ -165,9 +165,9 @@ def lookup(module: Any, path: str) -> Any | None:
     return value
 
 
-def available(hook: Hook) -> bool | None:
+def is_available(hook: Hook) -> bool | None:
     """Whether the name exists; None while its module is not imported."""
-    module = loaded(hook.module)
+    module = get_imported(hook.module)
     if module is None:
         return None
     return any(lookup(module, path) is not None for path in hook.attribute.split("|"))
@@ -176,23 +176,23 @@ def available(hook: Hook) -> bool | None:
 def probe() -> list[tuple[str, bool, str]]:
     """List (hook, available, what is lost) for every private name. Imports torch and Dynamo: for
     `compilediag doctor` and for tests, never for a run."""
-    found: list[tuple[str, bool, str]] = []
+    rows: list[tuple[str, bool, str]] = []
     for hook in HOOKS:
         try:
             importlib.import_module(hook.module)
-            ok = bool(available(hook))
+            ok = bool(is_available(hook))
         except ImportError:
             ok = False
-        found.append((hook.name, ok, hook.lost))
-    return found
+        rows.append((hook.name, ok, hook.lost))
+    return rows
 
 
-def replace_with(owner: Any, name: str, wrapper: Any) -> Remover:
+def replace_attribute(owner: Any, name: str, wrapper: Any) -> Remover:
     """Put `wrapper` in place and return what undoes it, unless somebody wrapped it again."""
-    held: Any = vars(owner).get(name) if isinstance(owner, type) else None
+    descriptor: Any = vars(owner).get(name) if isinstance(owner, type) else None
     # A static or class method is put back as its descriptor: `getattr` gives what is bound by it.
-    static = type(held) in (staticmethod, classmethod)
-    original = held if static else getattr(owner, name)
+    static = type(descriptor) in (staticmethod, classmethod)
+    original = descriptor if static else getattr(owner, name)
     setattr(owner, name, staticmethod(wrapper) if static else wrapper)
 
     def restore() -> None:
@@ -216,16 +216,16 @@ def call_beside(
         return None
 
     @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def call_with_listeners(*args: Any, **kwargs: Any) -> Any:
         if before is not None:
             before(*args, **kwargs)
-        with out_of_tracebacks:
+        with hide_own_frame:
             result = original(*args, **kwargs)
         if after is not None:
             after(result, *args, **kwargs)
         return result
 
-    return replace_with(owner, name, wrapper)
+    return replace_attribute(owner, name, call_with_listeners)
 
 
 def call_after(owner: Any, name: str, callback: Callable[[], None]) -> Remover | None:
@@ -236,14 +236,14 @@ def call_after(owner: Any, name: str, callback: Callable[[], None]) -> Remover |
         return None
 
     @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def call_then_notify(*args: Any, **kwargs: Any) -> Any:
         try:
-            with out_of_tracebacks:
+            with hide_own_frame:
                 return original(*args, **kwargs)
         finally:
             callback()
 
-    return replace_with(owner, name, wrapper)
+    return replace_attribute(owner, name, call_then_notify)
 
 
 def subscribe(listeners: list[Any], listener: Any) -> Remover:

@@ -11,8 +11,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import frames_from
-from compilediag_harness.torch_internals.torch_names import loaded, lookup
+from compilediag_harness.base.object_graph import iterate_frames
+from compilediag_harness.torch_internals.torch_names import get_imported, lookup
 
 
 @dataclasses.dataclass(slots=True)
@@ -24,7 +24,7 @@ class OpenCall:
     key: int
     """0 for a function that is not compiled on purpose."""
     began: float
-    entered: bool = False
+    has_own_callback: bool = False
     """The wrapper has put its own eval-frame callback in place."""
     names: dict[str, Any] | None = None
     """The wrapper's local names, while the call begins: they hold the program's tensors."""
@@ -48,7 +48,7 @@ class _ThisThread(threading.local):
 this_thread = _ThisThread()
 
 
-def callable_of(function: Any) -> Any:
+def find_callable(function: Any) -> Any:
     """Find the module of a bound method, else the code of a function: compiling it again, with
     another backend or after a reset, makes no other callable of it."""
     # The wrapper that a decorator makes has the same code for whatever it is put on:
@@ -59,7 +59,7 @@ def callable_of(function: Any) -> Any:
     return owner if owner is not None else getattr(function, "__code__", function)
 
 
-class CalledFrom(NamedTuple):
+class CallOrigin(NamedTuple):
     """The outermost compiled call in progress in this thread."""
 
     function: Any
@@ -67,7 +67,7 @@ class CalledFrom(NamedTuple):
     """Class of the outermost eager module whose call it is a part of; None where there is none."""
 
 
-def called_from() -> CalledFrom | None:
+def find_call_origin() -> CallOrigin | None:
     """Find what the newest outermost compiled call of this thread calls, and from where; None where
     no call is in progress. Walks the stack: for the first call of a callable, not for each."""
     calls = this_thread.open
@@ -75,7 +75,7 @@ def called_from() -> CalledFrom | None:
         return None
     call = calls[-1]
     direct, outermost, above = None, None, True
-    for frame in frames_from(call.frame.f_back):
+    for frame in iterate_frames(call.frame.f_back):
         # `torch.nn.Module.__call__` is one of these two.
         if frame.f_code.co_name in ("_call_impl", "_wrapped_call_impl"):
             outermost = frame.f_locals.get("self")
@@ -83,44 +83,44 @@ def called_from() -> CalledFrom | None:
         else:
             above = False
     part = outermost is not None and outermost is not direct
-    return CalledFrom(call.function, type(outermost).__name__ if part else None)
+    return CallOrigin(call.function, type(outermost).__name__ if part else None)
 
 
-def in_compiled_call() -> bool:
+def is_in_compiled_call() -> bool:
     """Whether a call of a compiled callable is in progress in this thread."""
     calls = this_thread.open
     return bool(calls) and any(call.key for call in calls)
 
 
-def inside_another() -> bool:
+def is_inside_another() -> bool:
     """Whether the newest call of this thread is inside of one of a compiled callable: in a function
     that is not compiled on purpose."""
     return any(call.key for call in this_thread.open[:-1])
 
 
-def stepping_optimizer() -> Any:
+def find_stepping_optimizer() -> Any:
     """Find the optimizer in whose `step` this thread is, the outermost; None where it is in none.
     Of any class, as long as it has `param_groups` or a list of parameters. Walks the stack."""
-    found = None
-    parameter: Any = lookup(loaded("torch"), "nn.Parameter")
+    optimizer = None
+    parameter: Any = lookup(get_imported("torch"), "nn.Parameter")
     frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         code = frame.f_code
         if code.co_name == "step" and code.co_argcount:
             owner = frame.f_locals.get(code.co_varnames[0])
             members: dict[str, Any] = getattr(owner, "__dict__", {})
-            lists = [held for held in members.values() if type(held) in (list, tuple)]
+            lists = [values for values in members.values() if type(values) in (list, tuple)]
             if (
                 "param_groups" in members
                 or hasattr(cast(Any, type(owner)), "param_groups")
-                or any(isinstance(member, parameter) for held in lists for member in held[:1])
+                or any(isinstance(member, parameter) for values in lists for member in values[:1])
             ):
-                found = owner
+                optimizer = owner
         frame = frame.f_back
-    return found
+    return optimizer
 
 
-def disabled_function() -> Any:
+def get_disabled_function() -> Any:
     """Get the function behind `torch.compiler.disable` that this thread is in, with no compiled
     call in progress inside it; None where there is none. Known only while `watch_disabled_calls`
     has a listener."""
@@ -128,7 +128,7 @@ def disabled_function() -> Any:
     return calls[-1].function if calls and not calls[-1].key else None
 
 
-class CalledWith(NamedTuple):
+class CallArguments(NamedTuple):
     """Function and arguments of the outermost compiled call that begins in this thread."""
 
     function: Any
@@ -136,7 +136,7 @@ class CalledWith(NamedTuple):
     kwargs: dict[str, Any]
 
 
-def called_with() -> CalledWith | None:
+def get_call_arguments() -> CallArguments | None:
     """Get function and arguments of the call that begins, for a listener of
     `watch_outermost_calls`; None where there is none. Not to be stored: it holds the program's
     tensors."""
@@ -147,7 +147,7 @@ def called_with() -> CalledWith | None:
     args, kwargs = names.get("args"), names.get("kwargs")
     if not isinstance(args, tuple) or not isinstance(kwargs, dict):
         return None  # a block, not a call: `with torch._dynamo.optimize(...)`
-    return CalledWith(calls[-1].function, args, kwargs)  # pyright: ignore[reportUnknownArgumentType]
+    return CallArguments(calls[-1].function, args, kwargs)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def pass_instead(where: int | str, value: Any) -> None:
@@ -176,7 +176,7 @@ RESULT = "result"
 """The local in which the wrapper of torch 2.13 and later keeps what it returns."""
 
 
-class Returning:
+class ReturningCall:
     """The result of the outermost compiled call that begins in this thread, read at its end."""
 
     def __init__(self) -> None:
@@ -205,13 +205,13 @@ class Returning:
 
         # A function that is there for the wrapper's last instructions alone: a value that is about
         # to be returned can be seen in no other way.
-        def profile(where: types.FrameType, event: str, value: Any) -> None:
+        def catch_return(where: types.FrameType, event: str, value: Any) -> None:
             if event == "return" and where in (frame, outside):
                 sys.setprofile(None)
                 if where is frame:
                     callback(value)
 
-        sys.setprofile(profile)
+        sys.setprofile(catch_return)
         return True
 
 

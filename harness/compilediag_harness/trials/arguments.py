@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from compilediag_harness.base import object_graph
-from compilediag_harness.blame.guard_sources import path_of
+from compilediag_harness.blame.guard_sources import parse_path
 from compilediag_harness.torch_internals import torch_api, torch_guards, torch_names
 from compilediag_harness.torch_internals.torch_open_calls import (
-    CalledWith,
-    in_compiled_call,
+    CallArguments,
+    is_in_compiled_call,
     pass_instead,
 )
 from compilediag_harness.trials.plan import Notes, is_place_of
@@ -40,7 +40,7 @@ class _ThisCall(threading.local):
         """Changes in the calls in progress, and whether their value was written into."""
 
 
-class Arguments:
+class PlannedArguments:
     """The changes of arguments of a plan."""
 
     def __init__(
@@ -52,60 +52,64 @@ class Arguments:
         self._notes = notes
         self._this = _ThisCall()
 
-    def change(
-        self, functions: Iterable[tuple[Location, Any]], owner: Any, call: CalledWith
+    def change_arguments(
+        self, functions: Iterable[tuple[Location, Any]], owner: Any, call: CallArguments
     ) -> None:
         """Change the arguments of a call; `functions`: place and code of it and what it wraps."""
         for change in self._changes:
             for place, code in functions:
                 if is_place_of(change.function, place, self._changed_files):
-                    with self._notes.applying(change.label):
-                        self._notes.note(change.label, self._acted(change, code, owner, call))
+                    with self._notes.record_errors(change.label):
+                        self._notes.record_change(
+                            change.label, self._apply_change(change, code, owner, call)
+                        )
 
-    def ended(self) -> None:
+    def note_lost_writes(self) -> None:
         """Note, at the end of a call, that it wrote into a copy of an argument: that is lost."""
-        if in_compiled_call():
+        if is_in_compiled_call():
             return
         watched, self._this.watched = self._this.watched, []
         for label, is_written in watched:
             if is_written():
-                self._notes.note(label, "the function writes into it")
+                self._notes.record_change(label, "the function writes into it")
 
-    def _acted(self, change: ArgumentChange, code: Any, owner: Any, call: CalledWith) -> str | None:
+    def _apply_change(
+        self, change: ArgumentChange, code: Any, owner: Any, call: CallArguments
+    ) -> str | None:
         """Apply a change; returns why it could not be applied, None when it was."""
-        torch: Any = torch_names.loaded("torch")
+        torch: Any = torch_names.get_imported("torch")
         argument, action = change.argument, change.action
-        arguments, places = bound(code, owner, call)
-        value = _value_of(argument, arguments)
+        arguments, places = bind_arguments(code, owner, call)
+        value = _resolve_argument(argument, arguments)
         if value is object_graph.MISSING:
             return f"{argument} cannot be found among the arguments"
         if action in _NUMBERS:
             if type(value) not in _NUMBERS[action]:
                 return f"{argument} is {type(value).__name__}, not a number"
-            other = torch.tensor(value, dtype=None if action == "tensor" else torch.float64)
-        elif not torch_guards.is_tensor_type(object_graph.class_of(value)):
+            replacement = torch.tensor(value, dtype=None if action == "tensor" else torch.float64)
+        elif not torch_guards.is_tensor_type(object_graph.get_class(value)):
             return f"{argument} is no tensor"
         elif action == "requires_grad":
             if not value.requires_grad:
                 value.requires_grad_()
             return None
         elif action == UNWRITTEN:
-            self._watch(change.label, torch, value)
+            self._watch_writes(change.label, torch, value)
             return None
-        elif (other := _other(torch, action, value)) is None:
+        elif (replacement := _make_replacement(torch, action, value)) is None:
             if change.dimension is None:
                 return f"{action} needs a dimension"
             return torch_api.mark_dimension(action, value, change.dimension)
-        elif other is value:
+        elif replacement is value:
             return None
         else:
-            self._watch(change.label, torch, other)
+            self._watch_writes(change.label, torch, replacement)
         if argument not in places:
             return f"{argument} is no argument of its own in this call"
-        pass_instead(places[argument], other)
+        pass_instead(places[argument], replacement)
         return None
 
-    def _watch(self, label: str, torch: Any, value: Any) -> None:
+    def _watch_writes(self, label: str, torch: Any, value: Any) -> None:
         # Autograd's version counter rises with every write in place, also through a view.
         if value.is_inference():  # has no version
             before = value.clone()
@@ -115,7 +119,7 @@ class Arguments:
             self._this.watched.append((label, lambda: value._version != version))
 
 
-def _other(torch: Any, action: str, value: Any) -> Any:
+def _make_replacement(torch: Any, action: str, value: Any) -> Any:
     """Make of a tensor what an action asks for: the tensor itself where it is as wanted; None where
     the action makes nothing."""
     if action in _FORMATS:
@@ -129,7 +133,9 @@ def _other(torch: Any, action: str, value: Any) -> Any:
     return value.to(wanted)
 
 
-def bound(code: Any, owner: Any, call: CalledWith) -> tuple[dict[str, Any], dict[str, int | str]]:
+def bind_arguments(
+    code: Any, owner: Any, call: CallArguments
+) -> tuple[dict[str, Any], dict[str, int | str]]:
     """Bind the arguments of a call to the names of the function's parameters.
 
     Returns:
@@ -143,7 +149,7 @@ def bound(code: Any, owner: Any, call: CalledWith) -> tuple[dict[str, Any], dict
     named = count + code.co_kwonlyargcount
     variadic = bool(code.co_flags & inspect.CO_VARARGS)
     keywords = names[named + variadic] if code.co_flags & inspect.CO_VARKEYWORDS else None
-    found: dict[str, Any] = dict(zip(names[:count], given, strict=False))
+    arguments: dict[str, Any] = dict(zip(names[:count], given, strict=False))
     places: dict[str, int | str] = {}
     for at in range(owned, len(given)):
         if at < count:
@@ -151,22 +157,22 @@ def bound(code: Any, owner: Any, call: CalledWith) -> tuple[dict[str, Any], dict
         elif variadic:
             places[f"{names[named]}[{at - count}]"] = at - owned
     if variadic:
-        found[names[named]] = given[count:]
+        arguments[names[named]] = given[count:]
     if keywords is not None:
-        found[keywords] = {k: v for k, v in call.kwargs.items() if k not in names[:named]}
+        arguments[keywords] = {k: v for k, v in call.kwargs.items() if k not in names[:named]}
     for name, value in call.kwargs.items():
         if name in names[:named]:
-            found[name] = value
+            arguments[name] = value
             places.setdefault(name, name)
         elif keywords is not None:
             places[f"{keywords}['{name}']"] = name
-    return found, places
+    return arguments, places
 
 
-def _value_of(argument: str, arguments: dict[str, Any]) -> Any:
+def _resolve_argument(argument: str, arguments: dict[str, Any]) -> Any:
     """Resolve a path such as "batch['ids']", without running code; `MISSING` where that fails."""
     root = _ROOT.match(argument)
-    path = path_of(f"L['{root[0]}']{argument[root.end() :]}") if root else None
+    path = parse_path(f"L['{root[0]}']{argument[root.end() :]}") if root else None
     if path is None:
         return object_graph.MISSING
     value = arguments.get(path.root, object_graph.MISSING)

@@ -13,28 +13,28 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
-from compilediag_harness.base.object_graph import class_of
+from compilediag_harness.base.object_graph import get_class
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.shapes.dims import ShapeUnusable
 from compilediag_harness.shapes.padded_calls import Ended, PaddedCalls, call_listeners
 from compilediag_harness.shapes.padding_check import check_padding
-from compilediag_harness.shapes.side_effects import RandomStates, modules_of
+from compilediag_harness.shapes.side_effects import RandomStates, find_modules
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
 from compilediag_harness.torch_internals.torch_names import subscribe
-from compilediag_harness.torch_internals.torch_open_calls import Returning, is_outermost
+from compilediag_harness.torch_internals.torch_open_calls import ReturningCall, is_outermost
 from compilediag_harness.trials import shadow
-from compilediag_harness.trials.answers import AnswerReader, States
-from compilediag_harness.trials.arguments import Arguments
-from compilediag_harness.trials.plan import places_of, wrapped_functions
-from compilediag_harness.trials.settings import Objects, PlannedSettings
+from compilediag_harness.trials.arguments import PlannedArguments
+from compilediag_harness.trials.plan import list_places, list_wrapped_functions
+from compilediag_harness.trials.sampled_values import StateReader, ValueSampler
+from compilediag_harness.trials.settings import PlannedObjects, PlannedSettings
 from compilediag_harness.trials.shadow import Shadow
 from compilediag_harness.wire import (
-    Answer,
     CallShadowed,
     CallsTimed,
     Location,
     OutputsSampled,
+    SampledValue,
     StateRead,
     TrialPlan,
 )
@@ -65,7 +65,7 @@ def is_sampled(call: int) -> bool:
 class CompiledFunction:
     """A function that is called compiled, and how often it was."""
 
-    def __init__(self, chain: list[tuple[Location, Any]], states: States) -> None:
+    def __init__(self, chain: list[tuple[Location, Any]], states: StateReader) -> None:
         self.chain = chain
         """Place and code of it, and of those that it wraps."""
         self.place, self.code = chain[-1]
@@ -75,21 +75,21 @@ class CompiledFunction:
         """After the last sampled call."""
 
 
-_Beside = tuple[tuple[Answer, ...], Shadow | None]
+_References = tuple[tuple[SampledValue, ...], Shadow | None]
 """The sampled values of a call in float64, and its shadow, where the plan wants them."""
 
 
-class _InThread(threading.local):
+class _ThreadState(threading.local):
     """Sampled calls and batches in progress in one thread."""
 
-    call: tuple[CompiledFunction, int, Returning, _Beside] | None = None
+    call: tuple[CompiledFunction, int, ReturningCall, _References] | None = None
     """The sampled call."""
     in_batch = False
     """A call of a `FixedShape`, which makes one compiled call or several: what the outermost gives
     is sampled, not what is padded."""
     function: CompiledFunction | None = None
     """That of the compiled calls of the batch."""
-    aside: int = 0
+    excluded: int = 0
     """Calls are none of the program's."""
 
 
@@ -101,59 +101,61 @@ class OutputWatcher:
         session: Session,
         torch: Any,
         plan: TrialPlan,
-        arguments: Arguments,
+        arguments: PlannedArguments,
         settings: PlannedSettings,
-        objects: Objects,
+        objects: PlannedObjects,
     ) -> None:
         self._session = session
         self._torch = torch
         self._plan = plan
         self._arguments, self._settings, self._objects = arguments, settings, objects
-        self._reader = AnswerReader(torch)
+        self._reader = ValueSampler(torch)
         self._functions: dict[Any, CompiledFunction] = {}
         self._lock = threading.Lock()
-        self._sampled = _InThread()
+        self._sampled = _ThreadState()
         self._of_shapes: dict[int, CompiledFunction] = {}
-        self.uninstall = torch_calls.on_every_call(self._begins, self._ended)
+        self.uninstall = torch_calls.watch_every_call(
+            self._handle_call_begin, self._handle_call_end
+        )
 
     @contextlib.contextmanager
-    def ours(self, what: str) -> Generator[None]:
+    def shield_and_charge(self, what: str) -> Generator[None]:
         """Shield the program from the faults of a block, and charge its seconds to compilediag."""
         started = time.monotonic()
         try:
             yield
         except Exception as error:
-            self._session.fault(what, error)
-        self._session.charge(time.monotonic() - started)
+            self._session.record_fault(what, error)
+        self._session.add_overhead(time.monotonic() - started)
 
-    def _begins(self, _key: int) -> None:
+    def _handle_call_begin(self, _key: int) -> None:
         if is_outermost():
             self._sampled.call = None
-        with self.ours("trial: a compiled call begins"):
-            call = torch_open_calls.called_with()
-            if call is not None and is_outermost() and not self._sampled.aside:
-                self._begins_with(call)
+        with self.shield_and_charge("trial: a compiled call begins"):
+            call = torch_open_calls.get_call_arguments()
+            if call is not None and is_outermost() and not self._sampled.excluded:
+                self._begin_call(call)
 
-    def _begins_with(self, call: torch_open_calls.CalledWith) -> None:
-        self._settings.compiled_call_begins()
-        self._objects.compiled_call_begins()
+    def _begin_call(self, call: torch_open_calls.CallArguments) -> None:
+        self._settings.add_defined_functions()
+        self._objects.change_new_optimizers()
         owner = getattr(call.function, "__self__", None)
         local, warming = self._sampled, shape_log.inside.not_counted > 0
-        functions = wrapped_functions(self._torch, call.function)
+        functions = list_wrapped_functions(self._torch, call.function)
         code = getattr(functions[-1], "__code__", None)
-        key: Any = class_of(functions[0]) if code is None else code
+        key: Any = get_class(functions[0]) if code is None else code
         with self._lock:
             function = self._functions.get(key)
             if function is None:
                 if len(self._functions) == MAX_FUNCTIONS:
                     return
-                places = places_of(functions)
-                states = States(places[-1][0], self._torch, self._reader)
+                places = list_places(functions)
+                states = StateReader(places[-1][0], self._torch, self._reader)
                 function = self._functions[key] = CompiledFunction(places, states)
             # Invariant: only the program's own calls count, so that every run samples the same.
             number = function.calls
             function.calls += not local.in_batch and not warming
-        self._arguments.change(function.chain, owner, call)
+        self._arguments.change_arguments(function.chain, owner, call)
         if local.in_batch:
             local.function = local.function or function
         elif warming or not self._plan.outputs:
@@ -162,22 +164,22 @@ class OutputWatcher:
         if is_sampled(number) and not local.in_batch:
             exact, beside = (), None
             if self._plan.reference and self._plan.stance == "force_eager":
-                exact = shadow.in_float64(self._torch, self._reader, call)
+                exact = shadow.compute_in_float64(self._torch, self._reader, call)
             if self._plan.shadow:
-                with self.aside():
-                    beside = shadow.made_for(self._torch, self._reader, call)
-            local.call = function, number, Returning(), (exact, beside)
+                with self.exclude_calls():
+                    beside = shadow.make_shadow(self._torch, self._reader, call)
+            local.call = function, number, ReturningCall(), (exact, beside)
 
     @contextlib.contextmanager
-    def aside(self) -> Generator[None]:
+    def exclude_calls(self) -> Generator[None]:
         """Exclude the compiled calls of a block: they are none of the program's."""
-        self._sampled.aside += 1
+        self._sampled.excluded += 1
         try:
             yield
         finally:
-            self._sampled.aside -= 1
+            self._sampled.excluded -= 1
 
-    def batch_begins(self, number: int) -> Callable[[Any, bool], None]:
+    def begin_batch(self, number: int) -> Callable[[Any, bool], None]:
         """Begin a call of the `FixedShape` of this number.
 
         Returns:
@@ -189,7 +191,7 @@ class OutputWatcher:
         local.in_batch = True
         local.function = self._of_shapes.get(number)  # a batch without rows calls nothing
 
-        def ended(result: Any, returned: bool) -> None:
+        def end_batch(result: Any, returned: bool) -> None:
             local.in_batch, function = False, local.function
             if function is None:
                 return
@@ -198,40 +200,40 @@ class OutputWatcher:
                 call = function.calls
                 function.calls += 1
             if returned and self._plan.outputs and is_sampled(call):
-                with self.ours("trial: an output"):
-                    self._sample(function, call, result, ((), None))
+                with self.shield_and_charge("trial: an output"):
+                    self._emit_sample(function, call, result, ((), None))
 
-        return ended
+        return end_batch
 
-    def _ended(self, _key: int) -> None:
-        with self._session.shielded("trial: an argument after the call"):
-            self._arguments.ended()
+    def _handle_call_end(self, _key: int) -> None:
+        with self._session.catch_faults("trial: an argument after the call"):
+            self._arguments.note_lost_writes()
         sampled = self._sampled.call
         if sampled is None:
             return
         function, number, returning, beside = sampled
 
-        def returned(value: Any) -> None:
+        def sample_result(value: Any) -> None:
             self._sampled.call = None
-            with self.ours("trial: an output"):
-                self._sample(function, number, value, beside)
+            with self.shield_and_charge("trial: an output"):
+                self._emit_sample(function, number, value, beside)
 
-        with self._session.shielded("trial: a compiled call ends"):
-            returning.read(returned)
+        with self._session.catch_faults("trial: a compiled call ends"):
+            returning.read(sample_result)
 
-    def _sample(
-        self, function: CompiledFunction, number: int, value: Any, with_it: _Beside
+    def _emit_sample(
+        self, function: CompiledFunction, number: int, value: Any, with_it: _References
     ) -> None:
         session, place, (exact, beside) = self._session, function.place, with_it
-        answers, complete = self._reader.read(value)
+        samples, complete = self._reader.read(value)
         session.emit(
-            OutputsSampled(session.now(), session.step, place, number, answers, complete, exact)
+            OutputsSampled(session.now(), session.step, place, number, samples, complete, exact)
         )
         if beside is not None:
-            drawn = RandomStates.now(self._torch).digests
+            drawn = RandomStates.read(self._torch).digests
             count, differing, complete = 0, (), True
             if beside.problem is None:
-                count, differing, complete = shadow.compared(self._reader, beside, value)
+                count, differing, complete = shadow.compare_with_shadow(self._reader, beside, value)
             session.emit(
                 CallShadowed(
                     session.now(),
@@ -262,21 +264,27 @@ class FixedShapeCalls:
         self._outputs, self._check = outputs, check
         self._checked: set[tuple[Any, ...]] = set()
         self._lock = threading.Lock()
-        self.uninstall = subscribe(call_listeners, self._begins)
+        self.uninstall = subscribe(call_listeners, self._handle_call_begin)
 
-    def _begins(self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ended:
+    def _handle_call_begin(
+        self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Ended:
         if self._check:
             # What cannot be padded the call itself raises.
             suppressed = contextlib.suppress(ShapeUnusable)
-            with self._outputs.aside(), self._outputs.ours("trial: a check of padding"), suppressed:
+            with (
+                self._outputs.exclude_calls(),
+                self._outputs.shield_and_charge("trial: a check of padding"),
+                suppressed,
+            ):
                 self._check_once(calls, args, kwargs)
-        return self._outputs.batch_begins(calls.declared.number)
+        return self._outputs.begin_batch(calls.declared.number)
 
     def _check_once(
         self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Check padding once a mode: it may harm in one only, as batch norm does in training."""
-        modules = modules_of(calls.torch, calls.settings.function)
+        modules = find_modules(calls.torch, calls.settings.function)
         training = tuple(bool(module.training) for module in modules)
         mode = (calls.declared.number, calls.torch.is_grad_enabled(), training)
         with self._lock:
@@ -325,22 +333,22 @@ class CallSeconds:
         self._written = session.now()
         self._calls = _Timed()
         self._lock = threading.Lock()
-        self.uninstall = torch_calls.on_outermost_call(self._begins, self._ended)
-        session.step_listeners.append(self._step_ended)
+        self.uninstall = torch_calls.watch_outermost_calls(self._start_timing, self._stop_timing)
+        session.step_listeners.append(self._handle_step_end)
 
-    def _begins(self, _key: int) -> None:
+    def _start_timing(self, _key: int) -> None:
         if not is_outermost():  # a part of the call in progress
             return
         calls = self._calls
         calls.place = None
-        with self._session.shielded("trial: a compiled call is timed"):
-            calls.place = self._place()
+        with self._session.catch_faults("trial: a compiled call is timed"):
+            calls.place = self._find_called_code()
         calls.began = time.perf_counter()
 
-    def _ended(self, _key: int) -> None:
+    def _stop_timing(self, _key: int) -> None:
         ended, began, place = time.perf_counter(), self._calls.began, self._calls.place
         # The wrappers of calls inside it have ended before it does: this is the last of them.
-        if not began or torch_open_calls.in_compiled_call():
+        if not began or torch_open_calls.is_in_compiled_call():
             return
         self._calls.began = 0.0
         if place is None:
@@ -355,7 +363,7 @@ class CallSeconds:
             row[0] += 1
             row[1] += ended - began
 
-    def _place(self) -> Location | None:
+    def _find_called_code(self) -> Location | None:
         """Find the code that is called; None where it has none, or there are too many."""
         function: Any = torch_open_calls.this_thread.open[-1].function
         module: type = self._torch.nn.Module
@@ -371,10 +379,10 @@ class CallSeconds:
         if code is None:
             return None
         if code not in self._places and len(self._places) < MAX_CALLABLES:
-            self._places[code] = places_of(wrapped_functions(self._torch, function))[-1][0]
+            self._places[code] = list_places(list_wrapped_functions(self._torch, function))[-1][0]
         return self._places.get(code)
 
-    def _step_ended(self, _step: int, _compiled: bool) -> None:
+    def _handle_step_end(self, _step: int, _compiled: bool) -> None:
         if self._session.now() - self._written >= WRITE_S or len(self._rows) >= WRITE_ROWS:
             self.finish()
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Generator
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.blame.source_locations import definition_of
+from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.wire import Location, TrialApplied, TrialPlan
 
 
@@ -24,7 +24,7 @@ class Notes:
         self._session: Session | None = None
         self._noted: dict[tuple[str, str | None], None] = {}
 
-    def note(self, change: str, problem: str | None = None) -> None:
+    def record_change(self, change: str, problem: str | None = None) -> None:
         """Record that a part was applied, or why it was not; the same is recorded once."""
         if (change, problem) in self._noted:
             return
@@ -33,12 +33,12 @@ class Notes:
             self._session.emit(TrialApplied(self._session.now(), change, problem))
 
     @contextlib.contextmanager
-    def applying(self, change: str) -> Generator[None]:
+    def record_errors(self, change: str) -> Generator[None]:
         """Record what a block raises that applies a part of the plan: why that was not applied."""
         try:
             yield
         except Exception as error:
-            self.note(change, f"{type(error).__name__}: {error}")
+            self.record_change(change, f"{type(error).__name__}: {error}")
 
     def attach(self, session: Session) -> None:
         """Emit what was recorded so far, and from now on."""
@@ -53,7 +53,7 @@ VARIABLE = "COMPILEDIAG_TRIAL"
 MAX_BYTES = 64 << 20
 
 
-def read(path: str) -> TrialPlan:
+def read_plan(path: str) -> TrialPlan:
     """Read the plan in a file.
 
     Raises:
@@ -68,10 +68,10 @@ def read(path: str) -> TrialPlan:
         document = json.loads(content)
     except RecursionError as error:
         raise ValueError("the plan is nested too deeply") from error
-    return _decoded(TrialPlan, document, "plan")
+    return _decode_value(TrialPlan, document, "plan")
 
 
-def _decoded(kind: Any, value: Any, where: str) -> Any:
+def _decode_value(kind: Any, value: Any, where: str) -> Any:
     """Decode a JSON value as one of the types that plans are made of.
 
     Raises:
@@ -84,22 +84,26 @@ def _decoded(kind: Any, value: Any, where: str) -> Any:
         hints = _hints(kind)
         if unknown := sorted(given.keys() - hints.keys()):
             raise ValueError(f"{where} has a field {unknown[0]!r}, which is not known")
-        found = {key: _decoded(hints[key], item, f"{where}.{key}") for key, item in given.items()}
+        fields = {
+            key: _decode_value(hints[key], field, f"{where}.{key}") for key, field in given.items()
+        }
         make: Any = kind
         try:
-            return make(**found)
+            return make(**fields)
         except TypeError as error:  # a field without a default is missing
             raise ValueError(f"{where}: {error}") from error
     if typing.get_origin(kind) is tuple:
         if type(value) is not list:
             raise ValueError(f"{where} is no list")
-        items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        elements: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
         member = typing.get_args(kind)[0]
-        return tuple(_decoded(member, item, f"{where}[{n}]") for n, item in enumerate(items))
+        return tuple(
+            _decode_value(member, element, f"{where}[{n}]") for n, element in enumerate(elements)
+        )
     if typing.get_origin(kind) is types.UnionType:
         for choice in typing.get_args(kind):
             with contextlib.suppress(ValueError):
-                return _decoded(choice, value, where)
+                return _decode_value(choice, value, where)
     elif type(value) is kind:
         return value
     raise ValueError(f"{where} is {type(value).__name__}, not {getattr(kind, '__name__', kind)}")
@@ -109,7 +113,7 @@ _hints = functools.cache(typing.get_type_hints)
 MAX_WRAPPERS = 16
 
 
-def wrapped_functions(torch: Any, function: Any) -> list[Any]:
+def list_wrapped_functions(torch: Any, function: Any) -> list[Any]:
     """List a function and those that it wraps, as `functools.wraps` leaves them: one wrapper may
     stand around the functions of many classes. Of a module, and of a method of one, its `forward`.
 
@@ -119,18 +123,20 @@ def wrapped_functions(torch: Any, function: Any) -> list[Any]:
     owner = getattr(function, "__self__", function)
     if isinstance(owner, torch.nn.Module):
         function = getattr(type(owner), "forward", function)  # pyright: ignore[reportUnknownArgumentType]
-    found = [function]
-    while len(found) < MAX_WRAPPERS:
-        inner = getattr(found[-1], "__dict__", {}).get("__wrapped__")
+    functions = [function]
+    while len(functions) < MAX_WRAPPERS:
+        inner = getattr(functions[-1], "__dict__", {}).get("__wrapped__")
         if inner is None or not hasattr(inner, "__code__"):
             break
-        found.append(inner)
-    return found
+        functions.append(inner)
+    return functions
 
 
-def places_of(functions: list[Any]) -> list[tuple[Location, Any]]:
+def list_places(functions: list[Any]) -> list[tuple[Location, Any]]:
     """List (place, code) of each function; the code is None for a callable without one."""
-    return [(definition_of(each), getattr(each, "__code__", None)) for each in functions]
+    return [
+        (get_definition(function), getattr(function, "__code__", None)) for function in functions
+    ]
 
 
 def is_place_of(wanted: Location, place: Location, changed_files: Collection[str]) -> bool:

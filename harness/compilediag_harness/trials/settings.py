@@ -18,15 +18,15 @@ from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.shapes.dims import ShapeUnusable
 from compilediag_harness.shapes.fixed import FixedShape
 from compilediag_harness.shapes.padding import REPEAT
-from compilediag_harness.steps.disabled_calls import code_of
-from compilediag_harness.torch_internals.torch_names import Remover, call_beside, replace_with
-from compilediag_harness.trials.plan import Notes, is_place_of, places_of, wrapped_functions
+from compilediag_harness.steps.disabled_calls import get_code
+from compilediag_harness.torch_internals.torch_names import Remover, call_beside, replace_attribute
+from compilediag_harness.trials.plan import Notes, is_place_of, list_places, list_wrapped_functions
 from compilediag_harness.wire import (
     CompileOption,
     ObjectChange,
     PaddedFunction,
     SettingChange,
-    seed_label,
+    describe_seed,
 )
 
 PASSED = "the program passes it itself"
@@ -47,53 +47,55 @@ class PlannedSettings:
     def install(self, imports: PostImport) -> None:
         """Set each option when its module is imported."""
         for change in self._changes:
-            imports.on_import(change.module, functools.partial(self._imported, change))
+            imports.run_after_import(change.module, functools.partial(self._handle_import, change))
 
-    def _imported(self, change: SettingChange, module: Any) -> None:
-        with self._notes.applying(change.label):
+    def _handle_import(self, change: SettingChange, module: Any) -> None:
+        with self._notes.record_errors(change.label):
             if not hasattr(module, change.name):
-                self._notes.note(change.label, "this torch has no such option")
+                self._notes.record_change(change.label, "this torch has no such option")
             elif isinstance(change.value, tuple):
                 self._waiting[change] = change.value
                 self._add_functions(change, module)
             else:
                 setattr(module, change.name, change.value)
                 self._set[change] = change.value
-                self._notes.note(change.label)
+                self._notes.record_change(change.label)
 
     def _add_functions(self, change: SettingChange, module: Any) -> None:
         names = self._waiting[change]
-        found = {name: value for name in names if (value := _named(name)) is not None}
-        self._waiting[change] = tuple(name for name in names if name not in found)
-        if found:
+        functions = {
+            name: value for name in names if (value := _resolve_dotted_name(name)) is not None
+        }
+        self._waiting[change] = tuple(name for name in names if name not in functions)
+        if functions:
             held: Any = getattr(module, change.name)
-            setattr(module, change.name, type(held)([*held, *found.values()]))
-            self._set[change] = [*self._set.get(change, ()), *found.values()]
+            setattr(module, change.name, type(held)([*held, *functions.values()]))
+            self._set[change] = [*self._set.get(change, ()), *functions.values()]
         if not self._waiting[change]:
             del self._waiting[change]
-            self._notes.note(change.label)
+            self._notes.record_change(change.label)
 
-    def compiled_call_begins(self) -> None:
+    def add_defined_functions(self) -> None:
         """Add functions to sets of functions: the program may have defined them by now."""
         for change in tuple(self._waiting):
             try:
                 self._add_functions(change, sys.modules[change.module])
             except Exception as error:
                 del self._waiting[change]
-                self._notes.note(change.label, f"{type(error).__name__}: {error}")
+                self._notes.record_change(change.label, f"{type(error).__name__}: {error}")
 
     def finish(self) -> None:
         """Note what is not in force at the end of the process."""
         for change, names in self._waiting.items():
-            self._notes.note(change.label, f"there is no function {names[0]}")
+            self._notes.record_change(change.label, f"there is no function {names[0]}")
         for change, value in self._set.items():
             held: Any = getattr(sys.modules.get(change.module), change.name, None)
             is_set = isinstance(change.value, tuple)
-            if not (all(item in held for item in value) if is_set else held == value):
-                self._notes.note(change.label, OVERRIDDEN)
+            if not (all(function in held for function in value) if is_set else held == value):
+                self._notes.record_change(change.label, OVERRIDDEN)
 
 
-def _named(dotted: str) -> Any:
+def _resolve_dotted_name(dotted: str) -> Any:
     """Resolve a function by its dotted name, in what is imported; nothing is imported for it."""
     parts = dotted.split(".")
     for length in range(len(parts), -1, -1):
@@ -127,7 +129,7 @@ def change_compile(
     known = [option for option in options if option.name in parameters]
     for option in options:
         if option not in known:
-            notes.note(option.label, "torch.compile has no such argument in this torch")
+            notes.record_change(option.label, "torch.compile has no such argument in this torch")
     if not known and not padded:
         return None
 
@@ -138,54 +140,60 @@ def change_compile(
             given = kwargs.get(option.name)
             if given is None:
                 kwargs[option.name] = option.value
-            notes.note(option.label, None if given in (None, option.value) else PASSED)
+            notes.record_change(option.label, None if given in (None, option.value) else PASSED)
         compiled = original(*args, **kwargs)
         function = args[0] if args else kwargs.get("model")
         if function is None or not padded:
             return compiled
-        places = [place for place, _ in places_of(wrapped_functions(torch, function))]
+        places = [place for place, _ in list_places(list_wrapped_functions(torch, function))]
         for change in padded:
             if any(is_place_of(change.function, place, changed_files) for place in places):
-                return _fixed(torch, change, function, compiled, notes)
+                return _wrap_in_fixed_shape(torch, change, function, compiled, notes)
         return compiled
 
-    return replace_with(torch, "compile", compile)
+    return replace_attribute(torch, "compile", compile)
 
 
-def _fixed(torch: Any, change: PaddedFunction, function: Any, compiled: Any, notes: Notes) -> Any:
+def _wrap_in_fixed_shape(
+    torch: Any, change: PaddedFunction, function: Any, compiled: Any, notes: Notes
+) -> Any:
     # A method is bound already, or about to become one of a class that is being defined.
     owner, _, _ = str(getattr(function, "__qualname__", "")).rpartition(".")
     is_method = inspect.ismethod(function) or (owner and not owner.endswith("<locals>"))
     if is_method and not isinstance(function, torch.nn.Module):
-        notes.note(change.label, IS_METHOD)
+        notes.record_change(change.label, IS_METHOD)
         return compiled
     dims: dict[str, dict[str, int]] = {}
     for index, axis in enumerate(change.axes):
-        for each in axis.dims:
-            dims.setdefault(each.argument, {})[str(index)] = each.dimension
+        for dim in axis.dims:
+            dims.setdefault(dim.argument, {})[str(index)] = dim.dimension
     buckets = {str(index): list(axis.buckets) for index, axis in enumerate(change.axes)}
     pad = REPEAT if change.pad is None else change.pad
     try:
         shape = FixedShape(compiled, dims, buckets, pad)
     except ShapeUnusable as error:
-        notes.note(change.label, str(error))
+        notes.record_change(change.label, str(error))
         return compiled
-    notes.note(change.label)
+    notes.record_change(change.label)
     return shape
 
 
-def seed_when_imported(seed: int, notes: Notes, imports: PostImport) -> None:
+def seed_after_import(seed: int, notes: Notes, imports: PostImport) -> None:
     """Seed the generators that do not need torch, each when its module was imported. A program
     that seeds them itself does so later."""
-    imports.on_import("random", lambda module: seeded(module.seed, seed, notes))
-    imports.on_import("numpy.random", lambda module: seeded(module.seed, seed, notes, 2**32))
+    imports.run_after_import("random", lambda module: seed_generators(module.seed, seed, notes))
+    imports.run_after_import(
+        "numpy.random", lambda module: seed_generators(module.seed, seed, notes, 2**32)
+    )
 
 
-def seeded(act: Callable[[int], object], seed: int, notes: Notes, most: int | None = None) -> None:
+def seed_generators(
+    set_seed: Callable[[int], object], seed: int, notes: Notes, most: int | None = None
+) -> None:
     """Seed generators by the function of their module; `most`: seeds are below it."""
-    with notes.applying(seed_label(seed)):
-        act(seed if most is None else seed % most)
-        notes.note(seed_label(seed))
+    with notes.record_errors(describe_seed(seed)):
+        set_seed(seed if most is None else seed % most)
+        notes.record_change(describe_seed(seed))
 
 
 _REGISTERING = (
@@ -196,22 +204,22 @@ _REGISTERING = (
 )
 
 
-class Objects:
+class PlannedObjects:
     """The changes of objects of a plan: optimizers and hooks."""
 
     def __init__(self, changes: Iterable[ObjectChange], torch: Any, notes: Notes) -> None:
         self._torch, self._notes = torch, notes
         chosen = tuple(changes)
-        self._hooks = [each for each in chosen if each.action == "disable_hook"]
-        self._numbers = [each for each in chosen if each.action == "tensor_hyperparameter"]
+        self._hooks = [change for change in chosen if change.action == "disable_hook"]
+        self._numbers = [change for change in chosen if change.action == "tensor_hyperparameter"]
         self._made: list[weakref.ref[Any]] = []
         """Optimizers that have not been changed yet."""
         self._undo: list[Remover] = []
-        for each in chosen:
-            if each not in self._hooks and each not in self._numbers:
-                notes.note(each.label, f"{each.action} is not known")
+        for change in chosen:
+            if change not in self._hooks and change not in self._numbers:
+                notes.record_change(change.label, f"{change.action} is not known")
         if self._numbers:
-            remover = call_beside(torch.optim.Optimizer, "__init__", after=self._was_made)
+            remover = call_beside(torch.optim.Optimizer, "__init__", after=self._remember_optimizer)
             self._undo += [] if remover is None else [remover]
         for name in _REGISTERING if self._hooks else ():
             self._watch_registering(name)
@@ -220,26 +228,26 @@ class Objects:
         while self._undo:
             self._undo.pop()()
 
-    def compiled_call_begins(self) -> None:
+    def change_new_optimizers(self) -> None:
         """Change the optimizers that were made by now; each once."""
         while self._made:
             optimizer = self._made.pop()()
             if optimizer is None:
                 continue
             for change in self._numbers:
-                with self._notes.applying(change.label):
+                with self._notes.record_errors(change.label):
                     held = [group for group in optimizer.param_groups if change.name in group]
                     for group in held:
                         if not isinstance(group[change.name], self._torch.Tensor):
                             group[change.name] = self._torch.tensor(group[change.name])
                     if held:
-                        self._notes.note(change.label)
+                        self._notes.record_change(change.label)
 
-    def _was_made(self, _made: None, optimizer: Any, *_args: Any, **_kwargs: Any) -> None:
+    def _remember_optimizer(self, _made: None, optimizer: Any, *_args: Any, **_kwargs: Any) -> None:
         self._made.append(weakref.ref(optimizer))
 
     def _watch_registering(self, name: str) -> None:
-        module, disabled = self._torch.nn.Module, self._disabled
+        module, disabled = self._torch.nn.Module, self._disable_hook
         original = getattr(module, name, None)
         if original is None:
             return
@@ -248,10 +256,10 @@ class Objects:
         def register(self: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
             return original(self, disabled(hook), *args, **kwargs)
 
-        self._undo.append(replace_with(module, name, register))
+        self._undo.append(replace_attribute(module, name, register))
 
-    def _disabled(self, hook: Any) -> Any:
-        code, found = code_of(hook), hook
+    def _disable_hook(self, hook: Any) -> Any:
+        code, disabled = get_code(hook), hook
         if code is None:
             return hook
         file, first = os.path.abspath(code.co_filename), code.co_firstlineno
@@ -261,7 +269,7 @@ class Objects:
             if place is None or code.co_name != change.name or not first <= place.line <= last:
                 continue
             if file.endswith(f"/{place.file.lstrip('/')}"):
-                with self._notes.applying(change.label):
-                    found = self._torch.compiler.disable(hook)
-                    self._notes.note(change.label)
-        return found
+                with self._notes.record_errors(change.label):
+                    disabled = self._torch.compiler.disable(hook)
+                    self._notes.record_change(change.label)
+        return disabled

@@ -16,12 +16,12 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
-from compilediag_harness.base.object_graph import class_of, parts_of
-from compilediag_harness.shapes.side_effects import RandomStates, restored_states
+from compilediag_harness.base.object_graph import get_class, list_parts
+from compilediag_harness.shapes.side_effects import RandomStates, preserve_random_states
 from compilediag_harness.torch_internals import torch_api
-from compilediag_harness.torch_internals.torch_open_calls import CalledWith
-from compilediag_harness.trials.answers import AnswerReader
-from compilediag_harness.wire import Answer, ComparedValue, clip
+from compilediag_harness.torch_internals.torch_open_calls import CallArguments
+from compilediag_harness.trials.sampled_values import ValueSampler
+from compilediag_harness.wire import ComparedValue, SampledValue, clip
 
 MAX_BYTES = 1 << 30
 """Of tensors that one call reaches: more is not copied."""
@@ -47,7 +47,7 @@ class Copier:
         self.floating = False
         """A floating tensor is among what was copied: results may be rounded."""
 
-    def call(self, call: CalledWith) -> CalledWith:
+    def copy_call(self, call: CallArguments) -> CallArguments:
         """Copy a call: its function, its arguments and the modules it reaches.
 
         Raises:
@@ -56,33 +56,35 @@ class Copier:
         function = call.function
         owner, inner = (getattr(function, name, None) for name in ("__self__", "__func__"))
         try:
-            args, kwargs = torch_api.mapped(self._value, (call.args, call.kwargs))
+            args, kwargs = torch_api.map_leaves(self._copy_value, (call.args, call.kwargs))
             if inner is not None and not isinstance(owner, type):
                 known = self._memo.get(id(owner))
-                function = types.MethodType(inner, self._object(owner) if known is None else known)
-            elif class_of(function) is types.FunctionType:
-                function = self._function(function, 0)
-            return CalledWith(function, args, kwargs)
+                function = types.MethodType(
+                    inner, self._copy_object(owner) if known is None else known
+                )
+            elif get_class(function) is types.FunctionType:
+                function = self._copy_function(function, 0)
+            return CallArguments(function, args, kwargs)
         except CannotCopy:
             raise
         except Exception as error:  # of the program's own classes
             raise CannotCopy(f"it cannot be copied: {type(error).__name__}: {error}") from error
 
-    def _value(self, value: Any) -> Any:
+    def _copy_value(self, value: Any) -> Any:
         """Copy a leaf of an argument, a captured variable or a global."""
-        kind = class_of(value)
+        kind = get_class(value)
         if id(value) in self._memo:
             return self._memo[id(value)]
         if issubclass(kind, self._torch.Tensor):
-            return self._tensor(value)
+            return self._copy_tensor(value)
         if issubclass(kind, self._torch.nn.Module):
-            return self._object(value)
+            return self._copy_object(value)
         return value
 
-    def _tensor(self, value: Any) -> Any:
+    def _copy_tensor(self, value: Any) -> Any:
         torch = self._torch
         if not torch_api.is_plain_data(torch, value):
-            raise CannotCopy(f"a {class_of(value).__name__} among its values cannot be copied")
+            raise CannotCopy(f"a {get_class(value).__name__} among its values cannot be copied")
         source = value.detach()
         # A negative or conjugate view has its own bits on the same memory.
         flags = source.is_neg() or source.is_conj()
@@ -100,19 +102,19 @@ class Copier:
                 flat = flat.double()
             self._memory[key] = flat
         copied = flat.as_strided(whole.size(), whole.stride(), whole.storage_offset())
-        if issubclass(class_of(value), torch.nn.Parameter):
+        if issubclass(get_class(value), torch.nn.Parameter):
             copied = torch.nn.Parameter(copied, requires_grad=value.requires_grad)
         self._memo[id(value)] = copied
         return copied
 
-    def _object(self, value: Any) -> Any:
+    def _copy_object(self, value: Any) -> Any:
         """Copy a module, or another object whose method is called."""
         # Invariant: tensors are in the memo first, so that `deepcopy` shares memory as they do.
-        for tensor in _tensors_in(self._torch, value):
-            self._tensor(tensor)
+        for tensor in _list_tensors(self._torch, value):
+            self._copy_tensor(tensor)
         return copy.deepcopy(value, self._memo)
 
-    def _function(self, function: Any, depth: int) -> Any:
+    def _copy_function(self, function: Any, depth: int) -> Any:
         """Make a function of the same code, on copies of modules and tensors that it names."""
         if id(function) in self._memo:
             return self._memo[id(function)]
@@ -121,7 +123,7 @@ class Copier:
         for cell in function.__closure__ or ():
             cells.append(types.CellType())
             with contextlib.suppress(ValueError):  # it is not filled yet
-                cells[-1].cell_contents = self._named(cell.cell_contents, depth)
+                cells[-1].cell_contents = self._copy_captured(cell.cell_contents, depth)
         made = types.FunctionType(
             function.__code__, names, function.__name__, function.__defaults__, tuple(cells)
         )
@@ -130,17 +132,17 @@ class Copier:
         self._memo[id(function)] = made  # before its globals: a function may name itself
         for name in function.__code__.co_names:
             if name in names:
-                names[name] = self._named(names[name], depth)
+                names[name] = self._copy_captured(names[name], depth)
         return made
 
-    def _named(self, value: Any, depth: int) -> Any:
-        if class_of(value) is types.FunctionType and depth < MAX_DEPTH:
+    def _copy_captured(self, value: Any, depth: int) -> Any:
+        if get_class(value) is types.FunctionType and depth < MAX_DEPTH:
             is_library = str(value.__module__).partition(".")[0] == "torch"
-            return value if is_library else self._function(value, depth + 1)
-        return self._value(value)
+            return value if is_library else self._copy_function(value, depth + 1)
+        return self._copy_value(value)
 
 
-_Answers = dict[str, Answer]
+_Samples = dict[str, SampledValue]
 
 MAX_REASON = 240
 
@@ -149,10 +151,10 @@ MAX_REASON = 240
 class Shadow:
     """The sampled values, eager, of a call that is about to be made compiled."""
 
-    call: CalledWith
-    eager: _Answers = field(default_factory=dict[str, Answer])
-    again: _Answers = field(default_factory=dict[str, Answer])
-    exact: _Answers = field(default_factory=dict[str, Answer])
+    call: CallArguments
+    eager: _Samples = field(default_factory=dict[str, SampledValue])
+    again: _Samples = field(default_factory=dict[str, SampledValue])
+    exact: _Samples = field(default_factory=dict[str, SampledValue])
     """In float64; empty where that cannot be had, or random numbers are drawn."""
     complete: bool = True
     floating: bool = False
@@ -162,25 +164,27 @@ class Shadow:
     """Why there is nothing to compare with."""
 
 
-def _eager(torch: Any, reader: AnswerReader, call: CalledWith, *, double: bool = False) -> Shadow:
+def _run_eager(
+    torch: Any, reader: ValueSampler, call: CallArguments, *, double: bool = False
+) -> Shadow:
     """Run a call eager, on copies; nothing is compiled, and the generators are restored."""
     copier = Copier(torch, double=double)
-    with restored_states(torch), torch.no_grad(), torch.compiler.set_stance("force_eager"):
-        copied = copier.call(call)
+    with preserve_random_states(torch), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        copied = copier.copy_call(call)
         value = copied.function(*copied.args, **copied.kwargs)
-        answers, complete = _read(reader, value, copied)
-        drawn = RandomStates.now(torch).digests
+        samples, complete = _read_samples(reader, value, copied)
+        drawn = RandomStates.read(torch).digests
         return Shadow(
-            call, answers, complete=complete, floating=copier.floating, random_after=drawn
+            call, samples, complete=complete, floating=copier.floating, random_after=drawn
         )
 
 
-def made_for(torch: Any, reader: AnswerReader, call: CalledWith) -> Shadow:
+def make_shadow(torch: Any, reader: ValueSampler, call: CallArguments) -> Shadow:
     """Make the shadow of a call that begins; the generators stay where they are. Where it cannot be
     made, its `problem` says why."""
-    before = RandomStates.now(torch).digests
+    before = RandomStates.read(torch).digests
     try:
-        first, again = _eager(torch, reader, call), _eager(torch, reader, call)
+        first, again = _run_eager(torch, reader, call), _run_eager(torch, reader, call)
     except CannotCopy as error:
         return Shadow(call, problem=clip(str(error), MAX_REASON))
     except Exception as error:  # of the program, on copies
@@ -192,14 +196,14 @@ def made_for(torch: Any, reader: AnswerReader, call: CalledWith) -> Shadow:
     if first.floating and first.random_after == before:
         # Random numbers of another type are others.
         with contextlib.suppress(Exception):
-            double = _eager(torch, reader, call, double=True)
+            double = _run_eager(torch, reader, call, double=True)
             first.complete &= double.complete
             first.exact = double.eager if double.random_after == before else {}
     return first
 
 
-def compared(
-    reader: AnswerReader, shadow: Shadow, result: Any
+def compare_with_shadow(
+    reader: ValueSampler, shadow: Shadow, result: Any
 ) -> tuple[int, tuple[ComparedValue, ...], bool]:
     """Compare the result of the compiled call, after it, with its shadow.
 
@@ -207,27 +211,27 @@ def compared(
         how many values were compared, those that are not equal bit for bit or have no content that
         can be, and whether these are all.
     """
-    answers, complete = _read(reader, result, shadow.call)
-    found: list[ComparedValue] = []
+    samples, complete = _read_samples(reader, result, shadow.call)
+    differing: list[ComparedValue] = []
     count = 0
-    for path in {**shadow.eager, **answers}:
-        ours, theirs = answers.get(path), shadow.eager.get(path)
+    for path in {**shadow.eager, **samples}:
+        ours, theirs = samples.get(path), shadow.eager.get(path)
         if ours is None or theirs is None:
-            found.append(ComparedValue(path, _one(ours), _one(theirs)))
+            differing.append(ComparedValue(path, _make_tuple(ours), _make_tuple(theirs)))
             continue
         stable = _is_same(theirs, shadow.again.get(path))
         count += 1
         if not _is_same(ours, theirs) or not stable:
-            exact = _one(shadow.exact.get(path))
-            found.append(ComparedValue(path, (ours,), (theirs,), exact, stable))
-    return count, tuple(found), complete and shadow.complete
+            exact = _make_tuple(shadow.exact.get(path))
+            differing.append(ComparedValue(path, (ours,), (theirs,), exact, stable))
+    return count, tuple(differing), complete and shadow.complete
 
 
-def _one(answer: Answer | None) -> tuple[Answer, ...]:
-    return () if answer is None else (answer,)
+def _make_tuple(sample: SampledValue | None) -> tuple[SampledValue, ...]:
+    return () if sample is None else (sample,)
 
 
-def _is_same(one: Answer, other: Answer | None) -> bool:
+def _is_same(one: SampledValue, other: SampledValue | None) -> bool:
     """Whether two sampled values are equal. A value without a digest is too large to be read whole,
     or of a kind with no content."""
     if one.kind == "other" and not one.digest:
@@ -235,51 +239,53 @@ def _is_same(one: Answer, other: Answer | None) -> bool:
     return one == other
 
 
-def _read(reader: AnswerReader, value: Any, call: CalledWith) -> tuple[_Answers, bool]:
+def _read_samples(reader: ValueSampler, value: Any, call: CallArguments) -> tuple[_Samples, bool]:
     """Read what the call returned, and what it left in its arguments and in the buffers of its
     module; and whether that is all."""
     parts = {"": value, "argument": call.args, "argument ": call.kwargs}
     buffers = getattr(getattr(call.function, "__self__", None), "named_buffers", None)
     if buffers is not None:
         parts["buffer "] = dict(buffers())
-    found: _Answers = {}
+    samples: _Samples = {}
     complete = True
     for name, part in parts.items():
-        answers, whole = reader.read(part)
+        part_samples, whole = reader.read(part)
         # Of arguments only tensors can have been written.
         complete = complete and (whole or bool(name))
-        kept = (each for each in answers if not name or each.kind == "tensor")
-        found.update((f"{name}{each.path}", each) for each in kept)
-    return found, complete
+        written = (sample for sample in part_samples if not name or sample.kind == "tensor")
+        samples.update((f"{name}{sample.path}", sample) for sample in written)
+    return samples, complete
 
 
-def _tensors_in(torch: Any, value: Any) -> list[Any]:
+def _list_tensors(torch: Any, value: Any) -> list[Any]:
     """List the tensors among parameters, buffers and attributes of an object and of its modules."""
-    found: dict[int, Any] = {}
+    tensors: dict[int, Any] = {}
     waiting, seen = [value], set[int]()
     while waiting and len(seen) < MAX_OBJECTS:
         owner = waiting.pop()
         if id(owner) in seen:
             continue
         seen.add(id(owner))
-        for _, held in parts_of(owner):
-            if issubclass(class_of(held), torch.Tensor):
-                found[id(held)] = held
-            elif issubclass(class_of(held), torch.nn.Module):
+        for _, held in list_parts(owner):
+            if issubclass(get_class(held), torch.Tensor):
+                tensors[id(held)] = held
+            elif issubclass(get_class(held), torch.nn.Module):
                 waiting.append(held)
-            elif class_of(held) in (list, tuple):
-                waiting.extend(x for x in held[:256] if issubclass(class_of(x), torch.nn.Module))
-    return list(found.values())
+            elif get_class(held) in (list, tuple):
+                waiting.extend(x for x in held[:256] if issubclass(get_class(x), torch.nn.Module))
+    return list(tensors.values())
 
 
-def in_float64(torch: Any, reader: AnswerReader, call: CalledWith) -> tuple[Answer, ...]:
+def compute_in_float64(
+    torch: Any, reader: ValueSampler, call: CallArguments
+) -> tuple[SampledValue, ...]:
     """Compute the values of a call, made now on copies; empty where it cannot be made in float64,
     or draws random numbers: in another type they are others. The generators stay where they are."""
     if not isinstance(getattr(call.function, "__self__", None), torch.nn.Module):
         return ()
     with contextlib.suppress(Exception):  # of the program, whose own call follows
-        before = RandomStates.now(torch).digests
-        made = _eager(torch, reader, call, double=True)
+        before = RandomStates.read(torch).digests
+        made = _run_eager(torch, reader, call, double=True)
         if made.complete and made.random_after == before:
-            return tuple(each for path, each in made.eager.items() if path == each.path)
+            return tuple(sample for path, sample in made.eager.items() if path == sample.path)
     return ()

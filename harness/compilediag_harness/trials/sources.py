@@ -38,12 +38,12 @@ class ReplacedSources:
                 with open(change.file, "rb") as stream:
                     digest = hashlib.sha256(stream.read()).hexdigest()
             except OSError as error:
-                notes.note(change.label, f"the file cannot be read: {error}")
+                notes.record_change(change.label, f"the file cannot be read: {error}")
                 continue
             if digest == change.sha256:
                 self._changes[os.path.realpath(change.file)] = change
             else:
-                notes.note(change.label, OTHER_FILE)
+                notes.record_change(change.label, OTHER_FILE)
         # A link may have another name than its file, hardly another ending.
         self._endings = tuple({os.path.splitext(path)[1] for path in self._changes})
 
@@ -55,35 +55,35 @@ class ReplacedSources:
             _replace_in_run_path(self)
             _replace_in_linecache(self)
             _replace_in_last_traceback(self)
-            sys.path_hooks.insert(0, self._main_script)
+            sys.path_hooks.insert(0, self._make_main_script)
 
-    def text_of(self, path: object) -> str | None:
+    def find_text(self, path: object) -> str | None:
         """Find the other text of a file; None for a file that has its own."""
         if not isinstance(path, str) or not path.endswith(self._endings):
             return None
-        change = self._changes.get(_real(path))
+        change = self._changes.get(_resolve_path(path))
         return None if change is None else change.text
 
-    def ran(self, path: str) -> None:
+    def note_run(self, path: str) -> None:
         """Note that the text of a file becomes code of the program."""
-        self._notes.note(self._changes[_real(path)].label)
+        self._notes.record_change(self._changes[_resolve_path(path)].label)
 
-    def _main_script(self, path: str) -> _MainScript:
+    def _make_main_script(self, path: str) -> _MainScript:
         """Python looks for an importer of the script's path before it opens the file itself: what
         has one, as a folder with `__main__.py` does, is run by it."""
         # Called by Python's own start, below no other function. Who looks for importers later
         # opens the file by `io.open_code`.
-        if sys._getframe().f_back is not None or self.text_of(path) is None:  # pyright: ignore[reportPrivateUsage]
+        if sys._getframe().f_back is not None or self.find_text(path) is None:  # pyright: ignore[reportPrivateUsage]
             raise ImportError(path)
         return _MainScript("__main__", path)
 
 
 @functools.lru_cache(maxsize=16_384)
-def _real(path: str) -> str:
+def _resolve_path(path: str) -> str:
     return os.path.realpath(path)
 
 
-def _bytes_of(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     """Encode a text as its file would be: as its first lines declare, else UTF-8."""
     plain = text.encode("utf-8", "surrogatepass")
     try:
@@ -100,33 +100,33 @@ def _replace_in_loaders(sources: ReplacedSources) -> None:
     loader: Any = SourceFileLoader
     get_code, get_data = loader.get_code, loader.get_data
 
-    def code_of(self: Any, fullname: str) -> Any:
+    def load_code(self: Any, fullname: str) -> Any:
         path = self.get_filename(fullname)
-        text = sources.text_of(path)
+        text = sources.find_text(path)
         if text is None:
             return get_code(self, fullname)
-        sources.ran(path)
+        sources.note_run(path)
         return self.source_to_code(text, path)
 
-    def data_of(self: Any, path: Any) -> bytes:
-        text = sources.text_of(path)
-        return get_data(self, path) if text is None else _bytes_of(text)
+    def load_data(self: Any, path: Any) -> bytes:
+        text = sources.find_text(path)
+        return get_data(self, path) if text is None else _encode_text(text)
 
-    loader.get_code, loader.get_data = code_of, data_of
+    loader.get_code, loader.get_data = load_code, load_data
 
 
 def _replace_in_run_path(sources: ReplacedSources) -> None:
     module: Any = io
     open_code = module.open_code
 
-    def opened(path: str) -> Any:
-        text = sources.text_of(path)
+    def open_replaced(path: str) -> Any:
+        text = sources.find_text(path)
         if text is None:
             return open_code(path)
-        sources.ran(path)
-        return io.BytesIO(_bytes_of(text))
+        sources.note_run(path)
+        return io.BytesIO(_encode_text(text))
 
-    module.open_code = opened
+    module.open_code = open_replaced
 
 
 def _replace_in_linecache(sources: ReplacedSources) -> None:
@@ -134,7 +134,7 @@ def _replace_in_linecache(sources: ReplacedSources) -> None:
     updatecache = module.updatecache
 
     def update(filename: str, module_globals: Any = None) -> list[str]:
-        text = sources.text_of(filename)
+        text = sources.find_text(filename)
         if text is None:
             return updatecache(filename, module_globals)
         lines = io.StringIO(text, newline=None).readlines()
@@ -154,17 +154,17 @@ def _replace_in_last_traceback(sources: ReplacedSources) -> None:
     plain_open = module.open
 
     @functools.wraps(plain_open)
-    def opened(file: Any, *args: Any, **kwargs: Any) -> Any:
+    def open_replaced(file: Any, *args: Any, **kwargs: Any) -> Any:
         if sys._getframe().f_back is None:  # pyright: ignore[reportPrivateUsage]
-            text = sources.text_of(file)
+            text = sources.find_text(file)
             if text is not None:
                 stream = tempfile.TemporaryFile()  # noqa: SIM115 - it reads from the descriptor
-                stream.write(_bytes_of(text))
+                stream.write(_encode_text(text))
                 stream.seek(0)
                 return stream
         return plain_open(file, *args, **kwargs)
 
-    module.open = opened
+    module.open = open_replaced
 
 
 # --- the main script -----------------------------------------------------------------------------

@@ -12,12 +12,12 @@ from compilediag_harness.shapes.side_effects import RandomStates
 from compilediag_harness.torch_internals import torch_calls, torch_names
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import settings
-from compilediag_harness.trials.arguments import Arguments
+from compilediag_harness.trials.arguments import PlannedArguments
 from compilediag_harness.trials.outputs import CallSeconds, FixedShapeCalls, OutputWatcher
 from compilediag_harness.trials.plan import Notes
-from compilediag_harness.trials.settings import OVERRIDDEN, Objects, PlannedSettings
+from compilediag_harness.trials.settings import OVERRIDDEN, PlannedObjects, PlannedSettings
 from compilediag_harness.trials.sources import ReplacedSources
-from compilediag_harness.wire import RandomStateRead, TrialPlan, stance_label
+from compilediag_harness.wire import RandomStateRead, TrialPlan, describe_stance
 
 
 class ActiveTrial:
@@ -37,10 +37,10 @@ class ActiveTrial:
         self._call_seconds: CallSeconds | None = None
         ReplacedSources(self._plan.sources, self._notes).install()
         if self._plan.seed is not None:
-            settings.seed_when_imported(self._plan.seed, self._notes, self._imports)
+            settings.seed_after_import(self._plan.seed, self._notes, self._imports)
         self._settings.install(self._imports)
         if self._plan.stance is not None:
-            self._imports.on_import(torch_names.DYNAMO, lambda _: self._set_stance())
+            self._imports.run_after_import(torch_names.DYNAMO, lambda _: self._set_stance())
 
     def torch_imported(self, session: Session, torch: Any) -> None:
         """Put in place what needs torch, once the program has imported it."""
@@ -48,15 +48,17 @@ class ActiveTrial:
         self._session, self._torch = session, torch
         notes.attach(session)
         if chosen.seed is not None:
-            settings.seeded(torch.manual_seed, chosen.seed, notes)  # CUDA's once it is in use
+            settings.seed_generators(
+                torch.manual_seed, chosen.seed, notes
+            )  # CUDA's once it is in use
         files = {change.file for change in chosen.sources}
         options, padded = chosen.compile_options, chosen.padded
         remover = settings.change_compile(torch, options, padded, files, notes)
         if remover is not None:
             self._undo.append(remover)
         if chosen.looks_at_calls:  # else no step would go unsampled
-            arguments = Arguments(chosen.arguments, files, notes)
-            objects = Objects(chosen.objects, torch, notes)
+            arguments = PlannedArguments(chosen.arguments, files, notes)
+            objects = PlannedObjects(chosen.objects, torch, notes)
             watcher = OutputWatcher(session, torch, chosen, arguments, self._settings, objects)
             shapes = FixedShapeCalls(watcher, check=chosen.check_padding)
             self._outputs = watcher
@@ -66,26 +68,26 @@ class ActiveTrial:
             self._undo.append(self._call_seconds.uninstall)
 
     def _set_stance(self) -> None:
-        label = stance_label(str(self._plan.stance))
-        torch: Any = torch_names.loaded("torch")
-        with self._notes.applying(label):
+        label = describe_stance(str(self._plan.stance))
+        torch: Any = torch_names.get_imported("torch")
+        with self._notes.record_errors(label):
             torch.compiler.set_stance(self._plan.stance)
-            self._notes.note(label)
+            self._notes.record_change(label)
 
     def finish(self) -> None:
         """Emit what the process holds at its end, and which changes are not in force any more."""
-        session, stance = self._session, torch_calls.stance()
+        session, stance = self._session, torch_calls.get_stance()
         if session is None:
             return
         self._settings.finish()
         if self._call_seconds is not None:
             self._call_seconds.finish()
         if self._plan.stance is not None and stance not in (None, self._plan.stance):
-            self._notes.note(stance_label(self._plan.stance), OVERRIDDEN)
+            self._notes.record_change(describe_stance(self._plan.stance), OVERRIDDEN)
         # A forked child, such as a data loader's worker, holds what its parent does.
         if self._outputs is not None and self._plan.outputs and os.getpid() == self._pid:
             self._outputs.finish()
-            session.emit(RandomStateRead(session.now(), RandomStates.now(self._torch).digests))
+            session.emit(RandomStateRead(session.now(), RandomStates.read(self._torch).digests))
 
     def uninstall(self) -> None:
         """Look at no call any more. Settings and texts stay: code was compiled with them."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from compilediag_harness.base.session import Session, SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip
-from compilediag_harness.user_api.to_jsonable import to_name
+from compilediag_harness.user_api.to_jsonable import clip_name
 from compilediag_harness.wire import CadenceAsked, CadenceDeclared, CadenceFired
 
 VARIABLE_PREFIX = "COMPILEDIAG_CADENCE_"
@@ -34,14 +34,14 @@ class Cadence:
     """One group of periodic work. `every` is the period in steps, 0 when the group is off;
     `own_every` is the program's own."""
 
-    __slots__ = ("__weakref__", "_was_asked", "every", "name", "offset", "own_every")
+    __slots__ = ("__weakref__", "_was_checked", "every", "name", "offset", "own_every")
 
     def __init__(self, name: str, every: int, offset: int = 0, own_every: int = 0) -> None:
         self.name = name
         self.every = every
         self.offset = offset
         self.own_every = own_every or every
-        self._was_asked = False
+        self._was_checked = False
 
     def due(self, step: int) -> bool:
         """Whether the group fires in this step: `step % every == 0`, unless a probe moved it.
@@ -54,14 +54,14 @@ class Cadence:
         # Checked first: compiled code is then not guarded on whether a session is there.
         if dynamo_skip.is_compiling() or not sinks.all:
             return due
-        if due or not self._was_asked:
-            name, at = to_name(self.name), _monotonic()
+        if due or not self._was_checked:
+            name, at = clip_name(self.name), _monotonic()
             for sink in sinks.all:
-                if not self._was_asked:
-                    sink.asked(name, int(step), at)
+                if not self._was_checked:
+                    sink.report_first_check(name, int(step), at)
                 if due:
                     sink.add(name, at, int(step))
-            self._was_asked = True
+            self._was_checked = True
         return due
 
     def __repr__(self) -> str:
@@ -76,27 +76,29 @@ def cadence(name: str, every: int) -> Cadence:
     """
     if every < 1:
         raise ValueError(f"cadence {name!r}: every must be 1 or more, not {every}")
-    setting, in_force = os.environ.get(variable(name)), (every, 0)
+    setting, in_force = os.environ.get(format_variable_name(name)), (every, 0)
     if setting is not None:
         try:
-            in_force = read_setting(setting)
+            in_force = parse_setting(setting)
         except ValueError as error:
             # The program runs on as it was written: a bad setting is ours, or the shell's.
-            warnings.warn(f"{variable(name)}: {error}; every={every} holds", stacklevel=2)
+            warnings.warn(
+                f"{format_variable_name(name)}: {error}; every={every} holds", stacklevel=2
+            )
     group = Cadence(name, *in_force, own_every=every)
     dynamo_skip.bind_if_imported()
-    _groups[to_name(name)] = group
+    _groups[clip_name(name)] = group
     for sink in sinks.all:
-        sink.declare(to_name(name), group)
+        sink.declare(clip_name(name), group)
     return group
 
 
-def variable(name: str) -> str:
+def format_variable_name(name: str) -> str:
     """Format the name of the environment variable that moves the group `name`."""
     return VARIABLE_PREFIX + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
-def read_setting(text: str) -> tuple[int, int]:
+def parse_setting(text: str) -> tuple[int, int]:
     """Parse period and offset, in steps, of a setting; (0, 0) for "off".
 
     Raises:
@@ -123,7 +125,7 @@ class _Firings(SessionSink):
 
     def __init__(self, session: Session) -> None:
         self._declared: dict[str, tuple[int, int, int]] = {}
-        self._asked: set[str] = set()
+        self._checked: set[str] = set()
         super().__init__(session)
         for name, group in list(_groups.items()):
             self.declare(name, group)
@@ -141,17 +143,17 @@ class _Firings(SessionSink):
             session = self.session
             session.emit(CadenceDeclared(session.now(), session.step, name, *values))
 
-    def asked(self, name: str, step: int, at: float) -> None:
+    def report_first_check(self, name: str, step: int, at: float) -> None:
         """Report the first check only, also where the program makes a group in every step."""
-        if name in self._declared and name not in self._asked:
-            self._asked.add(name)
+        if name in self._declared and name not in self._checked:
+            self._checked.add(name)
             session = self.session
-            session.emit(CadenceAsked(session.at(at), session.step, name, step))
+            session.emit(CadenceAsked(session.convert_time(at), session.step, name, step))
 
     def add(self, name: str, at: float, number: int) -> None:
         with self.lock:
             self._rows.append((name, at, self.session.step, number))
-            if not self.due(at, len(self._rows)):
+            if not self.is_due(at, len(self._rows)):
                 return
             self.written = at
         self.finish()
@@ -166,10 +168,10 @@ class _Firings(SessionSink):
         index = {name: position for position, name in enumerate(names)}
         session.emit(
             CadenceFired(
-                t=session.at(rows[-1][1]),
+                t=session.convert_time(rows[-1][1]),
                 names=names,
                 name=tuple(index[name] for name, *_ in rows),
-                at=tuple(session.at(at) for _, at, _, _ in rows),
+                at=tuple(session.convert_time(at) for _, at, _, _ in rows),
                 steps=tuple(step for _, _, step, _ in rows),
                 numbers=tuple(number for *_, number in rows),
             )

@@ -24,7 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from compilediag_harness.base.session import BATCH_ROWS, Session, SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip, torch_api
-from compilediag_harness.user_api.to_jsonable import to_name
+from compilediag_harness.user_api.to_jsonable import clip_name
 from compilediag_harness.wire import SpansEnded
 
 DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER, SPANS = range(5)
@@ -52,7 +52,7 @@ class SpanBatches(SessionSink):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._origin_ns = -round(session.at(0.0) * 1e9)
+        self._origin_ns = -round(session.convert_time(0.0) * 1e9)
 
     def discard(self) -> None:
         super().discard()
@@ -138,11 +138,11 @@ class _Nesting(threading.local):
 _nesting = _Nesting()
 
 
-def _unattributed(rows: Sequence[SpanRow], _ending: bool) -> Sequence[str | None]:
+def _leave_unattributed(rows: Sequence[SpanRow], _ending: bool) -> Sequence[str | None]:
     return ("",) * len(rows)
 
 
-_attribute: Attribution = _unattributed
+_attribute: Attribution = _leave_unattributed
 _main_ident = threading.main_thread().ident
 sinks = SessionSinks(SpanBatches)
 _ever = False
@@ -172,7 +172,7 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
     __slots__ = ("name", "phase")
 
     def __init__(self, name: str) -> None:
-        self.name = to_name(name)
+        self.name = clip_name(name)
         self.phase = _PHASES.get(self.name, SPANS)
 
     def __enter__(self) -> span:
@@ -187,7 +187,7 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
             if opened and opened[-1][0] is self:
                 ended_rows.append((opened.pop()[1], ended, self, len(opened), _get_ident()))
             else:
-                _close(self, ended, opened)
+                _close_out_of_order(self, ended, opened)
             if ended >= _due_ns or len(ended_rows) >= _max_rows:
                 _write(ended)
 
@@ -208,7 +208,7 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
         return f"span({self.name!r})"
 
 
-def _close(handle: span, ended: int, opened: list[tuple[span, int]]) -> None:
+def _close_out_of_order(handle: span, ended: int, opened: list[tuple[span, int]]) -> None:
     """End a span that is not the newest: generators may leave them in another order, and one
     that began before the session is not there."""
     for depth in range(len(opened) - 1, -1, -1):
@@ -218,7 +218,7 @@ def _close(handle: span, ended: int, opened: list[tuple[span, int]]) -> None:
             return
 
 
-def catch_up(*, ending: bool = False) -> None:
+def assign_ended_spans(*, ending: bool = False) -> None:
     """Assign the spans that have ended to the step and the phases in progress: to be called before
     a step ends, where `ended_rows` is not empty. `ending`: those of other threads too, as a
     session will not be there for long."""
@@ -240,12 +240,12 @@ def _write(at: int) -> None:
     global _due_ns
     with _lock:
         _due_ns = at + BATCH_NS
-        catch_up()
+        assign_ended_spans()
         for sink in sinks.all:
             sink.write(at, _main_ident)
 
 
-def open_names() -> tuple[str, ...]:
+def list_open_spans() -> tuple[str, ...]:
     """List the names of the spans open in this thread, outermost first."""
     opened = _nesting.open
     return tuple(handle.name for handle, _ in opened) if opened else ()
@@ -257,7 +257,7 @@ def install(
     """Write spans for `session`; a second call, when torch is imported, adds what was missing."""
     global _ever, _attribute, _main_ident
     with _lock:
-        catch_up()
+        assign_ended_spans()
         _ever = True
         _main_ident = threading.main_thread().ident
         _attribute = attribute or _attribute
@@ -269,13 +269,13 @@ def install(
 def finish(session: Session) -> None:
     """Write the finished spans; those still open are not reported."""
     with _lock:
-        catch_up(ending=True)
+        assign_ended_spans(ending=True)
         for sink in sinks.all:
             if sink.session is session:
                 sink.write(_monotonic_ns(), _main_ident)
 
 
-def forked() -> None:
+def handle_fork() -> None:
     """Drop what is not written: this process is a fork, and that belongs to the parent."""
     global _lock
     _lock = threading.RLock()  # a thread that is not here may have held it
@@ -286,7 +286,7 @@ def forked() -> None:
 def uninstall(session: Session) -> None:
     """Stop writing spans for `session`; call `finish` before."""
     with _lock:
-        catch_up(ending=True)
+        assign_ended_spans(ending=True)
         sinks.uninstall(session)
 
 
@@ -305,15 +305,15 @@ _checkpoint = span(CHECKPOINTS[0])
 
 def watch_saves() -> None:
     """Watch `torch.save`; call it when torch is imported. Stays for ever."""
-    torch_api.around_saves("torch.serialization", _SAVES, _around)
+    torch_api.wrap_saves("torch.serialization", _SAVES, _measure_checkpoint)
 
 
 def watch_distributed_saves() -> None:
     """Watch `torch.distributed.checkpoint`, whose module has just been imported."""
-    torch_api.around_saves(torch_api.DISTRIBUTED_SAVER, _DISTRIBUTED_SAVES, _around)
+    torch_api.wrap_saves(torch_api.DISTRIBUTED_SAVER, _DISTRIBUTED_SAVES, _measure_checkpoint)
 
 
-def _around() -> AbstractContextManager[Any]:
-    if any(name in CHECKPOINTS for name in open_names()):
+def _measure_checkpoint() -> AbstractContextManager[Any]:
+    if any(name in CHECKPOINTS for name in list_open_spans()):
         return contextlib.nullcontext()
     return _checkpoint

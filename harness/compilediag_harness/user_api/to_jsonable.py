@@ -33,7 +33,7 @@ _TORCH_NAMES = frozenset({"dtype", "device", "layout", "memory_format"})
 """Types of torch's that are written as torch prints them."""
 
 
-def to_float(value: Any, what: str) -> float | None:
+def parse_float(value: Any, what: str) -> float | None:
     """Parse a number as a float; None stays None. An integer that no float holds is an infinity.
 
     Raises:
@@ -42,14 +42,16 @@ def to_float(value: Any, what: str) -> float | None:
     if value is None:
         return None
     if not isinstance(value, Real):
-        raise TypeError(f"{what} must be a number, not {_type_name(value)}{_advice(value)}")
+        raise TypeError(
+            f"{what} must be a number, not {_describe_type(value)}{_format_advice(value)}"
+        )
     try:
         return float(value)
     except OverflowError:
         return math.inf if cast("Any", value) > 0 else -math.inf
 
 
-def to_count(value: Any, what: str) -> int:
+def parse_count(value: Any, what: str) -> int:
     """Parse an integer that is 0 or more. `what` names it in errors.
 
     Raises:
@@ -57,18 +59,20 @@ def to_count(value: Any, what: str) -> int:
         ValueError: it is negative.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{what} must be an integer, not {_type_name(value)}{_advice(value)}")
+        raise TypeError(
+            f"{what} must be an integer, not {_describe_type(value)}{_format_advice(value)}"
+        )
     if (number := int(value)) < 0:
         raise ValueError(f"{what} must be 0 or more, not {number}")
     return number
 
 
-def to_name(value: Any) -> str:
+def clip_name(value: Any) -> str:
     """Clip a name to `MAX_NAME` characters."""
     return clip(str(value), MAX_NAME)
 
 
-def to_config(value: Any) -> dict[str, Any]:
+def parse_config(value: Any) -> dict[str, Any]:
     """Parse a configuration (mapping, dataclass, `argparse.Namespace`) to JSON-ready values.
 
     Raises:
@@ -77,32 +81,33 @@ def to_config(value: Any) -> dict[str, Any]:
     """
     if value is None:
         return {}
-    found = _members(value)
-    if found is None:
-        raise TypeError(f"config must be a mapping, not {_type_name(value)}")
+    members = _list_members(value)
+    if members is None:
+        raise TypeError(f"config must be a mapping, not {_describe_type(value)}")
     count = itertools.count(1)
-    return _by_name(found, "config", count, 1)
+    return _convert_members(members, "config", count, 1)
 
 
-def _members(value: Any) -> list[tuple[Any, Any]] | None:
+def _list_members(value: Any) -> list[tuple[Any, Any]] | None:
     if isinstance(value, Mapping):
         return list(cast("Mapping[Any, Any]", value).items())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(item.name, getattr(value, item.name)) for item in dataclasses.fields(value)]
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     if type(value).__module__ == "argparse":
         return list(vars(value).items())
     return None
 
 
-def _by_name(
+def _convert_members(
     members: list[tuple[Any, Any]], where: str, count: Iterator[int], depth: int
 ) -> dict[str, Any]:
     return {
-        to_name(key): _jsonable(item, f"{where}[{key!r}]", count, depth) for key, item in members
+        clip_name(key): _convert_value(value, f"{where}[{key!r}]", count, depth)
+        for key, value in members
     }
 
 
-def _jsonable(value: Any, where: str, count: Iterator[int], depth: int) -> Any:
+def _convert_value(value: Any, where: str, count: Iterator[int], depth: int) -> Any:
     if next(count) > MAX_VALUES or depth > MAX_DEPTH:
         raise ValueError(
             f"config is too large: {MAX_VALUES} values in {MAX_DEPTH} levels are the most; "
@@ -125,23 +130,26 @@ def _jsonable(value: Any, where: str, count: Iterator[int], depth: int) -> Any:
     if type(value).__name__ in _TORCH_NAMES and type(value).__module__.startswith("torch"):
         return clip(str(value), MAX_TEXT)
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
-        items = cast("Sequence[Any]", value)
-        return [_jsonable(item, f"{where}[{i}]", count, depth + 1) for i, item in enumerate(items)]
-    members = _members(value)
+        elements = cast("Sequence[Any]", value)
+        return [
+            _convert_value(element, f"{where}[{i}]", count, depth + 1)
+            for i, element in enumerate(elements)
+        ]
+    members = _list_members(value)
     if members is None:
         raise TypeError(
-            f"{where} is {_type_name(value)}: give a name or a number, the same in every run"
+            f"{where} is {_describe_type(value)}: give a name or a number, the same in every run"
         )
-    return _by_name(members, where, count, depth + 1)
+    return _convert_members(members, where, count, depth + 1)
 
 
-def _type_name(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     """Describe the type alone: a value's text may be long, and a tensor's waits for its device."""
     kind = cast("type[Any]", type(value))
     return f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")
 
 
-def _advice(value: Any) -> str:
+def _format_advice(value: Any) -> str:
     if not hasattr(cast("type[Any]", type(value)), "item"):
         return ""
     return "; value.item() reads it, and waits for the device it is on"

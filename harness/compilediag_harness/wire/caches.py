@@ -44,7 +44,7 @@ digests are equal values, whatever stands behind them."""
 DIGEST_CHARS = 8
 VALUE_CHARS = 120
 REASON_CHARS = 600
-COMPONENTS_KEPT = 400
+MAX_COMPONENTS = 400
 """Most components of one key: each tensor that is passed is one."""
 
 LOOKUPS_WITH_COMPONENTS = 200
@@ -131,29 +131,29 @@ class Lookups:
         self._with_components = 0
         self._settings: set[str] = set()
 
-    def described(
+    def describe(
         self, lookup: CacheLookedUp, info: Mapping[str, Any]
     ) -> tuple[CacheSettingsRead | None, CacheLookedUp]:
         """Describe a lookup with what torch's dictionary holds of it; with the settings in its key,
         the first time that they are met, else None. What is missing or of another type is empty.
         Addresses of objects are left out: they differ from run to run."""
         key = info.get("key")
-        components = _components(info.get("components"))
-        own = tuple(item for item in components if not _SETTING.match(item[0]))
+        components = _parse_components(info.get("components"))
+        own = tuple(component for component in components if not _SETTING.match(component[0]))
         self._with_components += bool(own)
-        kept = own[:COMPONENTS_KEPT] if self._with_components <= LOOKUPS_WITH_COMPONENTS else ()
-        settings = tuple(item for item in components if _SETTING.match(item[0]))
-        settings = settings[: 4 * COMPONENTS_KEPT]
+        stored = own[:MAX_COMPONENTS] if self._with_components <= LOOKUPS_WITH_COMPONENTS else ()
+        settings = tuple(component for component in components if _SETTING.match(component[0]))
+        settings = settings[: 4 * MAX_COMPONENTS]
         text = "\n".join(f"{name} {value[:DIGEST_CHARS]}" for name, value in settings)
         digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() if settings else ""
         lookup = dataclasses.replace(
             lookup,
             key=clip(key, 200) if isinstance(key, str) else "",
-            status=plain_text(info.get("cache_status_detailed"), 40),
-            reason=plain_text(info.get("cache_bypass_reason"), REASON_CHARS),
-            saved_s=_saved_s(info),
-            components=kept,
-            components_left_out=len(own) - len(kept),
+            status=clean_text(info.get("cache_status_detailed"), 40),
+            reason=clean_text(info.get("cache_bypass_reason"), REASON_CHARS),
+            saved_s=_read_saved_s(info),
+            components=stored,
+            components_left_out=len(own) - len(stored),
             settings=digest[:DIGEST_CHARS],
         )
         if not settings or lookup.settings in self._settings:
@@ -162,7 +162,7 @@ class Lookups:
         return CacheSettingsRead(lookup.t, lookup.settings, settings), lookup
 
 
-def plain_text(value: Any, limit: int) -> str:
+def clean_text(value: Any, limit: int) -> str:
     """Clean a text: on one line, without addresses of objects; empty where it is none."""
     if not isinstance(value, str):
         return ""
@@ -170,30 +170,32 @@ def plain_text(value: Any, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def _components(lines: Any) -> list[Component]:
+def _parse_components(lines: Any) -> list[Component]:
     """Parse torch's lines: "[digest] name: value"."""
-    found: dict[str, str] = {}
+    components: dict[str, str] = {}
     for line in lines if isinstance(lines, (list, tuple)) else ():  # pyright: ignore[reportUnknownVariableType]
         if isinstance(line, str):
-            read = _component(line) if len(line) <= _REPEATED_CHARS else _read(line)
-            if read is not None:
-                found[read[0]] = read[1]
-    return list(found.items())
+            component = (
+                _parse_repeated_line(line) if len(line) <= _REPEATED_CHARS else _parse_line(line)
+            )
+            if component is not None:
+                components[component[0]] = component[1]
+    return list(components.items())
 
 
-def _read(line: str) -> Component | None:
-    read = _LINE.match(line)
-    if read is None:
+def _parse_line(line: str) -> Component | None:
+    match = _LINE.match(line)
+    if match is None:
         return None
-    value = "".join(c if c.isprintable() else " " for c in read[3][: 4 * VALUE_CHARS])
-    return read[2], f"{read[1][:DIGEST_CHARS]} {plain_text(value, VALUE_CHARS)}"
+    value = "".join(c if c.isprintable() else " " for c in match[3][: 4 * VALUE_CHARS])
+    return match[2], f"{match[1][:DIGEST_CHARS]} {clean_text(value, VALUE_CHARS)}"
 
 
-_component = functools.lru_cache(maxsize=2048)(_read)
+_parse_repeated_line = functools.lru_cache(maxsize=2048)(_parse_line)
 """Cached: the settings of a run are hundreds of lines, the same in most of its lookups."""
 
 
-def _saved_s(info: Mapping[str, Any]) -> float | None:
+def _read_saved_s(info: Mapping[str, Any]) -> float | None:
     """Read the seconds saved: FX graphs have nanoseconds, AOTAutograd milliseconds."""
     for name, unit in (("time_saved_ns", 1e9), ("time_saved_ms", 1e3)):
         value = info.get(name)

@@ -15,7 +15,7 @@ PhaseSpans = tuple[tuple[str, float, float], ...]
 """Names as torch gives them, with seconds from the start of the compile to the start of the phase,
 and its seconds, those of the phases within it included; in order of their starts."""
 
-SPANS_KEPT = 100
+MAX_SPANS_DRAWN = 100
 """Most spans of one compile, the longest; and none below a thousandth of it: a picture of a run
 draws them."""
 
@@ -28,7 +28,7 @@ class TimedPhases(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenPhase:
     """A phase in progress."""
 
     name: str
@@ -45,21 +45,21 @@ class _Open:
 class PhaseStack:
     """The phases of what one thread compiles."""
 
-    open: list[_Open] = field(default_factory=list[_Open])
+    open: list[_OpenPhase] = field(default_factory=list[_OpenPhase])
     own_ns: dict[str, int] = field(default_factory=dict[str, int])
     _ended: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])
     """Name, start and end of the phases in `own_ns`."""
     _left_out_ns: int = 0
     """Time of our own since nothing was open: spans are drawn as if it had not passed."""
 
-    def began(self, name: str, at_ns: int) -> None:
+    def begin_phase(self, name: str, at_ns: int) -> None:
         """Begin a phase, within those that are open. With none open something new begins: what
         was timed before and has no row (an export, a kernel tuned at run time) is no part of it."""
         if not self.open:
             self.own_ns, self._ended, self._left_out_ns = {}, [], 0
-        self.open.append(_Open(name, at_ns, left_out_ns=self._left_out_ns))
+        self.open.append(_OpenPhase(name, at_ns, left_out_ns=self._left_out_ns))
 
-    def ended(self, name: str, at_ns: int) -> None:
+    def end_phase(self, name: str, at_ns: int) -> None:
         """End the innermost phase of this name, and with it what began within it: torch's own
         logger does the same."""
         if name not in [phase.name for phase in self.open]:
@@ -86,14 +86,14 @@ class PhaseStack:
         """Take the phases of the compile whose row torch writes now: seconds, the longest first,
         and spans."""
         # torch writes the row when all of a compile's phases have ended but those around it.
-        own = sorted(self.own_ns.items(), key=lambda item: -item[1])
+        own = sorted(self.own_ns.items(), key=lambda timed: -timed[1])
         first = min((start for _, start, _ in self._ended), default=0)
         shortest = (max((end for _, _, end in self._ended), default=0) - first) / 1000
-        drawn = [item for item in self._ended if item[2] - item[1] > shortest]
-        kept = sorted(drawn, key=lambda item: item[1] - item[2])[:SPANS_KEPT]
+        drawn = [timed for timed in self._ended if timed[2] - timed[1] > shortest]
+        longest = sorted(drawn, key=lambda timed: timed[1] - timed[2])[:MAX_SPANS_DRAWN]
         spans = tuple(
             (name, (start - first) / 1e9, (end - start) / 1e9)
-            for name, start, end in sorted(kept, key=lambda item: (item[1], -item[2]))
+            for name, start, end in sorted(longest, key=lambda timed: (timed[1], -timed[2]))
         )
         self.own_ns, self._ended = {}, []
         for phase in self.open:
@@ -178,10 +178,10 @@ class RepeatedBlocks:
 _CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
 
 
-def cache_answers(count_of: Callable[[str], int | None], outcome: str) -> int | None:
+def count_cache_outcomes(read_count: Callable[[str], int | None], outcome: str) -> int | None:
     """Count hits or misses (`outcome`: "hit", "miss") of all caches, of the counters of torch's row
     that `read_count` reads by name; None where this torch does not count them."""
-    counts = (count_of(f"{cache}_cache_{outcome}_count") for cache in _CACHES)
+    counts = (read_count(f"{cache}_cache_{outcome}_count") for cache in _CACHES)
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 

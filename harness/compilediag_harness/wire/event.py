@@ -53,7 +53,7 @@ class UserCall:
 KINDS: dict[str, type[Event]] = {}
 """Every event by its name, the `k` of its line."""
 
-_TEXT_LIMIT, _ITEM_LIMIT = 512, 64
+_TEXT_LIMIT, _LIST_LIMIT = 512, 64
 """Characters of a text and items of a list in a shortened line."""
 
 
@@ -95,62 +95,62 @@ def event(cls: type[AnyEvent]) -> type[AnyEvent]:
 
 
 @functools.cache
-def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    written = (item for item in dataclasses.fields(kind) if item.metadata.get("written", True))
-    return tuple(item.name for item in written)
+def _list_field_names(kind: type[Any]) -> tuple[str, ...]:
+    written = (field for field in dataclasses.fields(kind) if field.metadata.get("written", True))
+    return tuple(field.name for field in written)
 
 
-def _by_field(value: Any) -> Any:
+def _convert_by_field(value: Any) -> Any:
     """Convert what has no type of JSON: a dataclass by field, anything else to its text."""
     if not dataclasses.is_dataclass(value):
         return str(value)
-    return {name: getattr(value, name) for name in _field_names(type(value))}
+    return {name: getattr(value, name) for name in _list_field_names(type(value))}
 
 
 # A float that is not finite is written as Python spells it, and read as null:
 # `allow_nan=False` would lose the record.
-_encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=_by_field)
+_encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=_convert_by_field)
 
 
 def encode(
     event: Event,
     *,
     shortened: bool = False,
-    by_field: Callable[[Any], dict[str, Any]] = _by_field,
+    convert: Callable[[Any], dict[str, Any]] = _convert_by_field,
 ) -> bytes:
     """Encode an event as one JSON object without a newline: `k` is the kind, the rest its fields,
     which `convert` may rewrite. `shortened`: with long texts and long lists cut."""
-    record = {"k": type(event).__name__, **by_field(event)}
+    record = {"k": type(event).__name__, **convert(event)}
     if shortened:
-        record = plain(record, clip_to=_TEXT_LIMIT, items=_ITEM_LIMIT)
+        record = make_jsonable(record, clip_to=_TEXT_LIMIT, list_limit=_LIST_LIMIT)
         if record.get("problem", "") is None:
             record["problem"] = "the record was over 1 MiB; its texts and lists were cut"
     try:
         text = _encoder.encode(record)
     except (TypeError, ValueError):  # a key that is no text
-        text = _encoder.encode(plain(record))
+        text = _encoder.encode(make_jsonable(record))
     return text.encode("utf-8", "backslashreplace")
 
 
-def plain(value: Any, *, clip_to: int | None = None, items: int | None = None) -> Any:
+def make_jsonable(value: Any, *, clip_to: int | None = None, list_limit: int | None = None) -> Any:
     """Make a value of the types of JSON, with text keys; optionally cut long texts and lists."""
     if isinstance(value, str):
         return value if clip_to is None else clip(value, clip_to)
     if value is None or isinstance(value, (int, float)):
         return value
-    cut = functools.partial(plain, clip_to=clip_to, items=items)
+    cut = functools.partial(make_jsonable, clip_to=clip_to, list_limit=list_limit)
     if isinstance(value, (tuple, list)):
-        return [cut(item) for item in value[:items]]  # pyright: ignore[reportUnknownVariableType]
+        return [cut(element) for element in value[:list_limit]]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, dict):
-        return {str(key): cut(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return cut(_by_field(value))
+        return {str(key): cut(element) for key, element in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return cut(_convert_by_field(value))
 
 
-def resumed_function(name: str) -> str | None:
+def find_resumed_function(name: str) -> str | None:
     """Find the function that a frame called `name` resumes after a graph break; None where it is no
     such frame."""
-    found = _RESUMED.fullmatch(name)
-    return None if found is None else found["function"]
+    match = _RESUMED.fullmatch(name)
+    return None if match is None else match["function"]
 
 
 def clip(text: str, limit: int = TEXT_LIMIT) -> str:

@@ -141,10 +141,10 @@ class SizeGuard:
     """The source texts of `stack`."""
 
 
-SIZE_GUARDS_KEPT = 64
+MAX_SIZE_GUARDS = 64
 """Conditions recorded of one attempt: the first ones; those of a large export are thousands."""
 
-OPEN_ATTEMPTS_KEPT = 64
+MAX_OPEN_ATTEMPTS = 64
 """Compiles without an end whose conditions are stored."""
 
 
@@ -158,13 +158,13 @@ class SizeAttempt:
     recent: bool = False
     """The condition added last is in `guards`."""
 
-    def has_room(self) -> bool:
+    def accept_condition(self) -> bool:
         """Accept one more condition; False where there are too many, and it is only counted."""
-        self.recent = len(self.guards) < SIZE_GUARDS_KEPT
+        self.recent = len(self.guards) < MAX_SIZE_GUARDS
         self.left_out += not self.recent
         return self.recent
 
-    def fixed(self, sources: Iterable[str]) -> None:
+    def add_fixed_sizes(self, sources: Iterable[str]) -> None:
         """Add sources of sizes that the condition added last made constants."""
         if self.recent and self.guards:
             last = self.guards[-1]

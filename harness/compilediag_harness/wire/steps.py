@@ -154,7 +154,7 @@ class StepsEnded(Event):
     measuring_s: float = 0.0
     """Seconds that our own work took out of the first of these steps."""
 
-    def every_wall(self) -> tuple[float, ...]:
+    def list_walls(self) -> tuple[float, ...]:
         """List the wall seconds of each step; of steps that were only noted, from their ends."""
         if self.walls or self.began is None:
             return self.walls

@@ -171,17 +171,17 @@ class TrialPlan:
         """Every change in words, as `TrialApplied` has it."""
         outside = (*self.settings, *self.compile_options, *self.arguments, *self.padded)
         parts = (*outside, *self.objects, *self.sources)
-        stance = () if self.stance is None else (stance_label(self.stance),)
-        seed = () if self.seed is None else (seed_label(self.seed),)
+        stance = () if self.stance is None else (describe_stance(self.stance),)
+        seed = () if self.seed is None else (describe_seed(self.seed),)
         return (*(part.label for part in parts), *stance, *seed)
 
 
-def stance_label(stance: str) -> str:
+def describe_stance(stance: str) -> str:
     """Describe a stance for the whole run, as `TrialApplied` has it."""
     return f"stance {stance}"
 
 
-def seed_label(seed: int) -> str:
+def describe_seed(seed: int) -> str:
     """Describe a seed, as `TrialApplied` has it."""
     return f"seed {seed}"
 
@@ -198,7 +198,7 @@ class TrialApplied(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SampledValue:
     """One value of an output or of a module's state."""
 
     path: str
@@ -226,10 +226,10 @@ class OutputsSampled(StepEvent):
     function: Location
     call: int
     """Of this function in the process, 0 for the first."""
-    answers: tuple[Answer, ...]
+    answers: tuple[SampledValue, ...]
     complete: bool = True
     """False when the output held more values than are recorded."""
-    reference: tuple[Answer, ...] = ()
+    reference: tuple[SampledValue, ...] = ()
     """The same call in float64, where the plan wants it, it could be made, and it drew no random
     numbers."""
 
@@ -243,7 +243,7 @@ class StateRead(Event):
     function: Location
     module: str
     """Type of the object."""
-    answers: tuple[Answer, ...]
+    answers: tuple[SampledValue, ...]
     complete: bool = True
     instance: int = 0
     """Which of the function's objects, in the order in which its calls came to them."""
@@ -284,9 +284,9 @@ class ComparedValue:
     path: str
     """As in `SampledValue`; "argument[0]": what the call left in an argument, "buffer ['mean']": in
     a buffer of its module."""
-    compiled: tuple[Answer, ...]
-    eager: tuple[Answer, ...]
-    exact: tuple[Answer, ...] = ()
+    compiled: tuple[SampledValue, ...]
+    eager: tuple[SampledValue, ...]
+    exact: tuple[SampledValue, ...] = ()
     """In float64."""
     stable: bool = True
     """Two eager calls gave the same."""

@@ -261,12 +261,12 @@ Interval = tuple[float, float]
 """Begin and end, in seconds."""
 
 
-def rate(samples: int, seconds: float) -> float | None:
+def compute_rate(samples: int, seconds: float) -> float | None:
     """Compute samples a second; None when there were none, or no time was taken."""
     return samples / seconds if samples > 0 and seconds > 0.0 else None
 
 
-def max_at_once(intervals: Iterable[Interval]) -> int:
+def count_most_at_once(intervals: Iterable[Interval]) -> int:
     """Count the most intervals in progress at one moment."""
     # An end sorts before a begin of the same moment.
     changes = sorted(edge for began, ended in intervals for edge in ((began, 1), (ended, -1)))
@@ -277,14 +277,14 @@ def max_at_once(intervals: Iterable[Interval]) -> int:
     return highest
 
 
-def slots_of(declared: int | None, named: int, intervals: Iterable[Interval]) -> int:
+def resolve_slots(declared: int | None, named: int, intervals: Iterable[Interval]) -> int:
     """Resolve how many inference calls can be in progress at a time: as `declared`, else as many
     slots as were named or were in use at one moment."""
-    return declared if declared is not None else max(named, max_at_once(intervals))
+    return declared if declared is not None else max(named, count_most_at_once(intervals))
 
 
-def infer_capacity(samples: int, seconds: float, slots: int) -> float | None:
+def compute_infer_capacity(samples: int, seconds: float, slots: int) -> float | None:
     """Compute the rate of one slot times the slots, in samples a second; None as in
     `compute_rate`."""
-    one = rate(samples, seconds)
+    one = compute_rate(samples, seconds)
     return None if one is None else one * slots

@@ -41,7 +41,7 @@ def length_passed() -> Any:
     return [call(x, torch.tensor(length)) for length, x in enumerate(INPUTS)]
 
 
-case("the length of a module's list", advice_of_containers.KEPT_OUTSIDE, counted, length_passed)
+case("the length of a module's list", advice_of_containers.MOVED_OUTSIDE, counted, length_passed)
 
 # --- arguments ------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ class CodeNotes:
         self.folder = folder
         self.codes: list[tuple[str, CodeType, CodeType]] = []
 
-    def hook(self, old_code: CodeType, new_code: CodeType) -> None:
+    def record_code(self, old_code: CodeType, new_code: CodeType) -> None:
         """Record the code of a compile; torch calls it, and None leaves the code as it is."""
         with contextlib.suppress(Exception):
             context: Any = sys.modules["torch._guards"].CompileContext
@@ -45,7 +45,7 @@ class CodeNotes:
 
     def install(self, convert_frame: Any) -> None:
         """Begin to record, in torch's module `convert_frame`."""
-        convert_frame.register_bytecode_hook(self.hook)
+        convert_frame.register_bytecode_hook(self.record_code)
         atexit.register(self.write)
 
     def write(self) -> None:
@@ -61,11 +61,11 @@ class CodeNotes:
             if not os.path.exists(path):
                 part = f"{path}.{os.getpid()}"
                 with open(part, "w", encoding="utf-8", errors="backslashreplace") as file:
-                    file.write(text_of(compile_id, old_code, new_code, decompile))
+                    file.write(render_compile(compile_id, old_code, new_code, decompile))
                 os.rename(part, path)  # whole, whatever becomes of the others
 
 
-def text_of(
+def render_compile(
     compile_id: str, old_code: CodeType, new_code: CodeType, decompile: Decompile | None
 ) -> str:
     """Render the file of one compile: the compiled code, the original code, and the guards."""
@@ -74,15 +74,15 @@ def text_of(
     parts = [f"# Compile {compile_id} of {frame}: what torch.compile made of it.\n{CALLED}"]
     if name.startswith("torch_dynamo_resume_in_"):
         parts.append(AFTER_BREAK)
-    parts.append(section("what runs", new_code, decompile))
-    parts.append(section("what it was made of", old_code, decompile))
-    guards = guards_of(old_code, new_code)
+    parts.append(render_code("what runs", new_code, decompile))
+    parts.append(render_code("what it was made of", old_code, decompile))
+    guards = read_guards(old_code, new_code)
     if guards is not None:
-        parts.append("# --- the guards of this variant\n" + commented(guards))
+        parts.append("# --- the guards of this variant\n" + format_as_comments(guards))
     return "\n".join(parts)
 
 
-def section(name: str, code: CodeType, decompile: Decompile | None) -> str:
+def render_code(name: str, code: CodeType, decompile: Decompile | None) -> str:
     """Render the code as Python; as bytecode where there is no depyf, or it fails."""
     silent, shown = io.StringIO(), io.StringIO()
     with (
@@ -93,15 +93,16 @@ def section(name: str, code: CodeType, decompile: Decompile | None) -> str:
         if decompile is not None:
             return f"# --- {name}, decompiled by depyf\n{decompile(code)}"
     dis.dis(code, file=shown, depth=0)
-    return f"# --- {name}, as bytecode: depyf could not decompile it\n{commented(shown.getvalue())}"
+    bytecode = format_as_comments(shown.getvalue())
+    return f"# --- {name}, as bytecode: depyf could not decompile it\n{bytecode}"
 
 
-def commented(text: str) -> str:
+def format_as_comments(text: str) -> str:
     """Format lines as comments: the file stays Python."""
     return "".join(f"# {line}\n" for line in text.splitlines())
 
 
-def guards_of(old_code: CodeType, new_code: CodeType) -> str | None:
+def read_guards(old_code: CodeType, new_code: CodeType) -> str | None:
     """Read the guards of the cache entry that holds the code, as torch prints them."""
     with contextlib.suppress(Exception):
         native: Any = sys.modules["torch._C._dynamo.eval_frame"]
@@ -125,4 +126,4 @@ finally:
         from compilediag_harness.base.post_import import PostImport
 
         notes = CodeNotes(os.environ["COMPILEDIAG_DEPYF_DIR"])
-        PostImport().on_import("torch._dynamo.convert_frame", notes.install)
+        PostImport().run_after_import("torch._dynamo.convert_frame", notes.install)

@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 from compilediag_harness.base.session import SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip
 from compilediag_harness.user_api.spans import span
-from compilediag_harness.user_api.to_jsonable import to_name
+from compilediag_harness.user_api.to_jsonable import clip_name
 from compilediag_harness.wire import PipelineWorked
 from compilediag_harness.wire.user_events import (
     INFER,
     TRAIN,
     WAIT,
-    infer_capacity,
-    rate,
-    slots_of,
+    compute_infer_capacity,
+    compute_rate,
+    resolve_slots,
 )
 
 
@@ -65,7 +65,7 @@ class _Batches(SessionSink):
     def add(self, loop: LoopDeclaration, row: StageRow | Size, at: float) -> None:
         with self.lock:
             self._rows.append((loop, row))
-            if not self.due(at, len(self._rows)):
+            if not self.is_due(at, len(self._rows)):
                 return
         self._write(at)
 
@@ -84,16 +84,16 @@ class _Batches(SessionSink):
             sizes = [row for row in its_rows if isinstance(row, Size)]
             session.emit(
                 PipelineWorked(
-                    t=session.at(at),
+                    t=session.convert_time(at),
                     name=loop.name,
                     slots=loop.slots,
                     stages=tuple(row.stage for row in work),
-                    starts=tuple(session.at(row.began) for row in work),
+                    starts=tuple(session.convert_time(row.began) for row in work),
                     walls=tuple(row.ended - row.began for row in work),
                     samples=tuple(row.samples for row in work),
                     threads=tuple(row.thread for row in work),
                     infer_slots=tuple(row.slot for row in work),
-                    pool_at=tuple(session.at(size.at) for size in sizes),
+                    pool_at=tuple(session.convert_time(size.at) for size in sizes),
                     pool_sizes=tuple(size.size for size in sizes),
                 )
             )
@@ -129,7 +129,7 @@ class Unmeasured:
 
     @samples.setter
     def samples(self, samples: int) -> None:
-        _to_count(samples)
+        _check_count(samples)
 
     def __enter__(self) -> Unmeasured:
         return self
@@ -158,7 +158,7 @@ class Measured(Unmeasured):
 
     @samples.setter
     def samples(self, samples: int) -> None:
-        self._samples = _to_count(samples)
+        self._samples = _check_count(samples)
 
     def __enter__(self) -> Measured:
         if self._stage == WAIT:
@@ -202,7 +202,7 @@ class Pipeline:
         # Checked first: compiled code is then not guarded on whether a session is there.
         if dynamo_skip.is_compiling():
             return Unmeasured()
-        _to_count(samples)
+        _check_count(samples)
         return Measured(self, TRAIN, samples, NO_SLOT) if sinks.all else _UNMEASURED
 
     def infer(self, slot: Hashable = None, samples: int = 1) -> Unmeasured:
@@ -215,7 +215,7 @@ class Pipeline:
         """
         if dynamo_skip.is_compiling():
             return Unmeasured()
-        _to_count(samples)
+        _check_count(samples)
         hash(slot)
         if not sinks.all:
             return _UNMEASURED
@@ -240,7 +240,7 @@ class Pipeline:
         """
         if dynamo_skip.is_compiling():
             return
-        _to_count(size)
+        _check_count(size)
         if sinks.all:
             at, self._size = _monotonic(), int(size)
             for sink in sinks.all:
@@ -260,15 +260,15 @@ class Pipeline:
         )
         began = min((row.began for row in (*trained, *inferred, *waits)), default=now)
         calls = [(row.began, row.ended) for row in inferred]
-        slots = slots_of(self.declared.slots, len(self._slots), calls)
+        slots = resolve_slots(self.declared.slots, len(self._slots), calls)
         rates = {
-            "thru": rate(_samples(trained), now - max(began, now - WINDOW_S)),
-            "I": infer_capacity(_samples(inferred), _seconds(inferred), slots),
-            "T": rate(_samples(trained), _seconds(trained)),
+            "thru": compute_rate(_count_samples(trained), now - max(began, now - WINDOW_S)),
+            "I": compute_infer_capacity(_count_samples(inferred), _sum_seconds(inferred), slots),
+            "T": compute_rate(_count_samples(trained), _sum_seconds(trained)),
         }
         parts = [f"{name}={value:.1f}" for name, value in rates.items() if value is not None]
         if waits:
-            parts.append(f"wait={_seconds(waits) / max(len(trained), 1):.1f}s")
+            parts.append(f"wait={_sum_seconds(waits) / max(len(trained), 1):.1f}s")
         if self._size is not None:
             parts.append(f"pool={self._size}")
         return ", ".join(parts)
@@ -279,7 +279,7 @@ class Pipeline:
             sink.add(self.declared, row, row.ended)
 
 
-def _to_count(count: Any) -> int:
+def _check_count(count: Any) -> int:
     """Check a number of samples; no tensor is one, because reading it would wait for its device."""
     if type(count) is not int and not isinstance(count, Integral):  # an int is the fast case
         raise TypeError(f"a number of samples must be an integer, not {type(count).__name__}")
@@ -288,11 +288,11 @@ def _to_count(count: Any) -> int:
     return samples
 
 
-def _samples(rows: list[StageRow]) -> int:
+def _count_samples(rows: list[StageRow]) -> int:
     return sum(row.samples for row in rows)
 
 
-def _seconds(rows: list[StageRow]) -> float:
+def _sum_seconds(rows: list[StageRow]) -> float:
     return sum(row.ended - row.began for row in rows)
 
 
@@ -306,4 +306,4 @@ def pipeline(name: str = "pipeline", slots: int | None = None) -> Pipeline:
     if slots is not None and slots < 1:
         raise ValueError(f"pipeline {name!r}: slots must be 1 or more, not {slots}")
     dynamo_skip.bind_if_imported()
-    return Pipeline(to_name(name), slots)
+    return Pipeline(clip_name(name), slots)

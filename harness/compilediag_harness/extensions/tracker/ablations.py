@@ -18,7 +18,12 @@ from typing import Any, cast
 
 from compilediag_harness.extensions.tracker import tracked_run
 from compilediag_harness.redaction import in_process
-from compilediag_harness.user_api.to_jsonable import to_config, to_count, to_float, to_name
+from compilediag_harness.user_api.to_jsonable import (
+    clip_name,
+    parse_config,
+    parse_count,
+    parse_float,
+)
 from compilediag_harness.wire import AblationWritten
 
 SCHEMA, SCHEMA_VERSION, MAJOR = "compilediag.ablation", "1.0", 1
@@ -56,26 +61,26 @@ class Ablation:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         check = _Checks(int(given.get("not_finite") or 0))
-        self.name = check.text(given.get("name"), "name must name it")
-        self.architecture = check.text(
+        self.name = check.check_text(given.get("name"), "name must name it")
+        self.architecture = check.check_text(
             given.get("architecture"), "architecture must name the model under test"
         )
-        self.depth = to_count(given.get("depth"), "depth")
+        self.depth = parse_count(given.get("depth"), "depth")
         check.require(self.depth > 0, "depth must be 1 or more")
-        self.config: dict[str, Any] = to_config(given.get("config"))
+        self.config: dict[str, Any] = parse_config(given.get("config"))
         """What else identifies the model and the run."""
         baseline = given.get("baseline")
-        self.baseline = None if baseline is None else to_name(baseline)
+        self.baseline = None if baseline is None else clip_name(baseline)
         """The report this one is to be compared with, by its name."""
-        self.steps = check.steps(given.get("steps"))
-        self.curves = check.curves(given.get("curves"), "curves", len(self.steps))
-        self.layers = check.layers(given.get("layers"), self.depth, len(self.steps))
+        self.steps = check.check_steps(given.get("steps"))
+        self.curves = check.check_curves(given.get("curves"), "curves", len(self.steps))
+        self.layers = check.check_layers(given.get("layers"), self.depth, len(self.steps))
         self.not_finite = check.not_finite
         """NaN and infinities, which became null."""
         known = {"schema", "schema_version", *FIELDS}
-        self.unknown = {str(key): item for key, item in given.items() if key not in known}
+        self.unknown = {str(key): value for key, value in given.items() if key not in known}
         """Fields of a later version, as they were read: `write` writes them back."""
-        curves = len(self.curves) + sum(len(item) for item in self.layers.values())
+        curves = len(self.curves) + sum(len(layer_curves) for layer_curves in self.layers.values())
         check.require(
             bool(self.curves or self.layers), "there is no curve: give `curves`, `layers`, or both"
         )
@@ -102,7 +107,7 @@ class Ablation:
         """
         checked = Ablation(self.document())
         document = checked.document()
-        document["config"] = in_process.value(document["config"])
+        document["config"] = in_process.redact_value(document["config"])
         content = tracked_run.write_json(path, document)
         uri, digest = Path(os.path.abspath(path)).as_uri(), hashlib.sha256(content).hexdigest()
         tracked_run.sinks.emit(
@@ -192,11 +197,11 @@ class _Checks:
             rest = f"; and {more} more problems" if more > 0 else ""
             raise AblationInvalid("; ".join(self._problems[:MAX_PROBLEMS]) + rest)
 
-    def text(self, value: Any, problem: str) -> str:
+    def check_text(self, value: Any, problem: str) -> str:
         named = isinstance(value, str) and bool(value.strip())
-        return to_name(value) if self.require(named, problem) else ""
+        return clip_name(value) if self.require(named, problem) else ""
 
-    def steps(self, value: Any) -> list[int]:
+    def check_steps(self, value: Any) -> list[int]:
         if not isinstance(value, (list, tuple)):
             self._problems.append("steps must be a list of integers")
             return []
@@ -204,13 +209,13 @@ class _Checks:
         problem = f"steps must hold 1 to {MAX_STEPS:,} integers, not {len(given):,}"
         if not self.require(0 < len(given) <= MAX_STEPS, problem):
             return []
-        steps = [to_count(item, "a step") for item in given]
+        steps = [parse_count(step, "a step") for step in given]
         falls = next(((a, b) for a, b in pairwise(steps) if b <= a), None)
         if falls is not None:
             self._problems.append(f"steps must ascend: {falls[1]} follows {falls[0]}")
         return steps
 
-    def layers(
+    def check_layers(
         self, value: Any, depth: int, length: int
     ) -> dict[str, dict[str, list[float | None]]]:
         """Check the curves by layer; every layer of a model of this depth is there once."""
@@ -220,7 +225,7 @@ class _Checks:
             self._problems.append("layers must map each layer to its curves")
             return {}
         layers = cast("Mapping[Any, Any]", value)
-        found: set[int] = set()
+        indexes: set[int] = set()
         for key in map(str, layers if depth else ()):
             parts = [int(part) for part in key.split(".") if _INDEX.match(part) and len(part) <= 9]
             if len(parts) != 1:
@@ -230,38 +235,40 @@ class _Checks:
                     f"layer key {key[:80]!r} is beyond depth {depth}: layers are 0 to {depth - 1}"
                 )
             else:
-                found.add(parts[0])
-        missing = [str(index) for index in range(min(depth, MAX_STEPS)) if index not in found]
+                indexes.add(parts[0])
+        missing = [str(index) for index in range(min(depth, MAX_STEPS)) if index not in indexes]
         if missing:
             more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
             self._problems.append(
                 f"depth is {depth}, and there is no layer {', '.join(missing[:8])}{more}"
             )
         return {
-            to_name(key): self.curves(item, f"layers[{str(key)!r}]", length)
-            for key, item in layers.items()
+            clip_name(key): self.check_curves(curves, f"layers[{str(key)!r}]", length)
+            for key, curves in layers.items()
         }
 
-    def curves(self, value: Any, where: str, length: int) -> dict[str, list[float | None]]:
+    def check_curves(self, value: Any, where: str, length: int) -> dict[str, list[float | None]]:
         """Check the curves of one layer or of the model, each as long as the steps."""
         if value is None:
             return {}
         if not isinstance(value, Mapping):
             self._problems.append(f"{where} must map each name to its numbers")
             return {}
-        found: dict[str, list[float | None]] = {}
+        checked: dict[str, list[float | None]] = {}
         for name, curve in cast("Mapping[Any, Any]", value).items():
             path = f"{where}[{str(name)[:80]!r}]"
             if not isinstance(curve, Sequence) or isinstance(curve, (str, bytes)):
                 self._problems.append(f"{path} must be a list of numbers")
                 continue
-            items = cast("Sequence[Any]", curve)
-            problem = f"{path} has {len(items):,} numbers for {length:,} steps"
-            if self.require(not length or len(items) == length, problem):
-                found[to_name(name)] = [self._finite(to_float(item, path)) for item in items]
-        return found
+            numbers = cast("Sequence[Any]", curve)
+            problem = f"{path} has {len(numbers):,} numbers for {length:,} steps"
+            if self.require(not length or len(numbers) == length, problem):
+                checked[clip_name(name)] = [
+                    self._drop_not_finite(parse_float(number, path)) for number in numbers
+                ]
+        return checked
 
-    def _finite(self, value: float | None) -> float | None:
+    def _drop_not_finite(self, value: float | None) -> float | None:
         if value is None or math.isfinite(value):
             return value
         self.not_finite += 1

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from compilediag_harness.base import atomic_write
-from compilediag_harness.base.session import Session, SessionSink, SessionSinks, in_forks
+from compilediag_harness.base.session import Session, SessionSink, SessionSinks, fork_handlers
 from compilediag_harness.collectors import memory
 from compilediag_harness.wire import RunTracked, TrackedMetric, TrackedRunsLeftOut
 
@@ -56,7 +56,7 @@ class MetricSeries:
         if len(waiting) >= CHUNK:
             self._add_up()
 
-    def summary(self, name: str, *, median: bool = True) -> TrackedMetric:
+    def summarize(self, name: str, *, median: bool = True) -> TrackedMetric:
         """Summarize the series so far; sorting for the median is most of the cost."""
         self._add_up()
         if self._count == 0:
@@ -96,10 +96,10 @@ class MetricSeries:
         low, high = min(finite), max(finite)
         self._min, self._max = min(self._min, low), max(self._max, high)
         self._last = finite[-1]
-        self._keep(finite)
+        self._add_to_sample(finite)
         self._count += len(finite)
 
-    def _keep(self, values: array[float]) -> None:
+    def _add_to_sample(self, values: array[float]) -> None:
         """Sample numbers: each has the same chance to stay. The index of the next one is drawn, not
         for each number whether it stays: Kim-Hung Li's algorithm L (1994)."""
         sample = self._sample
@@ -111,13 +111,13 @@ class MetricSeries:
         if self._random is None:
             self._random = Random(0)  # noqa: S311 - a sample, not a secret
             self._next = MAX_SAMPLE - 1
-            self._draw(self._random)
+            self._draw_next(self._random)
         first, end = self._count, self._count + len(values)
         while self._next < end:
             sample[self._random.randrange(MAX_SAMPLE)] = values[self._next - first]
-            self._draw(self._random)
+            self._draw_next(self._random)
 
-    def _draw(self, random: Random) -> None:
+    def _draw_next(self, random: Random) -> None:
         # 1 - random() is never 0, which has no logarithm.
         self._weight *= math.exp(math.log(1.0 - random.random()) / MAX_SAMPLE)
         skipped = math.log(1.0 - random.random()) / math.log1p(-self._weight)
@@ -147,7 +147,7 @@ class TrackedRun:
         self.reported_at = at
         """When sessions received it last."""
         self._began = self._last = self._warm = at
-        self._peak_at_start_bytes, _ = memory.peak()
+        self._peak_at_start_bytes, _ = memory.read_peak()
         self._steps = 0
         self._first_step: int | None = None
         self._last_step: int | None = None
@@ -157,7 +157,7 @@ class TrackedRun:
         self._left_out: set[str] = set()
         self._step_s = MetricSeries()
 
-    def record(
+    def record_step(
         self, step: int, at: float, metrics: dict[str, float], counts: dict[str, float]
     ) -> None:
         """Record the numbers of one step, checked before."""
@@ -180,16 +180,16 @@ class TrackedRun:
         if self._steps == self.warmup:
             self._warm, self._of_warmup = at, dict(self._totals)
 
-    def _has_room(self, name: str, kept: Mapping[str, object]) -> bool:
-        if len(kept) < MAX_NAMES:
+    def _has_room(self, name: str, named: Mapping[str, object]) -> bool:
+        if len(named) < MAX_NAMES:
             return True
         if len(self._left_out) < MAX_NAMES:
             self._left_out.add(name)
         return False
 
-    def snapshot(self, at: float, state: str, *, median: bool) -> RunTracked:
+    def take_snapshot(self, at: float, state: str, *, median: bool) -> RunTracked:
         """Take the run as it is at `at`, on the clock of `record_step`."""
-        peak, source = memory.peak()
+        peak, source = memory.read_peak()
         series = {STEP_S: self._step_s, **dict(self._metrics)}
         steps_s = self._last - self._warm if self._steps >= self.warmup else 0.0
         totals, before, rates = dict(self._totals), self._of_warmup, dict[str, float]()
@@ -215,7 +215,7 @@ class TrackedRun:
             peak_source=source,
             totals=totals,
             per_s=rates,
-            metrics=tuple(item.summary(name, median=median) for name, item in series.items()),
+            metrics=tuple(metric.summarize(name, median=median) for name, metric in series.items()),
             left_out=len(self._left_out),
         )
 
@@ -230,7 +230,7 @@ MAX_RUNS = 1024
 _running: dict[int, TrackedRun] = {}
 """Runs in progress, by number."""
 
-in_forks.append(_running.clear)  # a fork does not go on with the runs of its parent
+fork_handlers.append(_running.clear)  # a fork does not go on with the runs of its parent
 
 
 class _Reported(SessionSink):
@@ -241,20 +241,20 @@ class _Reported(SessionSink):
         self._runs: set[int] = set()
         self._left_out: set[int] = set()
 
-    def report(self, run: RunTracked, at: float) -> None:
+    def report_run(self, run: RunTracked, at: float) -> None:
         """Report one run as it was at a reading of `time.monotonic()`."""
         if run.number not in self._runs and len(self._runs) >= MAX_RUNS:
             self._left_out.add(run.number)
             return
         self._runs.add(run.number)
-        self.session.emit(replace(run, t=self.session.at(at)))
+        self.session.emit(replace(run, t=self.session.convert_time(at)))
 
     def report_running(self, run: TrackedRun, *, median: bool) -> None:
         """Report a run in progress, as it is now."""
         started = time.monotonic()
-        with self.session.shielded("tracker"):
-            self.report(run.snapshot(started, "running", median=median), started)
-        self.session.charge(time.monotonic() - started)
+        with self.session.catch_faults("tracker"):
+            self.report_run(run.take_snapshot(started, "running", median=median), started)
+        self.session.add_overhead(time.monotonic() - started)
 
     def finish(self) -> None:
         """Report the runs that are still in progress."""
@@ -268,14 +268,14 @@ sinks = SessionSinks(_Reported)
 """Without any, runs are still summed up for the program itself."""
 
 
-def began(run: TrackedRun) -> None:
+def track_run(run: TrackedRun) -> None:
     """Track a run that has begun."""
     _running[run.number] = run
     while len(_running) > MAX_RUNS:  # runs that were never ended
         _running.pop(next(iter(_running)))
 
 
-def progressed(run: TrackedRun, at: float) -> None:
+def report_progress(run: TrackedRun, at: float) -> None:
     """Report the run if it is time: a step was recorded at a reading of `time.monotonic()`."""
     if sinks.all and at - run.reported_at >= PERIOD_S:
         run.reported_at = at
@@ -283,12 +283,12 @@ def progressed(run: TrackedRun, at: float) -> None:
             sink.report_running(run, median=False)
 
 
-def ended(run: RunTracked, at: float) -> None:
+def end_run(run: RunTracked, at: float) -> None:
     """End a run that ended at a reading of `time.monotonic()`: reports it to every session."""
     _running.pop(run.number, None)
     for sink in sinks.all:
-        with sink.session.shielded("tracker"):
-            sink.report(run, at)
+        with sink.session.catch_faults("tracker"):
+            sink.report_run(run, at)
 
 
 MAX_BYTES = 64 << 20
@@ -322,12 +322,12 @@ def read_json(path: str | os.PathLike[str], schema: str, major: int) -> dict[str
     if len(content) > MAX_BYTES:
         raise ValueError(f"{named} is larger than {MAX_BYTES >> 20} MiB: this is no {schema}")
     try:
-        found = json.loads(content.decode("utf-8-sig", "replace"), parse_constant=lambda _: None)
+        document = json.loads(content.decode("utf-8-sig", "replace"), parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{named} is not readable as JSON: {error}") from error
-    if not isinstance(found, dict) or found.get("schema") != schema:  # pyright: ignore[reportUnknownMemberType]
+    if not isinstance(document, dict) or document.get("schema") != schema:  # pyright: ignore[reportUnknownMemberType]
         raise ValueError(f"{named} is no {schema}")
-    version = str(found.get("schema_version"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    version = str(document.get("schema_version"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
     written = version.partition(".")[0]
     if not written.isdecimal() or len(written) > 6:
         raise ValueError(f"{named} has no schema version that can be read")
@@ -336,4 +336,4 @@ def read_json(path: str | os.PathLike[str], schema: str, major: int) -> dict[str
             f"{named} has schema version {version} and this compilediag reads {major}.x: "
             "upgrade compilediag to read it"
         )
-    return found  # pyright: ignore[reportUnknownVariableType]
+    return document  # pyright: ignore[reportUnknownVariableType]

@@ -17,12 +17,17 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from compilediag_harness.base.session import in_forks
+from compilediag_harness.base.session import fork_handlers
 from compilediag_harness.extensions.tracker import tracked_run
 from compilediag_harness.extensions.tracker.tracked_run import TrackedRun
 from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import dynamo_skip
-from compilediag_harness.user_api.to_jsonable import to_config, to_count, to_float, to_name
+from compilediag_harness.user_api.to_jsonable import (
+    clip_name,
+    parse_config,
+    parse_count,
+    parse_float,
+)
 from compilediag_harness.wire import RunTracked
 
 SCHEMA, SCHEMA_VERSION = "compilediag.tracker", "1.0"
@@ -32,12 +37,12 @@ _monotonic = time.monotonic
 _trackers: weakref.WeakSet[Tracker] = weakref.WeakSet()
 
 
-def _forked() -> None:
+def _unlock_in_fork() -> None:
     for tracker in tuple(_trackers):
         tracker.unlock()
 
 
-in_forks.append(_forked)
+fork_handlers.append(_unlock_in_fork)
 
 
 class Tracker:
@@ -68,13 +73,13 @@ class Tracker:
         """
         if dynamo_skip.is_compiling():
             return self
-        own = self.config if config is None else {**self.config, **to_config(config)}
+        own = self.config if config is None else {**self.config, **parse_config(config)}
         with self._lock:
             if self._run is not None:
                 raise RuntimeError(f"{self!r}: a run is in progress; finish_run() ends it")
-            named = self.name if name is None else to_name(name)
+            named = self.name if name is None else clip_name(name)
             self._run = TrackedRun(named, own, self.warmup, _monotonic())
-            tracked_run.began(self._run)
+            tracked_run.track_run(self._run)
         return self
 
     def record_step(
@@ -95,13 +100,13 @@ class Tracker:
             return
         at = _monotonic()
         if type(step) is not int or step < 0:
-            step = to_count(step, "step")
-        values = {} if metrics is None else _numbers_of(metrics)
-        counted = _counts_of(counts) if counts else counts
+            step = parse_count(step, "step")
+        values = {} if metrics is None else _check_metrics(metrics)
+        counted = _check_counts(counts) if counts else counts
         with self._lock:
-            run = self._running()
-            run.record(step, at, values, counted)
-            tracked_run.progressed(run, at)
+            run = self._get_running()
+            run.record_step(step, at, values, counted)
+            tracked_run.report_progress(run, at)
 
     def finish_run(self) -> RunTracked:
         """End the run and return its summary, computed here, once.
@@ -109,19 +114,19 @@ class Tracker:
         Raises:
             RuntimeError: no run is in progress.
         """
-        return self._end("finished")
+        return self._end_run("finished")
 
-    def _end(self, state: str) -> RunTracked:
+    def _end_run(self, state: str) -> RunTracked:
         with self._lock:
-            run = self._running()
+            run = self._get_running()
             self._run = None
             at = _monotonic()
-            ended = run.snapshot(at, state, median=True)
+            ended = run.take_snapshot(at, state, median=True)
             self.runs.append(ended)
-            tracked_run.ended(ended, at)
+            tracked_run.end_run(ended, at)
         return ended
 
-    def _running(self) -> TrackedRun:
+    def _get_running(self) -> TrackedRun:
         if self._run is None:
             raise RuntimeError(f"{self!r}: no run is in progress; start_run() begins one")
         return self._run
@@ -136,7 +141,7 @@ class Tracker:
         _trace: TracebackType | None,
     ) -> None:
         if self._run is not None:
-            self._end("finished" if kind is None else "failed")
+            self._end_run("finished" if kind is None else "failed")
 
     def to_json(self, path: str | os.PathLike[str]) -> str:
         """Write the ended runs to a file of their own, whole or not at all, and return its path.
@@ -145,10 +150,10 @@ class Tracker:
         Raises:
             OSError: the file cannot be written; an older one is left as it was.
         """
-        runs = [dataclasses.asdict(item) for item in tuple(self.runs)]
+        runs = [dataclasses.asdict(ended) for ended in tuple(self.runs)]
         for run in runs:
             del run["t"], run["number"]  # which only sessions need
-            run["config"] = in_process.value(run["config"])
+            run["config"] = in_process.redact_value(run["config"])
             run["metrics"] = {metric.pop("name"): metric for metric in run["metrics"]}
         tracked_run.write_json(
             path, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "runs": runs}
@@ -159,29 +164,29 @@ class Tracker:
         return f"tracker({self.name!r})"
 
 
-def _numbers_of(metrics: Mapping[str, float | None]) -> dict[str, float]:
+def _check_metrics(metrics: Mapping[str, float | None]) -> dict[str, float]:
     """Check the metrics: as floats, without those that were not measured."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in metrics.items():
         if type(value) is float and type(name) is str and len(name) <= 200:  # the usual case
-            found[name] = value
+            numbers[name] = value
             continue
-        number = to_float(value, f"metric {name!r}")
+        number = parse_float(value, f"metric {name!r}")
         if number is not None:
-            found[to_name(name)] = number
-    return found
+            numbers[clip_name(name)] = number
+    return numbers
 
 
-def _counts_of(counts: Mapping[str, Any]) -> dict[str, float]:
-    found: dict[str, float] = {}
+def _check_counts(counts: Mapping[str, Any]) -> dict[str, float]:
+    checked: dict[str, float] = {}
     for name, value in counts.items():
-        number = to_float(value, name)
+        number = parse_float(value, name)
         if number is None:
             continue
         if not 0.0 <= number < float("inf"):
             raise ValueError(f"{name} must be 0 or more and finite, not {number}")
-        found[to_name(name)] = number
-    return found
+        checked[clip_name(name)] = number
+    return checked
 
 
 def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
@@ -201,4 +206,4 @@ def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
             `warmup` is no number of steps.
     """
     dynamo_skip.bind_if_imported()
-    return Tracker(to_name(name), to_config(config), to_count(warmup, "warmup"))
+    return Tracker(clip_name(name), parse_config(config), parse_count(warmup, "warmup"))

@@ -18,25 +18,25 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules import fixed_shapes, limits, modes, objects, tensors, values
 from compilediag.rules.breaks import rule as breaks
-from compilediag.rules.case import Case, case_of, torch_version
-from compilediag.rules.changes import OVERRIDES, SOURCES, Change, variable
+from compilediag.rules.changes import OVERRIDES, SOURCES, ProgramChange, make_variable_change
+from compilediag.rules.fix_context import FixContext, make_context, parse_torch_version
 from compilediag.rules.sizes import changes as sizes
 from compilediag.timeline.timeline import Timeline
 
 # --- settings that need no edit of the program, for those who run code that they cannot change ---
 
-_LEVERS: tuple[tuple[Callable[[Group, Version], str | None], str], ...] = (
-    (values.dynamic_int, SOURCES),
-    (sizes.dynamic_size, SOURCES),
-    (values.dynamic_float, OVERRIDES),
-    (values.unspecialised_int, OVERRIDES),
+_SETTINGS: tuple[tuple[Callable[[Group, Version], str | None], str], ...] = (
+    (values.find_dynamic_int, SOURCES),
+    (sizes.find_dynamic_size, SOURCES),
+    (values.find_dynamic_float, OVERRIDES),
+    (values.find_unspecialised_int, OVERRIDES),
 )
 """The value with which a setting removes a group of causes, if it does; in the order of
 preference."""
@@ -47,70 +47,75 @@ _RISKS = {
 }
 
 
-def with_levers(
+def add_candidates(
     findings: Iterable[Finding], timeline: Timeline, causes: RunCauses
 ) -> Iterator[Finding]:
     """Add to each finding the settings that remove it in the run's version of torch."""
     seen = {process.torch.torch for process in timeline.processes if process.torch is not None}
-    version = torch_version(seen.pop()) if len(seen) == 1 else None  # processes may differ
+    version = parse_torch_version(seen.pop()) if len(seen) == 1 else None  # processes may differ
     groups = {group.id: group for of_code in causes.groups.values() for group in of_code}
     for finding in findings:
-        found: list[CandidateRecord] = []
+        candidates: list[CandidateRecord] = []
         if finding.rule.startswith(breaks.BREAKS):  # a recompile behind one goes with it
-            found = [*breaks.settings_of(finding)]
+            candidates = [*breaks.list_capture_settings(finding)]
         elif version is not None:
-            about = [each for each in finding.about if isinstance(each, CauseId)]
-            own = [groups[each] for each in about if each in groups]
+            about = [cause_id for cause_id in finding.about if isinstance(cause_id, CauseId)]
+            own = [groups[cause_id] for cause_id in about if cause_id in groups]
             parts = [part for group in own for part in group.parts]
-            for value_of, name in _LEVERS:
+            for value_of, name in _SETTINGS:
                 values_of = [value_of(part, version) for part in parts]
                 known = [value for value in dict.fromkeys(values_of) if value is not None]
                 # Only what removes every cause: the sources of all of them in one variable.
                 if known and None not in values_of:
                     frames = ">=0:" if name == OVERRIDES else ""
                     listed = ",".join(f"{frames}{value}" for value in known)
-                    found.append(CandidateRecord("environment", name, listed, _RISKS[name]))
+                    candidates.append(CandidateRecord("environment", name, listed, _RISKS[name]))
         # A line that needs the number of a size needs it under any setting.
-        needed = GuardEvidence.of(finding.evidence).size_needed
-        if version is None or finding.severity == "info" or needed or not found:
+        needed = GuardEvidence.parse(finding.evidence).size_needed
+        if version is None or finding.severity == "info" or needed or not candidates:
             yield finding
         else:
-            fix = replace(finding.fix, candidates=tuple(dict.fromkeys(found)))
+            fix = replace(finding.fix, candidates=tuple(dict.fromkeys(candidates)))
             yield replace(finding, fix=fix)
 
 
 # --- changes ------------------------------------------------------------------------------------
 
-_MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
-    sizes.together_changes,
-    sizes.size_changes,
-    values.setting_changes,
-    breaks.logging_changes,
-    objects.late_hook_changes,
-    breaks.hint_changes,
-    values.passed_changes,
-    tensors.tensor_changes,
-    sizes.mark_changes,
-    values.tensor_changes,
-    values.filled_changes,
-    objects.neutral_changes,
-    values.flag_changes,
-    modes.hyperparameter_changes,
-    objects.hook_changes,
-    values.branched_changes,
-    limits.limit_changes,
-    fixed_shapes.bucket_changes,
+_MAKERS: tuple[Callable[[FixContext], Iterator[ProgramChange]], ...] = (
+    sizes.propose_joint_sources,
+    sizes.propose_size_changes,
+    values.propose_settings,
+    breaks.propose_logging_changes,
+    objects.propose_late_hooks,
+    breaks.propose_hinted_options,
+    values.propose_tensor_arguments,
+    tensors.propose_tensor_copies,
+    sizes.propose_mark_edits,
+    values.propose_number_tensors,
+    values.propose_assignments,
+    objects.propose_neutral_arguments,
+    values.propose_fixed_flags,
+    modes.propose_hyperparameters,
+    objects.propose_disabled_hooks,
+    values.propose_branched_settings,
+    limits.propose_limit_changes,
+    fixed_shapes.propose_bucket_changes,
 )
 """In the order of trying."""
 
 
-def changes_for(finding: FindingRecord, receipt: Receipt) -> tuple[Change, ...]:
+def list_changes(finding: FindingRecord, receipt: Receipt) -> tuple[ProgramChange, ...]:
     """List what may remove a finding in the receipt's version of torch, in the order of trying."""
-    found = [
-        variable(item.setting, item.value, item.risk, left=int("allow_unspec_int" in item.value))
-        for item in finding.fix.candidates
+    changes = [
+        make_variable_change(
+            candidate.setting,
+            candidate.value,
+            candidate.risk,
+            left=int("allow_unspec_int" in candidate.value),
+        )
+        for candidate in finding.fix.candidates
     ]
-    case = case_of(finding, receipt)
-    if case is not None:
-        found += [change for make in _MAKERS for change in make(case)]
-    return tuple(dict.fromkeys(found))
+    context = make_context(finding, receipt)
+    if context is not None:
+        changes += [change for make in _MAKERS for change in make(context)]
+    return tuple(dict.fromkeys(changes))

@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from compilediag.fixes.certificate import results_in
-from compilediag.fixes.observed import Observed
-from compilediag.rules.changes import plan_of
-from compilediag.rules.variables import added
+from compilediag.fixes.certificate import find_results
+from compilediag.fixes.proof_types import ObservedRun
+from compilediag.rules.changes import build_trial_plan
+from compilediag.rules.environment_variables import merge_environment
 from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.run import Program, caches, run
+from compilediag.runs.supervised.run import Program, provide_caches, run
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import TrialPlan, clip
 
@@ -43,7 +43,7 @@ class Trial:
     """One run of the program, and what it showed."""
 
     name: str
-    observed: Observed | None
+    observed: ObservedRun | None
     """None where it left no receipt."""
     problem: str | None
     output: str
@@ -113,7 +113,10 @@ def run_trial(
     output = f"{folder}.{OUTPUT}"
     outcome = program.run(
         folder,
-        {**added(variables, program.variables), VARIABLE: _written(plan, f"{folder}.plan.json")},
+        {
+            **merge_environment(variables, program.variables),
+            VARIABLE: _write_plan(plan, f"{folder}.plan.json"),
+        },
         keep_caches=keep_caches,
         timeout_s=timeout_s,
         live=None,
@@ -121,16 +124,16 @@ def run_trial(
         telemetry=None,
         output_file=output,
     )
-    return trial_of(name, outcome, output)
+    return make_trial(name, outcome, output)
 
 
-def _written(plan: TrialPlan, path: str) -> str:
+def _write_plan(plan: TrialPlan, path: str) -> str:
     with open(path, "w", encoding="utf-8") as stream:
         json.dump(dataclasses.asdict(plan), stream, indent=1)
     return path
 
 
-def trial_of(name: str, outcome: Outcome, output: str) -> Trial:
+def make_trial(name: str, outcome: Outcome, output: str) -> Trial:
     """Make a trial of the outcome of a run; `output` is the path of what it printed."""
     receipt, timeline, code = outcome.receipt, outcome.timeline, outcome.exit_code
     if receipt is None or timeline is None:
@@ -145,13 +148,13 @@ def trial_of(name: str, outcome: Outcome, output: str) -> Trial:
     text = ""
     with contextlib.suppress(OSError), open(output, "rb") as stream:
         text = stream.read(MAX_OUTPUT_BYTES).decode("utf-8", "replace")
-    observed = Observed(receipt, timeline, problem, results_in(text))
+    observed = ObservedRun(receipt, timeline, problem, find_results(text))
     wall_s = (receipt.goodput.wall_s if receipt.goodput is not None else None) or 0.0
     stopped, timed_out = outcome.stopped, outcome.timed_out
     return Trial(name, observed, problem, output, wall_s, stopped, code, timed_out)
 
 
-def first_run(
+def run_first_trial(
     words: Sequence[str],
     options: RunOptions,
     environ: Mapping[str, str],
@@ -169,19 +172,21 @@ def first_run(
     """
     with (
         tempfile.TemporaryDirectory(prefix="compilediag-fix-") as folder,
-        caches(keep=keep_caches) as new,
+        provide_caches(keep=keep_caches) as new,
     ):
-        path = _written(plan or plan_of((), seed=SEED), os.path.join(folder, "plan.json"))
+        path = _write_plan(
+            plan or build_trial_plan((), seed=SEED), os.path.join(folder, "plan.json")
+        )
         output = os.path.join(folder, OUTPUT)
         options = replace(options, live=None, quiet=True, output_file=output)
         outcome = run(words, options, {**environ, **new, VARIABLE: path})
         trials = os.path.join(outcome.run_dir, below)
         os.makedirs(trials, exist_ok=True)
-        kept = shutil.move(output, os.path.join(trials, f"00-as-it-is.{OUTPUT}"))
-        return outcome, trial_of("the program as it is", outcome, kept)
+        output_path = shutil.move(output, os.path.join(trials, f"00-as-it-is.{OUTPUT}"))
+        return outcome, make_trial("the program as it is", outcome, output_path)
 
 
-def campaign_folder(run_dir: str) -> str:
+def choose_campaign_folder(run_dir: str) -> str:
     """Choose a new folder below that of a run; campaigns before stay as they are."""
     number, path = 1, os.path.join(run_dir, FOLDER)
     while os.path.isdir(path) and any(name.startswith("01-") for name in os.listdir(path)):

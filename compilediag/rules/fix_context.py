@@ -16,12 +16,12 @@ from functools import cached_property
 
 from packaging.version import InvalidVersion, Version
 
-from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, FindingRecord
+from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord, UserCallRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import Change, Edit, expression_of
+from compilediag.rules.changes import Edit, ProgramChange, parse_expression
 from compilediag.rules.facts import is_integer, is_number
-from compilediag_harness.wire import ArgumentChange, Location, resumed_function
+from compilediag_harness.wire import ArgumentChange, Location, find_resumed_function
 
 # Invariant: no blank, quote, `$`, backslash or `!` in an item of the path: sources are put between
 # double quotes of a shell as they are (`format_export`).
@@ -34,7 +34,7 @@ keywords of `torch.compile` about recompiles."""
 
 
 @dataclass(frozen=True)
-class Case:
+class FixContext:
     """A finding of a receipt, and the run that it is of: what changes are proposed from."""
 
     finding: FindingRecord
@@ -45,7 +45,7 @@ class Case:
     @cached_property
     def evidence(self) -> GuardEvidence:
         """The evidence, read as that of a finding about guards."""
-        return GuardEvidence.of(self.finding.evidence)
+        return GuardEvidence.parse(self.finding.evidence)
 
     @property
     def source(self) -> str:
@@ -71,7 +71,7 @@ class Case:
     @property
     def seen(self) -> list[str]:
         """Every value that was seen."""
-        return [each for pair in self.values for each in pair]
+        return [value for pair in self.values for value in pair]
 
     @property
     def are_integers(self) -> bool:
@@ -99,7 +99,7 @@ class Case:
         frames = {
             event.frame
             for event in self.compiles
-            if resumed_function(event.frame.function or "") is None
+            if find_resumed_function(event.frame.function or "") is None
         }
         return [event for event in self.receipt.compile.events if event.frame in frames]
 
@@ -108,7 +108,11 @@ class Case:
         """The compiled function whose recompiles the finding is about, where that is what the
         program calls: marks are put on its arguments."""
         frames = {(event.frame.file, event.frame.line) for event in self.compiles}
-        called = [item for item in self.receipt.invocations if (item.file, item.line) in frames]
+        called = [
+            invocation
+            for invocation in self.receipt.invocations
+            if (invocation.file, invocation.line) in frames
+        ]
         if len(frames) != 1 or not called:
             return None
         return Location(called[0].file or "", called[0].line or 0, called[0].name)
@@ -120,18 +124,18 @@ class Case:
     @property
     def call_place(self) -> str:
         """The place of the program's own call, for the end of a line; empty if it is not known."""
-        entered = self.finding.entered_at
-        return f", {entered.file}:{entered.line}" if entered is not None else ""
+        call = self.finding.entered_at
+        return f", {call.file}:{call.line}" if call is not None else ""
 
 
-def case_of(finding: FindingRecord, receipt: Receipt) -> Case | None:
+def make_context(finding: FindingRecord, receipt: Receipt) -> FixContext | None:
     """Make the context of a finding; None where the version of torch is not known: what it can do
     is not, either."""
-    version = torch_version(receipt.environment.torch or "")
-    return None if version is None else Case(finding, receipt, version)
+    version = parse_torch_version(receipt.environment.torch or "")
+    return None if version is None else FixContext(finding, receipt, version)
 
 
-def torch_version(text: str) -> Version | None:
+def parse_torch_version(text: str) -> Version | None:
     """Parse a version of torch without what a build adds to it; None where the text is none."""
     try:
         return Version(Version(text).base_version)
@@ -141,7 +145,7 @@ def torch_version(text: str) -> Version | None:
 
 # --- the calls of the program -------------------------------------------------------------------
 
-Key = int | str
+ArgumentKey = int | str
 """The position or keyword of an argument of a call."""
 
 
@@ -149,30 +153,32 @@ Key = int | str
 class SourceCall:
     """A call of the program by which the function was compiled."""
 
-    place: EnteredAt
+    place: UserCallRecord
     tree: ast.Call
-    arguments: Mapping[Key, str]
+    arguments: Mapping[ArgumentKey, str]
     """The text of each argument, but of those with a star."""
     parameters: Mapping[str, str]
     """The expression that is passed for each parameter, in their order."""
 
     @classmethod
-    def of(cls, place: EnteredAt | None) -> SourceCall | None:
+    def parse(cls, place: UserCallRecord | None) -> SourceCall | None:
         """Parse the call at a place; None where it is not known, or its text is no whole call."""
-        tree = expression_of(place.text) if place is not None else None
+        tree = parse_expression(place.text) if place is not None else None
         if place is None or not isinstance(tree, ast.Call):
             return None
-        plain = [(n, each) for n, each in enumerate(tree.args) if not isinstance(each, ast.Starred)]
-        arguments: dict[Key, str] = {at: ast.unparse(each) for at, each in plain}
-        arguments |= {each.arg: ast.unparse(each.value) for each in tree.keywords if each.arg}
+        plain = [(n, node) for n, node in enumerate(tree.args) if not isinstance(node, ast.Starred)]
+        arguments: dict[ArgumentKey, str] = {at: ast.unparse(node) for at, node in plain}
+        arguments |= {
+            keyword.arg: ast.unparse(keyword.value) for keyword in tree.keywords if keyword.arg
+        }
         parameters = {
-            item.parameter: ast.unparse(value)
-            for item in place.arguments
-            if (value := expression_of(item.expression)) is not None
+            argument.parameter: ast.unparse(value)
+            for argument in place.arguments
+            if (value := parse_expression(argument.expression)) is not None
         }
         return cls(place, tree, arguments, parameters)
 
-    def key_of(self, name: str) -> Key | None:
+    def find_key(self, name: str) -> ArgumentKey | None:
         """Find the position or keyword by which the call passes a parameter; of several that get
         the same expression, each in turn."""
         if name in self.arguments:
@@ -184,27 +190,27 @@ class SourceCall:
             if text == expression and key not in self.parameters
         ]
         order = [
-            each
-            for each, text in self.parameters.items()
-            if text == expression and each not in self.arguments
+            parameter
+            for parameter, text in self.parameters.items()
+            if text == expression and parameter not in self.arguments
         ]
         return same[order.index(name)] if same and len(same) == len(order) else None
 
-    def passing(self, key: Key, code: str) -> Edit:
+    def make_argument_edit(self, key: ArgumentKey, code: str) -> Edit:
         """Make the edit that passes something else for an argument: `code`, with `_` for the
         argument as it is."""
         given = [*self.tree.args, *self.tree.keywords]
-        given.sort(key=lambda item: (item.lineno, item.col_offset))
-        wanted = self.tree.args[key] if isinstance(key, int) else _keyword(self.tree, key)
+        given.sort(key=lambda node: (node.lineno, node.col_offset))
+        wanted = self.tree.args[key] if isinstance(key, int) else _find_keyword(self.tree, key)
         made = (ast.unparse(self.tree), str(given.index(wanted)), code)
         return Edit(self.place.file, self.place.line, "argument", made)
 
-    def passing_too(self, name: str, code: str) -> Edit:
+    def make_keyword_edit(self, name: str, code: str) -> Edit:
         """Make the edit that passes one more argument, by name."""
         made = (ast.unparse(self.tree), name, code)
         return Edit(self.place.file, self.place.line, "keyword", made)
 
-    def shown_passing(self, key: Key, code: str) -> str:
+    def format_with_argument(self, key: ArgumentKey, code: str) -> str:
         """Format the call with something else passed for an argument."""
         call = copy.deepcopy(self.tree)
         text = re.sub(r"\b_\b", lambda _: f"({self.arguments[key]})", code)
@@ -212,35 +218,35 @@ class SourceCall:
         if isinstance(key, int):
             call.args[key] = value
         else:
-            _keyword(call, key).value = value
+            _find_keyword(call, key).value = value
         return ast.unparse(call)
 
 
-def _keyword(call: ast.Call, name: str) -> ast.keyword:
-    return next(each for each in call.keywords if each.arg == name)
+def _find_keyword(call: ast.Call, name: str) -> ast.keyword:
+    return next(keyword for keyword in call.keywords if keyword.arg == name)
 
 
-def calls_of(case: Case) -> list[SourceCall]:
+def list_calls(context: FixContext) -> list[SourceCall]:
     """List the calls by which the program compiled the function, once each; none where one is not
     known, or not the program's own."""
-    found: dict[tuple[str, int, str], SourceCall] = {}
-    for event in case.compiles_of_frames:
-        call, place = SourceCall.of(event.entered_at), event.entered_at
-        if call is None or place is None or not case.is_own(place.file) or not place.arguments:
+    calls: dict[tuple[str, int, str], SourceCall] = {}
+    for event in context.compiles_of_frames:
+        call, place = SourceCall.parse(event.entered_at), event.entered_at
+        if call is None or place is None or not context.is_own(place.file) or not place.arguments:
             return []
-        if any(isinstance(each, ast.Starred) for each in call.tree.args):
+        if any(isinstance(argument, ast.Starred) for argument in call.tree.args):
             return []
-        found[place.file, place.line, place.text] = call
-    return [*found.values()]
+        calls[place.file, place.line, place.text] = call
+    return [*calls.values()]
 
 
-def edit_calls(edits: Sequence[Edit], shown: str, risk: str) -> Change:
+def edit_calls(edits: Sequence[Edit], shown: str, risk: str) -> ProgramChange:
     """Edit every call: one change, whose line shows the first of them."""
-    line = f"{edits[0].file}:{edits[0].line}: {shown}{_others(len(edits))}"
-    return Change("source", line, risk, edits=tuple(dict.fromkeys(edits)))
+    line = f"{edits[0].file}:{edits[0].line}: {shown}{_format_others(len(edits))}"
+    return ProgramChange("source", line, risk, edits=tuple(dict.fromkeys(edits)))
 
 
-def _others(calls: int) -> str:
+def _format_others(calls: int) -> str:
     """Format the end of a line that shows the first of several calls."""
     return f" (and at {calls - 1} other call{'s' * (calls > 2)})" if calls > 1 else ""
 
@@ -248,18 +254,18 @@ def _others(calls: int) -> str:
 # --- something else passed for an argument ------------------------------------------------------
 
 
-def argument_of(source: str) -> str | None:
+def parse_argument(source: str) -> str | None:
     """Parse the argument that a source is, as a call passes it: "x", "args[0]"; None for a part of
     one."""
-    found = PARAMETER.fullmatch(source)
-    if found is None or found[1] == "self" or not re.fullmatch(r"(?:\[\d+\])?", found[2]):
+    match = PARAMETER.fullmatch(source)
+    if match is None or match[1] == "self" or not re.fullmatch(r"(?:\[\d+\])?", match[2]):
         return None
-    return f"{found[1]}{found[2]}"
+    return f"{match[1]}{match[2]}"
 
 
-def changes_at_calls(
-    case: Case, argument: str, action: str, code: str, risk: str
-) -> Iterator[Change]:
+def propose_call_changes(
+    context: FixContext, argument: str, action: str, code: str, risk: str
+) -> Iterator[ProgramChange]:
     """Propose something else for an argument at every call of the function: from outside, and as
     edits of the calls.
 
@@ -270,22 +276,27 @@ def changes_at_calls(
         code: the same as an expression, with `_` for the argument.
         risk: what else it changes.
     """
-    if case.function is None:
+    if context.function is None:
         return
-    places = [event.entered_at for event in case.compiles_of_frames]
-    known = {(each.file, each.line, each.text): each for each in places if each is not None}
-    calls = [SourceCall.of(place) for place in known.values()]
-    passed = [(call, key) for call in calls if call and (key := call.key_of(argument)) is not None]
-    shown, at, also = code.replace("_", argument, 1), case.call_place, _others(len(calls))
+    places = [event.entered_at for event in context.compiles_of_frames]
+    known = {(place.file, place.line, place.text): place for place in places if place is not None}
+    calls = [SourceCall.parse(place) for place in known.values()]
+    passed = [
+        (call, key) for call in calls if call and (key := call.find_key(argument)) is not None
+    ]
+    shown, at, also = code.replace("_", argument, 1), context.call_place, _format_others(len(calls))
     if passed:
         first, key = passed[0]
-        shown, at = first.shown_passing(key, code), f", {first.place.file}:{first.place.line}"
-    given = (ArgumentChange(case.function, argument, action),)
-    yield Change("call", f"{shown}  # at the call{at}{also}", risk, arguments=given)
-    edits = [call.passing(key, code) for call, key in passed]
+        shown, at = (
+            first.format_with_argument(key, code),
+            f", {first.place.file}:{first.place.line}",
+        )
+    given = (ArgumentChange(context.function, argument, action),)
+    yield ProgramChange("call", f"{shown}  # at the call{at}{also}", risk, arguments=given)
+    edits = [call.make_argument_edit(key, code) for call, key in passed]
     if not edits or None in places or len(edits) < len(calls):
         return
-    if all(case.is_own(edit.file) for edit in edits):
-        unwritten = (ArgumentChange(case.function, argument, "unwritten"),)
+    if all(context.is_own(edit.file) for edit in edits):
+        unwritten = (ArgumentChange(context.function, argument, "unwritten"),)
         change = edit_calls(edits, shown, risk)
         yield change if action.startswith("tensor") else replace(change, arguments=unwritten)

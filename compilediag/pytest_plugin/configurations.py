@@ -11,16 +11,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from compilediag.compare.gate.baseline import Baseline, read, text_of
+from compilediag.compare.gate.baseline import Baseline, format_lock, parse_lock
 from compilediag.compare.gate.baseline_file import read_lock, write_lock
-from compilediag.compare.gate.judge import judge, recorded
+from compilediag.compare.gate.judge import judge, record_baseline
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.errors import BaselineUnreadable, CompilediagError
 from compilediag.pytest_plugin.judge import JudgedPart, Problem
 from compilediag.pytest_plugin.marks import Requirements
-from compilediag.pytest_plugin.settings import SessionSettings, baseline_of
+from compilediag.pytest_plugin.settings import SessionSettings, get_baseline_path
 from compilediag.runs.watch import WatchResult
-from compilediag.views.format import count, seconds
+from compilediag.views.format import format_seconds, pluralize
 from compilediag.views.text import clean
 
 UPDATE = "pytest --compilediag-update"
@@ -43,24 +43,24 @@ def open_baseline(config: pytest.Config, settings: SessionSettings) -> None:
         raise pytest.UsageError(f"compile_baseline: {error}") from None
 
 
-def judge_lane(
+def judge_configuration(
     config: pytest.Config, run: WatchResult, required: Requirements, settings: SessionSettings
 ) -> tuple[list[Problem], int]:
     """Judge a test by its configuration: what is worse than it allows, and how many improvements;
     in an update nothing is worse, and the configuration is stored to be written."""
-    name = str(required.lane)
-    known = config.stash[_BASELINE].lane(name)
+    name = str(required.configuration)
+    known = config.stash[_BASELINE].find_configuration(name)
     if settings.update:
-        made = recorded(run.receipt, known, lane=name)
+        made = record_baseline(run.receipt, known, configuration=name)
         if made.inconclusive:
             why, *more = (clean(reason) for reason in made.inconclusive)
             return [Problem(f"lane {clean(name)!r} is not written: {why}", tuple(more))], 0
-        text = text_of(Baseline((made.lane,)))
+        text = format_lock(Baseline((made.baseline,)))
         if hasattr(config, "workeroutput"):
             output: dict[str, dict[str, str]] = getattr(config, "workeroutput")  # noqa: B009
             output.setdefault("compilediag_lanes", {})[name] = text
         else:
-            receive(config, {name: text})
+            store_configurations(config, {name: text})
         return [], 0
     judgement = judge(
         run.receipt,
@@ -68,88 +68,92 @@ def judge_lane(
         baseline_name=settings.baseline.name,
         strict=settings.strict,
         own_code_only=required.own_code_only,
-        lane=name,
+        configuration=name,
     )
-    return _problems(judgement, run, absent=known is None), len(judgement.improvements)
+    return _list_problems(judgement, run, absent=known is None), len(judgement.improvements)
 
 
 def judge_limits(run: WatchResult, settings: SessionSettings) -> list[Problem]:
     """Judge a test by the limits of `compilediag_fail_on`."""
-    return _problems(judge(run.receipt, limits=settings.limits), run, absent=False)
+    return _list_problems(judge(run.receipt, limits=settings.limits), run, absent=False)
 
 
-def _problems(judgement: Judgement, run: WatchResult, *, absent: bool) -> list[Problem]:
+def _list_problems(judgement: Judgement, run: WatchResult, *, absent: bool) -> list[Problem]:
     if judgement.passed:
         return []
     about, against = "", f" by compilediag_fail_on ({', '.join(judgement.limits)})"
     if judgement.baseline is not None:
-        about = f"lane {clean(judgement.lane)!r}: "
+        about = f"lane {clean(judgement.configuration)!r}: "
         against = f" against {clean(judgement.baseline)}"
-    items = judgement.failures or judgement.improvements
+    issues = judgement.failures or judgement.improvements
     part = JudgedPart(run)
     again = (*part.recompiles, *part.failed_recompiles)
     details: list[str] = []
-    for item in items:
+    for issue in issues:
         # Each in full; a cause with everything that is behind it.
-        caused = part.causes(again, (item.rule, item.variable)) if item.kind == "cause" else []
+        caused = (
+            part.list_causes(again, (issue.rule, issue.variable)) if issue.kind == "cause" else []
+        )
         if caused:
-            was = "" if item.before is None else f" (the baseline has {item.before})"
+            was = "" if issue.before is None else f" (the baseline has {issue.before})"
             details += [f"{caused[0]}{was}", *caused[1:]]
             continue
-        details.append(clean(item.message))
-        if item.file is not None:
-            line = f":{item.line}" if item.line else ""
-            function = f" in {clean(item.function)}" if item.function else ""
-            cost = f" · {seconds(item.cost_s)}" if item.cost_s is not None else ""
-            details.append(f"  {clean(item.file)}{line}{function}{cost}")
-        details += [f"  guard: {clean(item.guard)}"] if item.guard else []
-        details += [f"  fix: {clean(item.fix)}"] if item.fix else []
+        details.append(clean(issue.message))
+        if issue.file is not None:
+            line = f":{issue.line}" if issue.line else ""
+            function = f" in {clean(issue.function)}" if issue.function else ""
+            cost = f" · {format_seconds(issue.cost_s)}" if issue.cost_s is not None else ""
+            details.append(f"  {clean(issue.file)}{line}{function}{cost}")
+        details += [f"  guard: {clean(issue.guard)}"] if issue.guard else []
+        details += [f"  fix: {clean(issue.fix)}"] if issue.fix else []
     if not judgement.judged:
         hint = [f"  {UPDATE} writes it"] if absent else []
-        rest = details[1:] if len(items) == 1 else details
-        return [Problem.of_blindness(f"{about}{clean(items[0].message)}", [*rest, *hint])]
-    word = "reason to fail" if len(items) == 1 else "reasons to fail"
+        rest = details[1:] if len(issues) == 1 else details
+        return [Problem.make_blind(f"{about}{clean(issues[0].message)}", [*rest, *hint])]
+    word = "reason to fail" if len(issues) == 1 else "reasons to fail"
     if not judgement.failures:
-        word = "improvement" if len(items) == 1 else "improvements"
+        word = "improvement" if len(issues) == 1 else "improvements"
         against += f", not written yet (compilediag_strict_improvement): {UPDATE}"
-    return [Problem(f"{about}{len(items)} {word}{against}", tuple(details))]
+    return [Problem(f"{about}{len(issues)} {word}{against}", tuple(details))]
 
 
 # --- writing ---------------------------------------------------------------------------------
 
 
-def receive(config: pytest.Config, lanes: Mapping[str, str]) -> None:
+def store_configurations(config: pytest.Config, configs: Mapping[str, str]) -> None:
     """Store the configurations that were recorded, here or by a worker."""
-    config.stash.setdefault(_CHANGED, {}).update(lanes)
+    config.stash.setdefault(_CHANGED, {}).update(configs)
 
 
-def write(session: pytest.Session) -> None:
+def write_baseline(session: pytest.Session) -> None:
     """Put the recorded configurations into the baseline; those of tests that did not run stay. A
     file that cannot be read or written is left as it is, and the session fails."""
     config = session.config
     if hasattr(config, "workerinput"):
         return
-    path, changed = baseline_of(config), config.stash.setdefault(_CHANGED, {})
+    path, changed = get_baseline_path(config), config.stash.setdefault(_CHANGED, {})
     if not changed:
         config.stash[_MESSAGES] = [f"{path.name}: no lane was recorded"]
         return
     try:
         known = read_lock(path) if path.exists() else Baseline()
-        lanes = [lane for text in changed.values() for lane in read(text).lanes]
-        different = write_lock(path, known.with_lanes(lanes))
+        configs = [
+            config for text in changed.values() for config in parse_lock(text).configurations
+        ]
+        different = write_lock(path, known.replace_configurations(configs))
     except CompilediagError as error:
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         config.stash[_MESSAGES] = [f"nothing was written: {error}"]
         return
     how = "written to" if different else "already in"
-    messages = [f"{count(len(lanes), 'lane')} {how} {path.name}"]
-    silent = sum(not item.reason for lane in lanes for item in lane.allowed)
+    messages = [f"{pluralize(len(configs), 'lane')} {how} {path.name}"]
+    silent = sum(not allowed.reason for config in configs for allowed in config.allowed)
     if silent:
-        added = f'{count(silent, "item")} allowed without a reason: add "reason" in the file'
+        added = f'{pluralize(silent, "item")} allowed without a reason: add "reason" in the file'
         messages.append(added)
     config.stash[_MESSAGES] = messages
 
 
-def update_messages(config: pytest.Config) -> list[str]:
+def get_update_messages(config: pytest.Config) -> list[str]:
     """Get the result of the update, for the end of the session."""
     return config.stash.setdefault(_MESSAGES, [])

@@ -16,10 +16,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import MISSING, cached_by_code, file_of, plain_attribute
+from compilediag_harness.base.object_graph import (
+    MISSING,
+    cache_by_code,
+    find_class_file,
+    get_plain_attribute,
+)
 from compilediag_harness.blame import guard_sources, source_locations, writers
-from compilediag_harness.blame.user_calls import locals_of
-from compilediag_harness.blame.writes_in_source import dotted, statements
+from compilediag_harness.blame.user_calls import copy_locals
+from compilediag_harness.blame.writes_in_source import get_dotted_name, iterate_nodes
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UserCall, clip
 
 _GRADIENTS = "requires_grad"
@@ -31,7 +36,7 @@ _MAX_REACHED = 48
 """Functions that are followed from one call."""
 
 
-def with_acting_lines(
+def add_changing_lines(
     diffs: Iterable[EntryDiff], compiled: types.CodeType, scope: Mapping[str, Any]
 ) -> list[EntryDiff]:
     """Add to each false guard the lines that probably changed its value. What the compiled function
@@ -39,24 +44,26 @@ def with_acting_lines(
     {L, G}."""
     calls = _CallsInProgress()
 
-    def acting(guard: FalseGuard) -> tuple[UserCall, ...]:
-        holders = list(guard_sources.holders_of(guard.source, scope))
+    def find_changing_lines(guard: FalseGuard) -> tuple[UserCall, ...]:
+        holders = list(guard_sources.iterate_holders(guard.source, scope))
         known, name = guard.writers, _GRADIENTS
         if _GRADIENTS not in guard.text:
             source = guard.source
-            while source and guard_sources.attribute_of(source) is None:  # an element
-                source = guard_sources.container_of(source)
-            name = guard_sources.attribute_of(source) or ""
+            while source and guard_sources.parse_attribute(source) is None:  # an element
+                source = guard_sources.parse_container(source)
+            name = guard_sources.parse_attribute(source) or ""
         elif not known:  # from the innermost module that has methods which switch them
             kinds: Iterator[type] = map(type, holders)
-            switches = [_grad_switches(kind) for kind in kinds]
-            known = next((found for found in switches if found), ())
+            switches = [_find_grad_switches(kind) for kind in kinds]
+            known = next((writers for writers in switches if writers), ())
         if any(_is_in(writer, compiled) for writer in known):
             return ()
-        return calls.changing(known, name, holders)
+        return calls.find_lines(known, name, holders)
 
     return [
-        replace(diff, guards=tuple(replace(g, changed_by=acting(g)) for g in diff.guards))
+        replace(
+            diff, guards=tuple(replace(g, changed_by=find_changing_lines(g)) for g in diff.guards)
+        )
         for diff in diffs
     ]
 
@@ -75,14 +82,14 @@ class _Call:
         """What it calls, and functions that this calls in turn by a global name."""
 
     @functools.cached_property
-    def at(self) -> UserCall:
+    def user_call(self) -> UserCall:
         code, text = self._inside, clip(ast.unparse(self._node), _TEXT_CHARS)
         return UserCall(code.co_filename, self._node.lineno, code.co_name, text)
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
         """Names of methods that what it calls calls in turn on objects that are not known."""
-        return _reached(*self._target).names
+        return _follow_calls(*self._target).names
 
 
 class _CallsInProgress:
@@ -90,45 +97,49 @@ class _CallsInProgress:
     up once for all guards of a recompile."""
 
     def __init__(self) -> None:
-        frames = [f for f in writers.calls_in_progress() if source_locations.is_own_frame(f)]
+        frames = [
+            f for f in writers.iterate_calls_in_progress() if source_locations.is_own_frame(f)
+        ]
         self._codes = [frame.f_code for frame in frames]
         self._frames = frames
         self._methods: dict[tuple[type, str], tuple[types.CodeType, ...]] = {}
-        self._found: dict[Any, tuple[UserCall, ...]] = {}
+        self._lines_by_key: dict[Any, tuple[UserCall, ...]] = {}
         """By what the lines depend on: many guards are alike, as those of each layer."""
 
-    def changing(
+    def find_lines(
         self, known: tuple[Location, ...], name: str, holders: Sequence[Any]
     ) -> tuple[UserCall, ...]:
         """Find the lines in these functions that lead to a writer, or to one of an attribute
         `name`: at most `_MAX_LINES`."""
         kinds: tuple[type, ...] = tuple(map(type, holders))
         key = known, name, kinds
-        if key not in self._found:
-            lines = self._leading_to(known, name) or self._reaching(holders, name)
-            self._found[key] = self._repeated(list(dict.fromkeys(lines)))[:_MAX_LINES]
-        return self._found[key]
+        if key not in self._lines_by_key:
+            lines = self._find_lines_to_writers(known, name) or self._find_calls_to_holder(
+                holders, name
+            )
+            self._lines_by_key[key] = self._select_in_loop(list(dict.fromkeys(lines)))[:_MAX_LINES]
+        return self._lines_by_key[key]
 
-    def _leading_to(self, known: Iterable[Location], name: str) -> list[UserCall]:
+    def _find_lines_to_writers(self, known: Iterable[Location], name: str) -> list[UserCall]:
         """Find the lines that are a writer's or call one; and the calls of functions that write the
         value by its name, whichever object it is of."""
-        found: list[UserCall] = []
+        lines: list[UserCall] = []
         called: list[Location] = []
         for writer in known:
             code = next((c for c in self._codes if _is_in(writer, c)), None)
             if code is None:
                 called.append(writer)
             else:
-                text = source_locations.text_of(writer) or ""
+                text = source_locations.read_source_line(writer) or ""
                 line = UserCall(writer.file, writer.line, code.co_name, clip(text, _TEXT_CHARS))
-                found.append(line)
-        direct = self._calls_of(lambda code: any(_is_in(writer, code) for writer in called))
+                lines.append(line)
+        direct = self._select_calls(lambda code: any(_is_in(writer, code) for writer in called))
         if not direct:
             names = {writer.function.rpartition(".")[2] for writer in called}
-            direct = self._calls_of(lambda code: not names.isdisjoint(code.co_names))
-        return [*found, *direct, *self._calls_of(lambda code: _writes(code, name))]
+            direct = self._select_calls(lambda code: not names.isdisjoint(code.co_names))
+        return [*lines, *direct, *self._select_calls(lambda code: _contains_write(code, name))]
 
-    def _reaching(self, holders: Iterable[Any], name: str) -> list[UserCall]:
+    def _find_calls_to_holder(self, holders: Iterable[Any], name: str) -> list[UserCall]:
         """Find the calls that lead, through methods of objects that they have, to a method of a
         holder of the value that writes it."""
         called = frozenset[str]().union(*(call.names for call in self._calls))
@@ -136,11 +147,11 @@ class _CallsInProgress:
             method
             for holder in holders
             for method in called
-            if any(_writes(code, name) for code in self._reached_codes(holder, method))
+            if any(_contains_write(code, name) for code in self._list_reached_codes(holder, method))
         }
-        return [call.at for call in self._calls if names & call.names]
+        return [call.user_call for call in self._calls if names & call.names]
 
-    def _reached_codes(self, holder: Any, name: str) -> tuple[types.CodeType, ...]:
+    def _list_reached_codes(self, holder: Any, name: str) -> tuple[types.CodeType, ...]:
         """List what a method leads to, unless it is torch's or the one that makes the object."""
         kind = cast(Any, type(holder))
         if (kind, name) not in self._methods:
@@ -151,18 +162,18 @@ class _CallsInProgress:
                 and name != "__init__"
                 and not source_locations.is_torch(method.__code__.co_filename)
             ):
-                self._methods[kind, name] = _reached(method, holder).codes
+                self._methods[kind, name] = _follow_calls(method, holder).codes
         return self._methods[kind, name]
 
-    def _calls_of(self, wanted: Callable[[types.CodeType], bool]) -> list[UserCall]:
-        return [call.at for call in self._calls if any(map(wanted, call.codes))]
+    def _select_calls(self, wanted: Callable[[types.CodeType], bool]) -> list[UserCall]:
+        return [call.user_call for call in self._calls if any(map(wanted, call.codes))]
 
-    def _repeated(self, lines: Sequence[UserCall]) -> tuple[UserCall, ...]:
+    def _select_in_loop(self, lines: Sequence[UserCall]) -> tuple[UserCall, ...]:
         """Select the lines in the innermost loop that runs, which come between two calls in it, and
         in what was called from there; all of them where none is."""
         inner: set[tuple[str, str]] = set()
         for frame in self._frames:
-            loop = _loop_around(frame.f_code, frame.f_lineno or 0)
+            loop = _find_loop_lines(frame.f_code, frame.f_lineno or 0)
             here = frame.f_code.co_filename, frame.f_code.co_name
             inside = [
                 at
@@ -178,45 +189,47 @@ class _CallsInProgress:
     @functools.cached_property
     def _calls(self) -> list[_Call]:
         """The calls of these functions but those of functions that are in progress themselves."""
-        found: list[_Call] = []
+        calls: list[_Call] = []
         for frame in self._frames:
-            written = _calls_in(frame.f_code)
-            names = {**frame.f_globals, **locals_of(frame)} if written else {}
+            written = _list_calls(frame.f_code)
+            names = {**frame.f_globals, **copy_locals(frame)} if written else {}
             for path, node in written:
-                called = _function_at(path, names)
+                called = _resolve_function(path, names)
                 if called is not None and called.__code__ not in self._codes:
-                    receiver = _object_at(path[:-1], names)
-                    found.append(_Call(frame.f_code, node, called, receiver))
-        return found
+                    receiver = _resolve_object(path[:-1], names)
+                    calls.append(_Call(frame.f_code, node, called, receiver))
+        return calls
 
 
-@cached_by_code
-def _loop_around(code: types.CodeType, line: int) -> range:
+@cache_by_code
+def _find_loop_lines(code: types.CodeType, line: int) -> range:
     """Find the lines of the innermost loop around a line; empty where there is none."""
-    loops = (node for node in statements(code) if isinstance(node, (ast.For, ast.While)))
+    loops = (node for node in iterate_nodes(code) if isinstance(node, (ast.For, ast.While)))
     ranges = (range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in loops)
     return min((lines for lines in ranges if line in lines), key=len, default=range(0))
 
 
 def _is_in(writer: Location, code: types.CodeType) -> bool:
     """Whether the line is one of this very function."""
-    return writer.file == code.co_filename and writer.line in _lines_of(code)
+    return writer.file == code.co_filename and writer.line in _list_lines(code)
 
 
-@cached_by_code
-def _lines_of(code: types.CodeType) -> frozenset[int]:
+@cache_by_code
+def _list_lines(code: types.CodeType) -> frozenset[int]:
     return frozenset(line for _, _, line in code.co_lines() if line)
 
 
-@cached_by_code
-def _calls_in(code: types.CodeType) -> tuple[tuple[tuple[str, ...], ast.Call], ...]:
+@cache_by_code
+def _list_calls(code: types.CodeType) -> tuple[tuple[tuple[str, ...], ast.Call], ...]:
     """List the calls in the source of a function with what they name; calls of something that has
     to be computed first are left out."""
-    calls = [node for node in statements(code) if isinstance(node, ast.Call)]
-    return tuple((tuple(path.split(".")), node) for node in calls if (path := dotted(node.func)))
+    calls = [node for node in iterate_nodes(code) if isinstance(node, ast.Call)]
+    return tuple(
+        (tuple(path.split(".")), node) for node in calls if (path := get_dotted_name(node.func))
+    )
 
 
-class _Reached(NamedTuple):
+class _ReachedCode(NamedTuple):
     """Functions that one function calls, and that these call in turn."""
 
     codes: tuple[types.CodeType, ...]
@@ -225,40 +238,40 @@ class _Reached(NamedTuple):
     """Of methods that are called on objects that are not known."""
 
 
-def _reached(function: types.FunctionType, receiver: Any) -> _Reached:
+def _follow_calls(function: types.FunctionType, receiver: Any) -> _ReachedCode:
     """Follow the calls on the receiver and on what it holds, and of functions by a global name."""
-    found: dict[types.CodeType, None] = {}
+    codes: dict[types.CodeType, None] = {}
     names: set[str] = set()
     waiting = [(function, receiver)]
-    while waiting and len(found) < _MAX_REACHED:
+    while waiting and len(codes) < _MAX_REACHED:
         at, own = waiting.pop(0)
         code = at.__code__
-        if code in found:
+        if code in codes:
             continue
-        found[code] = None
+        codes[code] = None
         known = dict(at.__globals__)
         if own is not None and code.co_argcount:
             known[code.co_varnames[0]] = own
-        for path in dict.fromkeys(path for path, _ in _calls_in(code)):
-            called = _function_at(path, known)
+        for path in dict.fromkeys(path for path, _ in _list_calls(code)):
+            called = _resolve_function(path, known)
             if called is None:
                 names.update(path[1:][-1:])
             elif not source_locations.is_torch(called.__code__.co_filename):
-                waiting.append((called, _object_at(path[:-1], known)))
-    return _Reached(tuple(found), frozenset(names))
+                waiting.append((called, _resolve_object(path[:-1], known)))
+    return _ReachedCode(tuple(codes), frozenset(names))
 
 
-def _object_at(path: Sequence[str], names: Mapping[str, Any]) -> Any:
+def _resolve_object(path: Sequence[str], names: Mapping[str, Any]) -> Any:
     """Resolve a dotted name to the object it stands for; None where there is none."""
     value = names.get(path[0]) if path else None
     for name in path[1:]:
-        value = None if value is None else _member(value, name)
+        value = None if value is None else _get_member(value, name)
     return value
 
 
-def _function_at(path: Sequence[str], names: Mapping[str, Any]) -> types.FunctionType | None:
+def _resolve_function(path: Sequence[str], names: Mapping[str, Any]) -> types.FunctionType | None:
     """Resolve a dotted name to the function it stands for, unwrapped; None where there is none."""
-    value = _object_at(path, names)
+    value = _resolve_object(path, names)
     for _ in range(_MAX_HOPS):
         if type(value) is types.FunctionType and "__wrapped__" not in value.__dict__:
             return value
@@ -271,42 +284,47 @@ def _function_at(path: Sequence[str], names: Mapping[str, Any]) -> types.Functio
     return None
 
 
-def _member(holder: Any, name: str) -> Any:
+def _get_member(holder: Any, name: str) -> Any:
     """Get an attribute as stored: of the object, of its class, of what a compiled module wraps."""
-    held = plain_attribute(holder, name)
+    held = get_plain_attribute(holder, name)
     if held is not MISSING:
         return held
-    found = inspect.getattr_static(cast(Any, type(holder)), name, None)
-    inner = plain_attribute(holder, "_orig_mod")
-    return found if found is not None or inner is MISSING else _member(inner, name)
+    class_member = inspect.getattr_static(cast(Any, type(holder)), name, None)
+    inner = get_plain_attribute(holder, "_orig_mod")
+    return (
+        class_member if class_member is not None or inner is MISSING else _get_member(inner, name)
+    )
 
 
 @functools.lru_cache(maxsize=1024)
-def _grad_switches(kind: type) -> tuple[Location, ...]:
+def _find_grad_switches(kind: type) -> tuple[Location, ...]:
     """Find the methods of a module that switch `requires_grad` of parameters."""
-    found: list[Location] = []
+    switches: list[Location] = []
     for owner in kind.__mro__:
-        if source_locations.is_torch(file_of(owner)):
+        if source_locations.is_torch(find_class_file(owner)):
             continue
         for name, value in list(vars(owner).items()):
             code = getattr(value, "__code__", None)
             if not isinstance(code, types.CodeType) or name == "__init__":
                 continue
-            if _writes(code, _GRADIENTS):
+            if _contains_write(code, _GRADIENTS):
                 where = f"{owner.__name__}.{name}"
-                found.append(Location(code.co_filename, code.co_firstlineno, where))
-    return tuple(found)
+                switches.append(Location(code.co_filename, code.co_firstlineno, where))
+    return tuple(switches)
 
 
-@cached_by_code
-def _writes(code: types.CodeType, name: str) -> bool:
+@cache_by_code
+def _contains_write(code: types.CodeType, name: str) -> bool:
     """Whether code writes an attribute of that name; of a parameter's, also by its method."""
     if name != _GRADIENTS:
-        found = dis.get_instructions(code) if name in code.co_names else ()
-        return any(item.opname == "STORE_ATTR" and item.argval == name for item in found)
+        instructions = dis.get_instructions(code) if name in code.co_names else ()
+        return any(
+            instruction.opname == "STORE_ATTR" and instruction.argval == name
+            for instruction in instructions
+        )
     return any(
         node.attr == "requires_grad_"
         or (node.attr == _GRADIENTS and isinstance(node.ctx, ast.Store))
-        for node in statements(code)
+        for node in iterate_nodes(code)
         if isinstance(node, ast.Attribute)
     )

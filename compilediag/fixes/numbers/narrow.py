@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from compilediag.diagnosis.findings import Finding
-from compilediag.fixes.numbers.first_difference import Numbers, difference_sentence
+from compilediag.fixes.numbers.first_difference import NumbersComparison, format_difference
 from compilediag.receipt.schema.comparisons import NarrowedRecord, NumbersLayer
+from compilediag.rules.environment_variables import format_export
 from compilediag.rules.make_finding import make_finding
-from compilediag.rules.variables import export_line
 from compilediag.timeline.timeline import Timeline
 
 VARIABLE = "TORCH_COMPILE_OVERRIDE_BACKENDS"
@@ -22,29 +22,29 @@ VARIABLE = "TORCH_COMPILE_OVERRIDE_BACKENDS"
 BISECT = "--bisect-numerics"
 
 
-def other_numbers(timeline: Timeline, numbers: Numbers) -> Iterable[Finding]:
+def find_number_differences(timeline: Timeline, numbers: NumbersComparison) -> Iterable[Finding]:
     """Find one for each callable that gives other numbers; the first one may have been narrowed."""
     narrowed = numbers.section.narrowed
-    for each in numbers.differences:
-        found, name = each.record, each.record.function.function
+    for difference in numbers.differences:
+        record, name = difference.record, difference.record.function.function
         yield make_finding(
             timeline,
             "CD651",
-            difference_sentence(found),
-            _fix(narrowed),
-            location=each.function,
+            format_difference(record),
+            _format_fix(narrowed),
+            location=difference.function,
             variable=name,
-            count=found.calls,
-            steps=(found.step,),
+            count=record.calls,
+            steps=(record.step,),
             evidence={
-                "call": found.call,
-                "sampled_before": each.before,
-                "path": found.path,
-                "dtype": found.dtype,
-                "shape": [*each.shape],
-                "largest": found.largest,
-                "eager_error": found.eager_error,
-                "compiled_error": found.compiled_error,
+                "call": record.call,
+                "sampled_before": difference.before,
+                "path": record.path,
+                "dtype": record.dtype,
+                "shape": [*difference.shape],
+                "largest": record.largest,
+                "eager_error": record.eager_error,
+                "compiled_error": record.compiled_error,
                 "layer": narrowed.layer if narrowed is not None else None,
                 "frames": [*narrowed.frames] if narrowed is not None else [],
             },
@@ -60,7 +60,7 @@ _WHERE = {
 }
 
 
-def _fix(narrowed: NarrowedRecord | None) -> str:
+def _format_fix(narrowed: NarrowedRecord | None) -> str:
     if narrowed is None or (narrowed.layer is None and narrowed.problem is None):
         return f"find the frame and the layer: compilediag run --against-eager {BISECT}"
     if narrowed.override is None:
@@ -70,10 +70,10 @@ def _fix(narrowed: NarrowedRecord | None) -> str:
                 "backend, such as a change that no guard sees"
             )
         return f"put torch.compiler.disable on it: the layer was not found ({narrowed.problem})"
-    return f"{export_line(VARIABLE, narrowed.override)}: it is in {where(narrowed)}"
+    return f"{format_export(VARIABLE, narrowed.override)}: it is in {format_layer(narrowed)}"
 
 
-def where(narrowed: NarrowedRecord) -> str:
+def format_layer(narrowed: NarrowedRecord) -> str:
     """Format layer and frames in words."""
     frames = ", ".join(narrowed.frames)
     layer = _WHERE[narrowed.layer] if narrowed.layer is not None else "an unknown layer"
@@ -98,7 +98,9 @@ class _Enough(Exception):
     """Raised where as many runs as may be were made."""
 
 
-def narrowing(own: Sequence[str], others: Sequence[str], differs: Differs) -> NarrowedRecord:
+def narrow_difference(
+    own: Sequence[str], others: Sequence[str], differs: Differs
+) -> NarrowedRecord:
     """Narrow a difference to frames and a layer, by the ids of the frames of the callable that
     differs and of the others.
 
@@ -107,7 +109,7 @@ def narrowing(own: Sequence[str], others: Sequence[str], differs: Differs) -> Na
     """
     runs = 0
 
-    def counted(value: str) -> bool | None:
+    def check_differs(value: str) -> bool | None:
         nonlocal runs
         if runs == MAX_RUNS:
             raise _Enough
@@ -115,13 +117,13 @@ def narrowing(own: Sequence[str], others: Sequence[str], differs: Differs) -> Na
         return differs(value)
 
     try:
-        return replace(_frames(tuple(own), tuple(others), counted), runs=runs)
+        return replace(_find_layer(tuple(own), tuple(others), check_differs), runs=runs)
     except _Enough:
         problem = f"not found in {MAX_RUNS} runs"
         return NarrowedRecord(layer=None, runs=MAX_RUNS, problem=problem)
 
 
-def _frames(own: tuple[str, ...], others: tuple[str, ...], differs: Differs) -> NarrowedRecord:
+def _find_layer(own: tuple[str, ...], others: tuple[str, ...], differs: Differs) -> NarrowedRecord:
     for backend, layer in _STEPS:
         value = f">=0:{backend}"
         still = differs(value)
@@ -130,15 +132,15 @@ def _frames(own: tuple[str, ...], others: tuple[str, ...], differs: Differs) -> 
         if still:
             continue
         candidates, sure = (*own, *others), False
-        if own and others and differs(_value(own, backend)) is False:
+        if own and others and differs(_format_override(own, backend)) is False:
             candidates, sure = own, True
-        found, sure = _halved(candidates, backend, sure, differs)
+        narrowed, sure = _narrow_frames(candidates, backend, sure, differs)
         named = layer
-        if layer == "backend" and differs(_value(found, WITH_DECOMPOSITIONS)):
+        if layer == "backend" and differs(_format_override(narrowed, WITH_DECOMPOSITIONS)):
             named = "decompositions"  # they make the difference, without any generated code
-        override = _value(found, backend) if sure else value
+        override = _format_override(narrowed, backend) if sure else value
         problem = None if sure else "several frames together: only all of them were tried"
-        frames = found if sure else ()
+        frames = narrowed if sure else ()
         return NarrowedRecord(layer=named, frames=frames, override=override, problem=problem)
     return NarrowedRecord(
         layer="dynamo",
@@ -146,7 +148,7 @@ def _frames(own: tuple[str, ...], others: tuple[str, ...], differs: Differs) -> 
     )
 
 
-def _halved(
+def _narrow_frames(
     frames: tuple[str, ...], backend: str, sure: bool, differs: Differs
 ) -> tuple[tuple[str, ...], bool]:
     """Narrow to the fewest of the frames that were seen to be enough, and whether they were seen to
@@ -154,15 +156,15 @@ def _halved(
     while len(frames) > 1:
         middle = len(frames) // 2
         for part in (frames[:middle], frames[middle:]):
-            if differs(_value(part, backend)) is False:
+            if differs(_format_override(part, backend)) is False:
                 frames, sure = part, True
                 break
         else:
             break
     if not sure:
-        sure = differs(_value(frames, backend)) is False
+        sure = differs(_format_override(frames, backend)) is False
     return frames, sure
 
 
-def _value(frames: Sequence[str], backend: str) -> str:
+def _format_override(frames: Sequence[str], backend: str) -> str:
     return f"{','.join(frames)}:{backend}"

@@ -16,20 +16,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from compilediag_harness.base.object_graph import Hop, WeakByIdentity
-from compilediag_harness.base.process_options import WitnessPlan
+from compilediag_harness.base.process_options import WriteTracingPlan
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import guard_sources
-from compilediag_harness.blame.guard_sources import SourcePath, path_of
-from compilediag_harness.blame.line_events import Monitoring, TraceFunction, own_frames
-from compilediag_harness.blame.user_calls import locals_of
-from compilediag_harness.blame.watches import (
-    Look,
+from compilediag_harness.blame.guard_sources import SourcePath, parse_path
+from compilediag_harness.blame.line_events import Monitoring, TraceFunction, iterate_own_frames
+from compilediag_harness.blame.user_calls import copy_locals
+from compilediag_harness.blame.watched_values import (
     Moment,
-    Seen,
+    SeenChange,
+    Snapshot,
     WatchedValue,
-    Watches,
-    look_at,
-    text_of,
+    WatchedValues,
+    format_snapshot,
+    take_snapshot,
 )
 from compilediag_harness.torch_internals import torch_api, torch_calls, torch_guards
 from compilediag_harness.wire import Location, ValueChange, Witnessed
@@ -44,7 +44,7 @@ _KEEPS_LOCALS = sys.version_info < (3, 12)
 """A trace function fills the snapshots of locals that somebody has read, and what the program
 deletes stays alive in them: reading them once more empties them."""
 
-_OF_TORCH = frozenset({"MODULE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "DUPLICATE_INPUT"})
+_TORCH_GUARD_KINDS = frozenset({"MODULE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "DUPLICATE_INPUT"})
 """Kinds of guards on objects that torch itself put there, or on what another guard is about."""
 _TENSOR_ASPECT = re.compile(r"\b(requires_grad|dtype|device|stride|size|rank)\b")
 
@@ -63,15 +63,15 @@ class _Thread(threading.local):
         self.modes: dict[str, WatchedValue] = {}
 
 
-class Witness:
+class WriteTracer:
     """Traces writes in one session. Methods that torch or the interpreter calls never raise."""
 
-    def __init__(self, session: Session, plan: WitnessPlan) -> None:
+    def __init__(self, session: Session, plan: WriteTracingPlan) -> None:
         self._session = session
         self._plan = plan
-        self._below = torch_api.without_torch_function()
+        self._below = torch_api.get_torch_function_disabler()
         self._thread = _Thread()
-        self._watches = Watches(MAX_VALUES)
+        self._watches = WatchedValues(MAX_VALUES)
         self._lock = threading.Lock()
         self._compiled = WeakByIdentity[types.CodeType, dict[str, int]]()
         """When an entry was compiled, in the order of the changes."""
@@ -85,9 +85,9 @@ class Witness:
         self._events = TraceFunction(self) if sys.version_info < (3, 12) else Monitoring(self)
         if self._events.problem is not None:
             self._stop(self._events.problem)
-        self._remove = torch_calls.on_every_call(self._call_begins, self._call_ended)
+        self._remove = torch_calls.watch_every_call(self._handle_call_begin, self._handle_call_end)
 
-    def guards_built(
+    def watch_guards(
         self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
     ) -> None:
         """Watch what a frame that was just compiled is guarded on, from now on."""
@@ -96,27 +96,27 @@ class Witness:
         with self._lock, self._below():
             self._order += 1
             self._compiled.setdefault(code, {})[compile_id] = self._order
-            wanted, found = self._plan.sources, set[str]()
+            wanted, sources = self._plan.sources, set[str]()
             for guard in guards:
                 name = str(guard.name)
                 if not name or name.startswith("G['__builtins_dict"):
                     continue
                 known = not wanted or name in wanted or f"{name}.__dict__" in wanted
-                if known and torch_guards.guard_kind(guard) not in _OF_TORCH:
-                    found.add(torch_guards.guarded_source(guard))
-            for source in found:
-                path = path_of(source)
-                root = None if path is None else self._root(path, code, scope)
+                if known and torch_guards.get_guard_kind(guard) not in _TORCH_GUARD_KINDS:
+                    sources.add(torch_guards.get_guarded_source(guard))
+            for source in sources:
+                path = parse_path(source)
+                root = None if path is None else self._find_root(path, code, scope)
                 if root is not None:
                     self._watches.add(*root)
 
-    def _root(
+    def _find_root(
         self, path: SourcePath, code: types.CodeType, scope: dict[str, Any]
     ) -> tuple[Any, tuple[Hop, ...]] | None:
         """Find the object to begin from, and the hops from there; None where there is none."""
         if path.scope == "L" and path.root not in code.co_freevars:
             return (scope[path.root], path.hops) if path.root in scope and path.hops else None
-        function = guard_sources.function_of(code)
+        function = guard_sources.find_function(code)
         if function is None:
             return None
         if path.scope == "G":
@@ -125,51 +125,53 @@ class Witness:
         start = (Hop("attribute", "__closure__"), cell, Hop("attribute", "cell_contents"))
         return function, (*start, *path.hops)
 
-    def _call_begins(self, key: int) -> None:
+    def _handle_call_begin(self, key: int) -> None:
         if self._stopped is not None:
             return
         try:
             thread = self._thread
-            frames = list(own_frames(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
-            thread.called_at = tuple(_location(each, each.f_lineno) for each in frames)[:_MAX_STACK]
+            frames = list(iterate_own_frames(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
+            thread.called_at = tuple(_make_location(frame, frame.f_lineno) for frame in frames)[
+                :_MAX_STACK
+            ]
             followed, thread.followed = thread.followed, False
             if followed and (thread.compiling or not self._events.pause()):
                 followed, thread.compiling = False, False
-            self._look(thread.called_at if followed else ())
+            self._record_changes(thread.called_at if followed else ())
             if followed and _KEEPS_LOCALS:
                 for frame in frames:
-                    locals_of(frame)
+                    copy_locals(frame)
             if self._events.problem is not None:
                 self._stop(self._events.problem)
         except Exception as error:
-            self._fault(error)
+            self._report_fault(error)
 
-    def _call_ended(self, key: int) -> None:
+    def _handle_call_end(self, key: int) -> None:
         if self._stopped is not None:
             return
         try:
             thread = self._thread
             called_at, thread.called_at = thread.called_at, None
-            self._look(called_at or (), in_call=True)
+            self._record_changes(called_at or (), in_call=True)
             if not self._compiled:
                 return
-            if not self._plan.follows(self._session.step):
+            if not self._plan.should_follow(self._session.step):
                 self._events.stop()
                 return
-            frames = own_frames(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-            thread.lines = {id(each): each.f_lineno for each in frames}
+            frames = iterate_own_frames(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+            thread.lines = {id(frame): frame.f_lineno for frame in frames}
             thread.followed = self._events.resume()
             if self._events.problem is not None:
                 self._stop(self._events.problem)
         except Exception as error:
-            self._fault(error)
+            self._report_fault(error)
 
-    def compile_started(self) -> None:
+    def pause_for_compile(self) -> None:
         """Pause while torch compiles outside a call, as a backward graph: that is not followed."""
         if self._thread.followed and self._stopped is None:
             self._thread.compiling = self._events.pause()
 
-    def compile_ended(self) -> None:
+    def resume_after_compile(self) -> None:
         """Follow the lines after a compile again: no line of the user's ran meanwhile."""
         if self._thread.compiling and self._stopped is None:
             self._thread.compiling = False
@@ -178,7 +180,7 @@ class Witness:
     def entered(self, frame: types.FrameType) -> None:
         """A function begins: what changed was changed by the line that called it."""
         if self._stopped is None:
-            self._look(_stack(frame.f_back, None))
+            self._record_changes(_collect_stack(frame.f_back, None))
             self._thread.lines[id(frame)] = frame.f_lineno
 
     def line(self, frame: types.FrameType, line: int) -> None:
@@ -188,7 +190,7 @@ class Witness:
         self._lines += 1
         before = self._thread.lines.get(id(frame))
         self._thread.lines[id(frame)] = line
-        self._look(None, frame, before)
+        self._record_changes(None, frame, before)
         if self._lines >= MAX_LINES:
             self._stop(f"after {MAX_LINES:,} lines")
         elif self._seconds > MAX_SECONDS:
@@ -197,9 +199,9 @@ class Witness:
     def left(self, frame: types.FrameType) -> None:
         """A function returns, yields or raises: what changed was changed by its last line."""
         if self._stopped is None:
-            self._look(None, frame, self._thread.lines.pop(id(frame), None))
+            self._record_changes(None, frame, self._thread.lines.pop(id(frame), None))
 
-    def _look(
+    def _record_changes(
         self,
         stack: tuple[Location, ...] | None,
         frame: types.FrameType | None = None,
@@ -211,35 +213,37 @@ class Witness:
         started = time.perf_counter()
         try:
             with self._lock, self._below():
-                alone = self._alone()
-                changed = self._watches.changed()
-                changed += [] if in_call else self._changed_modes()
+                alone = self._is_alone()
+                changed = self._watches.collect_changes()
+                changed += [] if in_call else self._collect_mode_changes()
                 if changed:
                     if stack is None:
-                        stack = _stack(frame if line is not None else frame and frame.f_back, line)
+                        stack = _collect_stack(
+                            frame if line is not None else frame and frame.f_back, line
+                        )
                     self._order += 1
                     # Invariant: no line is named where another thread may have made the change.
                     by = stack if alone else ()
                     at = Moment(self._order, by, in_call, self._session.step)
-                    for place, old, new in changed:
-                        place.noticed(Seen(old, new, at))
+                    for watched, old, new in changed:
+                        watched.record_change(SeenChange(old, new, at))
         except Exception as error:
-            self._fault(error)
+            self._report_fault(error)
         self._seconds += time.perf_counter() - started
 
-    def _changed_modes(self) -> list[tuple[WatchedValue, Look, Look]]:
+    def _collect_mode_changes(self) -> list[tuple[WatchedValue, Snapshot, Snapshot]]:
         """Collect the changes of torch's modes, which are each thread's own."""
-        found: list[tuple[WatchedValue, Look, Look]] = []
+        changes: list[tuple[WatchedValue, Snapshot, Snapshot]] = []
         known = self._thread.modes
-        for name, value in torch_guards.global_modes().items():
-            look = _mode_look(value)
-            place = known.setdefault(name, WatchedValue(look))
-            if place.look != look:
-                found.append((place, place.look, look))
-                place.look = look
-        return found
+        for name, value in torch_guards.read_global_modes().items():
+            snapshot = _snapshot_mode(value)
+            watched = known.setdefault(name, WatchedValue(snapshot))
+            if watched.snapshot != snapshot:
+                changes.append((watched, watched.snapshot, snapshot))
+                watched.snapshot = snapshot
+        return changes
 
-    def _alone(self) -> bool:
+    def _is_alone(self) -> bool:
         """Whether no other thread has run a line of the user's since the last comparison: a change
         would be anybody's."""
         if threading.active_count() == 1:
@@ -249,13 +253,13 @@ class Witness:
         others: dict[int, tuple[int, int]] = {}
         frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
         for thread, frame in frames.items():
-            if thread != here and next(own_frames(frame), None) is not None:
+            if thread != here and next(iterate_own_frames(frame), None) is not None:
                 others[thread] = (id(frame), frame.f_lasti)
         before, self._others = self._others, others
         before.pop(here, None)
         return before == others
 
-    def change_of(
+    def find_last_change(
         self, leaf: torch_guards.Leaf, text: str, compile_id: str, scope: dict[str, Any], code: Any
     ) -> ValueChange | None:
         """Find the last change of what a guard of a cache entry is about, since that entry was
@@ -266,37 +270,41 @@ class Witness:
         # What changed since the last comparison belongs to the call or line in progress.
         thread = self._thread
         if thread.called_at is not None:
-            self._look(thread.called_at, in_call=True)
+            self._record_changes(thread.called_at, in_call=True)
         elif thread.followed:
-            self._look(_stack(sys._getframe(1), None))  # pyright: ignore[reportPrivateUsage]
+            self._record_changes(_collect_stack(sys._getframe(1), None))  # pyright: ignore[reportPrivateUsage]
         else:
-            self._look(())
-        place, aspect = self._place_of(leaf, text, scope, code)
-        seen = None if place is None else place.last(aspect)
+            self._record_changes(())
+        watched, aspect = self._find_watched(leaf, text, scope, code)
+        seen = None if watched is None else watched.find_last_change(aspect)
         if seen is None or seen.at.order < since or not seen.at.stack:
             return None
         at = seen.at
-        return ValueChange(text_of(seen.old), text_of(seen.new), at.stack, at.in_call, at.step)
+        return ValueChange(
+            format_snapshot(seen.old), format_snapshot(seen.new), at.stack, at.in_call, at.step
+        )
 
-    def _place_of(
+    def _find_watched(
         self, leaf: torch_guards.Leaf, text: str, scope: dict[str, Any], code: types.CodeType
     ) -> tuple[WatchedValue | None, str | None]:
         """Find the watched value that a guard is about, and the aspect of it; None: all of it."""
         if leaf.kind == "GLOBAL_STATE":
             name = text.rpartition(":")[2].strip()
-            place, now = self._thread.modes.get(name), torch_guards.global_modes().get(name)
+            watched, now = self._thread.modes.get(name), torch_guards.read_global_modes().get(name)
             # Unless it changed in the compiled call itself: a compile sets some.
-            return (place if place is not None and place.look == _mode_look(now) else None), None
-        path = path_of(leaf.source) if leaf.source else None
+            return (
+                watched if watched is not None and watched.snapshot == _snapshot_mode(now) else None
+            ), None
+        path = parse_path(leaf.source) if leaf.source else None
         f_locals: dict[str, Any] = scope.get("L") or {}
-        root = None if path is None else self._root(path, code, f_locals)
+        root = None if path is None else self._find_root(path, code, f_locals)
         if root is None:
             return None, None
         hops = root[1]
-        member = guard_sources.member_of(text) if leaf.kind == "NO_HASATTR" else None
+        member = guard_sources.parse_member(text) if leaf.kind == "NO_HASATTR" else None
         if member is not None:
             hops = (*hops, Hop("attribute", member))
-        aspect = _aspect(leaf.kind, text)
+        aspect = _parse_aspect(leaf.kind, text)
         if aspect is not None and aspect.startswith("key '"):
             value = self._watches.find(root[0], (*hops, Hop("item", aspect[5:-1])))
             if value is not None:
@@ -307,11 +315,11 @@ class Witness:
         self._stopped, self._stopped_step = reason, self._session.step
         self._events.close()
 
-    def _fault(self, error: Exception) -> None:
-        self._session.fault("witness", error)
+    def _report_fault(self, error: Exception) -> None:
+        self._session.record_fault("witness", error)
         self._stop("a fault of compilediag itself")
 
-    def forked(self) -> None:
+    def stop_in_child(self) -> None:
         """Stop in a forked child, such as a data loader's: only the parent is followed."""
         self._forked, self._stopped = True, "in a forked process"
         self._lock = threading.Lock()  # another thread of the parent may have held it at the fork
@@ -327,7 +335,7 @@ class Witness:
         if self._forked:
             return
         session = self._session
-        session.charge(self._seconds)
+        session.add_overhead(self._seconds)
         session.emit(
             Witnessed(
                 session.now(),
@@ -341,34 +349,38 @@ class Witness:
         )
 
 
-def _stack(frame: types.FrameType | None, line: int | None) -> tuple[Location, ...]:
+def _collect_stack(frame: types.FrameType | None, line: int | None) -> tuple[Location, ...]:
     """Collect the user's lines in progress, the innermost of which is at `line`, if given."""
-    found: list[Location] = []
-    for each in own_frames(frame):
-        found.append(_location(each, line if line is not None and not found else each.f_lineno))
-        if len(found) == _MAX_STACK:
+    lines: list[Location] = []
+    for own_frame in iterate_own_frames(frame):
+        lines.append(
+            _make_location(
+                own_frame, line if line is not None and not lines else own_frame.f_lineno
+            )
+        )
+        if len(lines) == _MAX_STACK:
             break
-    return tuple(found)
+    return tuple(lines)
 
 
-def _location(frame: types.FrameType, line: int) -> Location:
+def _make_location(frame: types.FrameType, line: int) -> Location:
     code = frame.f_code
     return Location(code.co_filename, line, getattr(code, "co_qualname", code.co_name))
 
 
-def _mode_look(value: Any) -> Look:
-    return look_at(value if type(value) is bool else str(value))
+def _snapshot_mode(value: Any) -> Snapshot:
+    return take_snapshot(value if type(value) is bool else str(value))
 
 
-def _aspect(kind: str, text: str) -> str | None:
+def _parse_aspect(kind: str, text: str) -> str | None:
     """Parse the aspect of a value that a guard is about, as named by `has_changed`."""
     if kind in ("DICT_CONTAINS", "SET_CONTAINS"):
-        key = guard_sources.key_of(text)
+        key = guard_sources.parse_key(text)
         return f"key {key}" if key else None
     if kind in ("DICT_LENGTH", "LENGTH_CHECK"):
         return "length"
     if kind == "TENSOR_MATCH":
-        found = _TENSOR_ASPECT.search(text)
-        named = found[1] if found else None
+        match = _TENSOR_ASPECT.search(text)
+        named = match[1] if match else None
         return "shape" if named in ("size", "rank") else named
     return None

@@ -12,14 +12,14 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, whole_function
-from compilediag.diagnosis.causes.group import Group, changed_dimensions
-from compilediag.diagnosis.codes import VALUES, info
-from compilediag.diagnosis.findings import Act, Cause
-from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.invocations import varying_sizes
+from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, get_whole_function
+from compilediag.diagnosis.causes.group import Group, find_changed_dimensions
+from compilediag.diagnosis.codes import VALUES, get_code_info
+from compilediag.diagnosis.findings import Cause, CommonCause
+from compilediag.receipt.schema.record import make_record
+from compilediag.timeline.invocations import find_varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import resumed_function
+from compilediag_harness.wire import find_resumed_function
 
 ANOTHER_INSTANCE = "instance"
 """The kind of what another instance of a class, or another call within one step, is called with."""
@@ -31,84 +31,95 @@ _TENSORS = ("tensor", "size", "metadata")
 and its values."""
 
 
-def by_act(groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks) -> list[Group]:
+def group_by_common_cause(
+    groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks
+) -> list[Group]:
     """Put the groups of a run that have a common cause under the first of them, in their order."""
     order = {group.id: position for position, group in enumerate(groups)}
-    found = _alike(_one_value(_of_instances(groups)), _independent_sizes(timeline))
+    merged = _merge_alike_tensors(
+        _merge_one_value(_merge_instances(groups)), _make_independence_test(timeline)
+    )
     # Sizes of an argument object take its own record of their length, a number.
-    found = _below(found, lambda group: group.changed == "scalar", _is_length)
-    found = _in_callees(sorted(found, key=lambda group: order[group.id]), behind)
-    found.sort(key=lambda group: order[group.id])
-    found = _below(found, _is_on_sizes, _is_condition_of)
-    found.sort(key=lambda group: -len(group.first.parts))
-    found = _below(found, lambda group: group.owner == "several", _is_within)
-    found = _of_one_line(found, steps_known=bool(timeline.steps))
-    return sorted(found, key=lambda group: order[group.id])
+    merged = _attach_followers(merged, lambda group: group.changed == "scalar", _is_length)
+    merged = _merge_callees(sorted(merged, key=lambda group: order[group.id]), behind)
+    merged.sort(key=lambda group: order[group.id])
+    merged = _attach_followers(merged, _is_on_sizes, _is_condition_of)
+    merged.sort(key=lambda group: -len(group.first.parts))
+    merged = _attach_followers(merged, lambda group: group.owner == "several", _is_within)
+    merged = _merge_one_line(merged, steps_known=bool(timeline.steps))
+    return sorted(merged, key=lambda group: order[group.id])
 
 
-def _below(
+def _attach_followers(
     groups: Iterable[Group],
     may_follow: Callable[[Group], bool],
     follows: Callable[[Group, Group], bool],
 ) -> list[Group]:
     """Put each group that may follow below the first that it follows from; else after all
     others."""
-    found: list[Group] = []
+    merged: list[Group] = []
     for group in sorted(groups, key=may_follow):
-        roots = enumerate(found) if may_follow(group) else ()
+        roots = enumerate(merged) if may_follow(group) else ()
         root = next((n for n, other in roots if follows(group, other)), None)
         if root is None:
-            found.append(group)
+            merged.append(group)
         else:
-            found[root] = found[root].with_follower(group)
-    return found
+            merged[root] = merged[root].add_follower(group)
+    return merged
 
 
-def _one_value(groups: Iterable[Group]) -> list[Group]:
+def _merge_one_value(groups: Iterable[Group]) -> list[Group]:
     """Merge one value of one frame that is guarded at several places: as it is, then as a
     number."""
-    found: dict[Hashable, Group] = {}
+    merged: dict[Hashable, Group] = {}
     for group in groups:
         value = group.code in VALUES and group.variable and not group.planned
         value = value and group.id.kind != ANOTHER_INSTANCE
-        frames = frozenset((item.frame.file, item.frame.function) for item in group.recompiles)
+        frames = frozenset(
+            (recompile.frame.file, recompile.frame.function) for recompile in group.recompiles
+        )
         key = (group.code, group.variable, frames) if value else group.id
-        found[key] = found[key].with_follower(group) if key in found else group
-    return list(found.values())
+        merged[key] = merged[key].add_follower(group) if key in merged else group
+    return list(merged.values())
 
 
-def _of_instances(groups: Sequence[Group]) -> list[Group]:
+def _merge_instances(groups: Sequence[Group]) -> list[Group]:
     """Merge what is another instance of a class: its parameters in all frames that its call goes
     through, and what it is called with."""
     differences: dict[Hashable, set[Hashable]] = {}
     for group in groups:
-        for cause, item in zip(group.causes, group.recompiles, strict=True):
+        for cause, recompile in zip(group.causes, group.recompiles, strict=True):
             if group.owner == "instance":
                 change = cause.expected, cause.actual
-                differences.setdefault(item.id, set()).add(change)
+                differences.setdefault(recompile.id, set()).add(change)
     own: dict[Hashable, Group] = {}
     inputs: list[Group] = []
-    found: list[Group] = []
+    rest: list[Group] = []
     for group in groups:
         if group.owner == "instance":
             # The steps in which instances differed, and in what.
             when = frozenset(
-                (item.process, item.epoch, item.step, frozenset(differences[item.id]))
-                for item in group.recompiles
+                (
+                    recompile.process,
+                    recompile.epoch,
+                    recompile.step,
+                    frozenset(differences[recompile.id]),
+                )
+                for recompile in group.recompiles
             )
-            own[when] = own[when].with_follower(group) if when in own else group
+            own[when] = own[when].add_follower(group) if when in own else group
         elif group.id.kind == ANOTHER_INSTANCE:
             inputs.append(group)
         else:
-            found.append(group)
+            rest.append(group)
     whose = {r.id: when for when, of in own.items() for g in of.parts for r in g.recompiles}
     for group in inputs:
-        first, *others = {whose.get(item.id) for item in group.recompiles}
+        first, *others = {whose.get(recompile.id) for recompile in group.recompiles}
         if first is None or others:
             own[group.id] = group
         else:
-            own[first] = own[first].with_follower(group)
-    return [*found, *own.values()]
+            own[first] = own[first].add_follower(group)
+    return [*rest, *own.values()]
 
 
 def _is_on_sizes(group: Group) -> bool:
@@ -124,7 +135,8 @@ def _is_condition_of(condition: Group, sizes: Group) -> bool:
         and not part.planned
         and part.location == condition.location
         and part.variable in re.split(r"[^\w.\[\]']+", condition.variable)
-        and {item.id for item in part.recompiles} >= {item.id for item in condition.recompiles}
+        and {recompile.id for recompile in part.recompiles}
+        >= {recompile.id for recompile in condition.recompiles}
         for part in sizes.parts
     )
 
@@ -133,116 +145,132 @@ def _is_within(group: Group, whole: Group) -> bool:
     """Whether both are combinations of known values in one frame, one of fewer of the same
     values."""
     own, others = (
-        {(part.rule, part.variable, part.kind) for part in each.first.parts}
-        for each in (group, whole)
+        {(part.rule, part.variable, part.kind) for part in combination.first.parts}
+        for combination in (group, whole)
     )
-    frames, places = ({item.frame for item in each.recompiles} for each in (group, whole))
+    frames, places = (
+        {recompile.frame for recompile in combination.recompiles} for combination in (group, whole)
+    )
     return group.owner == whole.owner == "several" and own <= others and frames <= places
 
 
 # --- tensors that changed alike --------------------------------------------------------------
 
 
-def _alike(groups: Iterable[Group], independent: Callable[[Group, Group], bool]) -> list[Group]:
+def _merge_alike_tensors(
+    groups: Iterable[Group], independent: Callable[[Group, Group], bool]
+) -> list[Group]:
     """Merge groups of tensors that differ in nothing but the tensor."""
-    acts: dict[Hashable, list[list[Group]]] = {}
+    by_change: dict[Hashable, list[list[Group]]] = {}
     for group in groups:
-        changes = tuple(map(_change, group.causes))
+        changes = tuple(map(_identify_change, group.causes))
         compiles = tuple(recompile.id for recompile in group.recompiles)
         key = (group.code, group.id.kind, group.planned, compiles, changes)
-        sets = acts.setdefault(key if group.changed in _TENSORS else group.id, [])
-        same = next((item for item in sets if not independent(item[0], group)), None)
+        sets = by_change.setdefault(key if group.changed in _TENSORS else group.id, [])
+        same = next((alike for alike in sets if not independent(alike[0], group)), None)
         if same is None:
             sets.append([group])
         else:
             same.append(group)
     return [
-        replace(first, together=tuple(others)) for sets in acts.values() for first, *others in sets
+        replace(first, together=tuple(others))
+        for sets in by_change.values()
+        for first, *others in sets
     ]
 
 
-def _change(cause: Cause) -> Hashable:
+def _identify_change(cause: Cause) -> Hashable:
     """Make equal for tensors in which the same changed, whichever of their dimensions it was."""
-    changed = changed_dimensions(cause.expected, cause.actual)
-    return frozenset(item[1:] for item in changed) or (cause.expected, cause.actual)
+    changed = find_changed_dimensions(cause.expected, cause.actual)
+    return frozenset(change[1:] for change in changed) or (cause.expected, cause.actual)
 
 
-def _independent_sizes(timeline: Timeline) -> Callable[[Group, Group], bool]:
+def _make_independence_test(timeline: Timeline) -> Callable[[Group, Group], bool]:
     """Make a test of two groups: the calls of a function show that the sizes of two arguments
     differ from call to call, though they once changed alike."""
     columns: dict[tuple[int, str, int], Mapping[str, int]] = {}
-    for item in timeline.invocations:
-        varying = varying_sizes(((s.shapes, s.count) for s in item.shapes), item.tensors)
+    for calls in timeline.invocations:
+        varying = find_varying_sizes(((s.shapes, s.count) for s in calls.shapes), calls.tensors)
         if varying is not None:
-            key = (item.process, item.function.file, item.function.line)
+            key = (calls.process, calls.function.file, calls.function.line)
             columns[key] = {place: n for n, places in enumerate(varying.dims) for place in places}
 
-    def changed(group: Group, known: Mapping[str, int]) -> set[int]:
+    def find_changed(group: Group, known: Mapping[str, int]) -> set[int]:
         places = (
-            f"{cause.variable}:{item.dimension}"
+            f"{cause.variable}:{change.dimension}"
             for cause in group.causes
-            for item in changed_dimensions(cause.expected, cause.actual)
+            for change in find_changed_dimensions(cause.expected, cause.actual)
         )
         return {known[place] for place in places if place in known}
 
-    def independent(first: Group, second: Group) -> bool:
-        frames = ((item.process, item.frame.file, item.frame.line) for item in first.recompiles)
-        found = (columns.get(frame, {}) for frame in frames)
-        sizes = ((changed(first, known), changed(second, known)) for known in found)
+    def are_independent(first: Group, second: Group) -> bool:
+        frames = (
+            (recompile.process, recompile.frame.file, recompile.frame.line)
+            for recompile in first.recompiles
+        )
+        known_columns = (columns.get(frame, {}) for frame in frames)
+        sizes = (
+            (find_changed(first, known), find_changed(second, known)) for known in known_columns
+        )
         return any(one and other and not one & other for one, other in sizes)
 
-    return independent
+    return are_independent
 
 
 def _is_length(number: Group, sizes: Group) -> bool:
     """Whether a number in an argument object changed by as much as the sizes in it, each time."""
     if sizes.changed != "size" or sizes.planned or number.planned:
         return False
-    holder = _container(sizes.variable)
-    if holder is None or holder != _container(number.variable):
+    holder = _find_container(sizes.variable)
+    if holder is None or holder != _find_container(number.variable):
         return False
-    if [item.id for item in sizes.recompiles] != [item.id for item in number.recompiles]:
+    if [recompile.id for recompile in sizes.recompiles] != [
+        recompile.id for recompile in number.recompiles
+    ]:
         return False
     return all(
-        {(item.before, item.after) for item in changed_dimensions(size.expected, size.actual)}
+        {
+            (change.before, change.after)
+            for change in find_changed_dimensions(size.expected, size.actual)
+        }
         == {(own.expected, own.actual)}
         for size, own in zip(sizes.causes, number.causes, strict=True)
     )
 
 
-def _container(variable: str) -> str | None:
+def _find_container(variable: str) -> str | None:
     """Find the argument of which a variable is a member; None for members of a module, which holds
     much beside its inputs."""
     root = re.split(r"[.\[]", variable, maxsplit=1)[0]
     return root if root not in (variable, "self", "fn") else None
 
 
-def _in_callees(groups: Sequence[Group], behind: BehindBreaks) -> list[Group]:
+def _merge_callees(groups: Sequence[Group], behind: BehindBreaks) -> list[Group]:
     """Merge sizes of a frame with those that the same call changed alike in frames it goes on to,
     and with numbers that such a frame has in their place."""
-    found: list[Group] = []
+    merged: list[Group] = []
     at: dict[Hashable, list[int]] = {}
-    for group in sorted(groups, key=lambda item: item.recompiles[0].t):
+    for group in sorted(groups, key=lambda candidate: candidate.recompiles[0].t):
         number = group.changed == "scalar" and all(i.id in behind.breaks for i in group.recompiles)
         # Whether a tensor needs gradients is passed on with it; a parameter's is its own.
         passed = group.changed == "metadata" and all(
             _LOCAL.fullmatch(c.source) for c in group.causes
         )
-        moments = _moments(group)
+        moments = _list_moments(group)
         if group.planned or not (group.changed == "size" or number or passed):
             moments = []
         near = at.get(moments[0], ()) if moments else ()
-        caller = next((n for n in near if _is_callee(found[n], group, behind)), None)
+        caller = next((n for n in near if _is_callee(merged[n], group, behind)), None)
         if caller is not None:
-            found[caller] = found[caller].with_follower(group)
+            merged[caller] = merged[caller].add_follower(group)
             continue
         for moment in moments:
-            at.setdefault(moment, []).append(len(found))
-        found.append(group)
-    return found
+            at.setdefault(moment, []).append(len(merged))
+        merged.append(group)
+    return merged
 
 
-def _moments(group: Group) -> list[Hashable]:
+def _list_moments(group: Group) -> list[Hashable]:
     """List when each change was, and what: a number changes as the size it was taken from."""
     return [
         (
@@ -250,7 +278,7 @@ def _moments(group: Group) -> list[Hashable]:
             "size" if group.changed in ("size", "scalar") else group.code,
             frozenset([(cause.expected, cause.actual)])
             if group.changed == "scalar"
-            else _change(cause),
+            else _identify_change(cause),
         )
         for cause, recompile in zip(group.causes, group.recompiles, strict=True)
     ]
@@ -260,55 +288,62 @@ def _is_callee(caller: Group, callee: Group, behind: BehindBreaks) -> bool:
     """Whether every recompile of the one followed, with the same change, one of the other."""
     before: dict[Hashable, list[Recompile]] = {}
     for part in caller.parts:
-        for moment, recompile in zip(_moments(part), part.recompiles, strict=True):
+        for moment, recompile in zip(_list_moments(part), part.recompiles, strict=True):
             before.setdefault(moment, []).append(recompile)
     return all(
         any(
-            own.t <= recompile.t and _goes_on_to(own, recompile, behind)
+            own.t <= recompile.t and _is_rest_or_callee(own, recompile, behind)
             for own in before.get(moment, ())
         )
-        for moment, recompile in zip(_moments(callee), callee.recompiles, strict=True)
+        for moment, recompile in zip(_list_moments(callee), callee.recompiles, strict=True)
     )
 
 
-def _goes_on_to(caller: Recompile, callee: Recompile, behind: BehindBreaks) -> bool:
+def _is_rest_or_callee(caller: Recompile, callee: Recompile, behind: BehindBreaks) -> bool:
     """Whether a frame is what is left of another after a graph break, or is called by it."""
     outer, inner = caller.frame, callee.frame
     if caller.id == callee.id:
         return False
-    here = outer.file, whole_function(outer.function)
-    is_rest = resumed_function(inner.function) is not None
-    if is_rest and here == (inner.file, whole_function(inner.function)):
+    here = outer.file, get_whole_function(outer.function)
+    is_rest = find_resumed_function(inner.function) is not None
+    if is_rest and here == (inner.file, get_whole_function(inner.function)):
         return True
-    entered, other = callee.entered_at, caller.entered_at
-    if entered is None or here == (entered.file, entered.function):
-        return entered is not None
+    called_from, other = callee.entered_at, caller.entered_at
+    if called_from is None or here == (called_from.file, called_from.function):
+        return called_from is not None
     # A library's frames are both called from the program's one call of the broken one.
-    if other is None or not entered.text or caller.id not in behind.broke:
+    if other is None or not called_from.text or caller.id not in behind.broke:
         return False
-    return (entered.file, entered.line, entered.text) == (other.file, other.line, other.text)
+    return (called_from.file, called_from.line, called_from.text) == (
+        other.file,
+        other.line,
+        other.text,
+    )
 
 
 # --- values that one line changed ------------------------------------------------------------
 
 
-def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
+def _merge_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
     """Merge groups whose values the same line of the program changed, each time between the same
     two calls: the root is what the others follow from."""
-    found: list[Group] = []
-    roots: list[tuple[set[Hashable], dict[Hashable, Act]]] = []
+    merged: list[Group] = []
+    roots: list[tuple[set[Hashable], dict[Hashable, CommonCause]]] = []
     """When the values of each changed, and by which lines that may have been."""
     at: dict[Hashable, list[int]] = {}
     for group in sorted(
-        groups, key=lambda item: (_RANKS.get(item.changed, 1), -len(item.recompiles))
+        groups, key=lambda candidate: (_RANKS.get(candidate.changed, 1), -len(candidate.recompiles))
     ):
         # Without steps only one recompile is known to be one time.
         times: list[Hashable] = [
-            (item.process, item.epoch, item.step) if steps_known else item.id
-            for item in group.recompiles
+            (recompile.process, recompile.epoch, recompile.step) if steps_known else recompile.id
+            for recompile in group.recompiles
         ]
         own = [
-            {(time, line): act for line, act in _lines_between(cause, recompile)}
+            {
+                (time, line): common_cause
+                for line, common_cause in _find_changing_lines(cause, recompile)
+            }
             for time, cause, recompile in zip(times, group.causes, group.recompiles, strict=True)
             if not group.planned
         ]
@@ -317,43 +352,57 @@ def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
             root_times, lines = roots[root]
             # Consequences need not follow each time that the root changes; a common cause flips
             # metadata beside the value that it is called for, in some of the recompiles.
-            each_time = group.changed == "metadata" or root_times == set(times)
-            if each_time and all(not lines.keys().isdisjoint(each) for each in own):
-                act = found[root].act or next(act for line, act in lines.items() if line in first)
-                found[root] = replace(found[root].with_follower(group), act=act)
+            fits_times = group.changed == "metadata" or root_times == set(times)
+            if fits_times and all(
+                not lines.keys().isdisjoint(lines_between) for lines_between in own
+            ):
+                common_cause = merged[root].common_cause or next(
+                    common_cause for line, common_cause in lines.items() if line in first
+                )
+                merged[root] = replace(merged[root].add_follower(group), common_cause=common_cause)
                 break
         else:
-            every: dict[Hashable, Act] = {}
-            for each in own:
-                every |= {line: act for line, act in each.items() if line not in every}
+            every: dict[Hashable, CommonCause] = {}
+            for lines_between in own:
+                every |= {
+                    line: common_cause
+                    for line, common_cause in lines_between.items()
+                    if line not in every
+                }
             for line in every:
-                at.setdefault(line, []).append(len(found))
-            found.append(group)
+                at.setdefault(line, []).append(len(merged))
+            merged.append(group)
             roots.append((set(times), every))
-    return found
+    return merged
 
 
-def _lines_between(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashable, Act]]:
+def _find_changing_lines(
+    cause: Cause, recompile: Recompile
+) -> Iterator[tuple[Hashable, CommonCause]]:
     """Iterate the lines between the two calls: of those that were seen, the changing one and its
     callers within the function that makes the calls, which runs on; else those that are probable,
     as one."""
-    entered = recompile.entered_at
+    called_from = recompile.entered_at
     if cause.changed is None:
-        call = None if entered is None else (entered.file, entered.line)
+        call = None if called_from is None else (called_from.file, called_from.line)
         # The compiled call cannot be made earlier: what changes inside it has no line here.
-        others = [item for item in cause.changed_by if (item.file, item.line) != call]
+        others = [
+            user_call for user_call in cause.changed_by if (user_call.file, user_call.line) != call
+        ]
         if others:
-            places = dict.fromkeys((item.file, item.line) for item in others)
-            act = record_from(Act, others[0], evidence="probable", lines=len(places))
-            yield frozenset(places), act
+            places = dict.fromkeys((user_call.file, user_call.line) for user_call in others)
+            common_cause = make_record(
+                CommonCause, others[0], evidence="probable", lines=len(places)
+            )
+            yield frozenset(places), common_cause
             # What follows from another value does so by one of the lines that write it.
-            if info(cause.rule).changed == "metadata":
-                yield from ((frozenset((place,)), act) for place in places)
+            if get_code_info(cause.rule).changed == "metadata":
+                yield from ((frozenset((place,)), common_cause) for place in places)
     elif not cause.changed.in_call:
         stack = cause.changed.stack
-        texts = {(item.file, item.line): item.text for item in cause.changed_by}
-        maker = None if entered is None else (entered.file, entered.function)
+        texts = {(user_call.file, user_call.line): user_call.text for user_call in cause.changed_by}
+        maker = None if called_from is None else (called_from.file, called_from.function)
         last = next((n for n, line in enumerate(stack) if (line.file, line.function) == maker), 0)
         for depth, line in enumerate(stack[: last + 1]):
             text = texts.get((line.file, line.line), "")
-            yield stack[depth:], record_from(Act, line, evidence="witnessed", text=text)
+            yield stack[depth:], make_record(CommonCause, line, evidence="witnessed", text=text)

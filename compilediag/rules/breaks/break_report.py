@@ -138,25 +138,25 @@ class BreakReport:
         return self.gb_ids[0] if self.gb_ids else None
 
 
-CODES = {item.family: code for code, item in REGISTER.items() if code.startswith("CD2")}
+CODES = {code_info.family: code for code, code_info in REGISTER.items() if code.startswith("CD2")}
 """Of the categories: "data_dependent_value" to "CD202"."""
 
 
 @lru_cache(maxsize=1024)
 def read_break(text: str) -> BreakReport:
     """Read a report of any torch from 2.7 on. Unknown wording ends as "other", never an error."""
-    reason, stack = _reason_of(text), _stack_of(text)
+    reason, stack = _extract_reason(text), _parse_stack(text)
     cause, second, _ = reason.partition(_SECOND)
-    title = _title_of(cause)
-    explanation, context = _first(_EXPLANATION, cause), _first(_CONTEXT, cause)
+    title = _extract_title(cause)
+    explanation, context = _find_text(_EXPLANATION, cause), _find_text(_CONTEXT, cause)
     ids = tuple(dict.fromkeys(f"GB{number}" for number in _GB_ID.findall(reason)))
     own_id = next((f"GB{number}" for number in _GB_ID.findall(cause)), None)
-    category = _category_of(own_id, title, explanation, context)
-    code = categories().consequences.get(own_id or "") or CODES[category]
+    category = _find_category(own_id, title, explanation, context)
+    code = load_categories().consequences.get(own_id or "") or CODES[category]
     failed = _SKIP_HEAD.match(text) is not None or reason.startswith("Failed to handle")
-    hints = (found["text"] for found in _HINT.finditer(cause))
+    hints = (match["text"] for match in _HINT.finditer(cause))
     return BreakReport(
-        site=_site_of(text, stack),
+        site=_find_site(text, stack),
         gb_ids=ids if own_id else (),
         title=title,
         explanation=explanation,
@@ -165,17 +165,17 @@ def read_break(text: str) -> BreakReport:
         code=code,
         explicit=_EXPLICIT.search(title) is not None,
         ran_eager=failed or bool(second) or code == "CD904",
-        c_extension=_c_extension_of(category, explanation, context),
-        callee=_callee_of(explanation, context),
+        c_extension=_find_c_extension(category, explanation, context),
+        callee=_find_callee(explanation, context),
         options=tuple(dict.fromkeys(pair for hint in hints for pair in _OPTION.findall(hint))),
         stack=stack,
     )
 
 
-def _reason_of(text: str) -> str:
+def _extract_reason(text: str) -> str:
     """Extract the reason: after "Graph Break Reason", or the error that ended the tracing."""
-    _, found, rest = text.partition(_REASON)
-    if found:
+    _, separator, rest = text.partition(_REASON)
+    if separator:
         end = _REASON_END.search(rest)
         return rest[: end.start()] if end else rest.partition(_TRACEBACK)[0]
     raised = tuple(_RAISED.finditer(text))
@@ -184,7 +184,7 @@ def _reason_of(text: str) -> str:
     return text[raised[-1].end() :].partition("\nfrom user code:")[0]
 
 
-def _title_of(cause: str) -> str:
+def _extract_title(cause: str) -> str:
     """Extract the title: the last line before the explanation that is not indented, else the first
     of the text."""
     head, explained, _ = cause.partition("\n  Explanation:")
@@ -195,37 +195,37 @@ def _title_of(cause: str) -> str:
     return (plain[-1] if explained else plain[0]).strip()
 
 
-def _category_of(own_id: str | None, title: str, explanation: str, context: str) -> str:
+def _find_category(own_id: str | None, title: str, explanation: str, context: str) -> str:
     """Find the category by id where the id is one cause; else by context, then by title."""
-    table = categories()
+    table = load_categories()
     known = table.ids.get(own_id or "")
     if known is not None and own_id not in table.generic:
         return known
     return (
-        _matching(table.by_context, context)
+        _match_category(table.by_context, context)
         or known
-        or (None if explanation else _matching(table.by_legacy_title, title))
-        or (_matching(table.by_title, title) if title else None)
+        or (None if explanation else _match_category(table.by_legacy_title, title))
+        or (_match_category(table.by_title, title) if title else None)
         or "other"
     )
 
 
-def _matching(rules: Patterns, text: str) -> str | None:
+def _match_category(rules: Patterns, text: str) -> str | None:
     return next((category for category, pattern in rules if pattern.search(text)), None)
 
 
-def _c_extension_of(category: str, explanation: str, context: str) -> str | None:
+def _find_c_extension(category: str, explanation: str, context: str) -> str | None:
     """Find the module, when torch could not trace a function of a third-party C extension."""
-    found = _MODULE.search(context)
-    if category != "unsupported_call" or found is None:
+    match = _MODULE.search(context)
+    if category != "unsupported_call" or match is None:
         return None
     reported = "likely a C extension or builtin" in context or "third-party C/C++" in explanation
-    package = found["module"].partition(".")[0]
+    package = match["module"].partition(".")[0]
     foreign = package not in sys.stdlib_module_names and package not in ("torch", "builtins")
-    return found["module"] if reported and foreign else None
+    return match["module"] if reported and foreign else None
 
 
-def _callee_of(explanation: str, context: str) -> Callee | None:
+def _find_callee(explanation: str, context: str) -> Callee | None:
     skipped = _SKIPPED.match(context)
     if skipped is not None:
         module = skipped["module"] if skipped["module"] != "<unknown module>" else None
@@ -240,26 +240,26 @@ def _callee_of(explanation: str, context: str) -> Callee | None:
         on_purpose = in_folder or "intentionally marked" in explanation
         return Callee(name, module, "Dynamo skips its file on purpose" if on_purpose else None)
     for pattern in _NAMED_IN_CONTEXT:
-        if found := pattern.match(context):
-            return Callee(".".join(part for part in found.groups() if part), None, None)
-    found = _NAMED_IN_EXPLANATION.search(explanation)
-    return Callee(found[1], None, None) if found is not None else None
+        if match := pattern.match(context):
+            return Callee(".".join(part for part in match.groups() if part), None, None)
+    match = _NAMED_IN_EXPLANATION.search(explanation)
+    return Callee(match[1], None, None) if match is not None else None
 
 
-def _site_of(text: str, stack: Sequence[Location]) -> Location | None:
-    found = _SITE.search(text)
-    if found is None:
+def _find_site(text: str, stack: Sequence[Location]) -> Location | None:
+    match = _SITE.search(text)
+    if match is None:
         return stack[-1] if stack else None
-    site = Location(found["file"], int(found["line"]))
+    site = Location(match["file"], int(match["line"]))
     same = (at for at in reversed(stack) if (at.file, at.line) == (site.file, site.line))
     return next(same, site)
 
 
-def _stack_of(text: str) -> tuple[Location, ...]:
+def _parse_stack(text: str) -> tuple[Location, ...]:
     """Parse the user's stack: below "User code traceback:", or a skip report without Dynamo's
     own."""
-    _, found, stack = text.partition("\nUser code traceback:")
-    if not found:
+    _, separator, stack = text.partition("\nUser code traceback:")
+    if not separator:
         stack = text if _SKIP_HEAD.match(text) else ""
     return tuple(
         Location(frame["file"], int(frame["line"]), frame["name"] or "")
@@ -267,26 +267,26 @@ def _stack_of(text: str) -> tuple[Location, ...]:
     )
 
 
-def _first(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.search(text)
-    return found["text"].strip() if found else ""
+def _find_text(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    return match["text"].strip() if match else ""
 
 
 @cache
-def categories() -> BreakCategories:
+def load_categories() -> BreakCategories:
     """Load the table of categories that ships with the package."""
     text = pkgutil.get_data("compilediag.rules.breaks", "gb_categories.json")
     assert text is not None, "a file of the package"
     data: dict[str, Any] = json.loads(text)
 
-    def patterns(key: str, flags: int = 0) -> Patterns:
+    def compile_patterns(key: str, flags: int = 0) -> Patterns:
         return tuple((category, re.compile(text, flags)) for category, text in data[key])
 
     return BreakCategories(
-        ids={item: category for category, ids in data["ids"].items() for item in ids},
+        ids={gb_id: category for category, ids in data["ids"].items() for gb_id in ids},
         consequences=data["consequence_ids"],
         generic=frozenset(data["generic_ids"]),
-        by_context=patterns("context_refinements"),
-        by_title=patterns("rules", re.IGNORECASE),
-        by_legacy_title=patterns("legacy_titles"),
+        by_context=compile_patterns("context_refinements"),
+        by_title=compile_patterns("rules", re.IGNORECASE),
+        by_legacy_title=compile_patterns("legacy_titles"),
     )

@@ -11,13 +11,19 @@ from typing import Literal, NamedTuple
 from compilediag.compare.keys import (
     BreakKey,
     CauseKey,
-    break_key,
-    cause_key,
-    function_key,
-    portable_file,
+    build_break_key,
+    build_cause_key,
+    normalize_file,
+    normalize_function,
 )
-from compilediag.compare.run_baseline import RunBaseline, run_baseline
-from compilediag.fixes.answers import Exact, Key, OutputComparison, compare, exact_answers
+from compilediag.compare.run_baseline import RunBaseline, build_run_baseline
+from compilediag.fixes.outputs import (
+    ExactValue,
+    OutputComparison,
+    ValueKey,
+    collect_exact_values,
+    compare_outputs,
+)
 from compilediag.receipt.schema.compiles import (
     FindingRecord,
     ProofFigure,
@@ -25,14 +31,14 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import Change, Declared
+from compilediag.rules.changes import DeclaredEffects, ProgramChange
 from compilediag.timeline.timeline import Timeline
 
 Unit = Literal["recompiles", "graph breaks", "findings"]
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class FindingIdentity:
     """What identifies a finding in other runs of the program."""
 
     unit: Unit
@@ -41,56 +47,56 @@ class Subject:
     key: tuple[str, ...] = ()  #: Rule, variable and place, without recompile or break of its own.
 
 
-def subject_of(finding: FindingRecord, receipt: Receipt) -> Subject:
+def identify_finding(finding: FindingRecord, receipt: Receipt) -> FindingIdentity:
     """Identify a finding of the receipt. That of a graph break is known by the break, also where
     what goes on behind it is recompiled."""
     breaks = frozenset(
-        break_key(site) for site in receipt.compile.breaks if site.finding == finding.id
+        build_break_key(site) for site in receipt.compile.breaks if site.finding == finding.id
     )
     if breaks:
-        return Subject("graph breaks", breaks=breaks)
+        return FindingIdentity("graph breaks", breaks=breaks)
     causes = frozenset(
-        cause_key(cause)
+        build_cause_key(cause)
         for event in receipt.compile.events
         for cause in event.causes
         if cause.finding == finding.id
     )
     if causes:
-        return Subject("recompiles", causes=causes)
-    return Subject("findings", key=finding_key(finding))
+        return FindingIdentity("recompiles", causes=causes)
+    return FindingIdentity("findings", key=make_finding_key(finding))
 
 
-def finding_key(finding: FindingRecord) -> tuple[str, ...]:
+def make_finding_key(finding: FindingRecord) -> tuple[str, ...]:
     """Make the key that two findings of two runs share where they are the same."""
     place = finding.location
-    where = (portable_file(place.file), function_key(place.function)) if place else ()
+    where = (normalize_file(place.file), normalize_function(place.function)) if place else ()
     return (finding.rule, finding.variable or "", *where)
 
 
-Place = tuple[str | None, str | None]  #: A file and a function, as keys have them.
+PlaceKey = tuple[str | None, str | None]  #: A file and a function, as keys have them.
 
 
-def place_in(key: tuple[str, ...]) -> Place:
+def get_place(key: tuple[str, ...]) -> PlaceKey:
     """Get the place in the key of a finding (`make_finding_key`)."""
     return (key[2], key[3]) if len(key) > 3 else (None, None)
 
 
-def count_in(subject: Subject, receipt: Receipt) -> int:
+def count_finding(identity: FindingIdentity, receipt: Receipt) -> int:
     """Count how often a run has a finding: its recompiles, its graph breaks, or itself."""
     compiled = receipt.compile
-    if subject.causes:
+    if identity.causes:
         return sum(
-            any(cause_key(cause) in subject.causes for cause in event.causes)
+            any(build_cause_key(cause) in identity.causes for cause in event.causes)
             for event in compiled.events
             if event.kind == "recompile"
         )
-    if subject.breaks:
-        return sum(break_key(site) in subject.breaks for site in compiled.breaks)
-    return sum(finding_key(item) == subject.key for item in receipt.findings)
+    if identity.breaks:
+        return sum(build_break_key(site) in identity.breaks for site in compiled.breaks)
+    return sum(make_finding_key(finding) == identity.key for finding in receipt.findings)
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedRun:
     """One run of the program, with its receipt and timeline."""
 
     receipt: Receipt
@@ -101,35 +107,37 @@ class Observed:
     @cached_property
     def known(self) -> RunBaseline:
         """Its causes, breaks and frames by key."""
-        return run_baseline(self.receipt)
+        return build_run_baseline(self.receipt)
 
 
 @dataclass(frozen=True)
-class Without:
+class UnchangedRuns:
     """The runs that a change is judged by: the program without it, compiled and eager."""
 
-    baseline: Observed
-    reference: Observed | None  #: Without compiling anything; None where that does not run.
+    baseline: ObservedRun
+    reference: ObservedRun | None  #: Without compiling anything; None where that does not run.
     repeatable: OutputComparison | None = None  #: The baseline against a second one, if needed.
     #: What modules hold that is another one in each unchanged run: it is not compared.
-    unstable: frozenset[Key] = frozenset()
-    precise: Observed | None = None  #: Eager with its sampled calls in float64, if needed.
+    unstable: frozenset[ValueKey] = frozenset()
+    precise: ObservedRun | None = None  #: Eager with its sampled calls in float64, if needed.
 
-    def compared(self, unchanged: Observed, run: Observed, declared: Declared) -> OutputComparison:
+    def compare(
+        self, reference: ObservedRun, run: ObservedRun, declared: DeclaredEffects
+    ) -> OutputComparison:
         """Compare a run with a change that declares something with one without."""
-        return compare(
-            unchanged.timeline, run.timeline, declared, self.exact, ignored=self.unstable
+        return compare_outputs(
+            reference.timeline, run.timeline, declared, self.exact, ignored=self.unstable
         )
 
     @cached_property
-    def exact(self) -> Mapping[Key, Exact]:
+    def exact(self) -> Mapping[ValueKey, ExactValue]:
         """The values in float64 that excuse differences by rounding."""
         if self.reference is None or self.precise is None:
             return {}
-        return exact_answers(self.reference.timeline, self.precise.timeline)
+        return collect_exact_values(self.reference.timeline, self.precise.timeline)
 
 
-def proof_figure(
+def make_figure(
     name: str, before: float | None, after: float | None, unit: str = ""
 ) -> ProofFigure:
     """Make a figure as receipts have it, whatever kind of number it is."""
@@ -137,16 +145,16 @@ def proof_figure(
     return ProofFigure(name, before, after, unit)
 
 
-def worst(
+def find_worst(
     name: str,
-    baseline: Observed,
-    runs: Sequence[Observed],
-    value: Callable[[Observed], float | None],
+    baseline: ObservedRun,
+    runs: Sequence[ObservedRun],
+    value: Callable[[ObservedRun], float | None],
     unit: str = "",
 ) -> ProofFigure:
     """Find the worst figure of runs with a change: the largest, without those that have none."""
-    after = [found for run in runs if (found := value(run)) is not None]
-    return proof_figure(name, value(baseline), max(after, default=None), unit)
+    after = [number for run in runs if (number := value(run)) is not None]
+    return make_figure(name, value(baseline), max(after, default=None), unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +184,18 @@ class Certificate:
 # --- what was tried ------------------------------------------------------------------------------
 
 
-class Listed(NamedTuple):
+class ListedChanges(NamedTuple):
     """The changes that there are to try for a finding."""
 
-    possible: tuple[Change, ...]
+    possible: tuple[ProgramChange, ...]
     impossible: tuple[RefusedChange, ...]  #: Edits that files do not allow, each with the reason.
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedChange:
     """A change and what it did for one finding."""
 
-    change: Change
+    change: ProgramChange
     certificate: Certificate
     proved: bool
     output: str  #: File with what the program printed, of the last run with the change.
@@ -198,20 +206,20 @@ class Tried:
         """A sentence on what else the change does, and what it needs."""
         if not self.beside:
             return self.change.risk
-        numbers = " and ".join(each[1:] for each in self.beside)
+        numbers = " and ".join(finding_id[1:] for finding_id in self.beside)
         word = "finding" if len(self.beside) == 1 else "findings"
         return f"together with the change of {word} {numbers}; {self.change.risk}"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class FindingResult:
     """The result of a campaign for one finding."""
 
     finding: FindingRecord
-    tried: tuple[Tried, ...]
-    listed: Listed  #: What there was to try.
+    tried: tuple[TriedChange, ...]
+    listed: ListedChanges  #: What there was to try.
 
     @property
-    def proof(self) -> Tried | None:
+    def proof(self) -> TriedChange | None:
         """The change that is proved; None where none is."""
-        return next((item for item in self.tried if item.proved), None)
+        return next((change for change in self.tried if change.proved), None)

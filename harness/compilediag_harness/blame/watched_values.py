@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from compilediag_harness.base.object_graph import MISSING, Hop, class_of, read
+from compilediag_harness.base.object_graph import MISSING, Hop, get_class, read
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import Location, clip
 
-_KEPT_CHANGES = 16
+_MAX_CHANGES = 16
 """Of one value: a guard on one key of a dict may be about an earlier one than the last."""
 
 
@@ -33,33 +33,35 @@ class Moment(NamedTuple):
     step: int
 
 
-class Seen(NamedTuple):
+class SeenChange(NamedTuple):
     """A change that was noticed: between two snapshots, the second of them at a moment."""
 
-    old: Look
-    new: Look
+    old: Snapshot
+    new: Snapshot
     at: Moment
 
 
 class WatchedValue:
     """One value, and those that are reached through it."""
 
-    __slots__ = ("changes", "look", "parts")
+    __slots__ = ("changes", "parts", "snapshot")
 
-    def __init__(self, look: Look) -> None:
-        self.look = look
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
         self.parts: dict[Hop, WatchedValue] = {}
-        self.changes: deque[Seen] | None = None
+        self.changes: deque[SeenChange] | None = None
 
-    def noticed(self, seen: Seen) -> None:
+    def record_change(self, change: SeenChange) -> None:
         if self.changes is None:
-            self.changes = deque(maxlen=_KEPT_CHANGES)
-        self.changes.append(seen)
+            self.changes = deque(maxlen=_MAX_CHANGES)
+        self.changes.append(change)
 
-    def last(self, aspect: str | None) -> Seen | None:
+    def find_last_change(self, aspect: str | None) -> SeenChange | None:
         """Find the last change of what a guard is about; None where it did not change."""
         changes = reversed(self.changes or ())
-        return next((each for each in changes if differ(each.old, each.new, aspect)), None)
+        return next(
+            (change for change in changes if has_changed(change.old, change.new, aspect)), None
+        )
 
 
 class Root(NamedTuple):
@@ -67,10 +69,10 @@ class Root(NamedTuple):
 
     read: Callable[[], Any]
     """The object; None once it is gone."""
-    place: WatchedValue
+    watched: WatchedValue
 
 
-class Watches:
+class WatchedValues:
     """Every watched value of the process."""
 
     def __init__(self, most: int) -> None:
@@ -87,96 +89,96 @@ class Watches:
         if known is None or known.read() is not root:
             # The globals of a module, which nothing refers to weakly, live as long as its
             # functions.
-            is_module = class_of(root) is dict and "__builtins__" in root
+            is_module = get_class(root) is dict and "__builtins__" in root
             try:
                 reference = (lambda: root) if is_module else weakref.ref(root)
             except TypeError:
                 return
             known = self._roots[id(root)] = Root(reference, WatchedValue(()))
-        value, place = root, known.place
+        value, watched = root, known.watched
         for hop in hops:
-            value, part = read(hop, value), place.parts.get(hop)
+            value, part = read(hop, value), watched.parts.get(hop)
             if part is None:
                 if self.count >= self._most:
                     self.left_out += 1
                     return
-                part = place.parts[hop] = WatchedValue(look_at(value))
+                part = watched.parts[hop] = WatchedValue(take_snapshot(value))
                 self.count += 1
-            place = part
+            watched = part
 
     def find(self, root: Any, hops: tuple[Hop, ...]) -> WatchedValue | None:
         """Find the watched value that is reached from an object by hops; None where none is."""
         known = self._roots.get(id(root))
-        place = known.place if known is not None and known.read() is root else None
+        watched = known.watched if known is not None and known.read() is root else None
         for hop in hops:
-            place = place.parts.get(hop) if place is not None else None
-        return place
+            watched = watched.parts.get(hop) if watched is not None else None
+        return watched
 
-    def changed(self) -> list[tuple[WatchedValue, Look, Look]]:
+    def collect_changes(self) -> list[tuple[WatchedValue, Snapshot, Snapshot]]:
         """Compare every value: collect those that differ, with the snapshots before and after."""
-        found: list[tuple[WatchedValue, Look, Look]] = []
+        changes: list[tuple[WatchedValue, Snapshot, Snapshot]] = []
         for key, root in list(self._roots.items()):
             value = root.read()
             if value is None:
                 del self._roots[key]
-                self.count -= sum(1 for _ in _below(root.place))
+                self.count -= sum(1 for _ in _iterate_below(root.watched))
             else:
-                _look_below(root.place, value, found)
-        return found
+                _compare_below(root.watched, value, changes)
+        return changes
 
 
-def _look_below(
-    place: WatchedValue, value: Any, found: list[tuple[WatchedValue, Look, Look]]
+def _compare_below(
+    watched: WatchedValue, value: Any, changes: list[tuple[WatchedValue, Snapshot, Snapshot]]
 ) -> None:
-    for hop, part in place.parts.items():
+    for hop, part in watched.parts.items():
         inner = read(hop, value)
         try:
-            look = look_at(inner)
+            snapshot = take_snapshot(inner)
         except Exception:  # another thread changes it just now
             continue
-        if look != part.look:
-            found.append((part, part.look, look))
-            part.look = look
+        if snapshot != part.snapshot:
+            changes.append((part, part.snapshot, snapshot))
+            part.snapshot = snapshot
         if part.parts:
-            _look_below(part, inner, found)
+            _compare_below(part, inner, changes)
 
 
-def _below(place: WatchedValue) -> Iterator[WatchedValue]:
-    for part in place.parts.values():
+def _iterate_below(watched: WatchedValue) -> Iterator[WatchedValue]:
+    for part in watched.parts.values():
         yield part
-        yield from _below(part)
+        yield from _iterate_below(part)
 
 
 _ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None)})
-_MAX_TEXT, _MAX_KEYS, _MAX_ITEMS = 256, 64, 16
+_MAX_TEXT, _MAX_KEYS, _MAX_ELEMENTS = 256, 64, 16
 _SHOWN_CHARS = 120
 
 _dict: Any = dict
 _containers: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 
-Look = tuple[Any, ...]
+Snapshot = tuple[Any, ...]
 """One look at a value: its type first; equal snapshots are of a value that did not change."""
 
-ABSENT: Look = (None,)
+ABSENT: Snapshot = (None,)
 
 
-def look_at(value: Any) -> Look:
+def take_snapshot(value: Any) -> Snapshot:
     """Take what is compared of a value."""
     if value is MISSING:
         return ABSENT
     # Invariant: a value's own methods (`__len__`, `__eq__`, `__hash__`) are never called, here or
     # when snapshots are compared: these hold only types, ids, lengths, names and atoms.
-    kind = class_of(value)
+    kind = get_class(value)
     if kind in _ATOMS:
-        return _atom(kind, value)
+        return _snapshot_atom(kind, value)
     if torch_guards.is_tensor_type(kind):
-        return (kind, *torch_guards.tensor_metadata(value))
+        return (kind, *torch_guards.read_tensor_metadata(value))
     if issubclass(kind, _dict):
         keys = islice(_dict.keys(value), _MAX_KEYS)
-        named = tuple(key for key in keys if class_of(key) in (str, int))
+        named = tuple(key for key in keys if get_class(key) in (str, int))
         return (kind, id(value), _dict.__len__(value), named)
-    if kind is tuple and len(value) <= _MAX_ITEMS and _ATOMS.issuperset(map(type, value)):
-        return (kind, tuple(_atom(class_of(item), item) for item in value))
+    if kind is tuple and len(value) <= _MAX_ELEMENTS and _ATOMS.issuperset(map(type, value)):
+        return (kind, tuple(_snapshot_atom(get_class(element), element) for element in value))
     if kind is types.MappingProxyType:  # of a class, made anew each time it is read
         return (kind, len(value))
     for base in _containers:
@@ -188,18 +190,18 @@ def look_at(value: Any) -> Look:
         # A bound method is made anew each time it is read.
         function = value.__func__ if kind is types.MethodType else value
         return (kind, id(function), getattr(function, "__qualname__", ""))
-    return (class_of(value), id(value))
+    return (get_class(value), id(value))
 
 
-def _atom(kind: type[Any], value: Any) -> Look:
+def _snapshot_atom(kind: type[Any], value: Any) -> Snapshot:
     if kind in (str, bytes) and len(value) > _MAX_TEXT:
         return (kind, len(value), hash(value))
     return (kind, value)
 
 
-def text_of(look: Look) -> str:
+def format_snapshot(snapshot: Snapshot) -> str:
     """Format a snapshot as a person would compare it with another, clipped."""
-    kind, *facts = look
+    kind, *facts = snapshot
     if kind is None:
         return "absent"
     if kind in _ATOMS:
@@ -225,27 +227,27 @@ def text_of(look: Look) -> str:
     return f"{kind.__name__} object"
 
 
-def differ(old: Look, new: Look, aspect: str | None) -> bool:
+def has_changed(old: Snapshot, new: Snapshot, aspect: str | None) -> bool:
     """Whether two snapshots differ in what a guard is about: "key NAME" of a dict, "length" of a
     container, "presence", "requires_grad", "dtype", "shape" or "device" of a tensor; None: in
     anything."""
     if aspect is None:
         return old != new
-    return _aspect(old, aspect) != _aspect(new, aspect)
+    return _get_aspect(old, aspect) != _get_aspect(new, aspect)
 
 
 _TENSOR_FACTS = {"requires_grad": 1, "dtype": 2, "shape": 3, "device": 4, "stride": 5}
 
 
-def _aspect(look: Look, aspect: str) -> Any:
-    kind = look[0]
+def _get_aspect(snapshot: Snapshot, aspect: str) -> Any:
+    kind = snapshot[0]
     if aspect == "presence":
         return kind is not None
     if kind is None:
         return MISSING
     if aspect.startswith("key "):
-        return issubclass(kind, dict) and aspect[4:] in map(repr, look[3])
+        return issubclass(kind, dict) and aspect[4:] in map(repr, snapshot[3])
     if aspect == "length":
-        return look[2] if len(look) > 2 else MISSING
+        return snapshot[2] if len(snapshot) > 2 else MISSING
     at = _TENSOR_FACTS.get(aspect, 0)
-    return look[at] if torch_guards.is_tensor_type(kind) and at < len(look) else kind
+    return snapshot[at] if torch_guards.is_tensor_type(kind) and at < len(snapshot) else kind

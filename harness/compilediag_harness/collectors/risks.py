@@ -22,11 +22,11 @@ from typing import Any, cast
 from compilediag_harness.base.object_graph import WeakByIdentity
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
-from compilediag_harness.blame.writers import Reach
-from compilediag_harness.collectors.false_guards import described
+from compilediag_harness.blame.writers import ReachableNames
+from compilediag_harness.collectors.false_guards import describe_entry
 from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.leaf_checks import LeafChecks
-from compilediag_harness.steps.disabled_calls import code_of
+from compilediag_harness.steps.disabled_calls import get_code
 from compilediag_harness.torch_internals import torch_api, torch_guards
 from compilediag_harness.torch_internals.torch_api import is_disabled
 from compilediag_harness.wire import HazardsChecked, HooksFound, Location, UnguardedChanged
@@ -35,47 +35,47 @@ BUDGET_S = 0.05
 """CPU seconds of all checks after one step: what is left out does not depend on the load."""
 
 
-class HazardCollector:
+class RecompileRiskCollector:
     """Checks whether the newest cache entry of every freshly compiled frame still holds."""
 
     def __init__(self, session: Session, baselines: Baselines) -> None:
         self._session = session
         self._baselines = baselines
-        self._again: list[types.CodeType] = []
+        self._recheck: list[types.CodeType] = []
 
-    def step_ended(self, step: int, compiled: bool) -> None:
+    def handle_step_end(self, step: int, compiled: bool) -> None:
         """Checks the frames compiled in this step, and once more those that were armed in the step
         before: other code may have disarmed them meanwhile."""
-        codes = [*self._baselines.take_fresh(), *self._again] if compiled or self._again else []
-        self._again = []
+        codes = [*self._baselines.take_fresh(), *self._recheck] if compiled or self._recheck else []
+        self._recheck = []
         started, deadline = time.monotonic(), time.thread_time() + BUDGET_S
         for code in dict.fromkeys(codes):
-            if self._check(code, step, deadline):
-                self._again.append(code)
+            if self._check_code(code, step, deadline):
+                self._recheck.append(code)
         if codes:
-            self._session.charge(time.monotonic() - started)
+            self._session.add_overhead(time.monotonic() - started)
 
-    def _check(self, code: types.CodeType, step: int, deadline: float) -> bool:
+    def _check_code(self, code: types.CodeType, step: int, deadline: float) -> bool:
         session, started = self._session, time.monotonic()
-        baseline = self._baselines.newest(code)
+        baseline = self._baselines.get_newest(code)
         if baseline is None or source_locations.is_library(code.co_filename):
             return False
-        where, over = source_locations.location_of(code), f"over {BUDGET_S * 1e3:.0f} ms"
+        where, over = source_locations.get_location(code), f"over {BUDGET_S * 1e3:.0f} ms"
         if time.thread_time() >= deadline:
             session.emit(HazardsChecked(session.now(), step, where, (), 0, 0, 0.0, over))
             return False
         # Only the first: an entry that was compiled earlier may well be false now.
-        entries = torch_guards.cache_entries(code)
+        entries = torch_guards.get_cache_entries(code)
         if not entries:
             return False
         roots = {name: ref() for name, (ref, _) in baseline.roots.items()}
         f_locals = {name: value for name, value in roots.items() if value is not None}
         # A guard on a local that is not at hand cannot be evaluated: `unevaluated` counts it.
-        lengths = self._baselines.of(code, str(entries[0].compile_id)).lengths
-        examined = LeafChecks(f_locals, deadline).of(entries[0], lengths)
+        lengths = self._baselines.get_facts(code, str(entries[0].compile_id)).lengths
+        examined = LeafChecks(f_locals, deadline).examine(entries[0], lengths)
         if examined.checked == 0:
             return False  # a dead entry, as at the end of the process: nothing can be concluded
-        diff = described(examined, code, self._baselines, Reach())
+        diff = describe_entry(examined, code, self._baselines, ReachableNames())
         # Global modes and shapes of arguments are set again by the next call.
         armed = tuple(
             guard
@@ -108,7 +108,7 @@ class _Snapshot:
     global_hooks: tuple[int, int] = (0, 0)
 
 
-class UnguardedCollector:
+class UnguardedChangeCollector:
     """Compares compiled modules with what they were when they were compiled."""
 
     def __init__(self, session: Session, module_type: type) -> None:
@@ -118,37 +118,37 @@ class UnguardedCollector:
         self._reported: set[tuple[str, str]] = set()
         self._next_look = 1
 
-    def compiled(self, code: types.CodeType, scope: dict[str, Any]) -> None:
+    def take_snapshots(self, code: types.CodeType, scope: dict[str, Any]) -> None:
         """A frame was compiled: its module arguments are as the graph assumes them now."""
         deadline = time.thread_time() + BUDGET_S
         for value in scope.values():
-            items = cast(Sequence[Any], value) if isinstance(value, (tuple, list)) else (value,)
-            for module in items[:_MAX_MODULES]:
+            members = cast(Sequence[Any], value) if isinstance(value, (tuple, list)) else (value,)
+            for module in members[:_MAX_MODULES]:
                 if isinstance(module, self._module_type):
-                    self._snapshots[module] = self._take(module, code, deadline)
+                    self._snapshots[module] = self._take_snapshot(module, code, deadline)
 
-    def step_ended(self, step: int, compiled: bool) -> None:
+    def handle_step_end(self, step: int, compiled: bool) -> None:
         """Looks at steps 1, 2, 4, 8... since that is when a late hook shows at little cost."""
         if step >= self._next_look:
             self._next_look = max(2 * self._next_look, step + 1)
-            self.look(step)
+            self.check_modules(step)
 
-    def look(self, step: int) -> None:
+    def check_modules(self, step: int) -> None:
         deadline = time.thread_time() + BUDGET_S
         for root, before in self._snapshots.items():
             if time.thread_time() > deadline:
                 return
-            self._compare(root, before, step)
+            self._compare_module(root, before, step)
 
-    def _take(self, root: Any, code: types.CodeType, deadline: float) -> _Snapshot:
+    def _take_snapshot(self, root: Any, code: types.CodeType, deadline: float) -> _Snapshot:
         # `Module.__call__` runs hooks of the root outside a compiled `forward`: they still work.
         own_forward = getattr(root.__class__.forward, "__code__", None) is code
-        snapshot = _Snapshot(source_locations.location_of(code), own_forward)
+        snapshot = _Snapshot(source_locations.get_location(code), own_forward)
         owners: set[type] = set()
         for count, (path, module) in enumerate(root.named_modules()):
             if count >= _MAX_MODULES or time.thread_time() > deadline:
                 break
-            snapshot.hooks[path] = torch_api.hook_counts(module)
+            snapshot.hooks[path] = torch_api.count_hooks(module)
             owners.update(module.__class__.__mro__)
         # Methods of classes are looked up at trace time: code that is swapped later never runs.
         for owner in owners:
@@ -156,32 +156,34 @@ class UnguardedCollector:
                 for name, value in vars(owner).items():
                     if isinstance(value, types.FunctionType):
                         snapshot.methods[owner, name] = value.__code__
-        snapshot.global_hooks = torch_api.hook_counts()
+        snapshot.global_hooks = torch_api.count_hooks()
         return snapshot
 
-    def _compare(self, root: Any, before: _Snapshot, step: int) -> None:
-        location_of = source_locations.location_of
+    def _compare_module(self, root: Any, before: _Snapshot, step: int) -> None:
+        location_of = source_locations.get_location
         for path, module in root.named_modules():
             had = before.hooks.get(path)
             if had is None or (path == "" and before.root_forward):
                 continue
             # Only a module without hooks is unguarded: torch guards the hooks that were there.
             # Read from the registries, never called: the hooks are the program's.
-            for kind, none, some in zip(_FORWARD, had, torch_api.hook_counts(module), strict=True):
+            for kind, none, some in zip(_FORWARD, had, torch_api.count_hooks(module), strict=True):
                 if none == 0 and some > 0:
                     hook = next(iter(getattr(module, f"_{kind}s").values()))
                     code = getattr(hook, "__code__", None)
                     where = None if code is None else location_of(code)
-                    self._report(kind, path or type(root).__name__, where, before, step)
+                    self._report_change(kind, path or type(root).__name__, where, before, step)
         for (owner, name), code in before.methods.items():
             now = getattr(vars(owner).get(name), "__code__", None)
             if now is not None and now is not code:
                 target = f"{owner.__name__}.{name}"
-                self._report("class_method", target, location_of(now), before, step)
-        if before.global_hooks == (0, 0) and any(torch_api.hook_counts()):
-            self._report("global_forward_hook", "torch.nn.modules.module", None, before, step)
+                self._report_change("class_method", target, location_of(now), before, step)
+        if before.global_hooks == (0, 0) and any(torch_api.count_hooks()):
+            self._report_change(
+                "global_forward_hook", "torch.nn.modules.module", None, before, step
+            )
 
-    def _report(
+    def _report_change(
         self, what: str, target: str, where: Location | None, before: _Snapshot, step: int
     ) -> None:
         session = self._session
@@ -193,7 +195,7 @@ class UnguardedCollector:
         """Report the program's hooks on compiled modules and their parameters, if there are any."""
         deadline = time.thread_time() + BUDGET_S
         roots = [root for root, _ in self._snapshots.items()]
-        found: dict[tuple[str, str, Location, bool], None] = {}
+        rows: dict[tuple[str, str, Location, bool], None] = {}
         seen: set[int] = set()
         # A part of a compiled module may have been compiled by itself: it stands under the whole.
         for root in sorted(roots, key=lambda module: -sum(1 for _ in module.modules())):
@@ -201,13 +203,17 @@ class UnguardedCollector:
                 if id(owner) in seen:
                     continue
                 seen.add(id(owner))
-                if time.thread_time() > deadline or len(found) >= _MAX_HOOKS:
+                if time.thread_time() > deadline or len(rows) >= _MAX_HOOKS:
                     break
-                hooks = ((k, h) for k, of in torch_api.hook_registries(owner) for h in of.values())
+                hooks = (
+                    (k, h)
+                    for k, registry in torch_api.iterate_hook_registries(owner)
+                    for h in registry.values()
+                )
                 for kind, hook in list(hooks):
-                    code = code_of(hook)
+                    code = get_code(hook)
                     if code is not None and not source_locations.is_library(code.co_filename):
-                        where, disabled = source_locations.definition_of(code), is_disabled(hook)
-                        found[kind, path or type(root).__name__, where, disabled] = None
-        if found:
-            self._session.emit(HooksFound(self._session.now(), *zip(*found, strict=True)))
+                        where, disabled = source_locations.get_definition(code), is_disabled(hook)
+                        rows[kind, path or type(root).__name__, where, disabled] = None
+        if rows:
+            self._session.emit(HooksFound(self._session.now(), *zip(*rows, strict=True)))

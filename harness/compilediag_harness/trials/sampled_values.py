@@ -16,11 +16,11 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from compilediag_harness.base.object_graph import attributes_of, class_of
-from compilediag_harness.steps.step_detection import reached
+from compilediag_harness.base.object_graph import get_attributes, get_class
+from compilediag_harness.steps.step_detection import iterate_reached
 from compilediag_harness.torch_internals import torch_api
-from compilediag_harness.torch_internals.torch_open_calls import CalledWith
-from compilediag_harness.wire import Answer, Location, StateRead, clip
+from compilediag_harness.torch_internals.torch_open_calls import CallArguments
+from compilediag_harness.wire import Location, SampledValue, StateRead, clip
 
 MAX_LEAVES = 64
 """Values of one output."""
@@ -38,49 +38,51 @@ _sequences: tuple[Any, ...] = (list, tuple)
 """Their methods are called as functions of the builtin classes: a subclass may have its own."""
 
 
-class AnswerReader:
+class ValueSampler:
     """Samples values; for one process."""
 
     def __init__(self, torch_module: Any) -> None:
         self._torch = torch_module
-        self._below = torch_api.without_torch_function()
+        self._below = torch_api.get_torch_function_disabler()
 
-    def read(self, value: Any) -> tuple[tuple[Answer, ...], bool]:
+    def read(self, value: Any) -> tuple[tuple[SampledValue, ...], bool]:
         """Sample the values in a value, and tell whether that is all of it."""
-        found: list[Answer] = []
+        samples: list[SampledValue] = []
         complete = True
-        for path, leaf in leaves("", value):
-            if len(found) == MAX_LEAVES:
-                return tuple(found), False
-            answer, whole = self.leaf(path, leaf)
-            found.append(answer)
+        for path, leaf in iterate_leaves("", value):
+            if len(samples) == MAX_LEAVES:
+                return tuple(samples), False
+            sample, whole = self.read_leaf(path, leaf)
+            samples.append(sample)
             complete = complete and whole
-        return tuple(found), complete
+        return tuple(samples), complete
 
-    def leaf(self, path: str, value: Any, values: int = MAX_VALUES) -> tuple[Answer, bool]:
+    def read_leaf(
+        self, path: str, value: Any, values: int = MAX_VALUES
+    ) -> tuple[SampledValue, bool]:
         """Read one value, and whether all of it was; of a tensor `values` elements are written."""
-        kind = class_of(value)
+        kind = get_class(value)
         if issubclass(kind, self._torch.Tensor):
             with self._below(), self._torch.no_grad():
-                return self._tensor(path, value, values)
+                return self._read_tensor(path, value, values)
         if kind in _NUMBERS:
-            return _number(path, value), True
+            return _read_number(path, value), True
         plain = kind is str or kind is bytes or value is None
-        digest = _digest(repr(value).encode()) if plain else ""
-        return Answer(path, "other", kind.__name__, digest=digest), plain
+        digest = _compute_digest(repr(value).encode()) if plain else ""
+        return SampledValue(path, "other", kind.__name__, digest=digest), plain
 
-    def _tensor(self, path: str, tensor: Any, values: int) -> tuple[Answer, bool]:
+    def _read_tensor(self, path: str, tensor: Any, values: int) -> tuple[SampledValue, bool]:
         torch = self._torch
         if not torch_api.is_plain_data(torch, tensor):
-            return Answer(path, "other", type(tensor).__name__), False
+            return SampledValue(path, "other", type(tensor).__name__), False
         dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(map(int, tensor.shape))
         flat = tensor.detach().resolve_conj().resolve_neg()
         count = flat.numel()
         whole = count * flat.element_size() <= MAX_BYTES
         if whole:
             flat = flat.cpu().contiguous()
-        sampled = _floats(torch, _spread(torch, flat, values)).tolist()
-        answer = Answer(
+        sampled = _convert_to_float64(torch, _select_elements(torch, flat, values)).tolist()
+        sample = SampledValue(
             path,
             "tensor",
             dtype,
@@ -88,35 +90,35 @@ class AnswerReader:
             tuple(value if math.isfinite(value) else None for value in sampled),
         )
         if not whole:
-            return answer, False
-        norm, largest, not_finite = _size_of(torch, flat.reshape(-1))
+            return sample, False
+        norm, largest, not_finite = _measure_magnitude(torch, flat.reshape(-1))
         size = count * flat.element_size()  # on the host, and not copied
         content = (ctypes.c_char * size).from_address(flat.data_ptr()) if size else b""
-        digest = _digest(content)
+        digest = _compute_digest(content)
         return dataclasses.replace(
-            answer, norm=norm, largest=largest, not_finite=not_finite, digest=digest
+            sample, norm=norm, largest=largest, not_finite=not_finite, digest=digest
         ), True
 
 
-def leaves(path: str, value: Any, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
+def iterate_leaves(path: str, value: Any, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
     """Iterate over (path, leaf) in containers of Python, of torch's pytree, and in dataclasses."""
-    kind = class_of(value)
-    members = _members(kind, value) if depth else None
+    kind = get_class(value)
+    members = _list_members(kind, value) if depth else None
     if members is None:
         yield path, value
         return
     for name, member in members:
-        yield from leaves(path + name, member, depth - 1)
+        yield from iterate_leaves(path + name, member, depth - 1)
 
 
-def _members(kind: Any, value: Any) -> list[tuple[str, Any]] | None:
+def _list_members(kind: Any, value: Any) -> list[tuple[str, Any]] | None:
     for base in _sequences:
         if kind is base or (issubclass(kind, base) and hasattr(kind, "_fields")):
             return [(f"[{index}]", member) for index, member in enumerate(base.__iter__(value))]
     if kind is dict:
         return [(f"[{clip(repr(key), 64)}]", member) for key, member in value.items()]
     if torch_api.is_registered(kind):
-        members = torch_api.members_of(value)
+        members = torch_api.get_members(value)
         return [(f".{name}", m) for name, m in zip(members.names, members.values, strict=True)]
     if dataclasses.is_dataclass(kind) and hasattr(value, "__dict__"):
         held: dict[str, Any] = object.__getattribute__(value, "__dict__")
@@ -124,13 +126,13 @@ def _members(kind: Any, value: Any) -> list[tuple[str, Any]] | None:
     return None
 
 
-def _number(path: str, value: float) -> Answer:
+def _read_number(path: str, value: float) -> SampledValue:
     try:
         as_float = float(value)
     except OverflowError:
         as_float = math.inf
     finite = math.isfinite(as_float)
-    return Answer(
+    return SampledValue(
         path,
         "number",
         type(value).__name__,
@@ -138,11 +140,11 @@ def _number(path: str, value: float) -> Answer:
         norm=abs(as_float) if finite else None,
         largest=abs(as_float) if finite else None,
         not_finite=int(not finite),
-        digest=_digest(repr(value).encode()),
+        digest=_compute_digest(repr(value).encode()),
     )
 
 
-def _spread(torch: Any, tensor: Any, values: int) -> Any:
+def _select_elements(torch: Any, tensor: Any, values: int) -> Any:
     """Select so many elements, evenly spread; all, where there are no more."""
     count = tensor.numel()
     if count <= values:
@@ -155,19 +157,19 @@ def _spread(torch: Any, tensor: Any, values: int) -> Any:
     return tensor[indices]
 
 
-def _floats(torch: Any, tensor: Any) -> Any:
+def _convert_to_float64(torch: Any, tensor: Any) -> Any:
     """Convert to float64 on the host, complex numbers as pairs."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor).reshape(-1)
     return tensor.to(device="cpu", dtype=torch.float64)
 
 
-def _size_of(torch: Any, flat: Any) -> tuple[float | None, float | None, int]:
+def _measure_magnitude(torch: Any, flat: Any) -> tuple[float | None, float | None, int]:
     """Measure Euclidean norm, greatest magnitude, and how many elements are not finite; without
     these, and in chunks: no copy in float64 is larger than one."""
     squares, largest, not_finite = 0.0, 0.0, 0
     for start in range(0, flat.numel(), _CHUNK):
-        chunk = _floats(torch, flat[start : start + _CHUNK])
+        chunk = _convert_to_float64(torch, flat[start : start + _CHUNK])
         finite = chunk.isfinite()
         lost = chunk.numel() - int(finite.sum())
         if lost:
@@ -180,20 +182,20 @@ def _size_of(torch: Any, flat: Any) -> tuple[float | None, float | None, int]:
     return (norm if math.isfinite(norm) else None), largest, not_finite
 
 
-def _digest(data: Any) -> str:
+def _compute_digest(data: Any) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 MAX_OBJECTS = 64
 """Objects of one function that are distinguished."""
 
-MAX_ANSWERS = 4096
-IN_RECORD = 512
+MAX_SAMPLES = 4096
+MAX_IN_RECORD = 512
 """Values of one record, which stays far below the longest line of a journal."""
 
 MAX_STATE_VALUES = 16
 MAX_MODULES = 4096
-MAX_ITEMS = 64
+MAX_ELEMENTS = 64
 AT_CALL_BYTES = 1 << 20
 """Of tensors that are read after a call, which other calls come after."""
 
@@ -205,27 +207,29 @@ _ADDED = ("_compiled_call_impl", "_is_torch_compile")
 _PLAIN = (bool, int, float, str, type(None))
 
 
-class States:
+class StateReader:
     """Reads what the objects hold that the calls of one compiled function reached."""
 
-    def __init__(self, function: Location, torch_module: Any, reader: AnswerReader) -> None:
+    def __init__(self, function: Location, torch_module: Any, reader: ValueSampler) -> None:
         self._function = function
         self._reader = reader
         self._module_type: type = torch_module.nn.Module
         self._optimizer_type: type = torch_module.optim.Optimizer
-        self._own_names = {*attributes_of(torch_module.nn.Module()), *_ADDED}
+        self._own_names = {*get_attributes(torch_module.nn.Module()), *_ADDED}
         self._objects: list[weakref.ref[Any]] = []
         self._known: dict[int, weakref.ref[Any]] = {}
 
-    def follow(self, owner: Any, code: Any, call: CalledWith) -> None:
+    def follow(self, owner: Any, code: Any, call: CallArguments) -> None:
         """Follow, by weak references, the object whose method is called; else the modules and
         optimizers that the function is given or reaches."""
         values: Iterable[Any] = (owner,)
         if owner is None:
-            inside = () if code is None else reached(call.function, code)
-            found = (*call.args, *call.kwargs.values(), *inside)
+            inside = () if code is None else iterate_reached(call.function, code)
+            candidates = (*call.args, *call.kwargs.values(), *inside)
             kinds = (self._module_type, self._optimizer_type)
-            values = (each for each in found if issubclass(class_of(each), kinds))
+            values = (
+                candidate for candidate in candidates if issubclass(get_class(candidate), kinds)
+            )
         for value in values:
             # An id may be used again: it is known only while its own object lives.
             known = self._known.get(id(value))
@@ -238,36 +242,36 @@ class States:
     def read(self, now: float, call: int | None) -> list[StateRead]:
         """Read what the objects hold now that are still alive; `call`: the number of the call
         before, None at the end of the process."""
-        found: list[StateRead] = []
+        events: list[StateRead] = []
         for index, reference in enumerate(self._objects):
             value = reference()
             if value is None:
                 continue
-            answers, complete = self._read(value, AT_END_BYTES if call is None else AT_CALL_BYTES)
-            name = class_of(value).__name__
-            for start in range(0, max(len(answers), 1), IN_RECORD):
-                part = answers[start : start + IN_RECORD]
-                found.append(StateRead(now, self._function, name, part, complete, index, call))
-        return found
+            samples, complete = self._read(value, AT_END_BYTES if call is None else AT_CALL_BYTES)
+            name = get_class(value).__name__
+            for start in range(0, max(len(samples), 1), MAX_IN_RECORD):
+                part = samples[start : start + MAX_IN_RECORD]
+                events.append(StateRead(now, self._function, name, part, complete, index, call))
+        return events
 
-    def _read(self, value: Any, budget: int) -> tuple[tuple[Answer, ...], bool]:
-        found: list[Answer] = []
+    def _read(self, value: Any, budget: int) -> tuple[tuple[SampledValue, ...], bool]:
+        samples: list[SampledValue] = []
         complete = True
-        for path, held in self._held(value):
-            if len(found) == MAX_ANSWERS:
-                return tuple(found), False
+        for path, held in self._iterate_state(value):
+            if len(samples) == MAX_SAMPLES:
+                return tuple(samples), False
             tensor = hasattr(held, "numel") and hasattr(held, "element_size")
             size = int(held.numel()) * int(held.element_size()) if tensor else 0
             if size > budget:
                 complete = False
                 continue
             budget -= size
-            answer, whole = self._reader.leaf(path, held, MAX_STATE_VALUES)
-            found.append(answer)
+            sample, whole = self._reader.read_leaf(path, held, MAX_STATE_VALUES)
+            samples.append(sample)
             complete = complete and whole
-        return tuple(found), complete
+        return tuple(samples), complete
 
-    def _held(self, value: Any) -> Iterator[tuple[str, Any]]:
+    def _iterate_state(self, value: Any) -> Iterator[tuple[str, Any]]:
         """Iterate over attributes by path: of the object, of the modules in it and of theirs."""
         seen: set[int] = set()
         waiting = [("", value)]
@@ -276,9 +280,9 @@ class States:
             if id(owner) in seen:
                 continue
             seen.add(id(owner))
-            names = dict(attributes_of(owner))
-            if issubclass(class_of(owner), self._optimizer_type):
-                yield from _stepped(path, names)
+            names = dict(get_attributes(owner))
+            if issubclass(get_class(owner), self._optimizer_type):
+                yield from _iterate_optimizer(path, names)
             for table in ("_parameters", "_buffers"):
                 for name, tensor in dict(names.get(table) or {}).items():
                     if tensor is not None:
@@ -286,20 +290,20 @@ class States:
             for name, held in names.items():
                 if name in self._own_names or type(name) is not str:
                     continue
-                if issubclass(class_of(held), self._module_type):
+                if issubclass(get_class(held), self._module_type):
                     waiting.append((f"{path}.{name}", held))
                 elif _is_plain(held):
-                    yield from leaves(f"{path}.{name}", held)
+                    yield from iterate_leaves(f"{path}.{name}", held)
             modules = dict(names.get("_modules") or {}).items()
             waiting.extend((f"{path}.{name}", held) for name, held in modules if held is not None)
 
 
-def _stepped(path: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _iterate_optimizer(path: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Iterate over what an optimizer writes: the parameters, and what it holds of each. Its
     hyperparameters may be tensors or numbers."""
     state: Any = names.get("state")
     groups: Any = names.get("param_groups")
-    if not issubclass(class_of(state), dict) or class_of(groups) is not list:
+    if not issubclass(get_class(state), dict) or get_class(groups) is not list:
         return
     for group, held in enumerate(groups):
         for place, parameter in enumerate(held["params"]):
@@ -313,9 +317,9 @@ def _stepped(path: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _is_plain(value: Any) -> bool:
     """Whether a value is a number, a flag, a short text, or a list of some."""
-    kind = class_of(value)
+    kind = get_class(value)
     if kind in _PLAIN:
         return kind is not str or len(value) <= 256
     if kind is list or kind is tuple:
-        return len(value) <= MAX_ITEMS and all(class_of(item) in _PLAIN for item in value)
+        return len(value) <= MAX_ELEMENTS and all(get_class(element) in _PLAIN for element in value)
     return False

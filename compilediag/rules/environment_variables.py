@@ -6,28 +6,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 
-def export_line(setting: str, value: str) -> str:
+def format_export(setting: str, value: str) -> str:
     """Format what to type before the program is started. Values hold no character that is special
     between double quotes (`LISTABLE` and `PARAMETER` take none), so nothing is escaped."""
     return f"export {setting}={value}" if value.isalnum() else f'export {setting}="{value}"'
 
 
-def joined(variables: Iterable[tuple[str, str]]) -> dict[str, str]:
+def join_values(variables: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Join the values of each variable: lists of torch by commas, each entry once; of overrides the
     frames come first; of others the last value counts."""
     values: dict[str, list[str]] = {}
     for setting, value in variables:
         values.setdefault(setting, []).append(value)
-    return {setting: _joined(setting, of_setting) for setting, of_setting in values.items()}
+    return {setting: _join_list(setting, of_setting) for setting, of_setting in values.items()}
 
 
-def added(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+def merge_environment(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """Merge the variables with the values that the environment of a program has already."""
     before = [(name, environ[name]) for name in variables if environ.get(name)]
-    return joined([*before, *variables.items()])
+    return join_values([*before, *variables.items()])
 
 
-def _joined(setting: str, values: list[str]) -> str:
+def _join_list(setting: str, values: list[str]) -> str:
     if values[-1].isalnum():  # a switch, no list
         return values[-1]
     frames = {value.partition(":")[0] for value in values}

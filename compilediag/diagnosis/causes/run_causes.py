@@ -23,33 +23,33 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, by_act
-from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, behind_breaks
+from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, find_behind_breaks
+from compilediag.diagnosis.causes.common_causes import ANOTHER_INSTANCE, group_by_common_cause
 from compilediag.diagnosis.causes.conditions import (
     OBJECT_GONE,
     Condition,
     Invalidated,
-    condition_of,
-    conditions_of,
-    false_guard_of,
-    far,
-    identity_of,
-    independent,
-    nearest,
-    of_this_instance,
+    drop_consequences,
+    identify_condition,
+    list_conditions,
+    make_condition,
+    make_distance_key,
+    make_false_guard,
+    select_nearest,
+    select_this_instance,
 )
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.codes import BY_KIND, info
-from compilediag.diagnosis.findings import Cause, CauseId, Confidence, writer_seen
+from compilediag.diagnosis.codes import BY_KIND, get_code_info
+from compilediag.diagnosis.findings import Cause, CauseId, Confidence, is_write_traced
 from compilediag.diagnosis.guards.checks import UNKNOWN
 from compilediag.diagnosis.guards.families import STRUCTURE, GuardContext, decide
 from compilediag.diagnosis.guards.reason import parse_reasons
-from compilediag.diagnosis.guards.source import GuardPath, paths_in
+from compilediag.diagnosis.guards.source import GuardPath, find_paths
 from compilediag.receipt.schema.compiles import MissedEntry, MissedGuard
-from compilediag.receipt.schema.record import record_from
+from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.compiles import CompileId
-from compilediag.timeline.ownership import ownership_of
-from compilediag.timeline.process import extended
+from compilediag.timeline.ownership import classify_ownership
+from compilediag.timeline.process import extend_record
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import Location
 
@@ -81,30 +81,31 @@ class RunCauses:
     behind: BehindBreaks = field(default_factory=BehindBreaks)
     """The frames that graph breaks made."""
 
-    def of(self, recompile: Recompile) -> tuple[BlamedCause, ...]:
+    def get_causes(self, recompile: Recompile) -> tuple[BlamedCause, ...]:
         """Get the causes of one recompile, the primary one first."""
         return self.by_compile[recompile.id]
 
 
-def causes_in(timeline: Timeline) -> RunCauses:
+def find_run_causes(timeline: Timeline) -> RunCauses:
     """Find and group the causes of every recompile of a run."""
     known: dict[object, Explanation] = {}
-    behind = behind_breaks(timeline)
+    behind = find_behind_breaks(timeline)
     by_compile: dict[CompileId, tuple[BlamedCause, ...]] = {}
     entries: dict[CompileId, tuple[MissedEntry, ...]] = {}
-    for item in timeline.recompiles:
+    for recompile in timeline.recompiles:
         # Ranks do the same: what decides the causes decides them once.
-        facts = (item.entries, item.reasons, item.frame, item.problem)
-        found = known.get(facts) or known.setdefault(facts, explained(item))
+        facts = (recompile.entries, recompile.reasons, recompile.frame, recompile.problem)
+        explanation = known.get(facts) or known.setdefault(facts, explain_recompile(recompile))
         # Another instance of its class is called, or a broken function makes another call of it
         # within one step.
-        nearest = found.entries[0].compile_id if found.entries else ""
-        other = any(info(cause.rule).owner == "instance" for cause in found.causes)
-        other = other or behind.between_calls(item, nearest)
-        by_compile[item.id] = tuple(
-            _blamed(cause, item, timeline, another_instance=other) for cause in found.causes
+        nearest = explanation.entries[0].compile_id if explanation.entries else ""
+        other = any(get_code_info(cause.rule).owner == "instance" for cause in explanation.causes)
+        other = other or behind.is_between_calls(recompile, nearest)
+        by_compile[recompile.id] = tuple(
+            _make_blamed_cause(cause, recompile, timeline, another_instance=other)
+            for cause in explanation.causes
         )
-        entries[item.id] = found.entries
+        entries[recompile.id] = explanation.entries
     members: dict[CauseId, list[tuple[BlamedCause, Recompile]]] = {}
     for recompile in timeline.counted_recompiles:
         own: dict[CauseId, BlamedCause] = {}
@@ -117,32 +118,32 @@ def causes_in(timeline: Timeline) -> RunCauses:
         causes, again = zip(*pairs, strict=True)
         single.append(Group(key, causes, again, causes[0].place))
     groups: dict[str, list[Group]] = {}
-    for group in by_act(single, timeline, behind):
+    for group in group_by_common_cause(single, timeline, behind):
         groups.setdefault(group.code, []).append(group)
     return RunCauses(by_compile, entries, groups, behind)
 
 
-def _blamed(
+def _make_blamed_cause(
     cause: Cause, recompile: Recompile, timeline: Timeline, *, another_instance: bool
 ) -> BlamedCause:
     # The user's line of the guard; where that lies in torch itself (an optimizer, a layer of
     # torch.nn), the frame that was compiled, if that is not torch's too.
     place, frame, roots = cause.location or recompile.frame, recompile.frame, timeline.user_roots
-    if ownership_of(place.file, roots) == "torch" != ownership_of(frame.file, roots):
+    if classify_ownership(place.file, roots) == "torch" != classify_ownership(frame.file, roots):
         place = frame
     kind = cause.kind if cause.rule in BY_KIND else None
-    changed = info(cause.rule).changed
+    changed = get_code_info(cause.rule).changed
     if another_instance and changed in _CALLED_WITH:
         kind = ANOTHER_INSTANCE
     # A `FixedShape` was calling what it wraps at every size it will run at.
     planned = changed == "size" and any(
         warmed.began <= recompile.t <= warmed.t
-        for item in timeline.fixed_shapes
-        if item.process == recompile.process
-        for warmed in item.warmed
+        for fixed_shape in timeline.fixed_shapes
+        if fixed_shape.process == recompile.process
+        for warmed in fixed_shape.warmed
     )
     key = CauseId(cause.rule, cause.variable, place.file, place.function, kind, planned)
-    return extended(cause, BlamedCause, place=place, id=key)
+    return extend_record(cause, BlamedCause, place=place, id=key)
 
 
 # --- one recompile ------------------------------------------------------------------------------
@@ -150,7 +151,7 @@ def _blamed(
 COMBINATION = "CD120"
 """The code of values that were compiled for before, and not together."""
 
-OF_AN_ENTRY = 16
+MAX_ENTRY_GUARDS = 16
 """Most false guards listed of an entry; the nearest one's are the causes of the recompile."""
 
 _CALLED_WITH = ("size", "metadata", "scalar")
@@ -176,12 +177,12 @@ class Explanation(NamedTuple):
     """Those that were evaluated in the process, nearest first; of a text those that it names."""
 
 
-def causes_of(recompile: Recompile) -> tuple[Cause, ...]:
+def list_causes(recompile: Recompile) -> tuple[Cause, ...]:
     """List the causes of a recompile, the primary one first."""
-    return explained(recompile).causes
+    return explain_recompile(recompile).causes
 
 
-def explained(recompile: Recompile) -> Explanation:
+def explain_recompile(recompile: Recompile) -> Explanation:
     """Explain a recompile: its causes, and the cache entries they were found in.
 
     They come from the guards evaluated in the process; where those are missing or incomplete
@@ -189,35 +190,44 @@ def explained(recompile: Recompile) -> Explanation:
     """
     entries, reasons, frame = recompile.entries, recompile.reasons, recompile.frame
     if entries and recompile.problem is None:
-        conditions = with_parts([conditions_of(entry, reasons, frame) for entry in entries])
+        conditions = mark_known_parts([list_conditions(entry, reasons, frame) for entry in entries])
         everywhere = [condition for entry in conditions for condition in entry]
-        remaining = [with_companions(independent(entry), everywhere) for entry in conditions]
+        remaining = [merge_companions(drop_consequences(entry), everywhere) for entry in conditions]
         if not recompile.entries_left_out:
-            remaining = with_variables(remaining)
-        together = combination_in(remaining)
-        if causes := (_combined(together),) if together else _ordered(nearest(remaining)):
-            found = sorted(
-                zip(entries, conditions, remaining, strict=True), key=lambda i: far(i[2])
+            remaining = mark_new_variables(remaining)
+        together = find_combination(remaining)
+        if (
+            causes := (_combine_causes(together),)
+            if together
+            else _sort_causes(select_nearest(remaining))
+        ):
+            ranked = sorted(
+                zip(entries, conditions, remaining, strict=True),
+                key=lambda i: make_distance_key(i[2]),
             )
             return Explanation(
                 causes,
                 tuple(
-                    _missed(entry.compile_id, own, entry.left_out + len(all_) - len(own))
-                    for entry, all_, own in found
+                    _make_missed_entry(entry.compile_id, own, entry.left_out + len(all_) - len(own))
+                    for entry, all_, own in ranked
                 ),
             )
-    return _from_text(reasons, frame, recompile.problem)
+    return _explain_from_text(reasons, frame, recompile.problem)
 
 
-def _missed(compile_id: str, own: Sequence[Condition], left_out: int | None) -> MissedEntry:
+def _make_missed_entry(
+    compile_id: str, own: Sequence[Condition], left_out: int | None
+) -> MissedEntry:
     """Make the entry of its false guards without those that follow from others, in guard order.
     `left_out`: how many these are; None where the text of a log names the first guard only."""
-    guards = tuple(record_from(MissedGuard, cause) for cause in map(_cause, own[:OF_AN_ENTRY]))
+    guards = tuple(
+        make_record(MissedGuard, cause) for cause in map(_make_cause, own[:MAX_ENTRY_GUARDS])
+    )
     beyond = None if left_out is None else left_out + len(own) - len(guards)
     return MissedEntry(compile_id=compile_id, guards=guards, left_out=beyond)
 
 
-def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> Explanation:
+def _explain_from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> Explanation:
     """Explain by what torch printed: a reason for each entry, that of the most recently used one
     first. The text does not show which entry is nearest."""
     if not reasons:
@@ -228,42 +238,44 @@ def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> 
     parsed = [parse_reasons(text) for text in reasons]
     printed = [
         [
-            condition_of(false_guard_of(reason), position, frame, reason)
+            make_condition(make_false_guard(reason), position, frame, reason)
             for position, reason in enumerate(of_entry)
         ]
         for of_entry in parsed
     ]
     entries = tuple(
-        _missed(of_entry[0].compile_id, conditions, None)
+        _make_missed_entry(of_entry[0].compile_id, conditions, None)
         for of_entry, conditions in zip(parsed, printed, strict=True)
         if of_entry[0].compile_id is not None
     )
-    return Explanation(_ordered(printed[0]), entries)
+    return Explanation(_sort_causes(printed[0]), entries)
 
 
-def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
+def _sort_causes(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
     """Sort into causes, what no entry accepts first: a value that was compiled for before
     recompiles only together with it. Parameters are frozen and released by what changed beside
     them."""
     ranked = sorted(
         conditions,
-        key=lambda each: (
-            each.novel is False,
-            info(each.decision.code).changed == "metadata"
-            and each.decision.kind == "parameter"
+        key=lambda condition: (
+            condition.novel is False,
+            get_code_info(condition.decision.code).changed == "metadata"
+            and condition.decision.kind == "parameter"
             and any(other.decision.code == "CD104" for other in conditions),
-            each.decision.order,
-            each.position,
+            condition.decision.order,
+            condition.position,
         ),
     )
-    return tuple(_cause(condition, primary=not index) for index, condition in enumerate(ranked))
+    return tuple(
+        _make_cause(condition, primary=not index) for index, condition in enumerate(ranked)
+    )
 
 
-def _cause(condition: Condition, *, primary: bool = False) -> Cause:
+def _make_cause(condition: Condition, *, primary: bool = False) -> Cause:
     decision, false = condition.decision, condition.false
     confidence: Confidence = "text" if condition.printed else "exact"
     changed = false.changed
-    seen = changed.stack[:1] if changed and writer_seen(changed, false.writers) else None
+    seen = changed.stack[:1] if changed and is_write_traced(changed, false.writers) else None
     return Cause(
         rule=decision.code,
         kind=decision.kind,
@@ -285,17 +297,17 @@ def _cause(condition: Condition, *, primary: bool = False) -> Cause:
     )
 
 
-def _combined(conditions: Sequence[Condition]) -> Cause:
+def _combine_causes(conditions: Sequence[Condition]) -> Cause:
     """Make one cause of values compiled for before, each with others, never with one another."""
-    parts = tuple(map(_cause, conditions))
+    parts = tuple(map(_make_cause, conditions))
     location = next((part.location for part in parts if part.location is not None), None)
     often = Counter(condition.variable for condition in conditions)
     # Of one that is there twice, such as a tensor whose size and dtype met, with what of it.
     names = (
-        f"{each.variable} ({each.guard.aspect})"
-        if often[each.variable] > 1 and each.guard.aspect
-        else each.variable
-        for each in conditions
+        f"{condition.variable} ({condition.guard.aspect})"
+        if often[condition.variable] > 1 and condition.guard.aspect
+        else condition.variable
+        for condition in conditions
     )
     return Cause(
         COMBINATION,
@@ -309,40 +321,43 @@ def _combined(conditions: Sequence[Condition]) -> Cause:
     )
 
 
-def with_companions(
+def merge_companions(
     own: Sequence[Condition], everywhere: Iterable[Condition]
 ) -> tuple[Condition, ...]:
     """Merge each companion in `own` into its buffer. `everywhere` holds the conditions of all
     entries: a farther one may be the only one that shows that the buffer grew."""
-    buffers = [c for c in (*everywhere, *own) if info(c.decision.code).changed == "tensor"]
+    buffers = [c for c in (*everywhere, *own) if get_code_info(c.decision.code).changed == "tensor"]
     growing = [c for c in buffers if c.decision.kind == "shape"]
     growing += [c for c in own if c in buffers]
-    kept: list[Condition] = []
+    merged: list[Condition] = []
     for condition in own:
         partner = next((buffer for buffer in growing if _belongs_to(condition, buffer)), None)
         if partner is None:
-            kept.append(condition)
-        elif partner.subject not in [other.subject for other in own]:
+            merged.append(condition)
+        elif partner.variable_path not in [other.variable_path for other in own]:
             decision = replace(partner.decision, kind="companion", order=condition.decision.order)
-            kept.append(replace(condition, decision=decision, variable=partner.variable))
-    return tuple(kept)
+            merged.append(replace(condition, decision=decision, variable=partner.variable))
+    return tuple(merged)
 
 
 def _belongs_to(condition: Condition, buffer: Condition) -> bool:
     """Whether `condition` is a value on the object that holds `buffer`, and goes with it."""
-    mine, its = condition.subject, buffer.subject
+    mine, its = condition.variable_path, buffer.variable_path
     if condition.guard.check == "shape" and its is not None:
         # `x.size()[0] > self.seq_len`: the int has become a symbol.
-        named = paths_in(condition.false.text)
+        named = find_paths(condition.false.text)
         return any(path.hops and path != its and path.holder == its.holder for path in named)
     if condition is buffer or mine is None or its is None or mine == its:
         return False
-    if condition.guard.check not in _VALUES or info(condition.decision.code).owner != "object":
+    if (
+        condition.guard.check not in _VALUES
+        or get_code_info(condition.decision.code).owner != "object"
+    ):
         return False
     if condition.decision.kind in ("shape", "created") or mine.holder != its.holder:
         return False
     # `cached_freqs_seq_len` and `cached_freqs`.
-    one, other = sorted(((each.member or "").strip("_") for each in (mine, its)), key=len)
+    one, other = sorted(((path.member or "").strip("_") for path in (mine, its)), key=len)
     if one and f"_{one}_" in f"_{other}_":
         return True
     # An int that became a size the buffer has now.
@@ -357,56 +372,64 @@ def _belongs_to(condition: Condition, buffer: Condition) -> bool:
     return (where.file, where.function) == (there.file, there.function)
 
 
-def with_parts(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
+def mark_known_parts(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
     """Mark a part of something new as known (`novel` False) where an entry accepts that part."""
-    refused = [{_part(each) for each in entry} for entry in entries]
+    refused = [{_identify_part(condition) for condition in entry} for entry in entries]
     # Sources of tensors that an entry refuses for nothing but a mode that is another one now.
     accepted: set[str] = set()
     for entry in entries:
         gone = Invalidated(entry)
-        hidden = [(gone.hides(each), each.false.source) for each in entry]
+        hidden = [(gone.is_hidden(condition), condition.false.source) for condition in entry]
         shown = {source for hides, source in hidden if not hides}
         accepted.update(source for hides, source in hidden if hides and source not in shown)
-    of_that_kind = _of_known_kind(entries)
+    of_that_kind = _find_known_kind(entries)
 
-    def novel(condition: Condition) -> bool | None:
+    def is_novel(condition: Condition) -> bool | None:
         if not condition.novel:
             return condition.novel
-        if condition.guard.check in OBJECT_GONE and condition.subject in of_that_kind:
+        if condition.guard.check in OBJECT_GONE and condition.variable_path in of_that_kind:
             return False
         if condition.guard.check not in ("tensor", "state"):
             return condition.false.source not in accepted
-        what, aspect = _part(condition)
-        hides = {(what, each) for each in (aspect, None, *_HIDES)}
+        what, aspect = _identify_part(condition)
+        hides = {(what, refusal) for refusal in (aspect, None, *_HIDES)}
         # No entry accepts all of it: one that refuses nothing of it does not guard it at all.
         return all(hides & parts for parts in refused if any(part[0] == what for part in parts))
 
-    return [tuple(replace(each, novel=novel(each)) for each in entry) for entry in entries]
+    return [
+        tuple(replace(condition, novel=is_novel(condition)) for condition in entry)
+        for entry in entries
+    ]
 
 
-def with_variables(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
+def mark_new_variables(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
     """Mark a variable as new (`novel` True) where each of all entries that there are refuses it:
     one may have nothing against its length, another one nothing against its keys."""
-    refused = [{identity_of(each) for each in entry} for entry in entries]
+    refused = [{identify_condition(condition) for condition in entry} for entry in entries]
     everywhere = set[Hashable].intersection(*refused)
-    of_that_kind = _of_known_kind(entries)
+    of_that_kind = _find_known_kind(entries)
 
-    def novel(condition: Condition) -> bool | None:
-        if condition.guard.check in OBJECT_GONE and condition.subject in of_that_kind:
+    def is_novel(condition: Condition) -> bool | None:
+        if condition.guard.check in OBJECT_GONE and condition.variable_path in of_that_kind:
             return condition.novel
-        return identity_of(condition) in everywhere or condition.novel
+        return identify_condition(condition) in everywhere or condition.novel
 
-    return [tuple(replace(each, novel=novel(each)) for each in entry) for entry in entries]
+    return [
+        tuple(replace(condition, novel=is_novel(condition)) for condition in entry)
+        for entry in entries
+    ]
 
 
-def _of_known_kind(entries: Sequence[Sequence[Condition]]) -> set[GuardPath | None]:
+def _find_known_kind(entries: Sequence[Sequence[Condition]]) -> set[GuardPath | None]:
     """Find the containers of whose length or keys an entry refuses something: what it was compiled
     for was no None and nothing of another type."""
     conditions = (condition for entry in entries for condition in entry)
-    return {each.subject for each in conditions if each.guard.check in STRUCTURE} - {None}
+    return {
+        condition.variable_path for condition in conditions if condition.guard.check in STRUCTURE
+    } - {None}
 
 
-def _part(condition: Condition) -> tuple[Hashable, str | None]:
+def _identify_part(condition: Condition) -> tuple[Hashable, str | None]:
     guard = condition.guard
     aspect = guard.aspect
     if guard.check == "state" and aspect is not None:
@@ -414,27 +437,31 @@ def _part(condition: Condition) -> tuple[Hashable, str | None]:
     return ("state" if guard.check == "state" else condition.false.source), aspect
 
 
-def combination_in(entries: Sequence[Sequence[Condition]]) -> tuple[Condition, ...]:
+def find_combination(entries: Sequence[Sequence[Condition]]) -> tuple[Condition, ...]:
     """Find the fewest known values that no entry accepts together; empty where one value is new, or
     may be."""
-    own = of_this_instance(entries)
+    own = select_this_instance(entries)
     conditions = [condition for entry in own for condition in entry]
-    refused = [{identity_of(condition) for condition in entry} for entry in own]
-    first = {identity_of(each): each for each in reversed(conditions) if each.novel is False}
+    refused = [{identify_condition(condition) for condition in entry} for entry in own]
+    first = {
+        identify_condition(condition): condition
+        for condition in reversed(conditions)
+        if condition.novel is False
+    }
     often = Counter(identity for parts in refused for identity in parts if identity in first)
     everywhere = set[Hashable].intersection(*refused) if refused else set[Hashable]()
     if everywhere or any(condition.novel for condition in conditions):
         return ()
     # In an order of their own: that of a set differs from process to process.
-    tried = sorted(often, key=lambda identity: (-often[identity], _order(first[identity])))
+    tried = sorted(often, key=lambda identity: (-often[identity], _make_order_key(first[identity])))
     tried = tried[:_MAX_TRIED]
     for size in range(2, min(_MAX_PARTS, len(tried)) + 1):
         for chosen in itertools.combinations(tried, size):
             if all(parts.intersection(chosen) for parts in refused):
-                return tuple(sorted(map(first.__getitem__, chosen), key=_order))
+                return tuple(sorted(map(first.__getitem__, chosen), key=_make_order_key))
     return ()
 
 
-def _order(condition: Condition) -> tuple[int, str, str]:
+def _make_order_key(condition: Condition) -> tuple[int, str, str]:
     """Make a key that is the same in every recompile, whichever entry comes first."""
     return condition.decision.order, condition.variable, condition.guard.aspect or ""
