@@ -147,10 +147,8 @@ def make_call_record(call: UserCall | None) -> UserCallRecord | None:
     """Make the record of the call of the program's own, with its arguments; None without a call."""
     if call is None:
         return None
-    arguments = tuple(
-        PassedArgument(parameter=name, expression=text) for name, text in call.arguments
-    )
-    return make_record(UserCallRecord, call, arguments=arguments)
+    args = tuple(PassedArgument(parameter=name, expression=text) for name, text in call.arguments)
+    return make_record(UserCallRecord, call, arguments=args)
 
 
 def add_caller(finding: Finding, way: HasCaller) -> Finding:

@@ -75,9 +75,7 @@ def _is_text_complete(timeline: Timeline) -> bool:
 def _find_limited_processes(timeline: Timeline) -> set[int]:
     """Find processes whose journals were over their limits: of those, `Recompiled` events and
     warnings are left out, and metrics rows are not."""
-    return {
-        process.index for process in timeline.processes if process.journal_limit_bytes is not None
-    }
+    return {part.index for part in timeline.processes if part.journal_limit_bytes is not None}
 
 
 def _are_totals_complete(timeline: Timeline) -> bool:
@@ -92,16 +90,12 @@ def _are_totals_complete(timeline: Timeline) -> bool:
         counters = process.ended.counters if process.ended is not None else {}
         if not counters.keys() >= _TOTALS:
             return False
-        own = [
-            attempt
-            for attempt in timeline.compiles
-            if attempt.forward and attempt.process == process.index
-        ]
+        own = [row for row in timeline.compiles if row.forward and row.process == process.index]
         # A program may clear torch's counters: then they count fewer graphs than there are.
         eager = counters["frames_total"] - counters["frames_ok"]
         if counters["unique_graphs"] < sum(bool(i.guarded and i.graph_ops) for i in own):
             return False
-        if not 0 <= eager <= sum(not attempt.guarded for attempt in own):
+        if not 0 <= eager <= sum(not row.guarded for row in own):
             return False
         breaks += counters["break_events"]
     return breaks <= reports
@@ -135,9 +129,7 @@ def _collect_numbers(timeline: Timeline) -> dict[str, int]:
     for process in timeline.processes:
         for name, value in (process.ended.counters if process.ended else {}).items():
             numbers[f"torch_{name}"] = numbers.get(f"torch_{name}", 0) + value
-    numbers["entries_left_out"] = sum(
-        recompile.entries_left_out for recompile in timeline.recompiles
-    )
+    numbers["entries_left_out"] = sum(event.entries_left_out for event in timeline.recompiles)
     if timeline.text_log is not None:
         numbers["text_lines_left_out"] = timeline.text_log.lines_left_out
         numbers["text_recompiling_lines"] = timeline.text_log.recompiling_lines
@@ -190,17 +182,14 @@ def _find_unseen_breaks(timeline: Timeline) -> list[str]:
 
 
 def _compare_totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
-    """Compare torch's own totals, recorded at the end of each process, with what arrived from
-    it."""
+    """Compare torch's own totals, recorded at the end of a process, with what arrived from it."""
     counted = [(process, process.ended.counters) for process in timeline.processes if process.ended]
     if not counted:
         return
     limited = _find_limited_processes(timeline)
     finished = Counter(attempt.process for attempt in timeline.compiles if attempt.has_row)
     finished.update(attempt.process for attempt in timeline.ahead_of_time)
-    questions = Counter(
-        recompile.process for recompile in timeline.recompiles if recompile.has_question
-    )
+    questions = Counter(event.process for event in timeline.recompiles if event.has_question)
     for process, counters in counted:
         name = _name_process(process)
         rows, questions_arrived = finished[process.index], questions[process.index]

@@ -73,10 +73,8 @@ def _check_applied(
         for name, digest in run.receipt.header.provenance.source_sha256.items():
             if name.endswith(".py") and before.get(name, digest) != digest:
                 return ProofPoint("applied", False, f"{name} was edited while changes were tried")
-        outcomes = sorted(
-            run.timeline.trial_applied, key=lambda outcome: outcome.problem is not None
-        )
-        applied = {outcome.change: outcome.problem for outcome in outcomes}
+        trials = sorted(run.timeline.trial_applied, key=lambda trial: trial.problem is not None)
+        applied = {trial.change: trial.problem for trial in trials}
         for label in labels:
             if label not in applied:
                 return ProofPoint("applied", False, f"not applied: the run never reached {label}")
@@ -154,7 +152,7 @@ def _format_interval(baseline: ObservedRun, runs: Sequence[ObservedRun]) -> str:
 
 def measure_costs(baseline: ObservedRun, runs: Sequence[ObservedRun]) -> ProofPoint:
     """Measure guards, synchronisations and memory."""
-    figures = [
+    costs = [
         find_worst("guards of a call", baseline, runs, _sum_guard_time, "µs"),
         find_worst("synchronisations a step", baseline, runs, _compute_syncs),
         find_worst(
@@ -165,9 +163,7 @@ def measure_costs(baseline: ObservedRun, runs: Sequence[ObservedRun]) -> ProofPo
             "bytes",
         ),
     ]
-    known = tuple(
-        figure for figure in figures if figure.before is not None and figure.after is not None
-    )
+    known = tuple(cost for cost in costs if cost.before is not None and cost.after is not None)
     return ProofPoint("cost", None, "stated, not judged", known)
 
 
@@ -200,22 +196,20 @@ def check_outputs(
     unchanged: UnchangedRuns, runs: Sequence[ObservedRun], declared: DeclaredEffects
 ) -> ProofPoint:
     """Compare with the program as it is and with eager; as many random numbers must be drawn."""
-    baseline, reference = unchanged.baseline, unchanged.reference
+    baseline, ref = unchanged.baseline, unchanged.reference
     if unchanged.repeatable is not None and unchanged.repeatable.difference is not None:
         why = f"two runs without the change differ: {unchanged.repeatable.difference}"
         return ProofPoint("answers", False, f"the results cannot be compared: {why}")
-    eager = (
-        unchanged.compare(baseline, reference, NOTHING_DECLARED) if reference is not None else None
-    )
+    eager = unchanged.compare(baseline, ref, NOTHING_DECLARED) if ref is not None else None
     unlike_eager = eager.difference if eager is not None else None
-    compared, largest, notes = 0, 0.0, list[str]()
+    equal, largest, notes = 0, 0.0, list[str]()
     for run in runs:
         comparison = unchanged.compare(baseline, run, declared)
         printed = baseline.printed and run.printed
         if comparison.difference is None and not comparison.conclusive and not printed:
             why = "no number that a compiled call returned was recorded"
             return ProofPoint("answers", False, f"the results cannot be compared: {why}")
-        against = unchanged.compare(reference, run, declared) if reference is not None else None
+        against = unchanged.compare(ref, run, declared) if ref is not None else None
         if comparison.difference is not None:
             equals_eager = against is not None and against.conclusive and not against.difference
             if not unlike_eager or not equals_eager:
@@ -229,11 +223,9 @@ def check_outputs(
         )
         if problem is not None:
             return ProofPoint("answers", False, problem)
-        if missing := len(_get_expected_run(unchanged, corrected=corrected).printed) - len(
-            run.printed
-        ):
+        if missing := len(_get_expected(unchanged, corrected=corrected).printed) - len(run.printed):
             notes.append(f"{format_count(missing, 'printed result')} left out with the message")
-        compared, largest = comparison.compared, max(largest, comparison.largest)
+        equal, largest = comparison.compared, max(largest, comparison.largest)
         if excused := max(comparison.excused, against.excused if against is not None else 0):
             notes.append(
                 f"{excused} of them differ by more than rounding usually does, and are as near to "
@@ -246,13 +238,11 @@ def check_outputs(
     if unchanged.unstable:
         count = len(unchanged.unstable)
         notes.append(f"{count} differ between two unchanged runs and are not compared")
-    if reference is None:
+    if ref is None:
         notes.append("not compared with eager, which does not run")
-    text = f"{compared} values equal (max {largest:.1g})" if largest else f"{compared} values equal"
-    sentence = "; ".join([text, *dict.fromkeys(notes)])
-    return ProofPoint(
-        "answers", True, sentence, (make_figure("values compared", compared, compared),)
-    )
+    text = f"{equal} values equal (max {largest:.1g})" if largest else f"{equal} values equal"
+    line = "; ".join([text, *dict.fromkeys(notes)])
+    return ProofPoint("answers", True, line, (make_figure("values compared", equal, equal),))
 
 
 def needs_float64(
@@ -266,19 +256,15 @@ def needs_float64(
     failed = [point.name for point in certificate.points if point.passed is False]
     if failed != ["answers"] or unchanged.reference is None or unchanged.precise is not None:
         return False
-    references = (unchanged.baseline, unchanged.reference)
-    comparisons = [
-        unchanged.compare(reference, run, declared) for run in runs for reference in references
-    ]
+    refs = (unchanged.baseline, unchanged.reference)
+    results = [unchanged.compare(ref, run, declared) for run in runs for ref in refs]
     others = [
         _check_randomness(unchanged, run)
         or _compare_printed(unchanged, run, declared, corrected=False)
         for run in runs
     ]
-    rounded = all(
-        comparison.by_rounding for comparison in comparisons if comparison.difference is not None
-    )
-    return rounded and any(comparison.difference for comparison in comparisons) and not any(others)
+    rounded = all(result.by_rounding for result in results if result.difference is not None)
+    return rounded and any(result.difference for result in results) and not any(others)
 
 
 def _check_randomness(unchanged: UnchangedRuns, run: ObservedRun) -> str | None:
@@ -293,7 +279,7 @@ def _check_randomness(unchanged: UnchangedRuns, run: ObservedRun) -> str | None:
     return "different results: it draws different random numbers"
 
 
-def _get_expected_run(unchanged: UnchangedRuns, *, corrected: bool) -> ObservedRun:
+def _get_expected(unchanged: UnchangedRuns, *, corrected: bool) -> ObservedRun:
     """Get the run whose results a change has to print; eager, where the change corrects results."""
     return unchanged.reference if corrected and unchanged.reference else unchanged.baseline
 
@@ -302,7 +288,7 @@ def _compare_printed(
     unchanged: UnchangedRuns, run: ObservedRun, declared: DeclaredEffects, *, corrected: bool
 ) -> str | None:
     """Compare the results in the output of the program; the whole text may have times in it."""
-    expected = _get_expected_run(unchanged, corrected=corrected)
+    expected = _get_expected(unchanged, corrected=corrected)
     if declared.silences and count_left_out(expected.printed, run.printed) is not None:
         return None
     if len(run.printed) != len(expected.printed):

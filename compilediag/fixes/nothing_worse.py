@@ -86,15 +86,14 @@ def check_others(
             grown = f"{figure.name} {figure.before or 0:g} → {figure.after:g}"
             return ProofPoint("others", False, f"something else got worse: {grown}", shown)
     for run in runs:
-        endless = _find_endless_variants(identity, baseline, run) if declared.unlimits else None
+        endless = _find_endless(identity, baseline, run) if declared.unlimits else None
         if worse := endless or _find_new_problem(identity, baseline, run, declared):
             return ProofPoint("others", False, f"something else got worse: {worse}", shown)
     return ProofPoint("others", True, "nothing else got worse", shown)
 
 
 def _list_splits(receipt: Receipt, disables: Collection[str]) -> list[BreakKey]:
-    """List the breaks at calls of functions that a change leaves to Python by
-    `torch.compiler.disable`."""
+    """List breaks at calls of functions a change leaves to Python by `torch.compiler.disable`."""
     at = {
         finding.id
         for finding in receipt.findings
@@ -106,9 +105,7 @@ def _list_splits(receipt: Receipt, disables: Collection[str]) -> list[BreakKey]:
     return [build_break_key(site) for site in receipt.compile.breaks if site.finding in at]
 
 
-def _find_endless_variants(
-    identity: FindingIdentity, baseline: ObservedRun, run: ObservedRun
-) -> str | None:
+def _find_endless(identity: FindingIdentity, baseline: ObservedRun, run: ObservedRun) -> str | None:
     """Find what speaks against another recompile limit: more compiles of what did not run eager at
     the limit, or variants of what did (or was near it) that are still new in the later half."""
     freed = _list_limited_frames(baseline.receipt) - _list_limited_frames(run.receipt)
@@ -181,21 +178,15 @@ def _find_new_problem(
         if change.kind == "new":
             return f"{key.function} runs eager"
     if declared.corrects:
-        keys = [
-            make_finding_key(finding)
-            for finding in run.receipt.findings
-            if finding.rule == _LATE_HOOK
-        ]
+        keys = [make_finding_key(row) for row in run.receipt.findings if row.rule == _LATE_HOOK]
         excused |= {get_place(key) for key in keys}
     return _find_new_finding(baseline.receipt, run.receipt, excused, known, joined=joined)
 
 
-def _list_variables(
-    file: str | None, function: str | None, shown: str | None
-) -> set[NamedVariable]:
+def _list_variables(file: str | None, function: str | None, text: str | None) -> set[NamedVariable]:
     """List the variables of a cause by their place; of a combination (CD120) each, without what of
     it met. A cause without a name has none."""
-    names = (part.partition(" (")[0] for part in (shown or "").split(", "))
+    names = (part.partition(" (")[0] for part in (text or "").split(", "))
     return {(file, function, name) for name in names if name}
 
 

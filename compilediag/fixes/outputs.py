@@ -130,21 +130,19 @@ def compare_outputs(
     skipped = sum(not call.complete for call in before.sampled_outputs)
     seen, unseen = set[str](), set[str]()
     for key, (name, value) in ours.items():
-        other = theirs.get(key)
-        if other is None and _is_gone(key, theirs):
+        new = theirs.get(key)
+        if new is None and _is_gone(key, theirs):
             continue
-        if other is None:
+        if new is None:
             first, by_rounding = first or f"{name} is missing", False
             continue
         origin = str(key[2])
         if origin == _STATE and _remove_call(key) in ignored:
             continue
-        now = (
-            _convert_to_number(value, other[1], declared.numbers) if origin == _STATE else other[1]
-        )
+        now = _convert_to_number(value, new[1], declared.numbers) if origin == _STATE else new[1]
         difference, error = find_difference(value, now)
-        rounds = difference is not None and origin == _OUTPUT and _may_round(value, other[1])
-        if rounds and exact and key in exact and _is_as_near(other[1], exact[key]):
+        rounds = difference is not None and origin == _OUTPUT and _may_round(value, new[1])
+        if rounds and exact and key in exact and _is_as_near(new[1], exact[key]):
             difference, error, excused = None, 0.0, excused + 1
         if difference is None and value.kind == "other" and not value.digest:
             skipped += 1
@@ -191,9 +189,7 @@ def order_functions(functions: Iterable[Location]) -> dict[Location, tuple[str, 
     a file was edited."""
     keys: dict[Location, tuple[str, str, int]] = {}
     often: Counter[tuple[str, str]] = Counter()
-    for function in sorted(
-        set(functions), key=lambda place: (place.file, place.line, place.function)
-    ):
+    for function in sorted(set(functions), key=lambda at: (at.file, at.line, at.function)):
         name = function.file, function.function
         keys[function] = *name, often[name]
         often[name] += 1

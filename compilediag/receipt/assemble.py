@@ -108,13 +108,11 @@ def build_receipt(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) ->
     unsafe = _build_unredacted(timeline, diagnosis, run, redactor)
     redactor.counts.clear()  # each placeholder is counted once, where it stands in the receipt
     receipt, finite = sanitize(unsafe, redactor, list_working_directories(timeline))
-    redactions = Redactions(
-        count=sum(redactor.counts.values()), rules=tuple(sorted(redactor.counts))
-    )
+    record = Redactions(count=sum(redactor.counts.values()), rules=tuple(sorted(redactor.counts)))
     header = receipt.header
     return replace(
         receipt,
-        header=replace(header, run=replace(header.run, redactions=redactions)),
+        header=replace(header, run=replace(header.run, redactions=record)),
         checks=replace(receipt.checks, values_finite=finite),
     )
 
@@ -177,9 +175,7 @@ def _build_unredacted(
 def _build_failure(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Failure | None:
     """Build the failure, None for a run that is whole. Both texts are redacted before they are cut,
     so that no half of a secret is left."""
-    reported = (
-        process.ended.failure for process in timeline.processes if process.ended is not None
-    )
+    reported = (part.ended.failure for part in timeline.processes if part.ended is not None)
     reason = run.failure_reason or next(filter(None, reported), None)
     if run.status == "complete" and reason is None:
         return None
@@ -204,9 +200,7 @@ def build_checks(timeline: Timeline, run: RunMetadata) -> Checks:
     expected, log, journal = find_expected_ranks(timeline, run), timeline.train_log, run.journal
     # Of the losses passed to a tracker, and of those that a trainer printed.
     finite = {are_losses_finite(timeline.tracked), are_logged_losses_finite(timeline)} - {None}
-    failures = [
-        process.ended.failure or "" for process in timeline.processes if process.ended is not None
-    ]
+    failures = [part.ended.failure or "" for part in timeline.processes if part.ended is not None]
     last_words = (run.failure_reason or "", run.log_tail or "", *failures)
     no_oom = None
     if run.status != "complete":
@@ -217,13 +211,9 @@ def build_checks(timeline: Timeline, run: RunMetadata) -> Checks:
     # Nothing was torn, dropped, silenced or cut short in any process that imported torch.
     whole = journal is None or (not journal.torn_tail and not any(journal.records_lost.values()))
     attached = [
-        (
-            process.ended is not None
-            and process.ended.records_dropped == 0
-            and not process.torch.lost
-        )
-        for process in timeline.processes
-        if process.torch is not None
+        (part.ended is not None and part.ended.records_dropped == 0 and not part.torch.lost)
+        for part in timeline.processes
+        if part.torch is not None
     ]
     return Checks(
         exit_code_zero=None if run.exit_code is None else run.exit_code == 0,
@@ -312,13 +302,9 @@ def build_header(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> He
     argv = run.argv or (started.argv if started is not None else ())
     # What `environment.py` of the harness recorded about numerics and speed, if anything.
     precision = lead.facts.get("precision") if lead is not None else None
-    flags = {
-        "precision": precision,
-        **_get_mapping(lead, "numerics_flags"),
-        **_merge_requests(lead),
-    }
+    flags = {"precision": precision, **_get_dict(lead, "numerics_flags"), **_merge_requests(lead)}
     precision = flags["precision"]
-    variables = {str(name): str(value) for name, value in _get_mapping(lead, "env").items()}
+    variables = {str(name): str(value) for name, value in _get_dict(lead, "env").items()}
     return Header(
         created_at_utc=run.created_at_utc,
         producer=Producer(name="compilediag", version=__version__),
@@ -354,7 +340,7 @@ def _merge_requests(lead: Process | None) -> dict[str, Any]:
     return {name: value for name, value in common.items() if value not in (None, "")}
 
 
-def _get_mapping(process: Process | None, name: str) -> Mapping[str, Any]:
+def _get_dict(process: Process | None, name: str) -> Mapping[str, Any]:
     """Get a fact of a process that is a mapping; empty where it was not read."""
     recorded = process.facts.get(name) if process is not None else None
     return cast(Mapping[str, Any], recorded) if isinstance(recorded, Mapping) else {}
@@ -401,7 +387,7 @@ def build_environment(timeline: Timeline, run: RunMetadata) -> Environment:
     facts = {
         **(lead.facts if lead is not None else {}),
         **run.tool_versions,
-        "num_threads": _get_mapping(lead, "numerics_flags").get("num_threads"),
+        "num_threads": _get_dict(lead, "numerics_flags").get("num_threads"),
     }
     torch = lead.torch if lead is not None else None
     if torch is not None:
@@ -415,7 +401,7 @@ def build_environment(timeline: Timeline, run: RunMetadata) -> Environment:
         if isinstance(gpus, (list, tuple))
         else None,
         hooks_available=dict(torch.hooks) if torch is not None else None,
-        compile_flags=make_jsonable(dict(_get_mapping(lead, "compile"))),
+        compile_flags=make_jsonable(dict(_get_dict(lead, "compile"))),
     )
 
 
@@ -429,11 +415,9 @@ def extend_receipt(
     """Add these findings after the receipt's own, numbered from its last, and put these sections in
     place of its own; redacted and bounded like the rest. `timeline`: what it was made from."""
     numbered = enumerate(findings, start=len(receipt.findings) + 1)
-    records = [
-        make_finding_record(replace(finding, id=f"F{number}")) for number, finding in numbered
-    ]
+    rows = [make_finding_record(replace(finding, id=f"F{number}")) for number, finding in numbered]
     redactor, directories = Redactor(tuple(secret_values)), list_working_directories(timeline)
-    added, _ = sanitize(records, redactor, directories)
+    added, _ = sanitize(rows, redactor, directories)
     safe, finite = sanitize([*sections.values()], redactor, directories)
     checks = receipt.checks
     return replace(

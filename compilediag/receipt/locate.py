@@ -64,8 +64,7 @@ def find_newer_unfinished(receipt: AnyPath) -> str | None:
 
 
 def get_receipt_path(folder: str, rank: int | None = None) -> str:
-    """Get the path of a run's receipt in its directory, or of that of one rank; it need not
-    exist."""
+    """Get the path of a run's receipt in its directory, or of one rank's; it need not exist."""
     return os.path.join(folder, *([] if rank is None else [f"rank-{rank}"]), RECEIPT_NAME)
 
 

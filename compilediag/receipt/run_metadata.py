@@ -113,9 +113,7 @@ def parse_provenance(variables: Mapping[str, str]) -> Provenance:
     blob = _parse_blob(variables.get(BLOB, ""))
     ours = {key: variables.get(name) or blob.get(key) for key, name in OURS.items()}
     services = ({k: variables.get(name) for k, name in names.items()} for names in SERVICES)
-    service = next(
-        (candidate for candidate in services if candidate["commit"]), dict[str, str | None]()
-    )
+    service = next((values for values in services if values["commit"]), dict[str, str | None]())
     branch = service.get("branch") or service.get("other_branch")
     return _make_provenance(ours) or _make_provenance({**service, "branch": branch}) or Provenance()
 

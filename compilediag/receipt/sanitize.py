@@ -37,12 +37,10 @@ def list_working_directories(timeline: Timeline) -> set[str]:
     return {process.started.cwd for process in timeline.processes if process.started is not None}
 
 
-def sanitize(
-    value: Value, redactor: Redactor, directories: Iterable[str] = ()
-) -> tuple[Value, bool]:
+def sanitize(value: Value, redactor: Redactor, folders: Iterable[str] = ()) -> tuple[Value, bool]:
     """Sanitize a record, or JSON values; returns the copy, and whether all numbers were finite.
 
-    Paths below `directories` are written relative to them: in any text of a value, but of a whole
+    Paths below `folders` are written relative to them: in any text of a value, but of a whole
     receipt only in the sections `ABOUT_CODE`. NaN and infinities become None, lone surrogates are
     replaced, long texts are cut and end with how much was cut. The names of a record's fields are
     ours and stay, those of other objects may be the user's text.
@@ -50,7 +48,7 @@ def sanitize(
     Raises:
         msgspec.ValidationError: a field of a record has a value of another type than it declares.
     """
-    walk = _Sanitizer(redactor, directories)
+    walk = _Sanitizer(redactor, folders)
     return walk.redact_value(value), walk.finite
 
 

@@ -36,16 +36,14 @@ def is_foreign_record(record: FindingRecord | GraphBreak | FrameDetail) -> bool:
     return is_foreign(None, record.frame.file)
 
 
-def find_passed_argument(
-    variable: str | None, call: UserCallRecord | None
-) -> tuple[str, str] | None:
+def find_passed_argument(name: str | None, call: UserCallRecord | None) -> tuple[str, str] | None:
     """Find the parameter that a variable belongs to, and the expression that the call passes for
     it; None where that is not known, or says no more than the variable's name."""
-    if not variable or call is None:
+    if not name or call is None:
         return None
     for argument in call.arguments:
         parameter, expression = argument.parameter, argument.expression
-        belongs = variable == parameter or variable.startswith((f"{parameter}.", f"{parameter}["))
+        belongs = name == parameter or name.startswith((f"{parameter}.", f"{parameter}["))
         if belongs and expression != parameter:
             return parameter, expression
     return None

@@ -142,37 +142,29 @@ def make_bucket_plans(receipt: Receipt, limits: PlanLimits) -> tuple[PlanRecord,
 
 
 def _plan_fixed_shapes(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
-    for fixed_shape in () if receipt.shapes is None else receipt.shapes.fixed:
-        requested = fixed_shape.requested
+    for shape in () if receipt.shapes is None else receipt.shapes.fixed:
+        requested = shape.requested
         if (
             requested is None
-            or len(requested.dims) != len(fixed_shape.axes)
+            or len(requested.dims) != len(shape.axes)
             or not any(map(all, requested.sizes))
         ):
             continue
-        record = _make_plan(fixed_shape.name, fixed_shape.file, fixed_shape.line, requested, limits)
+        record = _make_plan(shape.name, shape.file, shape.line, requested, limits)
         rows = record.alternatives
-        if rows and fixed_shape.padding_waste_fraction is not None:
-            now = Alternative(
-                "as it ran", len(fixed_shape.sizes), fixed_shape.padding_waste_fraction
-            )
+        if rows and shape.padding_waste_fraction is not None:
+            now = Alternative("as it ran", len(shape.sizes), shape.padding_waste_fraction)
             rows = (rows[0], now, *rows[1:])
-        yield replace(
-            record, fixed=FixedSizes(fixed_shape.axes, fixed_shape.buckets), alternatives=rows
-        )
+        yield replace(record, fixed=FixedSizes(shape.axes, shape.buckets), alternatives=rows)
 
 
 def _plan_calls(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
-    for invocation in receipt.invocations:
-        if invocation.padded_calls >= invocation.calls > 0:
+    for row in receipt.invocations:
+        if row.padded_calls >= row.calls > 0:
             continue  # at the sizes of a FixedShape, which is planned by the batches passed to it
-        if invocation.varying is not None:
-            record = _make_plan(
-                invocation.name, invocation.file, invocation.line, invocation.varying, limits
-            )
-            yield replace(
-                record, complete=invocation.complete, padded_calls=invocation.padded_calls
-            )
+        if row.varying is not None:
+            record = _make_plan(row.name, row.file, row.line, row.varying, limits)
+            yield replace(record, complete=row.complete, padded_calls=row.padded_calls)
 
 
 def _plan_recompiles(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
@@ -181,12 +173,10 @@ def _plan_recompiles(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecor
     for event in receipt.compile.events:
         frame = event.frame
         texts = shapes.setdefault((frame.function, frame.file, frame.line), {})
-        sizes = [cause for cause in event.causes if cause.kind == "size"]
+        own = [cause for cause in event.causes if cause.kind == "size"]
         # The shapes of the arguments that made it compile: "obs=[8, 16], mask=[8]".
-        before = ", ".join(
-            f"{cause.variable}={cause.expected}" for cause in sizes if cause.expected
-        )
-        after = ", ".join(f"{cause.variable}={cause.actual}" for cause in sizes if cause.actual)
+        before = ", ".join(f"{cause.variable}={cause.expected}" for cause in own if cause.expected)
+        after = ", ".join(f"{cause.variable}={cause.actual}" for cause in own if cause.actual)
         texts |= dict.fromkeys(filter(None, (before, after)))
     for (function, file, line), texts in shapes.items():
         varying = find_varying_sizes((text, 1) for text in texts)
@@ -230,7 +220,7 @@ def _make_plan(
         per_graph_cost=limits.per_graph,
     )
     largest = max(counts) if limits.cap is None else min(max(counts), limits.cap)
-    compared = {"planned": made, "one size": evaluate_buckets(counts, made.buckets[-1:])}
+    plans = {"planned": made, "one size": evaluate_buckets(counts, made.buckets[-1:])}
     usual = {
         "powers of two": list_powers_of_two(largest),
         f"multiples of {STEP}": list_multiples(STEP, largest),
@@ -238,10 +228,8 @@ def _make_plan(
     for rule, every in usual.items():
         sizes = tuple(size for size in every if limits.cap is None or size <= limits.cap)
         if sizes:
-            compared[rule] = evaluate_buckets(counts, sizes)
-    rows = (
-        Alternative(rule, len(result.buckets), result.waste) for rule, result in compared.items()
-    )
+            plans[rule] = evaluate_buckets(counts, sizes)
+    rows = (Alternative(rule, len(result.buckets), result.waste) for rule, result in plans.items())
     return replace(record, buckets=made.buckets, alternatives=tuple(rows))
 
 

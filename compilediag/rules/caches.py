@@ -277,9 +277,7 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
         for lookup, graphs in _pair_misses(part):
             if lookup.status == HIT or (lookup.epoch, lookup.compile_id) in gone:
                 halves["dangling"].append((part, lookup))
-            elif (
-                graphs and all(graph.outcome == HIT for graph in graphs) and part.writes is not None
-            ):
+            elif graphs and all(row.outcome == HIT for row in graphs) and part.writes is not None:
                 if (AOT_AUTOGRAD, lookup.epoch, lookup.compile_id) in written:
                     halves["traced_again"].append((part, lookup))
                 # torch saves the entry of a graph that needs gradients when its backward compiles.

@@ -38,8 +38,7 @@ _SETTINGS: tuple[tuple[Callable[[Group, Version], str | None], str], ...] = (
     (values.find_dynamic_float, OVERRIDES),
     (values.find_unspecialised_int, OVERRIDES),
 )
-"""The value with which a setting removes a group of causes, if it does; in the order of
-preference."""
+"""The value with which a setting removes a group of causes, if it does; in order of preference."""
 
 _RISKS = {
     SOURCES: "holds for every compiled function with a variable of this name",

@@ -54,17 +54,15 @@ def find_rerecordings(timeline: Timeline) -> Iterable[Finding]:
         for reason, recordings in _group_recordings(run, lambda recording: recording.reason):
             if reason in _AGAIN:
                 title = f"a CUDA graph was recorded again: {_AGAIN[reason]}"
-                yield _make_cudagraph_finding(timeline, run, "CD402", recordings, title, _KEEP)
+                yield _make_graph_finding(timeline, run, "CD402", recordings, title, _KEEP)
             elif reason == "static_address" and len(recordings) < CHURN:
                 moved = f"{_format_inputs(recordings)} moved to another address"
                 title = f"a CUDA graph was recorded again: {moved}"
-                yield _make_cudagraph_finding(
-                    timeline, run, "CD402", recordings, title, _STATIC_FIX
-                )
+                yield _make_graph_finding(timeline, run, "CD402", recordings, title, _STATIC_FIX)
             elif reason == "static_address":
                 inputs = _format_inputs(recordings)
                 title = f"{inputs} keeps moving: {len(recordings)} recordings for new addresses"
-                yield _make_cudagraph_finding(
+                yield _make_graph_finding(
                     timeline, run, "CD405", recordings, title, _STATIC_FIX, severity="error"
                 )
 
@@ -83,7 +81,7 @@ def find_many_sizes(timeline: Timeline) -> Iterable[Finding]:
             at = _find_frame(timeline, run, recordings[0])
             called = at and find_called_sizes(timeline, {(run.process, at.file, at.line)})
             padded = choose_buckets(called) if called is not None else None
-            yield _make_cudagraph_finding(
+            yield _make_graph_finding(
                 timeline,
                 run,
                 "CD403",
@@ -112,9 +110,7 @@ def _count_sizes(recordings: Sequence[CudagraphRecorded]) -> int:
             more.setdefault(recording.compile_id, set()).add(recording.sizes)
     compiled = {frozenset(sizes) for sizes in firsts.values()}
     # Rounded up: a partition need not take a tensor that changes.
-    again = (
-        -(-len(sizes) // max(len(firsts[compile_id]), 1)) for compile_id, sizes in more.items()
-    )
+    again = (-(-len(sizes) // max(len(firsts[key]), 1)) for key, sizes in more.items())
     return len(compiled) + sum(again)
 
 
@@ -134,7 +130,7 @@ def _format_inputs(recordings: Sequence[CudagraphRecorded]) -> str:
     return f"{named} and {len(names) - 3} more" if len(names) > 3 else named
 
 
-def _make_cudagraph_finding(
+def _make_graph_finding(
     timeline: Timeline,
     run: CudagraphRun,
     code: str,
@@ -174,11 +170,9 @@ def _make_cudagraph_finding(
     )
 
 
-def _find_frame(
-    timeline: Timeline, run: CudagraphRun, recording: CudagraphRecorded
-) -> Location | None:
+def _find_frame(timeline: Timeline, run: CudagraphRun, event: CudagraphRecorded) -> Location | None:
     """Find the compiled function; None where its compile was not seen."""
-    epoch, frame = get_frame(recording)
+    epoch, frame = get_frame(event)
     return next(
         (
             made.frame

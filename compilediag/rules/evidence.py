@@ -104,7 +104,7 @@ def _iterate_reasons(timeline: Timeline) -> Iterator[BlindReason]:
     if timeline.train_log is not None and not timeline.processes:
         yield _TRAIN_LOG
     yield from _find_failure(timeline)
-    if not any(process.torch is not None for process in timeline.processes):
+    if not any(part.torch is not None for part in timeline.processes):
         yield _explain_missing_torch(timeline, lost.get(ATTACH))
     if not timeline.can_observe("metrics_rows"):
         yield _NOT_OBSERVED
@@ -116,9 +116,7 @@ def _iterate_reasons(timeline: Timeline) -> Iterator[BlindReason]:
             "see why torch.compile gave those frames up: no call of them is compiled",
         )
     yield from _find_torch_modules(timeline)
-    if timeline.ahead_of_time or any(
-        process.facts.get("exported") for process in timeline.processes
-    ):
+    if timeline.ahead_of_time or any(part.facts.get("exported") for part in timeline.processes):
         yield _AHEAD_OF_TIME
     yield from _find_disabled_compile(timeline)
     compiled = sum(frame.compiles > 0 for frame in timeline.frames)
@@ -136,7 +134,7 @@ def _iterate_reasons(timeline: Timeline) -> Iterator[BlindReason]:
             "that was loaded with compiled code none ran it",
             "call what was loaded: the function itself runs eager",
         )
-    requested = any(process.facts.get("compile_requests") for process in timeline.processes)
+    requested = any(part.facts.get("compile_requests") for part in timeline.processes)
     yield _NEVER_CALLED if requested else _UNKNOWN
 
 
@@ -276,10 +274,8 @@ def find_torn_evidence(analysis: Analysis) -> Iterable[Finding]:
     up for is not missed; the receipt's reasons name it all the same."""
     timeline = analysis.timeline
     spare = TEXT_SOURCES if analysis.agreement.text_is_spare else frozenset[str]()
-    explained = (
-        spare if any(frame.graphs for frame in timeline.frames) else spare | _EXPLAINED_BY_CD901
-    )
-    missed = [loss for loss in timeline.lost if loss.source not in explained]
+    known = spare if any(frame.graphs for frame in timeline.frames) else spare | _EXPLAINED_BY_CD901
+    missed = [loss for loss in timeline.lost if loss.source not in known]
     lost = [f"{loss.source}: {loss.reason}" for loss in missed]
     # What a collector of ours failed to record is as lost as what torch's loggers did not.
     lost += [f"compilediag: an internal error in {fault.where}" for fault in timeline.faults]
@@ -463,13 +459,11 @@ def find_stored_profiles(timeline: Timeline) -> Iterable[Finding]:
     """CD905: sizes seen in an earlier run decided what became dynamic in this one."""
     uses = list(timeline.text_log.profile_uses) if timeline.text_log else []
     uses += [w.text for w in timeline.warnings if "get_code_state" in w.text and " hit " in w.text]
-    settings: set[str] = set()
-    for process in timeline.processes:
-        off = any(str(_find_setting(process.facts, name)) == "0" for name in _PROFILE_SWITCHES)
-        settings |= {
-            name for name in _PROFILE_SETTINGS if _find_setting(process.facts, name) and not off
-        }
-    if not uses and not settings:
+    names: set[str] = set()
+    for part in timeline.processes:
+        off = any(str(_find_setting(part.facts, name)) == "0" for name in _PROFILE_SWITCHES)
+        names |= {name for name in _PROFILE_SETTINGS if _find_setting(part.facts, name) and not off}
+    if not uses and not names:
         return
     possible = "a dynamic-shape profile may be stored and used: TORCH_COMPILE_JOB_ID is set"
     yield make_finding(
@@ -479,7 +473,7 @@ def find_stored_profiles(timeline: Timeline) -> Iterable[Finding]:
         "for counts that can be compared, unset TORCH_COMPILE_JOB_ID or set "
         f"{_PROFILE_SWITCHES[0]}=0",
         confidence="exact" if uses else "text",
-        evidence={"messages": uses[:_SHOWN], "settings": sorted(settings)},
+        evidence={"messages": uses[:_SHOWN], "settings": sorted(names)},
     )
 
 

@@ -140,10 +140,8 @@ def infer_memory_format(strides: str) -> str | None:
     """
     numbers = [int(stride) for stride in _STRIDES.findall(strides)]
     names = {4: "channels_last", 5: "channels_last_3d"}
-    outside_in = [*numbers[:1], *numbers[2:], *numbers[1:2]]
-    innermost = outside_in == sorted(outside_in, reverse=True) and numbers != sorted(
-        numbers, reverse=True
-    )
+    order = [*numbers[:1], *numbers[2:], *numbers[1:2]]
+    innermost = order == sorted(order, reverse=True) and numbers != sorted(numbers, reverse=True)
     return names.get(len(numbers)) if innermost else None
 
 

@@ -168,9 +168,7 @@ class SourceCall:
             return None
         plain = [(n, node) for n, node in enumerate(tree.args) if not isinstance(node, ast.Starred)]
         arguments: dict[ArgumentKey, str] = {at: ast.unparse(node) for at, node in plain}
-        arguments |= {
-            keyword.arg: ast.unparse(keyword.value) for keyword in tree.keywords if keyword.arg
-        }
+        arguments |= {node.arg: ast.unparse(node.value) for node in tree.keywords if node.arg}
         parameters = {
             argument.parameter: ast.unparse(value)
             for argument in place.arguments
@@ -255,8 +253,7 @@ def _format_others(calls: int) -> str:
 
 
 def parse_argument(source: str) -> str | None:
-    """Parse the argument that a source is, as a call passes it: "x", "args[0]"; None for a part of
-    one."""
+    """Parse the argument a source is, as a call passes it: "x", "args[0]"; None for part of one."""
     match = PARAMETER.fullmatch(source)
     if match is None or match[1] == "self" or not re.fullmatch(r"(?:\[\d+\])?", match[2]):
         return None
@@ -281,19 +278,15 @@ def propose_call_changes(
     places = [event.entered_at for event in context.compiles_of_frames]
     known = {(place.file, place.line, place.text): place for place in places if place is not None}
     calls = [SourceCall.parse(place) for place in known.values()]
-    passed = [
-        (call, key) for call in calls if call and (key := call.find_key(argument)) is not None
-    ]
+    pairs = [(call, key) for call in calls if call and (key := call.find_key(argument)) is not None]
     shown, at, also = code.replace("_", argument, 1), context.call_place, _format_others(len(calls))
-    if passed:
-        first, key = passed[0]
-        shown, at = (
-            first.format_with_argument(key, code),
-            f", {first.place.file}:{first.place.line}",
-        )
+    if pairs:
+        call, key = pairs[0]
+        shown = call.format_with_argument(key, code)
+        at = f", {call.place.file}:{call.place.line}"
     given = (ArgumentChange(context.function, argument, action),)
     yield ProgramChange("call", f"{shown}  # at the call{at}{also}", risk, arguments=given)
-    edits = [call.make_argument_edit(key, code) for call, key in passed]
+    edits = [call.make_argument_edit(key, code) for call, key in pairs]
     if not edits or None in places or len(edits) < len(calls):
         return
     if all(context.is_own(edit.file) for edit in edits):

@@ -239,23 +239,17 @@ def _find_plan(context: FixContext) -> PlanRecord | None:
     if place := context.finding.location:
         called = context.receipt.invocations
         here = (place.file, place.function)
-        frames |= {
-            (invocation.file, invocation.line)
-            for invocation in called
-            if (invocation.file, invocation.name) == here
-        }
-    own_plans = [record for record in plans if (record.file, record.line) in frames]
-    if len(own_plans) != 1 or own_plans[0].counts is None or own_plans[0].fixed is not None:
+        frames |= {(row.file, row.line) for row in called if (row.file, row.name) == here}
+    own = [record for record in plans if (record.file, record.line) in frames]
+    if len(own) != 1 or own[0].counts is None or own[0].fixed is not None:
         return None
-    plan = own_plans[0]
-    counts = {sizes: count for sizes, count in plan.calls.items() if all(sizes)}
+    plan = own[0]
+    counts = {sizes: n for sizes, n in plan.calls.items() if all(sizes)}
     most = min(MAX_BUCKETS, len(counts) - 1)
     if most < 1:
         return None
     if plan.buckets is not None:
-        made = find_fewest_buckets(
-            {size[0]: count for size, count in counts.items()}, most, MAX_WASTE
-        )
+        made = find_fewest_buckets({size[0]: n for size, n in counts.items()}, most, MAX_WASTE)
         row = Alternative("planned", len(made.buckets), made.waste)
         return replace(plan, buckets=made.buckets, alternatives=(row,))
     if plan.grid is not None:

@@ -54,11 +54,7 @@ def find_combinations(analysis: Analysis) -> Iterable[Finding]:
         parts = group.first.parts
         often = Counter(part.variable for part in parts)
         frame = group.recompiles[0].frame
-        again = [
-            recompile
-            for recompile in analysis.timeline.counted_recompiles
-            if recompile.frame == frame
-        ]
+        again = [event for event in analysis.timeline.counted_recompiles if event.frame == frame]
         values = collect_seen_values(again, analysis.causes)
         # Values of a tensor's size and of its dtype are not told apart.
         seen = {name: sorted(values[name]) for name in often if often[name] == 1 and name in values}
@@ -202,11 +198,9 @@ def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
     for frame in timeline.frames:
         if frame.limit_hit_step is None:
             continue
-        recompiles = by_frame.get(frame.key, [])
-        location = recompiles[-1].frame if recompiles else frame.where
-        codes = tuple(
-            dict.fromkeys(c.rule for r in recompiles for c in causes.get_causes(r) if c.primary)
-        )
+        own = by_frame.get(frame.key, [])
+        location = own[-1].frame if own else frame.where
+        codes = tuple(dict.fromkeys(c.rule for r in own for c in causes.get_causes(r) if c.primary))
         named = ", ".join(f"{code} {get_code_info(code).slug}" for code in codes)
         limit = frame.limit or DEFAULT_LIMIT
         after = "raises (fullgraph=True)" if frame.raised_at_limit else "eager"
@@ -222,9 +216,9 @@ def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
             evidence={
                 "limit": limit,
                 "compiles": frame.compiles,
-                "reasons": list(recompiles[-1].reasons) if recompiles else [],
+                "reasons": list(own[-1].reasons) if own else [],
                 "causes": list(codes),
-                "compile_ids": [recompile.compile_id for recompile in recompiles],
+                "compile_ids": [recompile.compile_id for recompile in own],
             },
             also=codes,
         )

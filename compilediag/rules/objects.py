@@ -101,7 +101,7 @@ def describe_keywords(finding: Finding, _: Group, timeline: Timeline) -> Finding
         return finding
     calls = [
         (_list_keywords(earlier, finding.variable), _list_keywords(later, finding.variable))
-        for earlier, later in _iterate_call_pairs(finding, timeline)
+        for earlier, later in _iterate_pairs(finding, timeline)
     ]
     keywords: set[str] = set()
     for before, after in GuardEvidence.parse(finding.evidence).values:
@@ -126,9 +126,7 @@ def describe_keywords(finding: Finding, _: Group, timeline: Timeline) -> Finding
     return replace(finding, title=f"keyword argument passed in some calls: {shown}", fix=fix)
 
 
-def _iterate_call_pairs(
-    finding: Finding, timeline: Timeline
-) -> Iterator[tuple[UserCall, UserCall]]:
+def _iterate_pairs(finding: Finding, timeline: Timeline) -> Iterator[tuple[UserCall, UserCall]]:
     """Iterate pairs of calls: one compiled an entry that did not fit, the other compiled again."""
     ids = list_compile_ids(finding)
     compiles = {event.id: event for event in timeline.compiles}
@@ -228,9 +226,7 @@ def propose_neutral_arguments(context: FixContext) -> Iterator[ProgramChange]:
     lacking = [call for call in calls if call not in passing]
     for dtype in ["torch.int64", "torch.bool"] if context.finding.rule == "CD108" else dtypes:
         for value in _VALUES.get(dtype, ("zeros", "ones")):
-            edits = [
-                _make_neutral_edit(call, name, sizes, value, dtype) for call in lacking or passing
-            ]
+            edits = [_make_edit(call, name, sizes, value, dtype) for call in lacking or passing]
             made = [edit for edit in edits if edit is not None]
             if len(made) == len(edits):
                 yield edit_calls(made, f"pass {name}={made[0].code[2]}", _NEUTRAL_RISK)
@@ -279,11 +275,7 @@ def _find_size_sources(
     own = [row for row in rows if key in row and sum(isinstance(k, int) for k in row) == places]
     if key is None or len({len(row[key]) for row in own}) != 1:
         return None
-    others = [
-        key_of_other
-        for key_of_other in own[0]
-        if PLAIN.fullmatch(call.arguments.get(key_of_other, ""))
-    ]
+    others = [other for other in own[0] if PLAIN.fullmatch(call.arguments.get(other, ""))]
     sizes: list[Size] = []
     for at, number in enumerate(own[0][key]):
         same = (
@@ -297,7 +289,7 @@ def _find_size_sources(
     return sizes
 
 
-def _make_neutral_edit(
+def _make_edit(
     call: SourceCall, name: str, sizes: Sequence[Size], value: str, dtype: str
 ) -> Edit | None:
     """Make the edit that fills the argument in; None where an argument may not be read twice."""

@@ -62,7 +62,7 @@ class RecompileRule(AnalysisRule):
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
-            finding = _make_recompile_finding(timeline, group, *self._describe_group(group))
+            finding = _make_group_finding(timeline, group, *self._describe_group(group))
             for enrich in self.enrich:
                 finding = enrich(finding, group, timeline)
             yield finding
@@ -133,9 +133,7 @@ def _describe_common_cause(group: Group, common_cause: CommonCause) -> TitleAndA
     )
 
 
-def _make_recompile_finding(
-    timeline: Timeline, group: Group, title: str, advice: Advice
-) -> Finding:
+def _make_group_finding(timeline: Timeline, group: Group, title: str, advice: Advice) -> Finding:
     first, recompiles = group.first, group.all_recompiles
     primary = {
         recompile.id
@@ -173,11 +171,8 @@ def _make_recompile_finding(
         changed=first.changed,  # of the recompile whose values are shown
         about=tuple(part.id for part in group.parts),
     )
-    known = (
-        group.common_cause
-        if group.common_cause is not None and group.common_cause.lines == 1
-        else None
-    )
+    common = group.common_cause
+    known = common if common is not None and common.lines == 1 else None
     parts = tuple(
         make_record(
             PartRecord,

@@ -92,16 +92,14 @@ def merge_symptoms(findings: list[Finding], absorption: Absorption) -> list[Find
         if n not in apart and finding.rule.startswith(absorption.cause):
             for part in absorption.common(finding):
                 causes.setdefault(part, []).append(n)
-    remaining = dict(enumerate(findings))
+    rest = dict(enumerate(findings))
     for n in symptoms:
         sharing = {at for part in absorption.common(findings[n]) for at in causes.get(part, ())}
-        explaining = (
-            at for at in sorted(sharing) if absorption.explains(remaining[at], findings[n])
-        )
+        explaining = (at for at in sorted(sharing) if absorption.explains(rest[at], findings[n]))
         if (cause := next(explaining, None)) is not None:
-            remaining[cause] = _add_symptom(remaining[cause], remaining.pop(n), absorption)
-    unexplained = set[int]() if absorption.silent else apart & remaining.keys()
-    return [remaining[n] for n in sorted(remaining, key=lambda n: (n in unexplained, n))]
+            rest[cause] = _add_symptom(rest[cause], rest.pop(n), absorption)
+    unexplained = set[int]() if absorption.silent else apart & rest.keys()
+    return [rest[n] for n in sorted(rest, key=lambda n: (n in unexplained, n))]
 
 
 def _add_symptom(cause: Finding, symptom: Finding, absorption: Absorption) -> Finding:

@@ -142,13 +142,11 @@ def find_compiles_in_steady_state(timeline: Timeline) -> Iterable[Finding]:
 
 def find_compiles_in_timed_spans(timeline: Timeline) -> Iterable[Finding]:
     """CD302: the compiles inside spans whose name claims that they measure."""
-    own = [event for event in timeline.compiles if event.process == timeline.lead]
+    own = [row for row in timeline.compiles if row.process == timeline.lead]
     by_span: dict[str, list[Compile]] = {}
     for span in _list_main_spans(timeline):
         if span.name in TIMED:
-            by_span.setdefault(span.name, []).extend(
-                event for event in own if _is_inside(event, [span])
-            )
+            by_span.setdefault(span.name, []).extend(row for row in own if _is_inside(row, [span]))
     for name, compiles in by_span.items():
         if compiles:
             times = format_count(len(compiles), "time")
@@ -215,11 +213,9 @@ def is_model_time(name: str) -> bool:
 def find_reads_in_model_time(timeline: Timeline) -> Iterable[Finding]:
     """CD303: spans of the model's time with many reads of tensors in one sampled step."""
     samples, _, least = _select_samples(timeline)
-    names = {name for sample in samples for site in sample.sites for name in site.spans}
+    names = {name for row in samples for site in row.sites for name in site.spans}
     for name in sorted(filter(is_model_time, names)):
-        reads = max(
-            sum(site.count for site in sample.sites if name in site.spans) for sample in samples
-        )
+        reads = max(sum(site.count for site in row.sites if name in site.spans) for row in samples)
         if reads < least:
             continue
         lines = group_reads_by_line(samples, lambda site, name=name: name in site.spans)

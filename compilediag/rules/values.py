@@ -164,10 +164,8 @@ def find_dynamic_int(group: Group, version: Version) -> str | None:
     if "cell_contents" in source:  # a captured int is reached as a local of the compiled function
         return None
     constant = group.code == "CD107" and facts.is_constant(group)
-    works = all(map(facts.is_integer, _list_shown_values(group))) and not facts.is_branched_on(
-        group
-    )
-    return source if works and not constant else None
+    fits = all(map(facts.is_integer, _list_shown_values(group))) and not facts.is_branched_on(group)
+    return source if fits and not constant else None
 
 
 def find_dynamic_float(group: Group, version: Version) -> str | None:
@@ -183,16 +181,14 @@ def find_unspecialised_int(group: Group, version: Version) -> str | None:
     """Find the option by which an int of a module becomes dynamic at its second value."""
     if group.code not in _OF_MODULES or version < FIRST_WITH_UNBACKED or len(group.values) < 2:
         return None
-    works = all(map(facts.is_integer, _list_shown_values(group))) and not facts.is_branched_on(
-        group
-    )
-    return "allow_unspec_int_on_nn_module=True" if works else None
+    fits = all(map(facts.is_integer, _list_shown_values(group))) and not facts.is_branched_on(group)
+    return "allow_unspec_int_on_nn_module=True" if fits else None
 
 
 # --- changes ------------------------------------------------------------------------------------
 
 _EVERY_NAMESAKE = "holds for every compiled function with a variable of this name"
-_EVERY_FUNCTION = "holds for every compiled function, which may run slower"
+_EVERYWHERE = "holds for every compiled function, which may run slower"
 
 
 def propose_settings(context: FixContext) -> Iterator[ProgramChange]:
@@ -200,11 +196,9 @@ def propose_settings(context: FixContext) -> Iterator[ProgramChange]:
     if context.finding.rule not in _NUMBERS or context.version >= FIRST_WITH_UNBACKED:
         return
     if context.are_integers and context.finding.rule in _OF_MODULES:
-        yield changes.make_option_change(
-            "allow_unspec_int_on_nn_module", True, _EVERY_FUNCTION, left=1
-        )
+        yield changes.make_option_change("allow_unspec_int_on_nn_module", True, _EVERYWHERE, left=1)
     elif context.seen and all(map(facts.is_float, context.seen)):
-        yield changes.make_option_change("assume_static_by_default", False, _EVERY_FUNCTION)
+        yield changes.make_option_change("assume_static_by_default", False, _EVERYWHERE)
 
 
 def propose_branched_settings(context: FixContext) -> Iterator[ProgramChange]:
@@ -216,9 +210,7 @@ def propose_branched_settings(context: FixContext) -> Iterator[ProgramChange]:
     if context.are_integers and LISTABLE.fullmatch(context.source):
         yield changes.make_sources_change(context.source, _EVERY_NAMESAKE, left=1)
     elif context.are_numbers:
-        yield changes.make_override_change(
-            "assume_static_by_default", False, _EVERY_FUNCTION, left=1
-        )
+        yield changes.make_override_change("assume_static_by_default", False, _EVERYWHERE, left=1)
 
 
 AS_TENSOR = "the function gets a tensor: a Python branch on it is no longer possible"

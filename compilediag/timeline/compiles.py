@@ -1,5 +1,4 @@
-"""Compiles, folded from torch's metrics rows, each with the recompile that torch recorded before
-it.
+"""Compiles, folded from torch's metrics rows, each with the recompile torch recorded before it.
 
 Also their warm calls and memory, and the compile caches of each process: lookups, of what keys are
 made, and what was loaded.
@@ -96,10 +95,7 @@ def parse_frame_id(compile_id: str) -> str:
 def collect_compiles(part: ProcessEvents) -> list[Compile]:
     """Collect the attempts of one process, each with the question of torch's before it (its event
     `Recompiled`), in time order."""
-    questions = {
-        (question.epoch, question.compile_id): question
-        for question in part.get_all(wire.Recompiled)
-    }
+    events = {(event.epoch, event.compile_id): event for event in part.get_all(wire.Recompiled)}
     rows, torch = select_rows(part, ahead=False), part.get_last(wire.TorchSeen)
     # Lazily compiled backwards bear the compile id of their forward.
     backward_s = defaultdict[tuple[int, str], float](float)
@@ -121,14 +117,11 @@ def collect_compiles(part: ProcessEvents) -> list[Compile]:
             # has a break and no graph, not even an empty one. Later versions report it themselves.
             reason = row.fail_reason or "a graph break in a loop: the whole frame runs eager"
             row = replace(row, guarded=False, fail_reason=reason)
-        question = questions.pop(key, None) if row.forward else None
-        made.append(_make_compile(row, question, backward_s[key]))
+        event = events.pop(key, None) if row.forward else None
+        made.append(_make_compile(row, event, backward_s[key]))
     # A question without a row: the process died, or the compile raised before its row was made.
-    starts = {
-        (started.epoch, started.compile_id): started
-        for started in part.get_all(wire.CompileStarted)
-    }
-    for key, pending in questions.items():
+    starts = {(start.epoch, start.compile_id): start for start in part.get_all(wire.CompileStarted)}
+    for key, pending in events.items():
         at = (pending.t, pending.step, pending.compile_id, pending.epoch, pending.frame)
         row = replace(make_unmeasured(*at), fail_reason=NO_ROW, process=pending.process)
         if (start := starts.get(key)) is not None:
@@ -154,9 +147,7 @@ def select_rows(part: ProcessEvents, *, ahead: bool) -> list[wire.Compiled]:
     at the limit, but for that torch recorded a recompile, and it failed.
     """
     rows = part.get_all(wire.Compiled)
-    questioned = {
-        (question.epoch, question.compile_id) for question in part.get_all(wire.Recompiled)
-    }
+    questioned = {(event.epoch, event.compile_id) for event in part.get_all(wire.Recompiled)}
     framed = {(row.epoch, parse_frame_id(row.compile_id)) for row in rows if row.frame.file}
 
     def is_ahead(row: wire.Compiled) -> bool:
@@ -170,18 +161,16 @@ def select_rows(part: ProcessEvents, *, ahead: bool) -> list[wire.Compiled]:
     return [row for row in rows if is_ahead(row) == ahead]
 
 
-def _make_compile(
-    row: wire.Compiled, question: wire.Recompiled | None, backward_s: float
-) -> Compile:
+def _make_compile(row: wire.Compiled, event: wire.Recompiled | None, backward_s: float) -> Compile:
     recompile = None
-    if row.forward and question is None and row.recompile_reason is not None:
+    if row.forward and event is None and row.recompile_reason is not None:
         # The row's own reason stands for it.
         at = (row.t, row.step, row.compile_id, row.epoch, row.frame)
         reasons = (str(row.recompile_reason),)
-        question = wire.Recompiled(*at, reasons, (), 0.0, NO_QUESTION, process=row.process)
-    if row.forward and question is not None:
+        event = wire.Recompiled(*at, reasons, (), 0.0, NO_QUESTION, process=row.process)
+    if row.forward and event is not None:
         recompile = extend_record(
-            question,
+            event,
             Recompile,
             seconds=row.seconds + backward_s if row.guarded else 0.0,
             produced=row.guarded,
@@ -216,11 +205,9 @@ class TimedWarmCalls:
     """How often the graph of each frame ran in all of them."""
 
 
-def collect_warm_calls(
-    process: int, records: Sequence[wire.WarmCallsTimed]
-) -> list[TimedWarmCalls]:
+def collect_warm_calls(process: int, events: Sequence[wire.WarmCallsTimed]) -> list[TimedWarmCalls]:
     """Collect the timed warm calls of one process: its newest record has all."""
-    newest = records[-1]
+    newest = events[-1]
     runs: dict[int, list[tuple[wire.Location, int]]] = {}
     for caller, frame, count in zip(newest.callers, newest.frames, newest.runs, strict=False):
         runs.setdefault(caller, []).append((frame, count))
@@ -302,7 +289,4 @@ def collect_precompiled(part: ProcessEvents) -> list[Precompiled]:
     entries = Counter[wire.Location]()
     for event in part.get_all(wire.PrecompiledLoaded):
         entries[event.function] += event.entries
-    return [
-        Precompiled(part.index, function, count, function in called)
-        for function, count in entries.items()
-    ]
+    return [Precompiled(part.index, at, count, at in called) for at, count in entries.items()]

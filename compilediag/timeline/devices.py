@@ -48,12 +48,10 @@ def collect_devices(process: int, reads: Iterable[wire.DeviceMemoryRead]) -> lis
     by_device: dict[int, list[wire.DeviceMemoryRead]] = {}
     for read in reads:
         by_device.setdefault(read.device, []).append(read)
-    return [_make_device_use(process, device, own) for device, own in sorted(by_device.items())]
+    return [_make_use(process, device, own) for device, own in sorted(by_device.items())]
 
 
-def _make_device_use(
-    process: int, device: int, reads: Sequence[wire.DeviceMemoryRead]
-) -> DeviceUse:
+def _make_use(process: int, device: int, reads: Sequence[wire.DeviceMemoryRead]) -> DeviceUse:
     peak: dict[str, int] = {}
     for read in reads:
         for name, value in read.peak.items():
@@ -78,9 +76,7 @@ def _make_device_use(
     return DeviceUse(process, device, reads[-1], peak, growth, hint)
 
 
-def _find_hint(
-    last: wire.DeviceMemoryRead, grown: Mapping[str, int], since_step: int
-) -> str | None:
+def _find_hint(last: wire.DeviceMemoryRead, grown: Mapping[str, int], since: int) -> str | None:
     """Find the gravest of what the counters show, as a sentence; None where nothing stands out."""
     ooms, retries = last.counts.get("num_ooms", 0), last.counts.get("num_alloc_retries", 0)
     if ooms:
@@ -97,7 +93,7 @@ def _find_hint(
     if split >= MIN_BYTES and split >= SPLIT_SHARE * held:
         return f"fragmentation: {split / held:.0%} of reserved is in unused split blocks"
     if allocated >= MIN_BYTES:
-        return f"allocated grew by {_round_mib(allocated)} MiB since step {since_step}"
+        return f"allocated grew by {_round_mib(allocated)} MiB since step {since}"
     return None
 
 
@@ -250,9 +246,7 @@ class CudagraphRun:
     @property
     def distinct_sizes(self) -> int:
         """Distinct sizes of the inputs, over all recorded functions."""
-        return len(
-            {(get_frame(recording), recording.mode, recording.sizes) for recording in self.recorded}
-        )
+        return len({(get_frame(record), record.mode, record.sizes) for record in self.recorded})
 
 
 def get_frame(recording: wire.CudagraphRecorded) -> tuple[int, str]:

@@ -74,15 +74,11 @@ def collect_breaks(
             CompileId(process, event.epoch, _ATTEMPT.sub("", event.compile_id))
             for process, _, event in reports
         ]
-        compiled = next(
-            (attempts[compile_id] for compile_id in ids if compile_id in attempts), None
-        )
+        compiled = next((attempts[key] for key in ids if key in attempts), None)
         call, thread = (compiled.entered_at, compiled.entered_from) if compiled else (None, "")
-        inside = _find_user_call(at, first.text, user_roots)
-        if inside is not None and (
-            call is None or (inside.file, inside.line) != (call.file, call.line)
-        ):
-            call, thread = inside, ""
+        own = _find_user_call(at, first.text, user_roots)
+        if own is not None and (call is None or (own.file, own.line) != (call.file, call.line)):
+            call, thread = own, ""
         site = BreakSite(
             *(at.file, at.line, next((function for _, function, _ in reports if function), "")),
             text=first.text,

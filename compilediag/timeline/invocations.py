@@ -116,14 +116,12 @@ def collect_partial_phases(process: int, batches: Iterable[wire.StepsEnded]) -> 
     return [PartialPhase(process, name, why) for name, why in missing.items()]
 
 
-def collect_device_steps(
-    process: int, batches: Iterable[wire.DeviceStepsTimed]
-) -> list[DeviceStep]:
+def collect_device_steps(process: int, events: Iterable[wire.DeviceStepsTimed]) -> list[DeviceStep]:
     """Collect the steps whose device time is known."""
     return [
         DeviceStep(process, *row)
-        for batch in batches
-        for row in zip(batch.steps, batch.step_s, batch.forward_s, batch.backward_s, strict=False)
+        for event in events
+        for row in zip(event.steps, event.step_s, event.forward_s, event.backward_s, strict=False)
     ]
 
 

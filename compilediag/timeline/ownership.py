@@ -12,9 +12,7 @@ from compilediag_harness.base.generated_files import is_generated
 Ownership = Literal["user", "third_party", "torch"]
 
 _INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
-_STANDARD_LIBRARY = re.compile(
-    r"(?:^|/)(?:lib(?:64)?/python3(?:\.\d{1,3}t?)?|python3\d{0,3}\.zip)/"
-)
+_STDLIB = re.compile(r"(?:^|/)(?:lib(?:64)?/python3(?:\.\d{1,3}t?)?|python3\d{0,3}\.zip)/")
 _OURS = re.compile(r"(?:^|/)compilediag_harness/")
 _TORCH_PACKAGES = frozenset({"torch", "torchgen", "functorch"})
 
@@ -60,14 +58,13 @@ def _classify_file(file: str, roots: tuple[str, ...]) -> Ownership:
     installed = max((matched.end() for matched in _INSTALLED.finditer(file)), default=None)
     if installed is not None:
         return _classify_installed(file, installed, roots)
-    if _STANDARD_LIBRARY.search(file) or _OURS.search(file) or is_generated(file):
+    if _STDLIB.search(file) or _OURS.search(file) or is_generated(file):
         return "third_party"
     return "torch" if _belongs_to_torch_source(file, roots) else "user"
 
 
 def _classify_installed(file: str, packages: int, roots: tuple[str, ...]) -> Ownership:
-    """Classify a file below site-packages: the first folder from `packages` on names the
-    package."""
+    """Classify a file in site-packages: the first folder from `packages` on names the package."""
     package = file[packages:].partition("/")[0].removesuffix(".py")
     if package in _TORCH_PACKAGES:
         return "torch"

@@ -173,8 +173,7 @@ class CadenceGroup(wire.CadenceDeclared):
 
 
 def collect_cadences(_: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGroup, ...]:
-    """Collect the groups of one process in the order of their declaration; the newest of a name
-    holds."""
+    """Collect the groups of one process in declaration order; the newest of a name holds."""
     declared: dict[str, wire.CadenceDeclared] = {}
     shifts: dict[str, int] = {}
     fires: dict[str, list[_Firing]] = {}
@@ -212,8 +211,7 @@ class _Firing:
 
 
 def _add_firing(firings: list[_Firing], number: int, step: int) -> None:
-    """Add a firing. A number that comes again in a later round is another: the program counts
-    anew."""
+    """Add a firing. A number that a later round has too is another: the program counts anew."""
     if firings and firings[-1].number == number and 0 <= step - firings[-1].last <= 1:
         firings[-1].last = step
     else:

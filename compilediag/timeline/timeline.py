@@ -117,54 +117,50 @@ class Process:
         return self.started.rank if self.started is not None else None
 
 
-def _collect_parts(make: Callable[[ProcessEvents], Iterable[Any]]) -> Any:
+def _declare(make: Callable[[ProcessEvents], Iterable[Any]]) -> Any:
     """Declare a field of a Timeline: what `make` collects from each process, one after the other.
     `fold` fills it."""
     return field(default=(), metadata={"make": make})
 
 
-def _collect_from(kind: type[Kind], make: Callable[[int, list[Kind]], Iterable[Any]]) -> Any:
+def _collect(kind: type[Kind], make: Callable[[int, list[Kind]], Iterable[Any]]) -> Any:
     """Declare the same of the events of one kind, where there are any."""
-    return _collect_parts(
-        lambda part: make(part.index, part.get_all(kind)) if part.get_all(kind) else ()
-    )
+    return _declare(lambda part: make(part.index, part.get_all(kind)) if part.get_all(kind) else ())
 
 
 def _collect_every(kind: type) -> Any:
     """Declare a field of the events of one kind as they are."""
-    return _collect_parts(lambda part: part.get_all(kind))
+    return _declare(lambda part: part.get_all(kind))
 
 
 def _collect_last(kind: type[Kind], key: Callable[[Kind], object]) -> Any:
     """Declare a field of the events of one kind, of those with the same key the last."""
-    return _collect_parts(lambda part: {key(event): event for event in part.get_all(kind)}.values())
+    return _declare(lambda part: {key(event): event for event in part.get_all(kind)}.values())
 
 
 @dataclass(frozen=True)
 class Timeline:
     """One run, folded. Sequences are in time order."""
 
-    processes: tuple[Process, ...] = _collect_parts(lambda part: [_make_process(part)])
+    processes: tuple[Process, ...] = _declare(lambda part: [_make_process(part)])
     frames: tuple[Frame, ...] = ()
-    compiles: tuple[Compile, ...] = _collect_parts(collect_compiles)
-    ahead_of_time: tuple[wire.Compiled, ...] = _collect_parts(
-        lambda part: select_rows(part, ahead=True)
-    )
+    compiles: tuple[Compile, ...] = _declare(collect_compiles)
+    ahead_of_time: tuple[wire.Compiled, ...] = _declare(lambda part: select_rows(part, ahead=True))
     """What was compiled for no frame of this process: `torch.export`, AOTInductor. It has no guard,
     cannot recompile and never runs eager; it is in no count but that of torch's rows."""
     recompiles: tuple[Recompile, ...] = ()
     """Every time torch recorded that no cache entry fits; `produced` is False at the limit."""
     breaks: tuple[BreakSite, ...] = ()
-    caches: tuple[ProcessCaches, ...] = _collect_parts(collect_caches)
-    precompiled: tuple[Precompiled, ...] = _collect_parts(collect_precompiled)
+    caches: tuple[ProcessCaches, ...] = _declare(collect_caches)
+    precompiled: tuple[Precompiled, ...] = _declare(collect_precompiled)
     """Of the processes that looked into a compile cache, as far as that was recorded."""
     collectives: tuple[wire.CollectivesPlanned, ...] = _collect_every(wire.CollectivesPlanned)
-    skipped: tuple[wire.FrameSkipped, ...] = _collect_parts(collect_skipped)
+    skipped: tuple[wire.FrameSkipped, ...] = _declare(collect_skipped)
     """Frames that have no metrics row of their own, each once."""
     guarded_sizes: tuple[wire.SizesGuarded, ...] = _collect_every(wire.SizesGuarded)
     guard_sets: tuple[wire.GuardsEvaluated, ...] = _collect_every(wire.GuardsEvaluated)
-    warm_calls: tuple[TimedWarmCalls, ...] = _collect_from(wire.WarmCallsTimed, collect_warm_calls)
-    compile_memory: tuple[CompileGrowth, ...] = _collect_from(
+    warm_calls: tuple[TimedWarmCalls, ...] = _collect(wire.WarmCallsTimed, collect_warm_calls)
+    compile_memory: tuple[CompileGrowth, ...] = _collect(
         wire.CompileMemoryRead, collect_compile_memory
     )
     risk_checks: tuple[wire.HazardsChecked, ...] = _collect_last(
@@ -172,37 +168,29 @@ class Timeline:
     )
     unguarded: tuple[wire.UnguardedChanged, ...] = _collect_every(wire.UnguardedChanged)
     warnings: tuple[wire.WarningSeen, ...] = _collect_every(wire.WarningSeen)
-    steps: tuple[Step, ...] = _collect_parts(collect_steps)
+    steps: tuple[Step, ...] = _declare(collect_steps)
     spans: tuple[wire.SpanEnded, ...] = _collect_every(wire.SpanEnded)
-    cadences: tuple[CadenceGroup, ...] = _collect_from(wire.CadenceDeclared, collect_cadences)
-    pipelines: tuple[PipelineLoop, ...] = _collect_from(wire.PipelineWorked, collect_loops)
-    tracked: tuple[wire.RunTracked, ...] = _collect_from(wire.RunTracked, select_newest_runs)
+    cadences: tuple[CadenceGroup, ...] = _collect(wire.CadenceDeclared, collect_cadences)
+    pipelines: tuple[PipelineLoop, ...] = _collect(wire.PipelineWorked, collect_loops)
+    tracked: tuple[wire.RunTracked, ...] = _collect(wire.RunTracked, select_newest_runs)
     """Each run as it was recorded last, in the order in which they began."""
     tracked_left_out: int = 0
     ablations: tuple[wire.AblationWritten, ...] = _collect_every(wire.AblationWritten)
-    invocations: tuple[Calls, ...] = _collect_from(wire.CompiledCallsMade, collect_invocations)
-    stance_calls: tuple[StanceCalls, ...] = _collect_from(
-        wire.EagerStanceCalls, collect_stance_calls
-    )
-    device_memory: tuple[DeviceUse, ...] = _collect_from(wire.DeviceMemoryRead, collect_devices)
-    fixed_shapes: tuple[FixedShapeRun, ...] = _collect_from(
-        wire.FixedShapeUsed, collect_fixed_shapes
-    )
-    cudagraphs: tuple[CudagraphRun, ...] = _collect_from(wire.CudagraphsRan, collect_cudagraphs)
+    invocations: tuple[Calls, ...] = _collect(wire.CompiledCallsMade, collect_invocations)
+    stance_calls: tuple[StanceCalls, ...] = _collect(wire.EagerStanceCalls, collect_stance_calls)
+    device_memory: tuple[DeviceUse, ...] = _collect(wire.DeviceMemoryRead, collect_devices)
+    fixed_shapes: tuple[FixedShapeRun, ...] = _collect(wire.FixedShapeUsed, collect_fixed_shapes)
+    cudagraphs: tuple[CudagraphRun, ...] = _collect(wire.CudagraphsRan, collect_cudagraphs)
     """Of the processes that recorded anything about CUDA graphs."""
     profiles: tuple[wire.ProfileEnded, ...] = _collect_every(wire.ProfileEnded)
-    partial_phases: tuple[PartialPhase, ...] = _collect_from(
-        wire.StepsEnded, collect_partial_phases
-    )
-    device_steps: tuple[DeviceStep, ...] = _collect_from(
-        wire.DeviceStepsTimed, collect_device_steps
-    )
+    partial_phases: tuple[PartialPhase, ...] = _collect(wire.StepsEnded, collect_partial_phases)
+    device_steps: tuple[DeviceStep, ...] = _collect(wire.DeviceStepsTimed, collect_device_steps)
     """Fewer than `steps`: those whose events the device had passed."""
-    disabled_calls: tuple[CallsOutside, ...] = _collect_from(
+    disabled_calls: tuple[CallsOutside, ...] = _collect(
         wire.DisabledCallsEnded, collect_disabled_calls
     )
-    hooks: tuple[ModuleHook, ...] = _collect_from(wire.HooksFound, collect_hooks)
-    syncs: tuple[SampledStep, ...] = _collect_from(wire.SyncsSampled, collect_samples)
+    hooks: tuple[ModuleHook, ...] = _collect(wire.HooksFound, collect_hooks)
+    syncs: tuple[SampledStep, ...] = _collect(wire.SyncsSampled, collect_samples)
     """Of the sampled steps only."""
     write_traces: tuple[wire.Witnessed, ...] = _collect_every(wire.Witnessed)
     """One of each process whose lines were followed, or were to be."""
@@ -211,11 +199,11 @@ class Timeline:
     )
     """Of a trial: each part of its plan that a process came to."""
     sampled_outputs: tuple[wire.OutputsSampled, ...] = _collect_every(wire.OutputsSampled)
-    timed_calls: tuple[TimedCalls, ...] = _collect_from(wire.CallsTimed, collect_timed_calls)
+    timed_calls: tuple[TimedCalls, ...] = _collect(wire.CallsTimed, collect_timed_calls)
     """Of a trial that times calls: those of sampled steps."""
     shadowed_calls: tuple[wire.CallShadowed, ...] = _collect_every(wire.CallShadowed)
     """Of a trial that makes sampled calls eager beside them."""
-    held_states: tuple[wire.StateRead, ...] = _collect_from(wire.StateRead, collect_held_states)
+    held_states: tuple[wire.StateRead, ...] = _collect(wire.StateRead, collect_held_states)
     random_states: tuple[wire.RandomStateRead, ...] = _collect_every(wire.RandomStateRead)
     lost: tuple[wire.EvidenceLost, ...] = _collect_every(wire.EvidenceLost)
     faults: tuple[wire.FaultOccurred, ...] = _collect_every(wire.FaultOccurred)
@@ -271,9 +259,7 @@ class Timeline:
 
 
 # Invariant: a maker sees one process; what needs several (frames, breaks) is made in `fold`.
-_MAKERS = {
-    declared.name: declared.metadata["make"] for declared in fields(Timeline) if declared.metadata
-}
+_MAKERS = {column.name: column.metadata["make"] for column in fields(Timeline) if column.metadata}
 
 
 def fold(
@@ -294,9 +280,7 @@ def fold(
     return Timeline(
         **made,
         frames=tuple(collect_frames(compiles)),
-        recompiles=tuple(
-            attempt.recompile for attempt in compiles if attempt.recompile is not None
-        ),
+        recompiles=tuple(event.recompile for event in compiles if event.recompile is not None),
         breaks=collect_breaks(parts, compiles, user_roots),
         tracked_left_out=sum(
             left_out.count for part in parts for left_out in part.get_all(wire.TrackedRunsLeftOut)
@@ -310,11 +294,9 @@ def fold(
 
 
 def _make_process(part: ProcessEvents) -> Process:
-    facts = {
-        name: fact
-        for read in part.get_all(wire.EnvironmentRead)
-        for name, fact in read.facts.items()
-    }
+    facts: dict[str, object] = {}
+    for read in part.get_all(wire.EnvironmentRead):
+        facts |= read.facts
     started, ended = part.get_last(wire.ProcessStarted), part.get_last(wire.ProcessEnded)
     limited = part.get_last(wire.JournalLimited)
     limit_bytes = limited.limit_bytes if limited is not None else None
@@ -343,7 +325,5 @@ def select_spans(timeline: Timeline, process: int) -> Iterator[wire.SpanEnded]:
 
 def find_world_size(timeline: Timeline) -> int | None:
     """Find the largest world size a process recorded; None where there was no launcher."""
-    started = [process.started for process in timeline.processes if process.started is not None]
-    return max(
-        (start.world_size for start in started if start.world_size is not None), default=None
-    )
+    starts = [process.started for process in timeline.processes if process.started is not None]
+    return max((start.world_size for start in starts if start.world_size is not None), default=None)

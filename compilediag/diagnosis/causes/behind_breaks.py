@@ -57,27 +57,25 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
     behind: dict[FrameId, BreakLine] = {}
     breaks: dict[CompileId, BreakLine] = {}
     broke: set[CompileId] = set()
-    for attempt in sorted(timeline.compiles, key=lambda attempt: attempt.t) if sites else ():
-        if not attempt.forward:
+    for event in sorted(timeline.compiles, key=lambda event: event.t) if sites else ():
+        if not event.forward:
             continue
-        thread, whole = (attempt.process, attempt.epoch), get_whole_function(attempt.frame.function)
+        thread, whole = (event.process, event.epoch), get_whole_function(event.frame.function)
         # What must have broken for the frame to be one of its own: the function that it is the
         # rest of, else the one that calls it.
-        caller = attempt.entered_at and (attempt.entered_at.file, attempt.entered_at.function)
-        if whole != attempt.frame.function:
-            caller = attempt.frame.file, whole
+        caller = event.entered_at and (event.entered_at.file, event.entered_at.function)
+        if whole != event.frame.function:
+            caller = event.frame.file, whole
         before = broken.get((*thread, caller))
-        if before is not None and attempt.kind == "first":
-            behind.setdefault(attempt.key, before)
-        if before is not None and attempt.key in behind:
-            breaks[attempt.id] = behind[attempt.key]
-        site = sites.get((attempt.process, attempt.compile_id))
+        if before is not None and event.kind == "first":
+            behind.setdefault(event.key, before)
+        if before is not None and event.key in behind:
+            breaks[event.id] = behind[event.key]
+        site = sites.get((event.process, event.compile_id))
         if site is not None:
-            broke.add(attempt.id)
-            broken[(*thread, (attempt.frame.file, whole))] = site
-    compiles = (
-        {attempt.id: attempt for attempt in timeline.compiles if attempt.forward} if breaks else {}
-    )
+            broke.add(event.id)
+            broken[(*thread, (event.frame.file, whole))] = site
+    compiles = {event.id: event for event in timeline.compiles if event.forward} if breaks else {}
     return BehindBreaks(breaks, frozenset(broke), compiles)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import replace
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, get_whole_function
-from compilediag.diagnosis.causes.group import Group, find_changed_dimensions
+from compilediag.diagnosis.causes.group import Group, find_changed_dims
 from compilediag.diagnosis.codes import VALUES, get_code_info
 from compilediag.diagnosis.findings import Cause, CommonCause
 from compilediag.receipt.schema.record import make_record
@@ -31,14 +31,10 @@ _TENSORS = ("tensor", "size", "metadata")
 and its values."""
 
 
-def group_by_common_cause(
-    groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks
-) -> list[Group]:
+def merge_groups(groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks) -> list[Group]:
     """Put the groups of a run that have a common cause under the first of them, in their order."""
     order = {group.id: position for position, group in enumerate(groups)}
-    merged = _merge_alike_tensors(
-        _merge_one_value(_merge_instances(groups)), _make_independence_test(timeline)
-    )
+    merged = _merge_alike(_merge_value(_merge_instances(groups)), _make_independence_test(timeline))
     # Sizes of an argument object take its own record of their length, a number.
     merged = _attach_followers(merged, lambda group: group.changed == "scalar", _is_length)
     merged = _merge_callees(sorted(merged, key=lambda group: order[group.id]), behind)
@@ -55,8 +51,7 @@ def _attach_followers(
     may_follow: Callable[[Group], bool],
     follows: Callable[[Group, Group], bool],
 ) -> list[Group]:
-    """Put each group that may follow below the first that it follows from; else after all
-    others."""
+    """Put each group that may follow below the first it follows from; else after all others."""
     merged: list[Group] = []
     for group in sorted(groups, key=may_follow):
         roots = enumerate(merged) if may_follow(group) else ()
@@ -68,16 +63,13 @@ def _attach_followers(
     return merged
 
 
-def _merge_one_value(groups: Iterable[Group]) -> list[Group]:
-    """Merge one value of one frame that is guarded at several places: as it is, then as a
-    number."""
+def _merge_value(groups: Iterable[Group]) -> list[Group]:
+    """Merge one value of one frame, guarded at several places: as it is, then as a number."""
     merged: dict[Hashable, Group] = {}
     for group in groups:
         value = group.code in VALUES and group.variable and not group.planned
         value = value and group.id.kind != ANOTHER_INSTANCE
-        frames = frozenset(
-            (recompile.frame.file, recompile.frame.function) for recompile in group.recompiles
-        )
+        frames = frozenset((event.frame.file, event.frame.function) for event in group.recompiles)
         key = (group.code, group.variable, frames) if value else group.id
         merged[key] = merged[key].add_follower(group) if key in merged else group
     return list(merged.values())
@@ -142,8 +134,7 @@ def _is_condition_of(condition: Group, sizes: Group) -> bool:
 
 
 def _is_within(group: Group, whole: Group) -> bool:
-    """Whether both are combinations of known values in one frame, one of fewer of the same
-    values."""
+    """Whether both combine known values in one frame, one of them fewer of the same values."""
     own, others = (
         {(part.rule, part.variable, part.kind) for part in combination.first.parts}
         for combination in (group, whole)
@@ -157,31 +148,25 @@ def _is_within(group: Group, whole: Group) -> bool:
 # --- tensors that changed alike --------------------------------------------------------------
 
 
-def _merge_alike_tensors(
-    groups: Iterable[Group], independent: Callable[[Group, Group], bool]
-) -> list[Group]:
+def _merge_alike(groups: Iterable[Group], unrelated: Callable[[Group, Group], bool]) -> list[Group]:
     """Merge groups of tensors that differ in nothing but the tensor."""
-    by_change: dict[Hashable, list[list[Group]]] = {}
+    by_key: dict[Hashable, list[list[Group]]] = {}
     for group in groups:
         changes = tuple(map(_identify_change, group.causes))
         compiles = tuple(recompile.id for recompile in group.recompiles)
         key = (group.code, group.id.kind, group.planned, compiles, changes)
-        sets = by_change.setdefault(key if group.changed in _TENSORS else group.id, [])
-        same = next((alike for alike in sets if not independent(alike[0], group)), None)
+        sets = by_key.setdefault(key if group.changed in _TENSORS else group.id, [])
+        same = next((alike for alike in sets if not unrelated(alike[0], group)), None)
         if same is None:
             sets.append([group])
         else:
             same.append(group)
-    return [
-        replace(first, together=tuple(others))
-        for sets in by_change.values()
-        for first, *others in sets
-    ]
+    return [replace(head, together=tuple(tail)) for sets in by_key.values() for head, *tail in sets]
 
 
 def _identify_change(cause: Cause) -> Hashable:
     """Make equal for tensors in which the same changed, whichever of their dimensions it was."""
-    changed = find_changed_dimensions(cause.expected, cause.actual)
+    changed = find_changed_dims(cause.expected, cause.actual)
     return frozenset(change[1:] for change in changed) or (cause.expected, cause.actual)
 
 
@@ -199,19 +184,14 @@ def _make_independence_test(timeline: Timeline) -> Callable[[Group, Group], bool
         places = (
             f"{cause.variable}:{change.dimension}"
             for cause in group.causes
-            for change in find_changed_dimensions(cause.expected, cause.actual)
+            for change in find_changed_dims(cause.expected, cause.actual)
         )
         return {known[place] for place in places if place in known}
 
     def are_independent(first: Group, second: Group) -> bool:
-        frames = (
-            (recompile.process, recompile.frame.file, recompile.frame.line)
-            for recompile in first.recompiles
-        )
-        known_columns = (columns.get(frame, {}) for frame in frames)
-        sizes = (
-            (find_changed(first, known), find_changed(second, known)) for known in known_columns
-        )
+        frames = ((event.process, event.frame.file, event.frame.line) for event in first.recompiles)
+        by_frame = (columns.get(frame, {}) for frame in frames)
+        sizes = ((find_changed(first, known), find_changed(second, known)) for known in by_frame)
         return any(one and other and not one & other for one, other in sizes)
 
     return are_independent
@@ -224,15 +204,10 @@ def _is_length(number: Group, sizes: Group) -> bool:
     holder = _find_container(sizes.variable)
     if holder is None or holder != _find_container(number.variable):
         return False
-    if [recompile.id for recompile in sizes.recompiles] != [
-        recompile.id for recompile in number.recompiles
-    ]:
+    if [event.id for event in sizes.recompiles] != [event.id for event in number.recompiles]:
         return False
     return all(
-        {
-            (change.before, change.after)
-            for change in find_changed_dimensions(size.expected, size.actual)
-        }
+        {(change.before, change.after) for change in find_changed_dims(size.expected, size.actual)}
         == {(own.expected, own.actual)}
         for size, own in zip(sizes.causes, number.causes, strict=True)
     )
@@ -308,17 +283,13 @@ def _is_rest_or_callee(caller: Recompile, callee: Recompile, behind: BehindBreak
     is_rest = find_resumed_function(inner.function) is not None
     if is_rest and here == (inner.file, get_whole_function(inner.function)):
         return True
-    called_from, other = callee.entered_at, caller.entered_at
-    if called_from is None or here == (called_from.file, called_from.function):
-        return called_from is not None
+    call, other = callee.entered_at, caller.entered_at
+    if call is None or here == (call.file, call.function):
+        return call is not None
     # A library's frames are both called from the program's one call of the broken one.
-    if other is None or not called_from.text or caller.id not in behind.broke:
+    if other is None or not call.text or caller.id not in behind.broke:
         return False
-    return (called_from.file, called_from.line, called_from.text) == (
-        other.file,
-        other.line,
-        other.text,
-    )
+    return (call.file, call.line, call.text) == (other.file, other.line, other.text)
 
 
 # --- values that one line changed ------------------------------------------------------------
@@ -340,10 +311,7 @@ def _merge_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group
             for recompile in group.recompiles
         ]
         own = [
-            {
-                (time, line): common_cause
-                for line, common_cause in _find_changing_lines(cause, recompile)
-            }
+            {(time, line): common for line, common in _iterate_lines(cause, recompile)}
             for time, cause, recompile in zip(times, group.causes, group.recompiles, strict=True)
             if not group.planned
         ]
@@ -353,22 +321,16 @@ def _merge_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group
             # Consequences need not follow each time that the root changes; a common cause flips
             # metadata beside the value that it is called for, in some of the recompiles.
             fits_times = group.changed == "metadata" or root_times == set(times)
-            if fits_times and all(
-                not lines.keys().isdisjoint(lines_between) for lines_between in own
-            ):
-                common_cause = merged[root].common_cause or next(
-                    common_cause for line, common_cause in lines.items() if line in first
+            if fits_times and all(not lines.keys().isdisjoint(between) for between in own):
+                common = merged[root].common_cause or next(
+                    common for line, common in lines.items() if line in first
                 )
-                merged[root] = replace(merged[root].add_follower(group), common_cause=common_cause)
+                merged[root] = replace(merged[root].add_follower(group), common_cause=common)
                 break
         else:
             every: dict[Hashable, CommonCause] = {}
-            for lines_between in own:
-                every |= {
-                    line: common_cause
-                    for line, common_cause in lines_between.items()
-                    if line not in every
-                }
+            for between in own:
+                every |= {line: common for line, common in between.items() if line not in every}
             for line in every:
                 at.setdefault(line, []).append(len(merged))
             merged.append(group)
@@ -376,9 +338,7 @@ def _merge_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group
     return merged
 
 
-def _find_changing_lines(
-    cause: Cause, recompile: Recompile
-) -> Iterator[tuple[Hashable, CommonCause]]:
+def _iterate_lines(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashable, CommonCause]]:
     """Iterate the lines between the two calls: of those that were seen, the changing one and its
     callers within the function that makes the calls, which runs on; else those that are probable,
     as one."""
@@ -386,21 +346,17 @@ def _find_changing_lines(
     if cause.changed is None:
         call = None if called_from is None else (called_from.file, called_from.line)
         # The compiled call cannot be made earlier: what changes inside it has no line here.
-        others = [
-            user_call for user_call in cause.changed_by if (user_call.file, user_call.line) != call
-        ]
+        others = [site for site in cause.changed_by if (site.file, site.line) != call]
         if others:
-            places = dict.fromkeys((user_call.file, user_call.line) for user_call in others)
-            common_cause = make_record(
-                CommonCause, others[0], evidence="probable", lines=len(places)
-            )
-            yield frozenset(places), common_cause
+            places = dict.fromkeys((site.file, site.line) for site in others)
+            common = make_record(CommonCause, others[0], evidence="probable", lines=len(places))
+            yield frozenset(places), common
             # What follows from another value does so by one of the lines that write it.
             if get_code_info(cause.rule).changed == "metadata":
-                yield from ((frozenset((place,)), common_cause) for place in places)
+                yield from ((frozenset((place,)), common) for place in places)
     elif not cause.changed.in_call:
         stack = cause.changed.stack
-        texts = {(user_call.file, user_call.line): user_call.text for user_call in cause.changed_by}
+        texts = {(site.file, site.line): site.text for site in cause.changed_by}
         maker = None if called_from is None else (called_from.file, called_from.function)
         last = next((n for n, line in enumerate(stack) if (line.file, line.function) == maker), 0)
         for depth, line in enumerate(stack[: last + 1]):

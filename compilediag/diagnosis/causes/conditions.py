@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from compilediag.diagnosis.causes.group import find_changed_dimensions
+from compilediag.diagnosis.causes.group import find_changed_dims
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, parse_dispatch_keys, parse_guard
 from compilediag.diagnosis.guards.families import STRUCTURE, Decision, GuardContext, decide
@@ -59,8 +59,7 @@ class Condition:
 def list_conditions(
     entry: EntryDiff, reasons: Iterable[str], frame: Location | None
 ) -> tuple[Condition, ...]:
-    """List the conditions of one cache entry; where it has no leaves, those of what torch
-    printed."""
+    """List the conditions of one cache entry; where it has no leaves, those torch printed."""
     every = (parse_reason(text) for text in reasons)
     printed = next((reason for reason in every if reason.compile_id == entry.compile_id), None)
     guards = entry.guards or ((make_false_guard(printed),) if printed is not None else ())
@@ -157,10 +156,8 @@ def _parse_false_guard(false: FalseGuard, printed: PrintedReason | None) -> Guar
         guard = replace(guard, path=path)
     if guard.aspect == "autocast" and false.facts.inference_mode is not None:
         # Inference mode and autocast changed at once: torch guards autocast by itself too.
-        changed = parse_dispatch_keys(guard.expected or "") ^ parse_dispatch_keys(
-            guard.actual or ""
-        )
-        if any(key.startswith("Autograd") for key in changed):
+        keys = parse_dispatch_keys(guard.expected or "") ^ parse_dispatch_keys(guard.actual or "")
+        if any(key.startswith("Autograd") for key in keys):
             guard = replace(guard, aspect="inference")
     return guard
 
@@ -185,12 +182,10 @@ def drop_consequences(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
         if not gone.is_implied(condition):
             key = identify_condition(condition)
             best[key] = min(best.get(key, condition), condition, key=_get_priority)
-    remaining = sorted(best.values(), key=lambda condition: condition.position)
-    doubtful = [
-        c for c in remaining if c.printed or get_code_info(c.decision.code).owner == "process"
-    ]
-    dropped = [c for c in doubtful if _is_covered(c, remaining)]
-    return tuple(c for c in remaining if c not in dropped) if dropped else tuple(remaining)
+    rest = sorted(best.values(), key=lambda condition: condition.position)
+    doubtful = [c for c in rest if c.printed or get_code_info(c.decision.code).owner == "process"]
+    dropped = [c for c in doubtful if _is_covered(c, rest)]
+    return tuple(c for c in rest if c not in dropped) if dropped else tuple(rest)
 
 
 def select_nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
@@ -234,7 +229,7 @@ def _identify_common_cause(condition: Condition) -> Hashable:
     guard = condition.guard
     if guard.check != "tensor":
         return identify_condition(condition)
-    changed = find_changed_dimensions(condition.expected, condition.actual)
+    changed = find_changed_dims(condition.expected, condition.actual)
     if guard.aspect == "size" and changed:
         return "size", frozenset(change[1:] for change in changed)
     return guard.aspect, condition.expected, condition.actual
@@ -249,40 +244,28 @@ class Invalidated:
     each condition is looked up by its own prefixes only."""
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
-        states = [
-            condition.guard.aspect for condition in conditions if condition.guard.check == "state"
-        ]
+        states = [cond.guard.aspect for cond in conditions if cond.guard.check == "state"]
         # The mode that sets the dispatch keys of tensors.
         self.mode_changed = any(
             aspect is None or any(name in aspect for name in _KEY_COMPONENTS) for aspect in states
         )
         # Inference mode was entered or left, which switches the recording of gradients too.
-        self.inference_mode = any(
-            condition.decision.kind == "inference_mode" for condition in conditions
-        )
-        checked = [
-            (condition, condition.guard.check, condition.guard.path) for condition in conditions
-        ]
-        of_paths = [
-            (condition, check, path) for condition, check, path in checked if path is not None
-        ]
+        self.inference_mode = any(cond.decision.kind == "inference_mode" for cond in conditions)
+        checked = [(cond, cond.guard.check, cond.guard.path) for cond in conditions]
+        of_paths = [(cond, check, path) for cond, check, path in checked if path is not None]
 
-        def collect_paths(*checks: str) -> set[Steps]:
+        def collect(*checks: str) -> set[Steps]:
             return {_make_steps(path) for _, check, path in of_paths if check in checks}
 
         # Paths that hold another object now, or nothing; that hold another value.
-        self.objects, self.values = (
-            collect_paths(*OBJECT_GONE),
-            collect_paths("value", *OBJECT_GONE),
-        )
+        self.objects, self.values = collect(*OBJECT_GONE), collect("value", *OBJECT_GONE)
         # Containers whose positions moved.
-        self.containers = collect_paths(*STRUCTURE)
+        self.containers = collect(*STRUCTURE)
         # Paths of keys and attributes that are absent now.
         self.members = {
             _make_steps(member)
-            for condition, check, path in of_paths
-            if check in _MEMBER_GONE
-            and (member := _find_absent_member(condition, path)) is not None
+            for cond, check, path in of_paths
+            if check in _MEMBER_GONE and (member := _find_absent_member(cond, path)) is not None
         }
         # Hooks that are other functions now, or at another place among the hooks.
         self.functions = {
@@ -293,11 +276,7 @@ class Invalidated:
         }
         # Tensors of another rank or type: their sizes mean nothing; in another order: strides.
         self.ranks, self.strided = (
-            {
-                _make_steps(path)
-                for condition, _, path in of_paths
-                if condition.guard.aspect in aspects
-            }
+            {_make_steps(path) for cond, _, path in of_paths if cond.guard.aspect in aspects}
             for aspects in (("rank", "type"), ("stride",))
         )
 
@@ -310,22 +289,20 @@ class Invalidated:
             and (self.mode_changed or condition.decision.kind == "inference_mode")
         )
 
-    def is_implied(self, condition: Condition) -> bool:
-        """Whether `condition` follows from what is gone."""
-        guard, path = condition.guard, condition.guard.path
-        if get_code_info(condition.decision.code).owner == "process":
+    def is_implied(self, cond: Condition) -> bool:
+        """Whether `cond` follows from what is gone."""
+        guard, path = cond.guard, cond.guard.path
+        if get_code_info(cond.decision.code).owner == "process":
             return self.inference_mode and guard.aspect == "grad_mode"
-        if self.is_hidden(condition):
+        if self.is_hidden(cond):
             return True
         if path is None:
             return False
         steps = _make_steps(path)
         if guard.check == "shape" and steps in self.ranks:
             return True
-        if guard.check == "shape" and ".stride()" in condition.false.text and self.strided:
-            return any(
-                _make_steps(named) in self.strided for named in find_paths(condition.false.text)
-            )
+        if guard.check == "shape" and ".stride()" in cond.false.text and self.strided:
+            return any(_make_steps(named) in self.strided for named in find_paths(cond.false.text))
         # A check of the very object that is gone is that cause itself, not a consequence.
         above = [steps[:end] for end in range(2, len(steps))]
         if any(prefix in self.objects or prefix in self.members for prefix in above):

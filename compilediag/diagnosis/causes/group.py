@@ -30,9 +30,7 @@ class DimensionChange(NamedTuple):
     after: str
 
 
-def find_changed_dimensions(
-    expected: str | None, actual: str | None
-) -> tuple[DimensionChange, ...]:
+def find_changed_dims(expected: str | None, actual: str | None) -> tuple[DimensionChange, ...]:
     """Find the dimensions that differ between two printed sizes, in order; empty where the texts
     are none. Of `[4, *]` and `[6, 3]` the first: a dynamic dimension ("*") fits every size."""
     before, after = (_SIZES.fullmatch(text or "") for text in (expected, actual))
@@ -49,7 +47,7 @@ def find_changed_dimensions(
 def find_changed_sizes(pairs: Iterable[tuple[str | None, str | None]]) -> tuple[list[int], bool]:
     """Find the dimensions that changed between sizes before and after, ascending, and whether 0 or
     1 is among their sizes, which torch takes for constants."""
-    changed = [change for pair in pairs for change in find_changed_dimensions(*pair)]
+    changed = [change for pair in pairs for change in find_changed_dims(*pair)]
     small = any({change.before, change.after} & {*_ALWAYS_CONSTANT} for change in changed)
     return sorted({change.dimension for change in changed}), small
 
@@ -82,14 +80,10 @@ class Group:
     @property
     def all_recompiles(self) -> tuple[Recompile, ...]:
         """Those of all parts, each once, in time order."""
-        recompiles = {
-            recompile.id: recompile for part in self.parts for recompile in part.recompiles
-        }
+        events = {event.id: event for part in self.parts for event in part.recompiles}
         if len(self.parts) == 1:
-            return tuple(recompiles.values())
-        return tuple(
-            sorted(recompiles.values(), key=lambda recompile: (recompile.process, recompile.t))
-        )
+            return tuple(events.values())
+        return tuple(sorted(events.values(), key=lambda event: (event.process, event.t)))
 
     @property
     def code(self) -> str:
@@ -184,29 +178,23 @@ class Group:
         """
         constants: set[int] = set()
         sizes: dict[FrameId, set[tuple[int, str]]] = {}
-        for cause, recompile in zip(self.causes, self.recompiles, strict=True):
-            frame = FrameId(
-                recompile.process, recompile.epoch, parse_frame_id(recompile.compile_id)
-            )
+        for cause, event in zip(self.causes, self.recompiles, strict=True):
+            frame = FrameId(event.process, event.epoch, parse_frame_id(event.compile_id))
             compiled = sizes.setdefault(frame, set())
-            changed = find_changed_dimensions(cause.expected, cause.actual)
+            changed = find_changed_dims(cause.expected, cause.actual)
             # The sizes of the tensor that alone prevent some cache entry from being used again.
             demanded = set[tuple[int, str]]()
-            for entry in recompile.entries:
-                of_guards = [
-                    (g, find_changed_dimensions(g.expected, g.actual)) for g in entry.guards
-                ]
-                if all(changes and _PARAMETER not in guard.source for guard, changes in of_guards):
-                    own = [changes for guard, changes in of_guards if guard.source == cause.source]
-                    demanded |= {
-                        (change.dimension, change.before) for changes in own for change in changes
-                    }
-            if not recompile.entries:
-                demanded = {(change.dimension, change.before) for change in changed}
+            for entry in event.entries:
+                of_guards = [(g, find_changed_dims(g.expected, g.actual)) for g in entry.guards]
+                if all(diffs and _PARAMETER not in guard.source for guard, diffs in of_guards):
+                    own = [diffs for guard, diffs in of_guards if guard.source == cause.source]
+                    demanded |= {(diff.dimension, diff.before) for diffs in own for diff in diffs}
+            if not event.entries:
+                demanded = {(diff.dimension, diff.before) for diff in changed}
             constants |= {dimension for dimension, _ in compiled & demanded}
             compiled |= {
-                (change.dimension, change.after)
-                for change in changed
-                if change.after not in _ALWAYS_CONSTANT
+                (diff.dimension, diff.after)
+                for diff in changed
+                if diff.after not in _ALWAYS_CONSTANT
             }
         return sorted(constants)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, find_behind_breaks
-from compilediag.diagnosis.causes.common_causes import ANOTHER_INSTANCE, group_by_common_cause
+from compilediag.diagnosis.causes.common_causes import ANOTHER_INSTANCE, merge_groups
 from compilediag.diagnosis.causes.conditions import (
     OBJECT_GONE,
     Condition,
@@ -118,7 +118,7 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
         causes, again = zip(*pairs, strict=True)
         single.append(Group(key, causes, again, causes[0].place))
     groups: dict[str, list[Group]] = {}
-    for group in group_by_common_cause(single, timeline, behind):
+    for group in merge_groups(single, timeline, behind):
         groups.setdefault(group.code, []).append(group)
     return RunCauses(by_compile, entries, groups, behind)
 
@@ -192,32 +192,26 @@ def explain_recompile(recompile: Recompile) -> Explanation:
     if entries and recompile.problem is None:
         conditions = mark_known_parts([list_conditions(entry, reasons, frame) for entry in entries])
         everywhere = [condition for entry in conditions for condition in entry]
-        remaining = [merge_companions(drop_consequences(entry), everywhere) for entry in conditions]
+        rest = [merge_companions(drop_consequences(entry), everywhere) for entry in conditions]
         if not recompile.entries_left_out:
-            remaining = mark_new_variables(remaining)
-        together = find_combination(remaining)
-        if (
-            causes := (_combine_causes(together),)
-            if together
-            else _sort_causes(select_nearest(remaining))
-        ):
+            rest = mark_new_variables(rest)
+        together = find_combination(rest)
+        if causes := (_combine(together),) if together else _sort_causes(select_nearest(rest)):
             ranked = sorted(
-                zip(entries, conditions, remaining, strict=True),
+                zip(entries, conditions, rest, strict=True),
                 key=lambda i: make_distance_key(i[2]),
             )
             return Explanation(
                 causes,
                 tuple(
-                    _make_missed_entry(entry.compile_id, own, entry.left_out + len(all_) - len(own))
+                    _make_entry(entry.compile_id, own, entry.left_out + len(all_) - len(own))
                     for entry, all_, own in ranked
                 ),
             )
     return _explain_from_text(reasons, frame, recompile.problem)
 
 
-def _make_missed_entry(
-    compile_id: str, own: Sequence[Condition], left_out: int | None
-) -> MissedEntry:
+def _make_entry(compile_id: str, own: Sequence[Condition], left_out: int | None) -> MissedEntry:
     """Make the entry of its false guards without those that follow from others, in guard order.
     `left_out`: how many these are; None where the text of a log names the first guard only."""
     guards = tuple(
@@ -244,7 +238,7 @@ def _explain_from_text(reasons: Sequence[str], frame: Location, problem: str | N
         for of_entry in parsed
     ]
     entries = tuple(
-        _make_missed_entry(of_entry[0].compile_id, conditions, None)
+        _make_entry(of_entry[0].compile_id, conditions, None)
         for of_entry, conditions in zip(parsed, printed, strict=True)
         if of_entry[0].compile_id is not None
     )
@@ -257,18 +251,16 @@ def _sort_causes(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
     them."""
     ranked = sorted(
         conditions,
-        key=lambda condition: (
-            condition.novel is False,
-            get_code_info(condition.decision.code).changed == "metadata"
-            and condition.decision.kind == "parameter"
+        key=lambda cond: (
+            cond.novel is False,
+            get_code_info(cond.decision.code).changed == "metadata"
+            and cond.decision.kind == "parameter"
             and any(other.decision.code == "CD104" for other in conditions),
-            condition.decision.order,
-            condition.position,
+            cond.decision.order,
+            cond.position,
         ),
     )
-    return tuple(
-        _make_cause(condition, primary=not index) for index, condition in enumerate(ranked)
-    )
+    return tuple(_make_cause(cond, primary=not index) for index, cond in enumerate(ranked))
 
 
 def _make_cause(condition: Condition, *, primary: bool = False) -> Cause:
@@ -297,7 +289,7 @@ def _make_cause(condition: Condition, *, primary: bool = False) -> Cause:
     )
 
 
-def _combine_causes(conditions: Sequence[Condition]) -> Cause:
+def _combine(conditions: Sequence[Condition]) -> Cause:
     """Make one cause of values compiled for before, each with others, never with one another."""
     parts = tuple(map(_make_cause, conditions))
     location = next((part.location for part in parts if part.location is not None), None)
@@ -321,12 +313,10 @@ def _combine_causes(conditions: Sequence[Condition]) -> Cause:
     )
 
 
-def merge_companions(
-    own: Sequence[Condition], everywhere: Iterable[Condition]
-) -> tuple[Condition, ...]:
-    """Merge each companion in `own` into its buffer. `everywhere` holds the conditions of all
+def merge_companions(own: Sequence[Condition], every: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Merge each companion in `own` into its buffer. `every` holds the conditions of all
     entries: a farther one may be the only one that shows that the buffer grew."""
-    buffers = [c for c in (*everywhere, *own) if get_code_info(c.decision.code).changed == "tensor"]
+    buffers = [c for c in (*every, *own) if get_code_info(c.decision.code).changed == "tensor"]
     growing = [c for c in buffers if c.decision.kind == "shape"]
     growing += [c for c in own if c in buffers]
     merged: list[Condition] = []
@@ -340,33 +330,30 @@ def merge_companions(
     return tuple(merged)
 
 
-def _belongs_to(condition: Condition, buffer: Condition) -> bool:
-    """Whether `condition` is a value on the object that holds `buffer`, and goes with it."""
-    mine, its = condition.variable_path, buffer.variable_path
-    if condition.guard.check == "shape" and its is not None:
+def _belongs_to(cond: Condition, buffer: Condition) -> bool:
+    """Whether `cond` is a value on the object that holds `buffer`, and goes with it."""
+    mine, its = cond.variable_path, buffer.variable_path
+    if cond.guard.check == "shape" and its is not None:
         # `x.size()[0] > self.seq_len`: the int has become a symbol.
-        named = find_paths(condition.false.text)
+        named = find_paths(cond.false.text)
         return any(path.hops and path != its and path.holder == its.holder for path in named)
-    if condition is buffer or mine is None or its is None or mine == its:
+    if cond is buffer or mine is None or its is None or mine == its:
         return False
-    if (
-        condition.guard.check not in _VALUES
-        or get_code_info(condition.decision.code).owner != "object"
-    ):
+    if cond.guard.check not in _VALUES or get_code_info(cond.decision.code).owner != "object":
         return False
-    if condition.decision.kind in ("shape", "created") or mine.holder != its.holder:
+    if cond.decision.kind in ("shape", "created") or mine.holder != its.holder:
         return False
     # `cached_freqs_seq_len` and `cached_freqs`.
     one, other = sorted(((path.member or "").strip("_") for path in (mine, its)), key=len)
     if one and f"_{one}_" in f"_{other}_":
         return True
     # An int that became a size the buffer has now.
-    actual = (condition.actual or "").strip()
+    actual = (cond.actual or "").strip()
     if actual.isdigit() and actual in _NUMBER.findall(buffer.actual or ""):
         return True
     # A bool or None that turned, read in the function that reads the buffer.
-    flag = not {condition.expected, condition.actual}.isdisjoint(("True", "False", "None"))
-    where, there = condition.place, buffer.place
+    flag = not {cond.expected, cond.actual}.isdisjoint(("True", "False", "None"))
+    where, there = cond.place, buffer.place
     if not flag or where is None or there is None:
         return False
     return (where.file, where.function) == (there.file, there.function)
@@ -374,59 +361,51 @@ def _belongs_to(condition: Condition, buffer: Condition) -> bool:
 
 def mark_known_parts(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
     """Mark a part of something new as known (`novel` False) where an entry accepts that part."""
-    refused = [{_identify_part(condition) for condition in entry} for entry in entries]
+    refused = [{_identify_part(cond) for cond in entry} for entry in entries]
     # Sources of tensors that an entry refuses for nothing but a mode that is another one now.
     accepted: set[str] = set()
     for entry in entries:
         gone = Invalidated(entry)
-        hidden = [(gone.is_hidden(condition), condition.false.source) for condition in entry]
+        hidden = [(gone.is_hidden(cond), cond.false.source) for cond in entry]
         shown = {source for hides, source in hidden if not hides}
         accepted.update(source for hides, source in hidden if hides and source not in shown)
     of_that_kind = _find_known_kind(entries)
 
-    def is_novel(condition: Condition) -> bool | None:
-        if not condition.novel:
-            return condition.novel
-        if condition.guard.check in OBJECT_GONE and condition.variable_path in of_that_kind:
+    def is_novel(cond: Condition) -> bool | None:
+        if not cond.novel:
+            return cond.novel
+        if cond.guard.check in OBJECT_GONE and cond.variable_path in of_that_kind:
             return False
-        if condition.guard.check not in ("tensor", "state"):
-            return condition.false.source not in accepted
-        what, aspect = _identify_part(condition)
+        if cond.guard.check not in ("tensor", "state"):
+            return cond.false.source not in accepted
+        what, aspect = _identify_part(cond)
         hides = {(what, refusal) for refusal in (aspect, None, *_HIDES)}
         # No entry accepts all of it: one that refuses nothing of it does not guard it at all.
         return all(hides & parts for parts in refused if any(part[0] == what for part in parts))
 
-    return [
-        tuple(replace(condition, novel=is_novel(condition)) for condition in entry)
-        for entry in entries
-    ]
+    return [tuple(replace(cond, novel=is_novel(cond)) for cond in entry) for entry in entries]
 
 
 def mark_new_variables(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
     """Mark a variable as new (`novel` True) where each of all entries that there are refuses it:
     one may have nothing against its length, another one nothing against its keys."""
-    refused = [{identify_condition(condition) for condition in entry} for entry in entries]
+    refused = [{identify_condition(cond) for cond in entry} for entry in entries]
     everywhere = set[Hashable].intersection(*refused)
     of_that_kind = _find_known_kind(entries)
 
-    def is_novel(condition: Condition) -> bool | None:
-        if condition.guard.check in OBJECT_GONE and condition.variable_path in of_that_kind:
-            return condition.novel
-        return identify_condition(condition) in everywhere or condition.novel
+    def is_novel(cond: Condition) -> bool | None:
+        if cond.guard.check in OBJECT_GONE and cond.variable_path in of_that_kind:
+            return cond.novel
+        return identify_condition(cond) in everywhere or cond.novel
 
-    return [
-        tuple(replace(condition, novel=is_novel(condition)) for condition in entry)
-        for entry in entries
-    ]
+    return [tuple(replace(cond, novel=is_novel(cond)) for cond in entry) for entry in entries]
 
 
 def _find_known_kind(entries: Sequence[Sequence[Condition]]) -> set[GuardPath | None]:
     """Find the containers of whose length or keys an entry refuses something: what it was compiled
     for was no None and nothing of another type."""
-    conditions = (condition for entry in entries for condition in entry)
-    return {
-        condition.variable_path for condition in conditions if condition.guard.check in STRUCTURE
-    } - {None}
+    conditions = (cond for entry in entries for cond in entry)
+    return {cond.variable_path for cond in conditions if cond.guard.check in STRUCTURE} - {None}
 
 
 def _identify_part(condition: Condition) -> tuple[Hashable, str | None]:

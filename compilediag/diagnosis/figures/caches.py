@@ -148,8 +148,7 @@ MAX_PRECOMPILED = 200
 
 
 def list_precompiled(timeline: Timeline) -> tuple[PrecompiledRecord, ...]:
-    """List each function that was loaded compiled once, in the order in which it was first
-    loaded."""
+    """List each function that was loaded compiled once, in the order of the first loads."""
     by_function: dict[Location, list[Precompiled]] = {}
     for loaded in timeline.precompiled:
         by_function.setdefault(loaded.function, []).append(loaded)

@@ -161,25 +161,19 @@ def compute_guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluat
     """Compute what guards cost in the lead process: all frames, those that cost most first (in
     microseconds a step), and the guards of the first. None where no guards were looked at."""
     process = timeline.lead
-    frames = {
-        attempt.id: attempt.frame
-        for attempt in timeline.compiles
-        if attempt.guarded and attempt.forward
-    }
+    frames = {row.id: row.frame for row in timeline.compiles if row.guarded and row.forward}
     by_frame: dict[Location, list[GuardsEvaluated]] = {}
-    for guard_set in timeline.guard_sets:
-        compiled = CompileId(guard_set.process, guard_set.epoch, guard_set.compile_id)
-        if guard_set.process == process and compiled in frames:
-            by_frame.setdefault(frames[compiled], []).append(guard_set)
+    for entry in timeline.guard_sets:
+        compiled = CompileId(entry.process, entry.epoch, entry.compile_id)
+        if entry.process == process and compiled in frames:
+            by_frame.setdefault(frames[compiled], []).append(entry)
     if not by_frame:
         return None
     warm = [warm_calls for warm_calls in timeline.warm_calls if warm_calls.process == process]
-    runs = _count_runs_per_step(timeline, warm)
+    runs = _count_runs(timeline, warm)
     costs: list[tuple[FrameGuards, GuardsEvaluated]] = []
     for frame, sets in by_frame.items():
-        guards = min(
-            sets, key=lambda guard_set: math.inf if guard_set.eval_us is None else guard_set.eval_us
-        )
+        guards = min(sets, key=lambda entry: math.inf if entry.eval_us is None else entry.eval_us)
         often, us = runs.get(frame), guards.eval_us
         record = make_record(
             FrameGuards,
@@ -191,11 +185,7 @@ def compute_guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluat
         )
         costs.append((record, guards))
     costs.sort(key=lambda pair: -(pair[0].us_per_step or 0.0))
-    known = [
-        frame_guards.us_per_step
-        for frame_guards, _ in costs
-        if frame_guards.us_per_step is not None
-    ]
+    known = [cost.us_per_step for cost, _ in costs if cost.us_per_step is not None]
     us_per_step = sum(known) if known else None
     walls = [s.wall_s for s in timeline.steps if s.process == process and not s.compile_s]
     step_s = median(walls) if walls else None
@@ -203,7 +193,7 @@ def compute_guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluat
         step_s=step_s,
         us_per_step=us_per_step,
         share=None if us_per_step is None or not step_s else us_per_step / 1e6 / step_s,
-        frames=tuple(frame_guards for frame_guards, _ in costs),
+        frames=tuple(cost for cost, _ in costs),
         calls=tuple(
             WarmRuns(
                 callable=f"{at.function} ({at.file}:{at.line})",
@@ -217,9 +207,7 @@ def compute_guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluat
     return figures, costs[0][1]
 
 
-def _count_runs_per_step(
-    timeline: Timeline, warm: Iterable[TimedWarmCalls]
-) -> dict[Location, float]:
+def _count_runs(timeline: Timeline, warm: Iterable[TimedWarmCalls]) -> dict[Location, float]:
     """Count how often the graph of each frame runs in a step, by the calls that were looked at."""
     calls: dict[Location, float] = {}
     for own, record in list_invocations(timeline):

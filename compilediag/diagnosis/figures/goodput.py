@@ -152,10 +152,8 @@ def settle(timeline: Timeline, until_ns: int, before: Settled | None = None) -> 
     span or a compile lies across one of the two moments: their time cannot be parted there."""
     process, floor = timeline.lead, before.until_ns if before is not None else 0
     compiles = _list_compiles_after(timeline, process, before)
-    intervals = [
-        *_list_compile_intervals(timeline, compiles),
-        *_list_span_intervals(timeline, process),
-    ]
+    intervals = _list_compile_intervals(timeline, compiles)
+    intervals += _list_span_intervals(timeline, process)
     if any(interval.start < floor or interval.end > until_ns for interval in intervals):
         return None
     account = compute_account(timeline, until_ns / 1e9, orderly=False, settled=before)
@@ -167,22 +165,18 @@ def settle(timeline: Timeline, until_ns: int, before: Settled | None = None) -> 
     return Settled(until_ns, account.goodput_ns, startup, charged)
 
 
-def _list_compiles_after(
-    timeline: Timeline, process: int, settled: Settled | None
-) -> list[Compile]:
+def _list_compiles_after(timeline: Timeline, process: int, before: Settled | None) -> list[Compile]:
     return [
         attempt
         for attempt in timeline.compiles
-        if attempt.process == process
-        and (settled is None or _round_ns(attempt.t) > settled.until_ns)
+        if attempt.process == process and (before is None or _round_ns(attempt.t) > before.until_ns)
     ]
 
 
 def build_goodput_section(
     timeline: Timeline, wall_s: float | None, *, complete: bool
 ) -> GoodputSection | None:
-    """Build the section of goodput, in seconds; None when there was neither a wall time nor an
-    event.
+    """Build the goodput section, in seconds; None when there was neither a wall time nor an event.
 
     Args:
         timeline: the run.
@@ -264,8 +258,7 @@ def _list_span_intervals(timeline: Timeline, process: int) -> list[Interval]:
 def _measure_inside_steps(
     steps: Sequence[Step], covered: Sequence[Interval], wall: int, floor: int = 0
 ) -> tuple[int, int]:
-    """Measure uncovered nanoseconds inside the steps after `floor`: (productive, waiting for
-    data)."""
+    """Measure uncovered nanoseconds in the steps after `floor`: (productive, waiting for data)."""
     good = waited = first = 0
     last_end = floor
     for step in steps:
@@ -297,25 +290,21 @@ def _measure_startup(
     begins = [attempt.t - attempt.seconds for attempt in compiles]
     begins += [step.end - step.wall_s for step in steps]
     begin = min((_round_ns(begin) for begin in begins if math.isfinite(begin)), default=observed)
-    return max(
-        0, begin - sum(max(0, min(interval.end, begin) - interval.start) for interval in covered)
-    )
+    return max(0, begin - sum(max(0, min(part.end, begin) - part.start) for part in covered))
 
 
 def flatten_intervals(intervals: Iterable[Interval], wall: int) -> list[Interval]:
     """Flatten to disjoint intervals in time order; of those that overlap the deepest, then latest,
     wins."""
-    waiting = sorted(intervals, key=lambda interval: interval.start)
-    edges = sorted(
-        {min(edge, wall) for interval in waiting for edge in (interval.start, interval.end)}
-    )
+    waiting = sorted(intervals, key=lambda part: part.start)
+    edges = sorted({min(edge, wall) for part in waiting for edge in (part.start, part.end)})
     flat: list[Interval] = []
     active: list[tuple[int, int, int, Interval]] = []
     place = 0
     for start, end in itertools.pairwise(edges):
         while place < len(waiting) and waiting[place].start <= start:
-            interval = waiting[place]
-            heapq.heappush(active, (-interval.depth, -interval.start, place, interval))
+            part = waiting[place]
+            heapq.heappush(active, (-part.depth, -part.start, place, part))
             place += 1
         while active and active[0][3].end <= start:
             heapq.heappop(active)

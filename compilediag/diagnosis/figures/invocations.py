@@ -99,8 +99,7 @@ def build_invocations_section(timeline: Timeline) -> tuple[Invocation, ...]:
 
 
 def build_throughput_section(timeline: Timeline) -> Throughput | None:
-    """Build the section of throughput; None when there was neither a step nor a call with a
-    tensor."""
+    """Build the throughput section; None when there was neither a step nor a call with a tensor."""
     lead = timeline.lead
     walls = [step.wall_s for step in timeline.steps if step.process == lead]
     work = compute_work(timeline)
@@ -164,8 +163,7 @@ def _sum_over_steps(
 
 
 def _select_whole_steps(timeline: Timeline, calls: Sequence[Calls], process: int) -> Sequence[Step]:
-    """Select steps in which every call was recorded: all, or those before the first that was
-    not."""
+    """Select steps where every call was recorded: all, or those before the first that was not."""
     steps = [step for step in timeline.steps if step.process == process and not step.unsampled]
     if all(own.calls == len(own.at) for own in calls):
         return steps
@@ -216,12 +214,10 @@ class PlannedPadding:
 def build_shapes_section(timeline: Timeline) -> ShapesSection | None:
     """Build the section of `FixedShape`s; None when the program uses none."""
     lead = timeline.lead
-    own = [fixed_shape for fixed_shape in timeline.fixed_shapes if fixed_shape.process == lead]
+    own = [shape for shape in timeline.fixed_shapes if shape.process == lead]
     if not own:
         return None
-    return ShapesSection(
-        fixed=tuple(_make_fixed_record(fixed_shape) for fixed_shape in own[:MAX_FIXED_SHAPES])
-    )
+    return ShapesSection(fixed=tuple(_make_fixed_record(shape) for shape in own[:MAX_FIXED_SHAPES]))
 
 
 def _make_fixed_record(fixed_shape: FixedShapeRun) -> FixedShapeRecord:

@@ -88,18 +88,16 @@ def find_key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tup
     differ too, so that the version is then named alone."""
     if not before or not after:
         return ()
-    differing = [
+    changed = [
         name
         for name in dict.fromkeys((*before, *after))
         if name not in before
         or name not in after
         or get_digest(before[name]) != get_digest(after[name])
     ]
-    if VERSION in differing:
+    if VERSION in changed:
         return (KeyChange(VERSION, None, None),)
-    return tuple(
-        KeyChange(name, *_cut_excerpts(before.get(name), after.get(name))) for name in differing
-    )
+    return tuple(KeyChange(name, *_cut_pair(before.get(name), after.get(name))) for name in changed)
 
 
 def describe_changes(changes: Sequence[KeyChange], most: int = 3) -> str:
@@ -129,7 +127,7 @@ def _match_kind(name: str) -> tuple[_Kind, re.Match[str] | None]:
     return _OTHER, None
 
 
-def _cut_excerpts(before: str | None, after: str | None) -> tuple[str | None, str | None]:
+def _cut_pair(before: str | None, after: str | None) -> tuple[str | None, str | None]:
     left, right = (None if text is None else text.partition(" ")[2] for text in (before, after))
     if left is None or right is None or left == right:
         return left, right

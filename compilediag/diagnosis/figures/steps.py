@@ -30,9 +30,7 @@ MAX_ROWS = 256
 
 OTHER_THREAD = "other thread"
 
-_RUN_BY_AUTOGRAD = frozenset(
-    {"backward_hook", "backward_pre_hook", "tensor_hook", "accumulate_grad_hook"}
-)
+_AUTOGRAD = frozenset({"backward_hook", "backward_pre_hook", "tensor_hook", "accumulate_grad_hook"})
 
 
 def list_timings(timeline: Timeline) -> tuple[Timing, ...]:
@@ -54,27 +52,23 @@ def list_timings(timeline: Timeline) -> tuple[Timing, ...]:
         )
         for (name, phase), taken in walls.items()
     ]
-    calls = [disabled for disabled in timeline.disabled_calls if disabled.process == process]
+    calls = [call for call in timeline.disabled_calls if call.process == process]
     hooks = [hook for hook in timeline.hooks if hook.process == process]
     of_hooks = {hook.function for hook in hooks if hook.disabled}
     rows += [
-        _make_row(disabled.function, "disabled_function", disabled)
-        for disabled in calls
-        if disabled.function not in of_hooks
+        _make_row(call.function, "disabled_function", call)
+        for call in calls
+        if call.function not in of_hooks
     ]
     for hook in hooks:
         # Each phase that a disabled hook was called in; one row without figures for another.
-        own = [
-            disabled for disabled in calls if hook.disabled and disabled.function == hook.function
-        ]
-        rows += [
-            _make_row(hook.function, hook.kind, disabled, target=hook.target) for disabled in own
-        ]
+        own = [call for call in calls if hook.disabled and call.function == hook.function]
+        rows += [_make_row(hook.function, hook.kind, call, target=hook.target) for call in own]
         if not own:
             note = "inside compiled code: not timed"
             if hook.disabled:
                 note = "no call of it was seen"
-            elif hook.kind in _RUN_BY_AUTOGRAD:
+            elif hook.kind in _AUTOGRAD:
                 note = "called by autograd: not timed"
             rows.append(_make_row(hook.function, hook.kind, target=hook.target, note=note))
     rows.sort(key=lambda row: -(row.total_s or 0.0))
@@ -150,16 +144,14 @@ def build_steps_section(
 ) -> StepsSection | None:
     """Build the section of step times of the lead process; None without a step. `warmup`: steps
     that are warm-up by the user's choice; None: found from the compiles."""
-    process = timeline.lead
-    steps = [
-        step for step in timeline.steps if step.process == process and math.isfinite(step.wall_s)
-    ]
+    lead = timeline.lead
+    steps = [step for step in timeline.steps if step.process == lead and math.isfinite(step.wall_s)]
     walls = [step.wall_s for step in steps]
     figures = compute_figures(walls)
     if figures is None:
         return None
     if warmup is None:  # the leading steps in which some frame was compiled for the first time
-        first = {i.step for i in timeline.compiles if i.process == process and i.kind == "first"}
+        first = {i.step for i in timeline.compiles if i.process == lead and i.kind == "first"}
         later = (at for at, step in enumerate(steps) if step.number not in first)
         warmup = next(later, len(steps))
     return replace(
@@ -167,8 +159,8 @@ def build_steps_section(
         warmup=warmup,
         clock="monotonic",
         sketch=build_sketch((wall_s, 1) for wall_s in walls),
-        phases=_build_phases(timeline, steps, process),
-        device_timing=_build_device_timing(timeline, process),
+        phases=_build_phases(timeline, steps, lead),
+        device_timing=_build_device_timing(timeline, lead),
         spikes=_build_spikes(timeline, steps, warmup, findings),
     )
 
@@ -215,8 +207,7 @@ def _get_percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def find_spikes(walls_s: Sequence[float], warmup: int) -> tuple[int, ...]:
-    """Find the positions of the steps after warm-up that stand out, in order; the longest if too
-    many."""
+    """Find positions of steps after warm-up that stand out, in order; the longest if too many."""
     after = walls_s[warmup:]
     if not after:
         return ()
@@ -299,15 +290,13 @@ def _build_spikes(
     usual_s = median(walls[warmup:])
     usual_wait_s = median(step.data_wait_s or 0.0 for step in steps[warmup:])
     spans = sum_spans_by_step(timeline, steps[0].process)
-    samples = {
-        sample.step: sample for sample in timeline.syncs if sample.process == steps[0].process
-    }
-    usual_sync_s = median(sample.seconds or 0.0 for sample in samples.values()) if samples else 0.0
+    syncs = {sample.step: sample for sample in timeline.syncs if sample.process == steps[0].process}
+    usual_sync_s = median(sample.seconds or 0.0 for sample in syncs.values()) if syncs else 0.0
     spikes: list[Spike] = []
     for position in positions:
         step = steps[position]
         inside = dict(spans.get(step.number, {}))
-        sample = samples.get(step.number)
+        sample = syncs.get(step.number)
         sync_s = sample.seconds if sample is not None else None
         inside["sync"] = max(0.0, (sync_s or 0.0) - usual_sync_s)
         noting_s = sum(sample.noting_s.values()) if sample is not None else 0.0

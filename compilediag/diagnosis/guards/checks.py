@@ -78,9 +78,7 @@ class Guard:
 
 UNKNOWN = Guard("unknown", None)
 
-_GLOBAL_STATE = re.compile(
-    r"GLOBAL_STATE changed:\s*(?P<parts>.*)|(?P<check>___check_global_state)"
-)
+_STATE = re.compile(r"GLOBAL_STATE changed:\s*(?P<parts>.*)|(?P<check>___check_global_state)")
 _COMPONENTS = {
     "utils_device.CURRENT_DEVICE": "default_device",
     "___check_torch_function_mode_stack": "torch_function_mode",
@@ -102,9 +100,7 @@ _STATE_NAMES = {
     "deterministic_algorithms_warn_only": "deterministic",
 }
 _BY_ID = re.compile(r"___check_(?P<what>obj_id|type_id|fake_script_type)\(")
-_CONTAINS = re.compile(
-    r"(?P<no>not )?(?P<what>___dict_contains|(?:frozen)?set\.__contains__|hasattr)\("
-)
+_HAS = re.compile(r"(?P<no>not )?(?P<what>___dict_contains|(?:frozen)?set\.__contains__|hasattr)\(")
 _TYPE = re.compile(r",\s*type=<(?:class|enum) '(?P<name>[^']*)'>")
 _NOT_READ = re.compile(
     r"(?P<error>KeyError|IndexError|null type dict|Not an? \w+) on\s+(?P<source>.*)", re.DOTALL
@@ -127,9 +123,7 @@ _TENSOR_TYPE = re.compile(
 _EXPECTED = re.compile(
     r"[Ee]xpected (?:device index to be )?(?P<expected>.+?), actual (?P<actual>.+)", re.DOTALL
 )
-_CHECK_TENSOR = re.compile(
-    r"check_tensor\((?P<source>.*?), (?:torch\.)?\w+, DispatchKeySet", re.DOTALL
-)
+_TENSOR = re.compile(r"check_tensor\((?P<source>.*?), (?:torch\.)?\w+, DispatchKeySet", re.DOTALL)
 _RAW_KEYS = re.compile(r"(?P<source>.*)\.raw_repr\(\) == DispatchKeySet", re.DOTALL)
 _PARAMETER_ADVICE = re.compile(r"\. Guard failed on a parameter, consider using .*", re.DOTALL)
 _MARKING = re.compile(
@@ -172,7 +166,7 @@ def _parse_no_guard(text: str) -> Guard | None:
 
 
 def _parse_state(text: str) -> Guard | None:
-    matched = _GLOBAL_STATE.match(text)
+    matched = _STATE.match(text)
     if matched is not None:
         names = [
             # autocast(cuda)_dtype
@@ -214,7 +208,7 @@ def _parse_id_check(text: str) -> Guard | None:
 
 
 def _parse_membership(text: str) -> Guard | None:
-    matched = _CONTAINS.match(text)
+    matched = _HAS.match(text)
     if matched is None:
         return None
     arguments = _split_arguments(text, matched)
@@ -315,8 +309,7 @@ def parse_dispatch_keys(text: str) -> frozenset[str]:
 
 
 def _classify_key_change(expected: str, actual: str) -> str:
-    """Classify what changed about a tensor by its dispatch key sets: the most specific
-    difference."""
+    """Classify what changed about a tensor by its dispatch key sets: the most specific change."""
     changed = parse_dispatch_keys(expected) ^ parse_dispatch_keys(actual)
     if any(key.startswith("FuncTorch") for key in changed):
         return "functorch"
@@ -343,7 +336,7 @@ def _parse_tensor(text: str) -> Guard | None:
         expected = matched["expected"].removeprefix("<class '").removesuffix("'>").strip("' ,")
         path, actual = parse_path(matched["source"]), matched["actual"]
         return Guard("tensor_type", path, "type", None, expected, actual, type_name=actual)
-    if matched := _CHECK_TENSOR.match(text) or _RAW_KEYS.match(text):
+    if matched := _TENSOR.match(text) or _RAW_KEYS.match(text):
         return Guard("tensor", parse_path(matched["source"]), "dispatch_keys")
     matched = _MISMATCH.match(text)
     if matched is None:
@@ -403,13 +396,11 @@ def _parse_shape(text: str) -> Guard | None:
 
 
 def _parse_metadata(text: str) -> Guard | None:
-    matched = re.match(r"___check_metadata_|__dtensor_spec_|___check_opaque_guard_fn_", text)
-    if matched is not None:
+    match = re.match(r"___check_metadata_|__dtensor_spec_|___check_opaque_guard_fn_", text)
+    if match is not None:
         return Guard("tensor", None, aspect="metadata")
-    matched = re.match(r"___cow_tensor_matches\(", text)
-    return (
-        Guard("tensor", _parse_argument(text, matched), aspect="copy_on_write") if matched else None
-    )
+    match = re.match(r"___cow_tensor_matches\(", text)
+    return Guard("tensor", _parse_argument(text, match), aspect="copy_on_write") if match else None
 
 
 def _parse_argument(text: str, call: re.Match[str]) -> GuardPath | None:

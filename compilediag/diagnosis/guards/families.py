@@ -316,8 +316,7 @@ _ORDER = (
 
 
 def classify_owner(path: GuardPath | None, facts: GuardFacts) -> Owner:
-    """Classify the owner of the value a path leads to, after the last callable it passes
-    through."""
+    """Classify the owner of the value a path leads to, after the last callable it passes."""
     if path is None or path.scope == "state":
         return "nothing"
     if path.below_module:

@@ -82,9 +82,7 @@ def find_fixing_guard(guards: Iterable[SizeGuard], size: str) -> SizeGuard | Non
 
 def list_guards_on(guards: Iterable[SizeGuard], size: str) -> list[SizeGuard]:
     """List the conditions that a size is in."""
-    return [
-        guard for guard in guards if size in (simplify_source(source) for _, source in guard.sizes)
-    ]
+    return [guard for guard in guards if size in (simplify_source(name) for _, name in guard.sizes)]
 
 
 def find_excluding_guard(guards: Iterable[SizeGuard], size: str, value: int) -> SizeGuard | None:
@@ -105,10 +103,8 @@ def find_guard_behind(
     candidates = [
         guard
         for guard in guards
-        if named and named == {simplify_source(source) for _, source in guard.sizes}
-    ] or [
-        guard for guard in guards if named & {simplify_source(source) for _, source in guard.sizes}
-    ]
+        if named and named == {simplify_source(name) for _, name in guard.sizes}
+    ] or [guard for guard in guards if named & {simplify_source(name) for _, name in guard.sizes}]
     if place is not None and any(_is_at(guard, place) for guard in candidates):
         candidates = [guard for guard in candidates if _is_at(guard, place)]
     lines = {(guard.stack, _classify_guard(guard)) for guard in candidates}
@@ -176,8 +172,7 @@ _OPERATORS: Mapping[str, Callable[[int, int], int]] = {
 
 
 def holds(expression: str, values: Mapping[str, int]) -> bool | None:
-    """Whether a condition as sympy prints it is true for these values; None where it cannot be
-    read."""
+    """Whether a condition as sympy prints it holds for these values; None if it cannot be read."""
     try:
         return bool(_evaluate(ast.parse(expression, mode="eval").body, values))
     except (SyntaxError, ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):

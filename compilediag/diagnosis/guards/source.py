@@ -301,10 +301,8 @@ def format_variable(
     if in_torch and path.scope == "local" and path.root in ("args", "kwargs"):
         if not hops:
             return "keyword arguments" if path.root == "kwargs" else "arguments"
-        index = hops[0].text
-        named = (
-            strip_quotes(index) if path.root == "kwargs" else facts.parameter or f"argument {index}"
-        )
+        key = hops[0].text
+        named = strip_quotes(key) if path.root == "kwargs" else facts.parameter or f"argument {key}"
         return named + _render_hops(hops[1:])
     if facts.holder_path and hops and len(hops) == len(path.hops):
         return facts.holder_path + _render_hops(hops[-2:] if path.registry else hops[-1:])

@@ -21,7 +21,7 @@ from compilediag.diagnosis.ranks.summary import (
     ASPECTS,
     RankFingerprint,
     RankSummary,
-    find_key_differences,
+    find_key_diffs,
     list_values,
     make_fingerprint,
     summarize_ranks,
@@ -66,31 +66,24 @@ SummaryOf = Callable[[int], RankSummary]
 
 
 def compare_ranks(summaries: Iterable[RankSummary], expected: int | None) -> RankComparison:
-    """Compare every rank with what most ranks do; `expected` is the world size, where it is
-    known."""
-    by_rank = {summary.rank: summary for summary in summaries}
-    return compare_fingerprints(
-        map(make_fingerprint, by_rank.values()), expected, by_rank.__getitem__
-    )
+    """Compare every rank with what most ranks do; `expected` is the world size, where known."""
+    ranks = {summary.rank: summary for summary in summaries}
+    return compare_fingerprints(map(make_fingerprint, ranks.values()), expected, ranks.__getitem__)
 
 
 def compare_fingerprints(
     fingerprints: Iterable[RankFingerprint], expected: int | None, summary_of: SummaryOf
 ) -> RankComparison:
     """Compare ranks by their fingerprints; only those that are named are summarised, one by one."""
-    by_rank = {
-        fingerprint.rank: fingerprint
-        for fingerprint in fingerprints
-        if fingerprint.rank is not None
-    }
+    by_rank = {record.rank: record for record in fingerprints if record.rank is not None}
     by_rank = {rank: by_rank[rank] for rank in sorted(by_rank)}
     divergences: list[RankDivergence] = []
     differing: set[int] = set()
     left_out = 0
     for index, aspect in enumerate(ASPECTS):
         groups: dict[bytes, list[int]] = {}
-        for rank, fingerprint in by_rank.items():
-            groups.setdefault(fingerprint.digests[index], []).append(rank)
+        for rank, record in by_rank.items():
+            groups.setdefault(record.digests[index], []).append(rank)
         # The largest group is right, the lowest of equals.
         usual, *others = sorted(groups.values(), key=lambda ranks: (-len(ranks), ranks[0])) or [[]]
         others.sort()
@@ -99,7 +92,7 @@ def compare_fingerprints(
             differing.update(ranks)
         for ranks in others[:MAX_GROUPS]:
             values = (list_values(summary_of(group[0]))[index] for group in (ranks, usual))
-            here, there = _SPLIT.get(aspect, _list_differences)(*values)
+            here, there = _SPLIT.get(aspect, _list_diffs)(*values)
             if here or there:
                 differing.update(ranks)
                 divergence = RankDivergence(
@@ -122,16 +115,12 @@ def compare_fingerprints(
     )
 
 
-def _list_differences(
-    value: tuple[str, ...], usual: tuple[str, ...]
-) -> tuple[list[str], list[str]]:
+def _list_diffs(value: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], list[str]]:
     here, there = Counter(value), Counter(usual)
     return list((here - there).elements()), list((there - here).elements())
 
 
-def _find_first_difference(
-    value: tuple[str, ...], usual: tuple[str, ...]
-) -> tuple[list[str], list[str]]:
+def _find_first_diff(value: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Find where the order differs first: what follows is a consequence."""
     for number, names in enumerate(zip_longest(value, usual), start=1):
         if names[0] != names[1]:
@@ -140,23 +129,16 @@ def _find_first_difference(
     return [], []
 
 
-_SPLIT = {"collectives": _find_first_difference, "cache_keys": find_key_differences}
+_SPLIT = {"collectives": _find_first_diff, "cache_keys": find_key_diffs}
 """How two ranks are compared in an aspect, where not by all that only one of them has."""
 
 
 def _find_stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[RankStraggler, ...]:
     """Find slow ranks by the time of a step where it was measured, else by all compile seconds."""
     what = "step"
-    times = {
-        r: fingerprint.step_median_s
-        for r, fingerprint in by_rank.items()
-        if fingerprint.step_median_s is not None
-    }
+    times = {r: row.step_median_s for r, row in by_rank.items() if row.step_median_s is not None}
     if len(times) < 2:
-        what, times = (
-            "compile",
-            {rank: fingerprint.compile_s for rank, fingerprint in by_rank.items()},
-        )
+        what, times = "compile", {rank: row.compile_s for rank, row in by_rank.items()}
     usual = median(times.values()) if len(times) > 1 else 0.0
     if usual <= 0:
         return ()
@@ -165,9 +147,7 @@ def _find_stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[RankStragg
         for rank, seconds in times.items()
         if seconds > usual
     ]
-    return tuple(
-        sorted(slow, key=lambda straggler: (-straggler.seconds, straggler.rank))[:MAX_STRAGGLERS]
-    )
+    return tuple(sorted(slow, key=lambda row: (-row.seconds, row.rank))[:MAX_STRAGGLERS])
 
 
 MAX_ROWS = 4096
@@ -257,37 +237,29 @@ def has_room(ranks: int, events: int) -> bool:
 
 def select_ranks(ranks: Sequence[RankFingerprint]) -> RankSelection | None:
     """Select the ranks that are listed; None where all of them are."""
-    if has_room(len(ranks), sum(fingerprint.events for fingerprint in ranks)):
+    if has_room(len(ranks), sum(record.events for record in ranks)):
         return None
     # A process without a rank comes after those that have one.
-    by_rank = sorted(
-        range(len(ranks)), key=lambda index: (ranks[index].rank is None, ranks[index].rank or 0)
-    )
+    order = sorted(range(len(ranks)), key=lambda at: (ranks[at].rank is None, ranks[at].rank or 0))
     # The lead, one for each behaviour, then all by rank.
-    first = {ranks[index].behaviour: index for index in reversed(by_rank)}
-    stand_for_others = [index for index in by_rank if first[ranks[index].behaviour] == index]
+    first = {ranks[at].behaviour: at for at in reversed(order)}
+    stand_for_others = [at for at in order if first[ranks[at].behaviour] == at]
     lead = find_lead(ranks)
     leads = () if lead is None else (lead,)
     chosen: set[int] = set()
     events = 0
-    for index in [*dict.fromkeys((*leads, *stand_for_others, *by_rank))][:MAX_RANKS]:
-        events += ranks[index].events
+    for at in [*dict.fromkeys((*leads, *stand_for_others, *order))][:MAX_RANKS]:
+        events += ranks[at].events
         if events > MAX_EVENTS and len(chosen) >= MIN_RANKS:
             break
-        chosen.add(index)
+        chosen.add(at)
     if len(chosen) == len(ranks):
         return None
-    shown = {ranks[index].behaviour for index in chosen}
-    return RankSelection(
-        frozenset(chosen), sum(fingerprint.behaviour not in shown for fingerprint in ranks)
-    )
+    shown = {ranks[at].behaviour for at in chosen}
+    return RankSelection(frozenset(chosen), sum(record.behaviour not in shown for record in ranks))
 
 
 def find_lead(ranks: Sequence[RankFingerprint]) -> int | None:
     """Find the index of the rank whose steps are shown, by the rule of `Timeline.lead`."""
-    indexes = [index for index, fingerprint in enumerate(ranks) if fingerprint.standing]
-    return min(
-        indexes,
-        key=lambda index: (-ranks[index].standing, ranks[index].rank or 0, index),
-        default=None,
-    )
+    indexes = [at for at, record in enumerate(ranks) if record.standing]
+    return min(indexes, key=lambda at: (-ranks[at].standing, ranks[at].rank or 0, at), default=None)

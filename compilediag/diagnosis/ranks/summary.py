@@ -64,18 +64,14 @@ def list_key_parts(
     return tuple(sorted(lines)[:MAX_KEY_PARTS])
 
 
-def find_key_differences(
-    lines: tuple[str, ...], usual: tuple[str, ...]
-) -> tuple[list[str], list[str]]:
+def find_key_diffs(lines: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Find the lines of only one of two ranks: those of the first, those of the second. A lookup
     that only one of them made or described is no difference of keys."""
-    unmatched: list[list[str]] = []
+    only: list[list[str]] = []
     for here, there in ((lines, usual), (usual, lines)):
         described, equal = {_get_lookup(line) for line in there}, set(there)
-        unmatched.append(
-            [line for line in here if line not in equal and _get_lookup(line) in described]
-        )
-    return unmatched[0], unmatched[1]
+        only.append([line for line in here if line not in equal and _get_lookup(line) in described])
+    return only[0], only[1]
 
 
 def _get_lookup(line: str) -> str:
@@ -180,33 +176,28 @@ def summarize_ranks(timeline: Timeline, causes: RunCauses) -> tuple[RankSummary,
 
 
 def _summarize_rank(rank: int, records: Sequence[_ProcessRecord], causes: RunCauses) -> RankSummary:
-    compiles = [attempt for record in records for attempt in record.compiles]
-    guarded = [attempt for attempt in compiles if is_compile(attempt)]
-    sites = [site for record in records for site in record.breaks]
-    counts = compute_counts(
-        [frame for record in records for frame in record.frames], compiles, sites
-    )
-    walls = max((record.walls for record in records), key=len)
+    compiles = [event for part in records for event in part.compiles]
+    guarded = [event for event in compiles if is_compile(event)]
+    sites = [site for part in records for site in part.breaks]
+    counts = compute_counts([frame for part in records for frame in part.frames], compiles, sites)
+    walls = max((part.walls for part in records), key=len)
     steady = walls[WARMUP_STEPS:] if len(walls) > 2 * WARMUP_STEPS else walls
-    hits = [attempt.cache_hits for attempt in compiles if attempt.cache_hits is not None]
-    misses = [attempt.cache_misses for attempt in compiles if attempt.cache_misses is not None]
+    hits = [event.cache_hits for event in compiles if event.cache_hits is not None]
+    misses = [event.cache_misses for event in compiles if event.cache_misses is not None]
     outcomes = (
-        f"{_name_compile(attempt)}: {attempt.cache_hits or 0} hits, "
-        f"{attempt.cache_misses or 0} misses"
-        for attempt in guarded
-        if attempt.cache_hits or attempt.cache_misses  # backends without a cache count zeros
+        f"{_name_compile(event)}: {event.cache_hits or 0} hits, {event.cache_misses or 0} misses"
+        for event in guarded
+        if event.cache_hits or event.cache_misses  # backends without a cache count zeros
     )
     primary: Counter[str] = Counter()
-    for attempt in guarded:
-        for cause in (
-            causes.get_causes(attempt.recompile)[:1] if attempt.recompile is not None else ()
-        ):
+    for event in guarded:
+        for cause in causes.get_causes(event.recompile)[:1] if event.recompile is not None else ():
             at = cause.location
             line = "" if at is None else f" at {at.file}:{at.line}"
             primary[f"{cause.rule} {cause.variable or cause.guard[:80]}{line}"] += 1
     named = (f"{cause}, {'once' if n == 1 else f'{n} times'}" for cause, n in primary.items())
     breaks = sorted({f"{site.file}:{site.line}" for site in sites})
-    collectives = [name for record in records for name in record.collectives]
+    collectives = [name for part in records for name in part.collectives]
     return RankSummary(
         rank=rank,
         processes=len(records),
@@ -215,7 +206,7 @@ def _summarize_rank(rank: int, records: Sequence[_ProcessRecord], causes: RunCau
         recompiles=counts.recompiles,
         graph_breaks=counts.graph_breaks,
         eager_fallbacks=counts.eager_fallbacks,
-        compile_s=sum(attempt.seconds for attempt in compiles),
+        compile_s=sum(event.seconds for event in compiles),
         cache_hits=sum(hits) if hits else None,
         cache_misses=sum(misses) if misses else None,
         steps=len(walls),
@@ -226,8 +217,8 @@ def _summarize_rank(rank: int, records: Sequence[_ProcessRecord], causes: RunCau
         breaks=tuple(breaks[:MAX_IDS]),
         collectives=tuple(collectives[:MAX_OPERATIONS]),
         key_parts=list_key_parts(
-            (caches for record in records for caches in record.caches),
-            {(attempt.compile_id, attempt.epoch): _name_compile(attempt) for attempt in compiles},
+            (caches for part in records for caches in part.caches),
+            {(event.compile_id, event.epoch): _name_compile(event) for event in compiles},
         ),
     )
 
@@ -273,8 +264,7 @@ class RankFingerprint(RankCounts):
 
     @property
     def behaviour(self) -> tuple[bytes, ...]:
-        """Equal for ranks that did the same. Hits of caches are chance, and their keys are no
-        behaviour."""
+        """Equal for ranks that did the same. Cache hits are chance, and their keys no behaviour."""
         return (*self.digests[: ASPECTS.index("cache_hits")], self.findings)
 
 
@@ -299,9 +289,7 @@ def compute_digest(values: Iterable[object]) -> bytes:
 
 def make_fingerprint(summary: RankSummary) -> RankFingerprint:
     """Make a fingerprint: the counts of a summary, and digests of the rest."""
-    counts = {
-        count_field.name: getattr(summary, count_field.name) for count_field in fields(RankCounts)
-    }
+    counts = {column.name: getattr(summary, column.name) for column in fields(RankCounts)}
     return RankFingerprint(**counts, digests=tuple(map(compute_digest, list_values(summary))))
 
 

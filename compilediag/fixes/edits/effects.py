@@ -47,8 +47,7 @@ def require_plain(source: Source, node: libcst.BaseExpression | libcst.Arg) -> N
 
 
 def require_first(source: Source, call: libcst.Call, statement: libcst.CSTNode) -> None:
-    """Refuse an edit unless a statement always evaluates a call, after nothing but plain
-    expressions.
+    """Refuse an edit unless a statement always evaluates a call, after plain expressions only.
 
     Raises:
         EditImpossible: that is not evident.
@@ -134,18 +133,14 @@ def find_variable(source: Source, line: int, name: str) -> Variable:
     Raises:
         EditImpossible: there is none, or not all uses of it can be found in the file.
     """
-    nodes = [
-        node
-        for node in _iterate_places(source, source.module, name)
-        if line in source.get_lines(node)
-    ]
-    if not nodes:
+    uses = [use for use in _find_uses(source, source.module, name) if line in source.get_lines(use)]
+    if not uses:
         raise EditImpossible(f"line {line} does not read {name}")
-    if len({type(node) for node in nodes}) > 1:
+    if len({type(use) for use in uses}) > 1:
         raise EditImpossible(f"line {line} reads more than one variable with the name {name}")
-    if isinstance(nodes[0], libcst.Attribute):
-        return _find_attribute(source, nodes[0], name)
-    return _find_local_or_global(source, nodes[0], name)
+    if isinstance(uses[0], libcst.Attribute):
+        return _find_attribute(source, uses[0], name)
+    return _find_local_or_global(source, uses[0], name)
 
 
 def get_target(write: Write) -> libcst.BaseAssignTargetExpression:
@@ -162,7 +157,7 @@ def get_target(write: Write) -> libcst.BaseAssignTargetExpression:
     return write.targets[0].target
 
 
-def _iterate_places(source: Source, below: libcst.CSTNode, name: str) -> Iterator[NameOrAttribute]:
+def _find_uses(source: Source, below: libcst.CSTNode, name: str) -> Iterator[NameOrAttribute]:
     for node in source.find_all(below, libcst.Attribute):
         if node.attr.value == name:
             yield node
@@ -173,22 +168,18 @@ def _iterate_places(source: Source, below: libcst.CSTNode, name: str) -> Iterato
 
 def _find_local_or_global(source: Source, node: libcst.Name, name: str) -> Variable:
     known = source.get_scope(node)[name]
-    assignments = [assignment for assignment in known if isinstance(assignment, Assignment)]
-    if len(assignments) < len(known) or not assignments:
+    bindings = [binding for binding in known if isinstance(binding, Assignment)]
+    if len(bindings) < len(known) or not bindings:
         raise EditImpossible(f"{name} gets no value in this file")
-    writes = [_find_write(source, assignment.node) for assignment in assignments]
+    writes = [_find_write(source, binding.node) for binding in bindings]
     # Of `x += 1` the name is also what reads it: one use.
-    targets = {
-        target for write in writes for target in _iterate_places(source, get_target(write), name)
-    }
-    accesses = {
-        access.node for assignment in assignments for access in assignment.references
-    } - targets
+    targets = {target for write in writes for target in _find_uses(source, get_target(write), name)}
+    accesses = {access.node for binding in bindings for access in binding.references} - targets
     reads = [read for read in accesses if isinstance(read, libcst.Name)]
     if len(reads) != len(accesses):
         raise EditImpossible(f"{name} is used in a way that cannot be followed")
     first = min(writes, key=lambda write: source.get_lines(write).start)
-    in_scope = source.get_scope(first) is assignments[0].scope
+    in_scope = source.get_scope(first) is bindings[0].scope
     block = source.get_parent(
         source.get_parent(first)
     )  # of a module or function, no loop or branch
@@ -205,9 +196,7 @@ def _find_attribute(source: Source, node: libcst.Attribute, name: str) -> Variab
     owner = next(source.find_ancestors(node, libcst.ClassDef), None)
     if owner is None or not _is_of_self(source, node) or not _has_assignment(source, owner, name):
         classes = source.find_all(source.module, libcst.ClassDef)
-        setting = [
-            class_node for class_node in classes if _has_assignment(source, class_node, name)
-        ]
+        setting = [class_def for class_def in classes if _has_assignment(source, class_def, name)]
         if len(setting) != 1:
             raise EditImpossible(f"{len(setting)} classes of the file set {name}")
         owner = setting[0]
@@ -221,7 +210,7 @@ def _find_attribute(source: Source, node: libcst.Attribute, name: str) -> Variab
         raise EditImpossible(f"`__init__` of {owner.name.value} does not set {name} in every case")
     mine = [
         attribute
-        for attribute in _iterate_places(source, source.module, name)
+        for attribute in _find_uses(source, source.module, name)
         if isinstance(attribute, libcst.Attribute) and _is_owned_by(source, attribute, owner, name)
     ]
     writes = dict.fromkeys(
@@ -237,7 +226,7 @@ def _has_assignment(source: Source, below: libcst.CSTNode, name: str) -> bool:
         isinstance(attribute, libcst.Attribute)
         and _is_of_self(source, attribute)
         and source.is_bound_at(attribute)
-        for attribute in _iterate_places(source, below, name)
+        for attribute in _find_uses(source, below, name)
     )
 
 
@@ -288,7 +277,7 @@ def _find_declarations(
             continue
         for line in method.body.body:
             if not isinstance(line, libcst.SimpleStatementLine):
-                if any(_iterate_places(source, line, name)):
+                if any(_find_uses(source, line, name)):
                     return
                 continue
             for small in line.body:
@@ -345,9 +334,7 @@ def list_values(source: Source, name: libcst.Name) -> list[libcst.BaseExpression
     for assignment in source.get_scope(name)[name.value]:
         target = getattr(assignment, "node", None)
         parent = source.get_parent(target) if isinstance(target, libcst.Name) else None
-        statement = source.get_parent(parent) if isinstance(parent, libcst.AssignTarget) else None
-        if isinstance(statement, libcst.Assign) and name not in source.find_all(
-            statement.value, libcst.Name
-        ):
-            values.append(statement.value)
+        stmt = source.get_parent(parent) if isinstance(parent, libcst.AssignTarget) else None
+        if isinstance(stmt, libcst.Assign) and name not in source.find_all(stmt.value, libcst.Name):
+            values.append(stmt.value)
     return values

@@ -50,10 +50,7 @@ def add_keyword(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     the keyword, and the expression."""
     text, name, expression = edit.code
     for call in _find_calls(source, edit.line, text):
-        if any(
-            argument.keyword is not None and argument.keyword.value == name
-            for argument in call.args
-        ):
+        if any(arg.keyword is not None and arg.keyword.value == name for arg in call.args):
             raise EditImpossible(f"line {edit.line} passes {name} already")
         yield Replacement(call, _AddKeyword(name, expression))
 
@@ -111,15 +108,12 @@ def assign_arguments(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     for text, value in arguments.items():
         yield Replacement(value, FillTemplate(names[text]))
     made = [f"{name} = {text}" for text, name in names.items()]
-    done = [
-        template.format(names[text]) for text, template in zip(wanted, edit.code[2::2], strict=True)
-    ]
+    done = [line.format(names[text]) for text, line in zip(wanted, edit.code[2::2], strict=True)]
     yield Insertion(statement, (*made, *done))
 
 
 def _find_calls(source: Source, line: int, text: str) -> list[libcst.Call]:
-    """Find the calls around a line that read so, but for quotes, blanks and comments; one or
-    more."""
+    """Find the calls around a line that read so but for quotes, blanks, comments; one or more."""
     calls = [
         call
         for call in source.find_all(source.module, libcst.Call)
@@ -150,40 +144,36 @@ _DISABLED = FillTemplate("torch.compiler.disable(_)")
 def wrap_in_fixed_shape(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     """Kind "fixed_shape": put `compilediag.FixedShape(…, arguments)` around what is compiled under
     a name; `code` is the name and the arguments."""
-    name, arguments = edit.code
+    name, args = edit.code
     node = _find_compiled(source, name)
     if isinstance(node, libcst.FunctionDef):
-        yield Replacement(
-            node, _AddLineAfter(f"{name} = compilediag.FixedShape({name}, {arguments})")
-        )
+        yield Replacement(node, _AddLineAfter(f"{name} = compilediag.FixedShape({name}, {args})"))
     else:
-        yield Replacement(node.value, FillTemplate(f"compilediag.FixedShape(_, {arguments})"))
+        yield Replacement(node.value, FillTemplate(f"compilediag.FixedShape(_, {args})"))
 
 
 def _find_compiled(source: Source, name: str) -> libcst.Assign | libcst.FunctionDef:
     """Find the statement that gives the name what `torch.compile` returns, and is the last to give
     it anything."""
-    statements: list[libcst.Assign | libcst.FunctionDef] = []
+    stmts: list[libcst.Assign | libcst.FunctionDef] = []
     for binding in effects.list_bindings(source, name):
         parent = source.get_parent(binding)
         if isinstance(parent, libcst.AssignTarget):
             parent = source.get_parent(parent)
         if not isinstance(parent, (libcst.Assign, libcst.FunctionDef)):
             raise EditImpossible(f"{name} gets other values too")
-        statements.append(parent)
-    if not statements:
+        stmts.append(parent)
+    if not stmts:
         raise EditImpossible(f"{name} is not set in the file")
-    last = statements[-1]
+    last = stmts[-1]
     if isinstance(last, libcst.FunctionDef):
         compiled = any(_is_compile(source, decorator.decorator) for decorator in last.decorators)
-        alone = len(statements) == 1
+        alone = len(stmts) == 1
     else:
         is_call = isinstance(last.value, libcst.Call) and len(last.targets) == 1
         compiled = is_call and _is_compile(source, last.value)
-        blocks = {_find_block(source, statement) for statement in statements}
-        alone = len(blocks) == 1 and all(
-            isinstance(statement, libcst.Assign) for statement in statements
-        )
+        blocks = {_find_block(source, stmt) for stmt in stmts}
+        alone = len(blocks) == 1 and all(isinstance(stmt, libcst.Assign) for stmt in stmts)
     if not compiled:
         raise EditImpossible(f"{name} is not what torch.compile gives")
     if not alone or isinstance(_find_block(source, last), libcst.ClassDef):
@@ -224,15 +214,13 @@ def replace_buckets(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     for call in source.find_all(source.module, libcst.Call):
         if not matchers.matches(call.func, _SHAPE):
             continue
-        for index, argument in enumerate(call.args):
-            named = argument.keyword is not None and argument.keyword.value == "buckets"
-            placed = argument.keyword is None and not argument.star and index == _BUCKETS
+        for index, arg in enumerate(call.args):
+            named = arg.keyword is not None and arg.keyword.value == "buckets"
+            placed = arg.keyword is None and not arg.star and index == _BUCKETS
             with contextlib.suppress(ValueError, SyntaxError):  # no literal
-                value = (
-                    ast.literal_eval(source.get_code(argument.value)) if named or placed else None
-                )
+                value = ast.literal_eval(source.get_code(arg.value)) if named or placed else None
                 if value == ast.literal_eval(before):
-                    matches.append(argument.value)
+                    matches.append(arg.value)
     if len(matches) != 1:
         raise EditImpossible(f"{len(matches)} FixedShapes of the file have buckets={before}")
     yield Replacement(matches[0], FillTemplate(after))
@@ -275,9 +263,7 @@ def _find_hook_names(
             yield from (node for node in attributes if node.attr.value == name)
         return
     for node in source.find_all(argument, libcst.Name):
-        bound = [
-            getattr(assignment, "node", None) for assignment in source.get_scope(node)[node.value]
-        ]
+        bound = [getattr(binding, "node", None) for binding in source.get_scope(node)[node.value]]
         if node.value == name and source.is_variable(node) and bound == [hook]:
             yield node
 
@@ -320,11 +306,9 @@ def rewrite(text: str, edits: Sequence[Edit]) -> str:
         tree = apply_edits(source, tree_edits)
     except libcst.ParserSyntaxError as error:
         raise EditImpossible(f"the edit is not valid Python: {error.message}") from error
-    if source is not written and not _find_shared_lines(written):
+    if source is not written and not _find_shared(written):
         edited = Source(tree.code)
-        tree = apply_edits(
-            edited, [Replacement(line, _split_line) for line in _find_shared_lines(edited)]
-        )
+        tree = apply_edits(edited, [Replacement(line, _split) for line in _find_shared(edited)])
     return add_imports(tree, ("torch", "compilediag")).code
 
 
@@ -405,14 +389,12 @@ def _pair_targets(
     return list(zip(targets, values, strict=True))  # pyright: ignore[reportReturnType]
 
 
-def _find_shared_lines(source: Source) -> list[libcst.SimpleStatementLine]:
+def _find_shared(source: Source) -> list[libcst.SimpleStatementLine]:
     lines = source.find_all(source.module, libcst.SimpleStatementLine)
     return [line for line in lines if len(line.body) > 1]
 
 
-def _split_line(
-    line: libcst.SimpleStatementLine,
-) -> libcst.FlattenSentinel[libcst.SimpleStatementLine]:
+def _split(line: libcst.SimpleStatementLine) -> libcst.FlattenSentinel[libcst.SimpleStatementLine]:
     alone = [small.with_changes(semicolon=libcst.MaybeSentinel.DEFAULT) for small in line.body]
     made = [libcst.SimpleStatementLine([statement]) for statement in alone]
     made[0] = made[0].with_changes(leading_lines=line.leading_lines)

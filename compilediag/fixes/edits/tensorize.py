@@ -35,7 +35,7 @@ _IN_PLACE: Mapping[type[libcst.BaseAugOp], str] = MappingProxyType(
         libcst.ModuloAssign: "remainder_",
     }
 )
-_OF_MODULES = ("Module", "LightningModule")
+_MODULES = ("Module", "LightningModule")
 
 _TAKE_TENSORS = frozenset(
     ("add", "sub", "mul", "div", "pow", "where", "add_", "sub_", "mul_", "div_", "fill_")
@@ -126,9 +126,7 @@ def _is_no_number(value: libcst.BaseExpression) -> bool:
 def _is_module(source: Source, owner: libcst.ClassDef, first: libcst.CSTNode) -> bool:
     """True where it is a module of torch's, and was made one before the statement."""
     bases = [source.get_code(base.value) for base in owner.bases]
-    is_known = any(
-        base.startswith(("nn.", "torch.nn.")) or base.endswith(_OF_MODULES) for base in bases
-    )
+    known = any(base.startswith(("nn.", "torch.nn.")) or base.endswith(_MODULES) for base in bases)
     methods = [function.name.value for function in source.find_all(owner, libcst.FunctionDef)]
     before = [
         source.get_code(call.func)
@@ -137,7 +135,7 @@ def _is_module(source: Source, owner: libcst.ClassDef, first: libcst.CSTNode) ->
         if source.get_position(call) < source.get_position(first)
     ]
     is_made = any(text.endswith("__init__") and text != "self.__init__" for text in before)
-    return is_made and (is_known or "forward" in methods)
+    return is_made and (known or "forward" in methods)
 
 
 def _write_in_place(number: _Number, write: Write, dtype: str) -> Replacement:

@@ -91,10 +91,8 @@ def judge_calls(timeline: Timeline) -> NumbersComparison:
         calls = format_count(count, "call")
         return make_not_compared(f"no compiled call could be made eager beside it: {why} ({calls})")
     if not made:
-        unread = "what compiled calls return could not be read"
-        return make_not_compared(
-            unread if timeline.sampled_outputs else "no compiled call returned"
-        )
+        note = "what compiled calls return could not be read"
+        return make_not_compared(note if timeline.sampled_outputs else "no compiled call returned")
     kinds, reasons = Counter[str](), Counter[str]()
     first: dict[tuple[int, Location], Difference] = {}
     often, last = Counter[tuple[int, Location]](), dict[tuple[int, Location], int]()
@@ -125,7 +123,7 @@ def judge_calls(timeline: Timeline) -> NumbersComparison:
             _format_notes(problems, kinds, reasons, sum(not call.complete for call in made))
         ),
     )
-    return _replace_differences(section, differences[:MAX_CALLABLES])
+    return _replace_diffs(section, differences[:MAX_CALLABLES])
 
 
 def _make_difference(
@@ -163,10 +161,8 @@ def _format_notes(
         yield f"{format_count(cut, 'call')} with more values than are compared"
 
 
-def _replace_differences(
-    section: NumbersSection, differences: Sequence[Difference]
-) -> NumbersComparison:
-    records = tuple(difference.record for difference in differences)
+def _replace_diffs(section: NumbersSection, differences: Sequence[Difference]) -> NumbersComparison:
+    records = tuple(diff.record for diff in differences)
     return NumbersComparison(replace(section, differences=records), tuple(differences))
 
 
@@ -177,28 +173,24 @@ def confirm_differences(
     run, in which no eager call was made beside them."""
     ours, theirs = _collect_outputs(shadowed), _collect_outputs(plain)
 
-    def is_confirmed(difference: Difference) -> bool:
-        key = difference.process, difference.function, difference.record.call
+    def is_confirmed(diff: Difference) -> bool:
+        key = diff.process, diff.function, diff.record.call
         before, after = ours.get(key), theirs.get(key)
         if before is None or after is None or len(before) != len(after):
             return False
         return all(find_difference(x, y)[0] is None for x, y in zip(before, after, strict=True))
 
-    stable = tuple(difference for difference in numbers.differences if is_confirmed(difference))
+    stable = tuple(diff for diff in numbers.differences if is_confirmed(diff))
     if stable == numbers.differences:
         return numbers
-    dropped = (
-        difference.function.function
-        for difference in numbers.differences
-        if difference not in stable
-    )
+    dropped = (diff.function.function for diff in numbers.differences if diff not in stable)
     left = ", ".join(dict.fromkeys(dropped))
     note = f"left out: {left}, which gave different results in a second run of the same program"
     if stable:
         section = replace(numbers.section, notes=(*numbers.section.notes, note))
-        return _replace_differences(section, stable)
+        return _replace_diffs(section, stable)
     problem = f"the results of {left} differ between two unchanged runs: seed its random numbers"
-    return _replace_differences(replace(numbers.section, same=None, problem=problem), ())
+    return _replace_diffs(replace(numbers.section, same=None, problem=problem), ())
 
 
 def _collect_outputs(timeline: Timeline) -> dict[tuple[int, Location, int], Sequence[SampledValue]]:

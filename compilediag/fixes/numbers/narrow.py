@@ -98,9 +98,7 @@ class _Enough(Exception):
     """Raised where as many runs as may be were made."""
 
 
-def narrow_difference(
-    own: Sequence[str], others: Sequence[str], differs: Differs
-) -> NarrowedRecord:
+def narrow_difference(own: Sequence[str], rest: Sequence[str], differs: Differs) -> NarrowedRecord:
     """Narrow a difference to frames and a layer, by the ids of the frames of the callable that
     differs and of the others.
 
@@ -117,7 +115,7 @@ def narrow_difference(
         return differs(value)
 
     try:
-        return replace(_find_layer(tuple(own), tuple(others), check_differs), runs=runs)
+        return replace(_find_layer(tuple(own), tuple(rest), check_differs), runs=runs)
     except _Enough:
         problem = f"not found in {MAX_RUNS} runs"
         return NarrowedRecord(layer=None, runs=MAX_RUNS, problem=problem)

@@ -1,5 +1,4 @@
-"""Measurements of the program's own: tracked runs, ablations, producer loops, profiles; run
-cost."""
+"""The program's own measurements: tracked runs, ablations, producer loops, profiles; run cost."""
 
 from typing import Any
 

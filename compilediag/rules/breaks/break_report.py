@@ -49,9 +49,7 @@ _RAISED = re.compile(
     re.MULTILINE,
 )
 _REASON = "Graph Break Reason: "
-_REASON_END = re.compile(
-    r"^(?:Stack variable source attribution:|User code traceback:)", re.MULTILINE
-)
+_END = re.compile(r"^(?:Stack variable source attribution:|User code traceback:)", re.MULTILINE)
 _SECOND = "*** While handling this graph break, another graph break occurred"
 _TRACEBACK = "Traceback (most recent call last)"
 _LEAD_IN = re.compile(
@@ -83,9 +81,7 @@ _NAMED_IN_CONTEXT = (
     re.compile(r"Called `(time\.\w{1,80})\(\)`"),
 )
 """Where torch's developer context carries the name of what was called."""
-_NAMED_IN_EXPLANATION = re.compile(
-    r"how to (?:enter a|iterate over) `(?:\w{1,80}\()?([\w.]{1,200})\)?`"
-)
+_NAMED = re.compile(r"how to (?:enter a|iterate over) `(?:\w{1,80}\()?([\w.]{1,200})\)?`")
 _BUILTIN = re.compile(r"C/C\+\+|Python builtin")
 _EXPLICIT = re.compile(
     r"`?torch\.\w{1,20}\.disable\(?\)?`?d? function|graph_break\(\)|Forced graph break"
@@ -176,7 +172,7 @@ def _extract_reason(text: str) -> str:
     """Extract the reason: after "Graph Break Reason", or the error that ended the tracing."""
     _, separator, rest = text.partition(_REASON)
     if separator:
-        end = _REASON_END.search(rest)
+        end = _END.search(rest)
         return rest[: end.start()] if end else rest.partition(_TRACEBACK)[0]
     raised = tuple(_RAISED.finditer(text))
     if not raised:
@@ -242,7 +238,7 @@ def _find_callee(explanation: str, context: str) -> Callee | None:
     for pattern in _NAMED_IN_CONTEXT:
         if match := pattern.match(context):
             return Callee(".".join(part for part in match.groups() if part), None, None)
-    match = _NAMED_IN_EXPLANATION.search(explanation)
+    match = _NAMED.search(explanation)
     return Callee(match[1], None, None) if match is not None else None
 
 
@@ -256,8 +252,7 @@ def _find_site(text: str, stack: Sequence[Location]) -> Location | None:
 
 
 def _parse_stack(text: str) -> tuple[Location, ...]:
-    """Parse the user's stack: below "User code traceback:", or a skip report without Dynamo's
-    own."""
+    """Parse the user's stack: below "User code traceback:", or a skip report without Dynamo's."""
     _, separator, stack = text.partition("\nUser code traceback:")
     if not separator:
         stack = text if _SKIP_HEAD.match(text) else ""

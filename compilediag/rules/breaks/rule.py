@@ -57,8 +57,7 @@ class ReportedBreak:
 
     @property
     def ran_eager(self) -> bool:
-        """True where the break sends a whole frame to eager, by torch's word or what the frame
-        became."""
+        """Whether the whole frame goes to eager, by torch's word or what the frame became."""
         return self.report.ran_eager or bool(self.eager_frames)
 
     @property
@@ -77,13 +76,11 @@ def find_breaks(analysis: Analysis) -> Iterable[Finding]:
     """Find one finding per site. Explicit breaks are information: the user requested them."""
     timeline, made_by = analysis.timeline, analysis.causes.behind.breaks
     behind: dict[BreakLine, list[CompileId]] = {}
-    for recompile in timeline.counted_recompiles:
-        if recompile.id in made_by:
-            behind.setdefault(made_by[recompile.id], []).append(recompile.id)
+    for event in timeline.counted_recompiles:
+        if event.id in made_by:
+            behind.setdefault(made_by[event.id], []).append(event.id)
     # An id of one process, or before a reset, may be that of another frame elsewhere.
-    others = {
-        recompile.compile_id for recompile in timeline.recompiles if recompile.id not in made_by
-    }
+    others = {event.compile_id for event in timeline.recompiles if event.id not in made_by}
     for broken in read_break_sites(timeline):
         if broken.report.code not in LIMIT:
             yield _make_break_finding(broken, timeline, behind.get(broken.site.at, ()), others)

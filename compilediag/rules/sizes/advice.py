@@ -41,9 +41,7 @@ _MAX_SIZES = 16
 
 PAD = "pad to a fixed size (drop_last=True for a last batch)"
 _MARKED = "dynamic graphs may run slower; CUDA graphs need the padding"
-_ALL_DYNAMIC = (
-    "all sizes and ints become dynamic: graphs may run slower, and 0 and 1 stay constants"
-)
+_DYNAMIC = "all sizes and ints become dynamic: graphs may run slower, and 0 and 1 stay constants"
 PLANNED = Advice("nothing: each size is compiled once, before it is used")
 MARKED_LATE = Advice("mark {name} before the first call")
 CARRIED_SIZE = Advice(
@@ -63,9 +61,9 @@ SMALL = Advice(
 OF_PACKAGE = Advice(
     "set torch._dynamo.config.assume_static_by_default = False before the first call, as a package "
     "passes {name}",
-    _ALL_DYNAMIC,
+    _DYNAMIC,
 )
-IN_CONTAINER = Advice(f"compile with torch.compile(dynamic=True); or {PAD}", _ALL_DYNAMIC)
+IN_CONTAINER = Advice(f"compile with torch.compile(dynamic=True); or {PAD}", _DYNAMIC)
 MARKED = Advice(f"{{marking}}; or {PAD}", _MARKED)
 NOT_MARKED = (
     "a mark does not reach what {function} computes and passes on to the frame after it: pad, or "
@@ -143,7 +141,7 @@ def _describe_condition(group: Group) -> TitleAndAdvice:
 # --- marks, in words that can be followed literally ---------------------------------------------
 
 _FROM_FIRST = ", from the first call on"
-_FROM_FIRST_PASSED = ", from the first call on that passes it"
+_FIRST_PASSED = ", from the first call on that passes it"
 _MAX_MARKS = 4
 """Calls printed in a fix."""
 _MAX_LENGTH = 60
@@ -180,9 +178,7 @@ def _format_marking(group: Group) -> str:
     by_key = any(re.search(r"\[['\"]", tensor) for tensor in tensors)
     since = f"the first call{' that passes it' * by_key}"
     if call is not None and (*tensors,) != tuple(group.variables):
-        since = (
-            f"{format_place(call.file, call.line)}{_FROM_FIRST_PASSED if by_key else _FROM_FIRST}"
-        )
+        since = f"{format_place(call.file, call.line)}{_FIRST_PASSED if by_key else _FROM_FIRST}"
     return f"call {_format_marks(tensors)} before {since}"
 
 
@@ -217,7 +213,7 @@ def _format_marks(tensors: Mapping[str, Iterable[object]]) -> str:
 def add_first_call(summary: str, first: UserCall | None) -> str:
     """Add the line of the first call to a sentence, where that is another one."""
     place = None if first is None else format_place(first.file, first.line)
-    if place is None or f" {place}, " in summary or _FROM_FIRST_PASSED in summary:
+    if place is None or f" {place}, " in summary or _FIRST_PASSED in summary:
         return summary
     marked = ", and mark" if summary.startswith("assign") else " and on"
     also = f"{marked} what {place} passes before that, the first call"
@@ -232,18 +228,14 @@ def _add_called_sizes(finding: Finding, _: Group, timeline: Timeline) -> Finding
     changes and was compiled more than once, and with the line of the first call where it is another
     one: a mark holds from the first compile on."""
     ids = set(list_compile_ids(finding))
-    compiles = [
-        ((event.process, event.frame.file, event.frame.line), event) for event in timeline.compiles
-    ]
-    frames = {frame for frame, event in compiles if event.compile_id in ids}
-    calls = [event.entered_at for frame, event in compiles if frame in frames]
+    compiles = [((row.process, row.frame.file, row.frame.line), row) for row in timeline.compiles]
+    frames = {frame for frame, row in compiles if row.compile_id in ids}
+    calls = [row.entered_at for frame, row in compiles if frame in frames]
     summary = add_first_call(finding.fix.summary, calls[0] if calls else None)
     finding = replace(finding, fix=replace(finding.fix, summary=summary))
     if finding.severity == "info":
         return finding
-    padding = {
-        (shape.process, shape.function.file, shape.function.line) for shape in timeline.fixed_shapes
-    }
+    padding = {(row.process, row.function.file, row.function.line) for row in timeline.fixed_shapes}
     if frames and frames <= padding:  # a `FixedShape` wraps it: its sizes are few and known
         summary, caveat = PADDED
         return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))

@@ -54,9 +54,7 @@ class MarkedTensor:
 
     def format_calls(self, name: str, action: str = MARK) -> list[str]:
         """Format the statements that mark a variable."""
-        return [
-            f"{_MODULES[action]}.{action}({name}, {dimension})" for dimension in self.dimensions
-        ]
+        return [f"{_MODULES[action]}.{action}({name}, {dim})" for dim in self.dimensions]
 
 
 def parse_marked(source: str, dimensions: Iterable[int]) -> MarkedTensor | None:
@@ -205,10 +203,8 @@ def name_tensors(
 
 def _name_variables(texts: Iterable[str]) -> dict[str, str]:
     """Name the expressions that the call computes, by their text."""
-    distinct = [*dict.fromkeys(texts)]
-    return {
-        text: f"given{at}" if len(distinct) > 1 else "given" for at, text in enumerate(distinct, 1)
-    }
+    unique = [*dict.fromkeys(texts)]
+    return {text: f"given{at}" if len(unique) > 1 else "given" for at, text in enumerate(unique, 1)}
 
 
 def _find_passed(call: UserCallRecord | None, tensor: MarkedTensor) -> str | None:
@@ -233,10 +229,8 @@ def propose_mark_edits(context: FixContext) -> Iterator[ProgramChange]:
     passing = ""
     if made[0].kind == "assigned":  # a text, and what is done with its variable, in turn
         names = _name_variables(code[1::2])
-        marks = [
-            line.format(names[text]) for text, line in zip(code[1::2], code[2::2], strict=True)
-        ]
-        code = (*(f"{name} = {text}" for text, name in names.items()), *marks)
+        marks = [line.format(names[arg]) for arg, line in zip(code[1::2], code[2::2], strict=True)]
+        code = (*(f"{name} = {arg}" for arg, name in names.items()), *marks)
         passing = f", passing {' and '.join(names.values())}"
     yield edit_calls(made, f"{'; '.join(code)}  # before the call{passing}", DYNAMIC)
 
@@ -244,21 +238,16 @@ def propose_mark_edits(context: FixContext) -> Iterator[ProgramChange]:
 def _make_mark_edit(call: UserCallRecord | None, tensors: Sequence[MarkedTensor]) -> Edit | None:
     """Make the edit that marks before a call; None for a call that is not known, or does not pass
     the first of them."""
-    passed = [
-        (tensor, text) for tensor in tensors if (text := _find_passed(call, tensor)) is not None
-    ]
-    if call is None or not call.file or not passed or passed[0][0] is not tensors[0]:
+    given = [(tensor, arg) for tensor in tensors if (arg := _find_passed(call, tensor)) is not None]
+    if call is None or not call.file or not given or given[0][0] is not tensors[0]:
         return None
-    if all(SAME_TENSOR.fullmatch(text) for _, text in passed):
-        code = [line for tensor, text in passed for line in tensor.format_calls(text)]
+    if all(SAME_TENSOR.fullmatch(arg) for _, arg in given):
+        code = [line for tensor, arg in given for line in tensor.format_calls(arg)]
         return Edit(call.file, call.line, "before", tuple(code))
     order = [argument.expression for argument in call.arguments]
-    passed.sort(key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order))
+    given.sort(key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order))
     pairs = [
-        part
-        for tensor, text in passed
-        for line in tensor.format_calls("{}")
-        for part in (text, line)
+        part for tensor, arg in given for line in tensor.format_calls("{}") for part in (arg, line)
     ]
     return Edit(call.file, call.line, "assigned", (call.text or "", *pairs))
 
@@ -274,10 +263,8 @@ _EVERY_NAMESAKE = "holds for every compiled function with variables of these nam
 
 def propose_joint_sources(context: FixContext) -> Iterator[ProgramChange]:
     """Propose every dynamic source of the findings of its frames at once."""
-    own, changed = (
-        _list_dynamic_sources(context.finding),
-        get_code_info(context.finding.rule).changed,
-    )
+    own = _list_sources(context.finding)
+    changed = get_code_info(context.finding.rule).changed
     if not own and _find_growing_source(context) is None and changed not in _OF_SEVERAL:
         return
     frames = {event.frame for event in context.compiles}
@@ -287,7 +274,7 @@ def propose_joint_sources(context: FixContext) -> Iterator[ProgramChange]:
     every: list[str] = []
     for finding in context.receipt.findings:
         if finding.id in about and finding.severity != "info":
-            every += _list_dynamic_sources(finding)
+            every += _list_sources(finding)
             source = _find_growing_source(replace(context, finding=finding))
             grows += [source] if source is not None else []
     value = join_values((SOURCES, source) for source in (*grows, *every)).get(SOURCES, "")
@@ -295,7 +282,7 @@ def propose_joint_sources(context: FixContext) -> Iterator[ProgramChange]:
         yield changes.make_sources_change(value, _EVERY_NAMESAKE, left=int(bool(grows)))
 
 
-def _list_dynamic_sources(finding: FindingRecord) -> list[str]:
+def _list_sources(finding: FindingRecord) -> list[str]:
     return [candidate.value for candidate in finding.fix.candidates if candidate.setting == SOURCES]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.group import Group, find_changed_dimensions
+from compilediag.diagnosis.causes.group import Group, find_changed_dims
 from compilediag.diagnosis.findings import Cause, Finding, make_place
 from compilediag.diagnosis.guards.size_limits import (
     SizeLimit,
@@ -71,10 +71,8 @@ def add_size_line(finding: Finding, group: Group, timeline: Timeline) -> Finding
         advice = ANY_SIZE if own else EACH_SIZE
     else:
         return finding
-    padding = re.search(r"pad to [^;]*", finding.fix.summary)
-    summary, caveat = advice.fill(
-        size=f"`{size}`", pad=padding[0] if padding else "pad to a fixed size"
-    )
+    pad = re.search(r"pad to [^;]*", finding.fix.summary)
+    summary, caveat = advice.fill(size=f"`{size}`", pad=pad[0] if pad else "pad to a fixed size")
     return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
 
 
@@ -127,8 +125,7 @@ def _build_line_evidence(limit: SizeLimit) -> dict[str, object]:
 
 
 def _find_fixed_sizes(group: Group, timeline: Timeline) -> Iterator[tuple[str, SizeLimit]]:
-    """Find changed sizes that a graph made numbers, or whose two values it tells apart, and
-    where."""
+    """Find changed sizes a graph made numbers, or whose two values it tells apart, and where."""
     for cause, recompile in _iterate_members(group):
         for size, before in _list_changed_sizes(cause):
             for key in _list_compiles(recompile):
@@ -148,7 +145,7 @@ def _iterate_members(group: Group) -> Iterator[tuple[Cause, Recompile]]:
 def _list_changed_sizes(cause: Cause) -> Iterator[tuple[str, str]]:
     """List the sizes of a tensor that changed, with what they were."""
     tensor = simplify_source(cause.source) if cause.source else cause.variable
-    changed = find_changed_dimensions(cause.expected, cause.actual)
+    changed = find_changed_dims(cause.expected, cause.actual)
     for change in changed:
         yield f"{tensor}.size()[{change.dimension}]", change.before
     # Of a recorded trace: "tensor 'x' size mismatch at index 0. expected 4, actual 5".
@@ -157,14 +154,12 @@ def _list_changed_sizes(cause: Cause) -> Iterator[tuple[str, str]]:
         yield f"{tensor}.size()[{printed[1]}]", cause.expected or ""
 
 
-def _list_compiles(recompile: Recompile) -> list[CompileId]:
+def _list_compiles(event: Recompile) -> list[CompileId]:
     """List the recompile's own compile, then the cache entries that did not fit."""
-    entries = [entry.compile_id for entry in recompile.entries]
-    entries += [reason.partition(":")[0].strip() for reason in recompile.reasons]
-    others = [
-        CompileId(recompile.process, recompile.epoch, name) for name in dict.fromkeys(entries)
-    ]
-    return [recompile.id, *others]
+    entries = [entry.compile_id for entry in event.entries]
+    entries += [reason.partition(":")[0].strip() for reason in event.reasons]
+    others = [CompileId(event.process, event.epoch, name) for name in dict.fromkeys(entries)]
+    return [event.id, *others]
 
 
 # --- CD154 --------------------------------------------------------------------------------------
