@@ -9,7 +9,7 @@ import pytest
 
 from compilediag.timeline.timeline import fold
 from compilediag_harness.trials import plan
-from compilediag_harness.trials.settings import _resolve_dotted_name  # pyright: ignore[reportPrivateUsage]
+from compilediag_harness.trials.settings import _resolve_name  # pyright: ignore[reportPrivateUsage]
 from compilediag_harness.wire import (
     ArgumentChange,
     CompileOption,
@@ -94,9 +94,9 @@ def test_every_change_has_words_of_its_own() -> None:
 
 
 def test_functions_are_found_by_name_and_nothing_is_imported() -> None:
-    assert _resolve_dotted_name("print") is print
-    assert _resolve_dotted_name("json.decoder.JSONDecoder.decode") is json.JSONDecoder.decode
-    assert _resolve_dotted_name("no_such_module.function") is None
+    assert _resolve_name("print") is print
+    assert _resolve_name("json.decoder.JSONDecoder.decode") is json.JSONDecoder.decode
+    assert _resolve_name("no_such_module.function") is None
 
 
 def test_the_last_outcome_of_a_change_stands() -> None:

@@ -1,8 +1,7 @@
 """Cost of one group of periodic work: first and later firings, in compiling, metric and sync.
 
 A firing is compared with the quiet steps of its own process: steps after warm-up that neither fire
-nor compile. Compiles are compared with those of the control. What noise could explain is not
-reported as a cost.
+nor compile. Compiles are compared with those of the control. What noise could explain is no cost.
 
 Medians throughout: one slow step of a busy machine must neither make nor hide a cost.
 """
@@ -81,8 +80,7 @@ class QuietSteps:
 
 
 def make_baseline(steps: Sequence[tuple[int, float]], reach: int) -> QuietSteps | None:
-    """Make the baseline of quiet steps, given as number and seconds in order; None for fewer
-    than `MIN_QUIET`."""
+    """Make the baseline of quiet steps: number and seconds, in order; None below `MIN_QUIET`."""
     if len(steps) < MIN_QUIET:
         return None
     numbers, values = zip(*steps, strict=True)
@@ -213,11 +211,11 @@ def _merge_firing_steps(variant: VariantEvidence, fires: Sequence[int]) -> Varia
     if not rests:
         return variant
     later = frozenset(step for rest in rests.values() for step in rest)
-    by_number = {sample.number: sample for sample in variant.samples}
+    steps = {sample.number: sample for sample in variant.samples}
     quiet = [s for s in variant.samples if not s.compile_s and s.number not in later | set(fires)]
     # The medians of steps, part by part.
     samples = quiet or variant.samples
-    names = dict.fromkeys(name for sample in samples for name in sample.phases)
+    seen = dict.fromkeys(name for sample in samples for name in sample.phases)
     synced = [sample.sync_s for sample in samples if sample.sync_s is not None]
     usual = StepSample(
         number=-1,
@@ -225,15 +223,11 @@ def _merge_firing_steps(variant: VariantEvidence, fires: Sequence[int]) -> Varia
         compile_s=0.0,
         analysis_s=0.0,
         sync_s=median(synced) if synced else None,
-        phases={
-            name: median(s.phases[name] for s in samples if name in s.phases) for name in names
-        },
+        phases={name: median(s.phases[name] for s in samples if name in s.phases) for name in seen},
         **{name: find_usual_count(samples, name) for name in WORK},
     )
     samples = tuple(
-        _merge_steps(
-            sample, [by_number[n] for n in rests.get(sample.number, ()) if n in by_number], usual
-        )
+        _merge_steps(sample, [steps[n] for n in rests.get(sample.number, ()) if n in steps], usual)
         for sample in variant.samples
         if sample.number not in later
     )
@@ -329,9 +323,7 @@ def _split_cost(steps: Sequence[int], compile_s: float, usual: _Usual) -> CostSp
         sync = usual.sync.compute_median_excess(known)
         sync = sync if sync > usual.sync.compute_bound(len(known)) else 0.0
     # What was measured as sync is no part of the metric.
-    metric = usual.work.compute_median_excess([(s.number, s.work_s) for s in samples]) - (
-        sync or 0.0
-    )
+    metric = usual.work.compute_median_excess((s.number, s.work_s) for s in samples) - (sync or 0.0)
     metric_s = metric if metric > bound else None
     return CostSplit(
         total_s=(compile_s + (metric_s or 0.0) + (sync or 0.0)) or None,

@@ -58,8 +58,7 @@ def compute_collision(together: Cost, alone: Sequence[Cost]) -> Collision:
 def _subtract(
     both: CostSplit | None, alone: Sequence[CostSplit | None], drift: float
 ) -> float | None:
-    """Compute the total of both beyond that of the parts, in seconds; None where a part is missing
-    or noise decides."""
+    """Compute the seconds of both beyond the parts; None if a part is missing or noise decides."""
     parts = [part for part in alone if part is not None]
     if both is None or len(parts) != len(alone) or not parts:
         return None
@@ -210,9 +209,7 @@ def find_fires(
 
 
 def _find_busy_steps(plan: Plan, evidence: VariantEvidence, name: str) -> tuple[int, ...]:
-    counts = [
-        (sample.number, getattr(sample, name)) for sample in evidence.select_after(plan.warmup)
-    ]
+    counts = [(step.number, getattr(step, name)) for step in evidence.select_after(plan.warmup)]
     usual = find_usual_count(evidence.select_after(plan.warmup), name)
     if usual is None:
         return ()

@@ -95,12 +95,10 @@ def _find_clearest(
     series = _Series(values_s, explained)
     for period, offset in candidates:
         steps = [i for i in range(offset, len(values_s), period) if i not in explained]
-        hits = [index for index in steps if series.is_longest(index, period)]
+        hits = [i for i in steps if series.is_longest(i, period)]
         if len(hits) < max(min_hits, MIN_SHARE_OF_HITS * len(steps)):
             continue
-        lead_chance = fmean(
-            1 / series.count_rivals(series.get_window(index, period)) for index in steps
-        )
+        lead_chance = fmean(1 / series.count_rivals(series.get_window(i, period)) for i in steps)
         # The binomial tail: at least so many steps lead, when each does with this probability.
         size = len(steps)
         terms = (
@@ -109,15 +107,14 @@ def _find_clearest(
         )
         chance = sum(terms) * len(candidates)
         if chance <= CHANCE and (best is None or chance < best[0]):
-            extra_s = median(series.compute_excess(index, period) for index in hits)
+            extra_s = median(series.compute_excess(i, period) for i in hits)
             if extra_s >= MIN_EXTRA * median(values_s):
                 best = chance, Rhythm(period, offset, len(hits), extra_s)
     return best[1] if best is not None else None
 
 
 class _Series:
-    """The steps that are the longest of those around them, and by how much; explained steps do not
-    count."""
+    """The steps that are longest among those around them, and by how much; explained ones aside."""
 
     def __init__(self, values_s: Sequence[float], explained: Collection[int]) -> None:
         size = len(values_s)
@@ -143,12 +140,10 @@ class _Series:
         leads = self._before[index] < window.start <= window.stop <= self._after[index]
         return leads and self.count_rivals(window) >= 2
 
-    def compute_excess(self, index: int, period: int) -> float:
+    def compute_excess(self, step: int, period: int) -> float:
         """Compute by how much the step exceeds the others of its window, in the median."""
-        others = (
-            i for i in self.get_window(index, period) if i != index and i not in self._explained
-        )
-        return self._values[index] - median(self._values[i] for i in others)
+        rest = (i for i in self.get_window(step, period) if i != step and i not in self._explained)
+        return self._values[step] - median(self._values[i] for i in rest)
 
 
 def _find_nearest_as_long(values_s: Sequence[float], explained: Collection[int]) -> list[int]:

@@ -72,30 +72,28 @@ def _check_name(name: str, text: str) -> str:
     return name
 
 
-def parse_group(name: str, template: str) -> ProbeGroup:
+def parse_group(name: str, text: str) -> ProbeGroup:
     """Parse the group of a template.
 
     Raises:
         UsageError: the template has no `{n}`, or cannot be read.
     """
-    _check_name(name, f"{name}={template}")
-    if HOLE not in template:
+    _check_name(name, f"{name}={text}")
+    if HOLE not in text:
         raise UsageError(
-            f"the template {template!r} of group {name!r} has no {{n}}, the place for the period: "
+            f"the template {text!r} of group {name!r} has no {{n}}, the place for the period: "
             f"write {EXAMPLE}"
         )
-    if template.startswith("env:"):
-        match = _ENVIRONMENT.fullmatch(template)
+    if text.startswith("env:"):
+        match = _ENVIRONMENT.fullmatch(text)
         if match is None or HOLE not in match[2]:
-            raise UsageError(
-                f"the template {template!r} of group {name!r} is not env:VARIABLE={{n}}"
-            )
-        return ProbeGroup(name=name, origin="environment", template=template)
+            raise UsageError(f"the template {text!r} of group {name!r} is not env:VARIABLE={{n}}")
+        return ProbeGroup(name=name, origin="environment", template=text)
     try:
-        shlex.split(template)
+        shlex.split(text)
     except ValueError as error:
         raise UsageError(f"the template of group {name!r} cannot be read: {error}") from error
-    return ProbeGroup(name=name, origin="argument", template=template)
+    return ProbeGroup(name=name, origin="argument", template=text)
 
 
 def select_groups(

@@ -89,10 +89,8 @@ def run_variant(
     shown = dict(settings)
     if tuple(words) != program.words:
         shown["arguments"] = " ".join(words)
-    receipt, path = outcome.receipt, outcome.receipt_path
-    evidence = (
-        collect_evidence(outcome.timeline) if outcome.timeline is not None else VariantEvidence()
-    )
+    receipt, path, timeline = outcome.receipt, outcome.receipt_path, outcome.timeline
+    evidence = collect_evidence(timeline) if timeline is not None else VariantEvidence()
     if receipt is not None:
         # Reads inside compiled calls cannot be timed: at graph breaks that are such reads, and in
         # frames that run eagerly.
@@ -173,44 +171,44 @@ def probe(
     started_unix = time.time()
     options = replace(options, steps=options.steps or DEFAULT_STEPS)
     program = make_program(words, options, environ, on_stdin=f"{READ_ONCE} to probe it")
-    running = _Probe(program, wanted or GroupSelection(), announce, started_unix)
+    probe = _Probe(program, wanted or GroupSelection(), announce, started_unix)
     try:
-        configured = _run(running, Variant("configured"), None, program.words, {})
+        configured = _run(probe, Variant("configured"), None, program.words, {})
     except UsageError:
         shutil.rmtree(program.folder, ignore_errors=True)  # ours and new: nothing was started
         raise
     if _was_interrupted(configured):
-        running.problems.append("interrupted: the other variants did not run")
-    elif _make_plan(running):
-        _run_others(running)
+        probe.problems.append("interrupted: the other variants did not run")
+    elif _make_plan(probe):
+        _run_others(probe)
     # The receipt of the probe, beside those of its variants, and the exit code.
-    folder, code = running.program.folder, configured.exit_code
+    folder, code = probe.program.folder, configured.exit_code
     try:
-        conclusion = _conclude_probe(running)
-        if code == EXIT_OK and running.problems:
+        conclusion = _conclude_probe(probe)
+        if code == EXIT_OK and probe.problems:
             code = EXIT_USAGE
-        notes = (*configured.notes, *running.problems)
+        notes = (*configured.notes, *probe.problems)
         if configured.receipt is None:
             return Outcome(code, folder, None, None, notes)
-        receipt = _build_receipt(running, configured.receipt, conclusion)
+        receipt = _build_receipt(probe, configured.receipt, conclusion)
     except Exception as error:
         # The receipts of the variants are there; only the one above them is not.
         return Outcome(code or EXIT_INTERNAL, folder, None, None, (describe_fault(error),))
     outcome = Outcome(code, folder, receipt, None, notes, configured.timeline)
-    return replace_receipt(outcome, receipt, latest=running.program.options.output is None)
+    return replace_receipt(outcome, receipt, latest=probe.program.options.output is None)
 
 
 def _run(
-    running: _Probe,
+    probe: _Probe,
     variant: Variant,
     total: int | None,
     words: Sequence[str],
     settings: Mapping[str, str],
 ) -> Outcome:
-    number = len(running.runs) + 1
-    running.announce(number, total, variant)
-    outcome, record = run_variant(running.program, variant, number, words, settings, running.plan)
-    running.runs.append(record)
+    number = len(probe.runs) + 1
+    probe.announce(number, total, variant)
+    outcome, record = run_variant(probe.program, variant, number, words, settings, probe.plan)
+    probe.runs.append(record)
     return outcome
 
 
@@ -220,17 +218,17 @@ def _was_interrupted(outcome: Outcome) -> bool:
     return outcome.stopped or (receipt is not None and receipt.status == "interrupted")
 
 
-def _make_plan(running: _Probe) -> bool:
+def _make_plan(probe: _Probe) -> bool:
     """Make the plan from the evidence of the configured variant; False when that cannot be done,
     which is then a problem."""
-    evidence = running.runs[0].evidence
+    evidence = probe.runs[0].evidence
     steps = len(evidence.samples)
-    warmup = count_warmup_steps(evidence.compiled_steps, steps, running.program.options.warmup)
+    warmup = count_warmup_steps(evidence.compiled_steps, steps, probe.program.options.warmup)
     try:
-        running.groups = select_groups(running.wanted, evidence.groups)
+        probe.groups = select_groups(probe.wanted, evidence.groups)
         # Two names that become one variable would be moved together.
         names: dict[str, str] = {}
-        for group in (candidate for candidate in running.groups if candidate.origin == "code"):
+        for group in (candidate for candidate in probe.groups if candidate.origin == "code"):
             other = names.setdefault(format_variable_name(group.name), group.name)
             if other != group.name:
                 raise UsageError(
@@ -238,41 +236,38 @@ def _make_plan(running: _Probe) -> bool:
                     f"{format_variable_name(group.name)}: give one of them another name"
                 )
         no_groups = Plan(steps, warmup, every=0, first=0)
-        running.plan = make_plan(steps, warmup) if running.groups or not steps else no_groups
+        probe.plan = make_plan(steps, warmup) if probe.groups or not steps else no_groups
     except UsageError as error:
-        running.problems.append(str(error))
+        probe.problems.append(str(error))
         return False
     return True
 
 
-def _run_others(running: _Probe) -> None:
+def _run_others(probe: _Probe) -> None:
     """Run every variant but the configured one, until one is interrupted."""
-    assert running.plan is not None
-    variants = list_variants(running.groups)
+    assert probe.plan is not None
+    variants = list_variants(probe.groups)
     try:
         for variant in variants:
-            words, settings = build_settings(
-                running.program.words, running.groups, running.plan, variant
-            )
-            outcome = _run(running, variant, len(variants) + 1, words, settings)
+            words, settings = build_settings(probe.program.words, probe.groups, probe.plan, variant)
+            outcome = _run(probe, variant, len(variants) + 1, words, settings)
             if _was_interrupted(outcome):
-                running.problems.append(
-                    f"interrupted in the variant {variant.name}: later ones did not run"
-                )
+                problem = f"interrupted in the variant {variant.name}: later ones did not run"
+                probe.problems.append(problem)
                 return
     except CompilediagError as error:
-        running.problems.append(f"the later variants did not run: {error}")
+        probe.problems.append(f"the later variants did not run: {error}")
     except KeyboardInterrupt:
-        running.problems.append("interrupted between two variants: later ones did not run")
+        probe.problems.append("interrupted between two variants: later ones did not run")
 
 
-def _conclude_probe(running: _Probe) -> Conclusion:
+def _conclude_probe(probe: _Probe) -> Conclusion:
     """Conclude the costs of the groups; groups that never fired become problems."""
-    if running.plan is None:
+    if probe.plan is None:
         return Conclusion()
-    runs = {run.variant: run.evidence for run in running.runs if run.evidence.samples}
-    conclusion = conclude(running.plan, running.groups, runs)
-    running.problems += [
+    runs = {run.variant: run.evidence for run in probe.runs if run.evidence.samples}
+    conclusion = conclude(probe.plan, probe.groups, runs)
+    probe.problems += [
         f"group {result.group.name!r} {result.problem}"
         for result in conclusion.groups
         if result.never_fired
@@ -280,17 +275,17 @@ def _conclude_probe(running: _Probe) -> Conclusion:
     return conclusion
 
 
-def _build_receipt(running: _Probe, configured: Receipt, conclusion: Conclusion) -> Receipt:
+def _build_receipt(probe: _Probe, configured: Receipt, conclusion: Conclusion) -> Receipt:
     """Build the configured variant's receipt with the probe's results in it, redacted and bounded
     like every receipt; its artifacts are found from the probe's directory."""
-    program, uri = running.program, running.runs[0].uri
+    program, uri = probe.program, probe.runs[0].uri
     raw_section = build_cadence_section(
-        running.plan,
-        running.groups,
-        running.runs,
+        probe.plan,
+        probe.groups,
+        probe.runs,
         conclusion,
         fresh_caches=not program.options.keep_caches,
-        notes=running.problems,
+        notes=probe.problems,
     )
     section, finite = sanitize(raw_section, Redactor(program.secrets))
     folder = uri.rpartition("/")[0] + "/" if uri else ""
@@ -298,11 +293,9 @@ def _build_receipt(running: _Probe, configured: Receipt, conclusion: Conclusion)
     checks = configured.checks
     return changed(
         configured,
-        receipt_id=make_receipt_identity(running.started_unix)[0],
+        receipt_id=make_receipt_identity(probe.started_unix)[0],
         header=changed(configured.header, run=run),
         cadence=section,
         checks=checks if finite else changed(checks, values_finite=False),
-        artifacts=tuple(
-            changed(artifact, uri=folder + artifact.uri) for artifact in configured.artifacts
-        ),
+        artifacts=tuple(changed(entry, uri=folder + entry.uri) for entry in configured.artifacts),
     )

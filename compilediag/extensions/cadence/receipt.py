@@ -54,8 +54,7 @@ def build_cadence_section(
     fresh_caches: bool,
     notes: Sequence[str],
 ) -> CadenceSection:
-    """Build the section of everything the probe measured; `plan` is None when the configured run
-    gave none."""
+    """Build the section of all the probe measured; `plan`: None if the configured run gave none."""
     after = plan.steps - plan.warmup if plan is not None else None
     by_variant = {run.variant: run for run in runs}
     measured, collision = conclusion.collision, None
@@ -77,7 +76,7 @@ def build_cadence_section(
         groups=tuple(make_record(GroupRecord, group) for group in groups),
         variants=tuple(_build_variant(run, plan, conclusion) for run in runs),
         attribution=tuple(
-            _build_attribution(result, plan, by_variant)
+            _build_cost(result, plan, by_variant)
             for result in conclusion.groups
             if plan is not None
         ),
@@ -105,9 +104,7 @@ def _build_variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -
         picture = Picture(first_step=after[0].number, steps_per_cell=width, cells_s=tuple(cells))
     fires = {group.name: run.evidence.list_fires(group.name) for group in run.evidence.groups}
     if kind == "alone":
-        result = next(
-            (result for result in conclusion.groups if result.group in run.variant.on), None
-        )
+        result = next((entry for entry in conclusion.groups if entry.group in run.variant.on), None)
         if result is not None and result.cost is not None:
             fires[result.group.name] = result.cost.fires
     return make_record(
@@ -126,9 +123,7 @@ def _build_variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -
     )
 
 
-def _build_attribution(
-    result: GroupResult, plan: Plan, runs: Mapping[Variant, VariantRun]
-) -> Attribution:
+def _build_cost(result: GroupResult, plan: Plan, runs: Mapping[Variant, VariantRun]) -> Attribution:
     cost = result.cost or Cost((), 0, None, None, None, None, None, {})
     run = runs.get(Variant("alone", (result.group,)))
     # The primary cause of each extra recompile, as the variant's own receipt names it.

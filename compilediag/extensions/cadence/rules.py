@@ -136,15 +136,13 @@ def find_cadence_costs(timeline: Timeline) -> Iterable[Finding]:
     for group in evidence.groups:
         others = {s for other in evidence.groups if other.name != group.name for s in other.fires}
         alone = set(group.fires).difference(others, evidence.compiled_steps)
-        fired = [sample for sample in evidence.samples if sample.number in alone]
+        fired = [step for step in evidence.samples if step.number in alone]
         baseline = make_baseline(
-            [(sample.number, sample.work_s) for sample in _select_quiet(evidence)],
+            [(step.number, step.work_s) for step in _select_quiet(evidence)],
             max(1, NEAR_PERIODS * group.every),
         )
         if len(fired) >= MIN_FIRINGS and baseline is not None:
-            extra_s = median(
-                baseline.compute_excess(sample.number, sample.work_s) for sample in fired
-            )
+            extra_s = median(baseline.compute_excess(step.number, step.work_s) for step in fired)
             if extra_s <= max(baseline.compute_bound(len(fired)), MIN_SHARE * baseline.median):
                 continue
             yield make_finding(
@@ -156,7 +154,7 @@ def find_cadence_costs(timeline: Timeline) -> Iterable[Finding]:
                 "add",
                 variable=group.name,
                 count=len(fired),
-                steps=(sample.number for sample in fired),
+                steps=(step.number for step in fired),
                 cost_s=extra_s * len(fired),
                 evidence={"every": group.every, "firings": len(fired), "extra_s": extra_s},
             )

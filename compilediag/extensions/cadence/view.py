@@ -86,9 +86,8 @@ def render_cadence(
     if section is None:
         return "no cadence probe: compilediag run SCRIPT --cadence-probe\n"
     sign, sentence = _describe_conclusion(section, options)
-    lines = options.wrap(
-        f"cadence probe: {sentence}", options.get_sign(sign) + " ", "  ", style=_STYLE[sign]
-    )
+    title = f"cadence probe: {sentence}"
+    lines = options.wrap(title, options.get_sign(sign) + " ", "  ", style=_STYLE[sign])
     facts = [pluralize(len(section.variants), "variant")]
     if section.steps is not None:
         facts.append(f"{section.steps} steps each, {section.warmup} of them warm-up")
@@ -105,11 +104,7 @@ def render_cadence(
         _list_remarks(section, options),
         render_variants(section, options),
         _render_periods(section, options),
-        [
-            line
-            for note in section.notes
-            for line in options.wrap_warning(options.clean(note, 1000))
-        ],
+        [row for note in section.notes for row in options.wrap_warning(options.clean(note, 1000))],
         options.wrap_commands(commands) if more else [],
     ]
     lines = [line for block in blocks if block for line in (*block, "")]
@@ -170,18 +165,16 @@ def _build_cost_rows(
         return [(name, "none seen", "-", "-", "-", "-", "")]
     rows: list[tuple[str, ...]] = []
     if first is not None:
-        rows.append(
-            (name, "first hit", *_format_cells(first), _format_phases(first.by_phase, options))
-        )
+        rows.append((name, "first hit", *_format_cells(first, options)))
     if later is not None:
         label = f"{fires}, each" if first is None else f"{max(fires - 1, 1)} more, each"
         group = name if first is None else ""
-        rows.append((group, label, *_format_cells(later), _format_phases(later.by_phase, options)))
+        rows.append((group, label, *_format_cells(later, options)))
     return rows
 
 
-def _format_cells(split: CostSplit) -> tuple[str, str, str, str]:
-    """Format total, compile, metric, sync; what noise could explain is shown as its bound."""
+def _format_cells(split: CostSplit, options: RenderOptions) -> tuple[str, ...]:
+    """Format total, compile, metric, sync, phases; what noise could explain is shown as a bound."""
     below = f"< {format_seconds(split.noise_s)}" if split.noise_s is not None else "?"
     compiling = "?" if split.compile_s is None else format_seconds(split.compile_s)
     return (
@@ -189,6 +182,7 @@ def _format_cells(split: CostSplit) -> tuple[str, str, str, str]:
         compiling,
         below if split.metric_s is None else format_seconds(split.metric_s),
         "-" if split.sync_s is None else format_seconds(split.sync_s),
+        _format_phases(split.by_phase, options),
     )
 
 
@@ -212,9 +206,7 @@ def _list_remarks(section: CadenceSection, options: RenderOptions) -> list[str]:
     lines: list[str] = []
     for cost in section.attribution:
         name = options.truncate(options.clean(cost.group), NAME_CHARS)
-        lines += options.wrap_parts(
-            [*_describe_group(cost, section, options)], f"  {name}: ", "    "
-        )
+        lines += options.wrap_parts([*_describe(cost, section, options)], f"  {name}: ", "    ")
     lines += _describe_collision(section, options)
     control = _find_control(section)
     if control is not None and control.counts is not None and control.counts.recompiles:
@@ -233,9 +225,7 @@ def _list_remarks(section: CadenceSection, options: RenderOptions) -> list[str]:
     return lines
 
 
-def _describe_group(
-    cost: Attribution, section: CadenceSection, options: RenderOptions
-) -> Iterable[str]:
+def _describe(cost: Attribution, section: CadenceSection, options: RenderOptions) -> Iterable[str]:
     own = next((group.own_every for group in section.groups if group.name == cost.group), None)
     in_code = "; the program's own period is not known"
     if own is not None:
@@ -363,10 +353,8 @@ def render_variants(section: CadenceSection, options: RenderOptions) -> list[str
         lines += options.wrap(scale, "  ", "    ", style="dim")
     for variant in section.variants:
         if variant.problem is not None:
-            sentence = (
-                f"{options.clean(variant.name, NAME_CHARS)}: {options.clean(variant.problem)}"
-            )
-            lines += options.wrap(sentence, "  ! ", style="yellow")
+            problem = f"{options.clean(variant.name, NAME_CHARS)}: {options.clean(variant.problem)}"
+            lines += options.wrap(problem, "  ! ", style="yellow")
     return lines
 
 

@@ -179,8 +179,7 @@ def group_by_config(entries: Iterable[Entry]) -> dict[ConfigurationKey, list[Ent
 
 
 def label_configs(configurations: Iterable[ConfigurationKey]) -> dict[ConfigurationKey, str]:
-    """Label each configuration: name, preset, precision, and the flags in which those of the same
-    three differ."""
+    """Label configurations: name, preset, precision, and differing flags where these are equal."""
     alike: dict[tuple[str | None, ...], list[ConfigurationKey]] = {}
     for config in configurations:
         alike.setdefault(config[:3], []).append(config)

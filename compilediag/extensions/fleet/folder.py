@@ -25,13 +25,7 @@ from compilediag._version import __version__
 from compilediag.errors import UsageError
 from compilediag.extensions.fleet.entry import KINDS, BadFile, ConfigurationKey, Entry
 from compilediag.extensions.fleet.measures import MEASURES
-from compilediag.extensions.fleet.scan import (
-    CandidateFile,
-    read_file,
-    read_signature,
-    read_uri,
-    scan,
-)
+from compilediag.extensions.fleet.scan import Candidate, read_file, read_signature, read_uri, scan
 from compilediag.readers.storage import is_uri
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION
 
@@ -163,7 +157,7 @@ class _Indexed(NamedTuple):
 
     records: list[Entry | BadFile]
     """Of files that look as they did, those that are wanted."""
-    changed: list[CandidateFile]
+    changed: list[Candidate]
     """Files that are not in it as they look now."""
     gone: list[str]
     """Files in it that do not exist any more."""
@@ -172,7 +166,7 @@ class _Indexed(NamedTuple):
     """Whether an index of ours may be written."""
 
 
-def _read_index(folder: str, files: Sequence[CandidateFile], wanted: Wanted) -> _Indexed:
+def _read_index(folder: str, files: Sequence[Candidate], wanted: Wanted) -> _Indexed:
     pending = {file.path: file for file in files}
     known = _Indexed([], [], [])
     shared: dict[object, object] = {}

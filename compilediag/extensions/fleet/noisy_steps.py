@@ -303,11 +303,9 @@ def _bound_tail(excess: float, at: int, size: int) -> float:
     tail = _compute_normal_tail(excess / spread)
     if few > FEW:
         return tail
-    # That so many uniform numbers add up to `total` at most (Irwin and Hall).
-    total = few / 2 - excess / size
-    terms = (
-        (-1) ** k * math.comb(few, k) * (total - k) ** few for k in range(math.floor(total) + 1)
-    )
+    # That so many uniform numbers add up to `most` at most (Irwin and Hall).
+    most = few / 2 - excess / size
+    terms = ((-1) ** k * math.comb(few, k) * (most - k) ** few for k in range(math.floor(most) + 1))
     return min(tail, max(sum(terms) / math.factorial(few), 0.0), 1.0)
 
 

@@ -60,15 +60,13 @@ class FleetOptions:
         Raises:
             UsageError: `--indexed` without one plain name, or a time that cannot be read.
         """
-        if self.indexed and (
-            len(self.configurations) != 1 or set(self.configurations[0]) & set("*?[")
-        ):
-            raise UsageError(
-                "--indexed answers for one lane: name it with --lane, without a pattern"
-            )
+        names = self.configurations
+        if self.indexed and (len(names) != 1 or set(names[0]) & set("*?[")):
+            problem = "--indexed answers for one lane: name it with --lane, without a pattern"
+            raise UsageError(problem)
         now = time.time()
         return ReceiptFilter(
-            configurations=self.configurations,
+            configurations=names,
             presets=self.presets,
             since_s=parse_moment("--since", self.since, now),
             until_s=parse_moment("--until", self.until, now),
@@ -89,9 +87,8 @@ def parse_moment(option: str, text: str | None, now: float) -> float | None:
         return now - int(before[1]) * _UNITS[before[2]]
     moment_s = parse_unix_s(text)
     if moment_s is None:
-        raise UsageError(
-            f"{option} {text!r} is no time: write 2026-11-01, 2026-11-01T14:00, 30d, 12h or 2w"
-        )
+        examples = "2026-11-01, 2026-11-01T14:00, 30d, 12h or 2w"
+        raise UsageError(f"{option} {text!r} is no time: write {examples}")
     return moment_s
 
 
@@ -105,9 +102,8 @@ def load_receipts(options: FleetOptions, last: int | None) -> Fleet:
     receipt_filter = options.make_filter()
     root = RUNS_FOLDER if options.folder is None else options.folder
     if options.folder is None and not os.path.isdir(root):
-        raise UsageError(
-            f"there is no {root} here: name a folder of receipts, or start with `compilediag run`"
-        )
+        advice = "name a folder of receipts, or start with `compilediag run`"
+        raise UsageError(f"there is no {root} here: {advice}")
 
     def report_progress(done: int, total: int) -> None:
         """Write a line on a terminal while many files are read for the first time."""

@@ -30,7 +30,7 @@ BATCH_FILES = 200
 _TOO_LARGE = f"larger than {LARGEST_BYTES >> 20} MiB"
 
 
-class CandidateFile(NamedTuple):
+class Candidate(NamedTuple):
     """A file that may be a receipt."""
 
     path: str
@@ -43,7 +43,7 @@ class CandidateFile(NamedTuple):
     changed_s: float
 
 
-def scan(folder: str) -> tuple[list[CandidateFile], list[BadFile]]:
+def scan(folder: str) -> tuple[list[Candidate], list[BadFile]]:
     """Scan a folder: every candidate below it in the order of paths, and what cannot be read."""
     paths: list[str] = []
     problems: list[BadFile] = []
@@ -59,7 +59,7 @@ def scan(folder: str) -> tuple[list[CandidateFile], list[BadFile]]:
             folders.clear()
         folders[:] = [name for name in folders if not _is_hidden(name)]
         paths += [prefix + name for name in names]
-    files: list[CandidateFile] = []
+    files: list[Candidate] = []
     for path in select_candidates(paths):
         try:
             status = os.stat(os.path.join(folder, path))
@@ -70,7 +70,7 @@ def scan(folder: str) -> tuple[list[CandidateFile], list[BadFile]]:
             continue
         if stat.S_ISREG(status.st_mode):
             changed_s = max(status.st_mtime, status.st_ctime)
-            files.append(CandidateFile(path, _make_signature(status), changed_s))
+            files.append(Candidate(path, _make_signature(status), changed_s))
     return files, problems
 
 

@@ -33,11 +33,8 @@ _COLUMNS = (
 def render_stats(configs: Sequence[Stats], options: RenderOptions) -> str:
     """Render the table as text, with what the numbers leave out below it."""
     shown = configs[:MAX_ROWS]
-    lines = [
-        options.paint(describe_span(configs, options), "bold"),
-        "",
-        *_render_table(shown, options),
-    ]
+    title = options.paint(describe_span(configs, options), "bold")
+    lines = [title, "", *_render_table(shown, options)]
     lines += format_more(len(configs) - MAX_ROWS, " lanes: --lane NAME, or --json")
     # What the line of a configuration alone does not show.
     remarks: list[str] = []
@@ -82,13 +79,11 @@ def _render_table(configs: Sequence[Stats], options: RenderOptions) -> list[str]
     return lines + options.wrap(note, "  ", style="dim")
 
 
-def _format_medians(config: Stats, measures: Sequence[str]) -> str:
-    medians = [
-        config.measures[name].median if name in config.measures else None for name in measures
-    ]
+def _format_medians(config: Stats, names: Sequence[str]) -> str:
+    medians = [config.measures[name].median if name in config.measures else None for name in names]
     texts = [
         _MISSING if median is None else format_quantity(median, BY_NAME[name].unit)
-        for name, median in zip(measures, medians, strict=True)
+        for name, median in zip(names, medians, strict=True)
     ]
     if all(median is None for median in medians):
         return _MISSING
@@ -111,15 +106,13 @@ def format_counts(counts: Mapping[str, int], options: RenderOptions) -> str:
     return ", ".join(f"{total:,} {options.clean(name, 60)}" for name, total in counts.items())
 
 
-def list_notes(
-    problems: Sequence[BadFile], remarks: Sequence[str], options: RenderOptions
-) -> list[str]:
+def list_notes(bad: Sequence[BadFile], remarks: Sequence[str], options: RenderOptions) -> list[str]:
     """List the files that are not counted, by kind and by name, and what else is to be known."""
     lines: list[str] = []
-    if problems:
-        lines.append(options.paint(f"not counted: {pluralize(len(problems), 'file')}", "bold"))
+    if bad:
+        lines.append(options.paint(f"not counted: {pluralize(len(bad), 'file')}", "bold"))
     for kind, description in KINDS.items():
-        files = [file for file in problems if file.kind == kind]
+        files = [file for file in bad if file.kind == kind]
         if files:
             names = ", ".join(options.format_path(file.path, 60) for file in files[:MAX_NAMES])
             more = f" and {len(files) - MAX_NAMES:,} more" if len(files) > MAX_NAMES else ""

@@ -65,8 +65,7 @@ class _Part(NamedTuple):
 
 
 def compute_trends(entries: Sequence[Entry], rules: Rules = DEFAULT) -> tuple[Trend, ...]:
-    """Compute the trend of every configuration: its series and their changes; `entries` in the
-    order of time."""
+    """Compute each configuration's trend: its series and their changes; `entries` in time order."""
     last = slice(-rules.last if rules.last else None, None)
     groups = {config: members[last] for config, members in group_by_config(entries).items()}
     parts = {config: list(_split_series(members, rules)) for config, members in groups.items()}
@@ -141,9 +140,8 @@ def _build_series(part: _Part, rules: Rules, chance: float, needed: int) -> Seri
         steps: tuple[noisy_steps.LevelStep, ...] = ()
         if _is_tested(part):
             ties = [_make_tie_key(entry.receipt_id) for entry in part.entries]
-            steps = noisy_steps.find_steps(
-                values, ties, noisy_steps.StepRule(chance, least, shares)
-            )
+            rule = noisy_steps.StepRule(chance, least, shares)
+            steps = noisy_steps.find_steps(values, ties, rule)
         ends = [*(step.at for step in steps[1:]), len(values)]
         spans = zip(steps, ends, strict=False)
         changes = [_build_change(part, step, end - step.at) for step, end in spans]

@@ -87,19 +87,17 @@ def command(options: TrendOptions) -> None:
             for event in group_changes(trend)
         )
         read = make_fleet_fields(fleet)
-        write_document(
-            TrendDocument(
-                schema="compilediag.trend", configurations=tuple(trends), events=events, **read
-            )
+        document = TrendDocument(
+            schema="compilediag.trend", configurations=tuple(trends), events=events, **read
         )
+        write_document(document)
         return
     following = _format_next(trends, fleet.root, options.folder)
     if options.html is not None:
         from compilediag.runs.offline.html_file import load_assets, write_page
 
-        write_page(
-            options.html, render_trend_page(trends, load_assets(), root=get_render_options().root)
-        )
+        page = render_trend_page(trends, load_assets(), root=get_render_options().root)
+        write_page(options.html, page)
         write(f"{announce_page(options.html)}\n{format_notes(fleet)}\n  next: {following}\n")
         return
     screen = render_trend(trends, get_render_options(), complete=options.complete)

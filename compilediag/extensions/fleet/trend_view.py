@@ -81,10 +81,9 @@ def render_trend(trends: Sequence[Trend], options: RenderOptions, *, complete: b
     if hidden:
         lines += ["", f"+{pluralize(hidden, 'more change')}, undone or older: --all"]
     visible = trends if complete else trends[:MAX_TRENDS]
-    lines += [
-        "",
-        *(line for trend in visible for line in render_steady(trend, options, complete=complete)),
-    ]
+    lines.append("")
+    for trend in visible:
+        lines += render_steady(trend, options, complete=complete)
     lines += format_more(len(trends) - len(visible), " lanes: --all, or --lane NAME")
     return "\n".join(lines) + "\n"
 
@@ -115,10 +114,8 @@ def format_event_title(event: ChangeEvent, options: RenderOptions) -> str:
         newest = "receipt" if change.receipts == 1 else f"{change.receipts} receipts"
         began = f"only the newest {newest}, {began}"
     elif change.candidates != 1:
-        earliest, latest = (
-            _format_receipt(change.earliest, options),
-            _format_receipt(change.latest, options),
-        )
+        earliest = _format_receipt(change.earliest, options)
+        latest = _format_receipt(change.latest, options)
         began = f"began between {earliest} and {latest}, in one of {change.candidates} receipts"
         began += f", most likely {options.format_path(change.first.path, 60)}"
     return f"{options.clean(event.trend.label, 80)}: {began}"
@@ -234,10 +231,8 @@ def render_trend_page(trends: Sequence[Trend], assets: Assets, *, root: str = ""
     events = list_events(trends)
     kind, sentence = conclude_trend(trends, events)
     steady = [line for trend in trends for line in render_steady(trend, options, complete=True)]
-    sections = [
-        _build_section(number, event, options)
-        for number, event in enumerate(events[:MAX_SECTIONS], 1)
-    ]
+    shown = events[:MAX_SECTIONS]
+    sections = [_build_section(number, event, options) for number, event in enumerate(shown, 1)]
     sections.append(Section("steady", "Steady", "What is steady", (Preformatted(steady),)))
     hidden = len(events) - MAX_SECTIONS
     more = f"{hidden} more changes: compilediag trend --json"

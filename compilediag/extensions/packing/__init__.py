@@ -17,8 +17,7 @@ was measured to cost no more than zeroing the tails; glibc asks the system for a
 each time, and its first touch is then what costs most."""
 
 OVERWRITTEN = 0.5
-"""Of what was filled, overwritten in the same step. Of a buffer that is mostly padding, the filling
-is the work."""
+"""Of what was filled, overwritten in the same step. Where most is padding, filling is the work."""
 
 MIN_OF_STEP = 0.01
 """Of a step, spent in the stores: where they do not matter, filling does not either."""

@@ -70,7 +70,7 @@ def compute_figures(
 ) -> PipelineRecord:
     """Compute the figures of one loop; `compiling`: begin and end of compiles, in seconds."""
     train, infer, waits = (_select_stage(loop, stage) for stage in (TRAIN, INFER, WAIT))
-    train_usual, infer_usual = _select_usual(train, compiling), _select_usual(infer, compiling)
+    t_usual, i_usual = _select_usual(train, compiling), _select_usual(infer, compiling)
     calls = [(run.start, run.end) for run in infer]
     named = len({run.slot for run in infer if run.slot >= 0})
     slots = resolve_slots(loop.slots, named, calls) if infer or loop.slots else None
@@ -88,10 +88,8 @@ def compute_figures(
             early=median(sizes[:third]) if enough else None,
             late=median(sizes[-third:]) if enough else None,
         )
-    t_rate = compute_rate(_count_samples(train_usual), _sum_working_s(train_usual, waits))
-    i_rate = compute_infer_capacity(
-        _count_samples(infer_usual), _sum_wall_s(infer_usual), slots or 0
-    )
+    t_rate = compute_rate(_count_samples(t_usual), _sum_working_s(t_usual, waits))
+    i_rate = compute_infer_capacity(_count_samples(i_usual), _sum_wall_s(i_usual), slots or 0)
     return PipelineRecord(
         name=loop.name,
         trained=trained,
@@ -99,7 +97,7 @@ def compute_figures(
         throughput=compute_rate(trained, elapsed_s),
         train_capacity=t_rate,
         infer_capacity=i_rate,
-        infer_call_s=_sum_wall_s(infer_usual) / len(infer_usual) if infer_usual else None,
+        infer_call_s=_sum_wall_s(i_usual) / len(i_usual) if i_usual else None,
         slots=slots,
         dispatch_wait_s=_sum_wall_s(waits) if waits else None,
         wait_share=share,

@@ -75,8 +75,8 @@ class PriceTable:
         return make_record(
             CostSection,
             hired,
-            amount=_compute_amount(wall_s, per_hour, count),
-            recompile_amount=_compute_amount(recompile_s, per_hour, count),
+            amount=_charge(wall_s, per_hour, count),
+            recompile_amount=_charge(recompile_s, per_hour, count),
             currency=self.currency,
             per_hour=per_hour,
             count=count,
@@ -102,9 +102,8 @@ def read_prices(path: str) -> PriceTable:
             raise UsageError(f"{path} is larger than 1 MiB: this is not a price table")
         raw = toml.loads(content.decode("utf-8-sig"))
     except OSError as error:
-        raise UsageError(
-            f"the price table {path} cannot be read: {error.strerror or error}"
-        ) from error
+        reason = error.strerror or error
+        raise UsageError(f"the price table {path} cannot be read: {reason}") from error
     except ValueError as error:
         raise UsageError(f"the price table {path} is not TOML: {error}") from error
     return parse_table(raw, os.path.basename(path), hashlib.sha256(content).hexdigest())
@@ -145,11 +144,9 @@ def _parse_prices(raw: Any, kind: str, key: str, name: str) -> tuple[Price, ...]
         raise UsageError(f"{kind} in {name} must be written as [[{kind}]]")
     prices: list[Price] = []
     for entry in cast("Sequence[Any]", raw):
-        line: Mapping[str, Any] = (
-            cast("Mapping[str, Any]", entry) if isinstance(entry, dict) else {}
-        )
-        pattern, per_hour = line.get(key), line.get("per_hour")
-        if set(line) != {key, "per_hour"} or not isinstance(pattern, str) or not pattern:
+        row: Mapping[str, Any] = cast("Mapping[str, Any]", entry) if isinstance(entry, dict) else {}
+        pattern, per_hour = row.get(key), row.get("per_hour")
+        if set(row) != {key, "per_hour"} or not isinstance(pattern, str) or not pattern:
             only = f"{key} and per_hour, and nothing else"
             raise UsageError(f"a [[{kind}]] of {name} must have {only}")
         if isinstance(per_hour, bool) or not isinstance(per_hour, (int, float)):
@@ -172,9 +169,7 @@ class _Hired:
     count: int
 
 
-def _compute_amount(
-    seconds: float | None, per_hour: float | None, count: int | None
-) -> float | None:
+def _charge(seconds: float | None, per_hour: float | None, count: int | None) -> float | None:
     if seconds is None or per_hour is None or count is None:
         return None
     return seconds / _HOUR_S * per_hour * count

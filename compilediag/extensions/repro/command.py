@@ -77,26 +77,23 @@ def command(options: ReproOptions) -> None:
         file = None if options.output == "-" else options.output
         if file is not None:
             _write_new(file, text)
-        write_document(
-            ReproDocument(
-                schema="compilediag.repro",
-                receipt_id=receipt.receipt_id,
-                finding=finding.id,
-                program=text,
-                file=file,
-                next=f"compilediag run {file or 'PROGRAM.py'}",
-            )
+        document = ReproDocument(
+            schema="compilediag.repro",
+            receipt_id=receipt.receipt_id,
+            finding=finding.id,
+            program=text,
+            file=file,
+            next=f"compilediag run {file or 'PROGRAM.py'}",
         )
+        write_document(document)
         return
     if options.output == "-":
         write(text)
         return
     file = f"repro_{index}.py" if options.output is None else options.output
     _write_new(file, text)
-    following = f"\n  next: compilediag run {file} · compilediag explain {index}"
-    write(
-        f"Wrote {get_render_options().clean(file)}\n{following}{format_suffix(options.receipt)}\n"
-    )
+    hint = f"\n  next: compilediag run {file} · compilediag explain {index}"
+    write(f"Wrote {get_render_options().clean(file)}\n{hint}{format_suffix(options.receipt)}\n")
 
 
 def build_program(index: int, receipt: Receipt) -> str:
@@ -108,12 +105,8 @@ def build_program(index: int, receipt: Receipt) -> str:
     finding = receipt.findings[index - 1]
     # Shapes of the calls of the callable that was compiled again, where one is known as that.
     frames = {(event.frame.file, event.frame.line) for event in list_compiles(finding, receipt)}
-    called = [
-        invocation
-        for invocation in receipt.invocations
-        if (invocation.file, invocation.line) in frames
-    ]
-    inputs = called[0].shapes[0].shapes if called and called[0].shapes else None
+    calls = [call for call in receipt.invocations if (call.file, call.line) in frames]
+    inputs = calls[0].shapes[0].shapes if calls and calls[0].shapes else None
     return build_script(index, finding, _quote_lines(finding), inputs)
 
 
@@ -128,9 +121,8 @@ def _write_new(file: str, text: str) -> None:
         with open(file, "x", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(text)
     except FileExistsError as error:
-        raise UsageError(
-            f"{file} exists and stays as it is: name another file with --output"
-        ) from error
+        advice = "name another file with --output"
+        raise UsageError(f"{file} exists and stays as it is: {advice}") from error
     except OSError as error:
         raise OutputUnwritable(f"{file} cannot be written: {error.strerror or error}") from error
 

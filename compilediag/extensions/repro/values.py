@@ -53,8 +53,7 @@ def parse_shape(text: str) -> list[int] | None:
 
 
 def parse_tensor(text: str) -> str | None:
-    """Parse "[8, 16]" or "Tensor [8, 16] torch.float32" to the expression of a tensor; None for
-    another text."""
+    """Parse "[8, 16]" or "Tensor [8, 16] torch.float32" to a tensor expression; None for others."""
     match = _TENSOR.match(text)
     if match is not None and match["dtype"] not in DTYPES:
         return None

@@ -52,8 +52,7 @@ class Exporter:
         secrets: tuple[str, ...] = (),
         metrics_file: bool = False,
     ) -> None:
-        """`secrets`: values that are redacted; `metrics_file`: write the newest metrics into the
-        run directory too."""
+        """`secrets`: values to redact; `metrics_file`: the newest metrics go to `run_dir` too."""
         self._run_dir = run_dir
         self._every_s = every_s
         self._metrics_file = metrics_file
@@ -67,9 +66,7 @@ class Exporter:
         self._end: RunEnd | None = None
         self._started = time.monotonic()
         self._fault: str | None = None
-        self._thread = threading.Thread(
-            target=self._follow, name="compilediag-telemetry", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="compilediag-telemetry", daemon=True)
 
     def start(self) -> None:
         for worker in self._workers:
@@ -88,30 +85,27 @@ class Exporter:
             worker.join(until - time.monotonic())
         stats = {worker.sink: worker.get_stats() for worker in self._workers}
         notes: list[str] = []
-        for sink, counts in stats.items():
+        for sink, stat in stats.items():
             lost: list[str] = []
-            if counts.pushes_failed:
-                total = counts.pushes + counts.pushes_failed
-                lost.append(f"{counts.pushes_failed} of {total} pushes failed")
-            if not counts.last_taken:
+            if stat.pushes_failed:
+                total = stat.pushes + stat.pushes_failed
+                lost.append(f"{stat.pushes_failed} of {total} pushes failed")
+            if not stat.last_taken:
                 lost.append("the last figures of the run were not taken")
-            if counts.spans_lost:
-                lost.append(
-                    f"{counts.spans_lost} of {counts.spans + counts.spans_lost} spans were lost"
-                )
+            if stat.spans_lost:
+                lost.append(f"{stat.spans_lost} of {stat.spans + stat.spans_lost} spans were lost")
             if lost:
                 late = f"it did not answer within {SHUTDOWN_TIMEOUT_S:g} s of the run's end"
-                why = f"{', '.join(lost)} ({counts.problem or late})"
+                why = f"{', '.join(lost)} ({stat.problem or late})"
                 notes.append(f"telemetry to {sink.where}: {why}; the run is not affected")
         if self._fault is not None:
             notes = [f"telemetry ended early, by a fault of compilediag: {self._fault}"]
         elif not self._done.is_set():
             notes = [f"telemetry: the last figures were not ready within {SHUTDOWN_TIMEOUT_S:g} s"]
-        return TelemetryReport(
-            tuple(notes), {sink.name: asdict(counts) for sink, counts in stats.items()}
-        )
+        counts = {sink.name: asdict(stat) for sink, stat in stats.items()}
+        return TelemetryReport(tuple(notes), counts)
 
-    def _follow(self) -> None:
+    def _run(self) -> None:
         # A fault of ours costs the telemetry, nothing else.
         try:
             wait_s = self._every_s

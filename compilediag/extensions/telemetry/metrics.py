@@ -34,8 +34,7 @@ class MetricsSnapshot:
     compile_first_s: float = 0.0
     compile_again_s: float = 0.0
     compile_phase_s: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Seconds of compiling by phase, without those within it; empty where torch does not time
-    them."""
+    """Seconds of compiling by phase, without phases in it; empty where torch does not time them."""
     steps: int | None = None
     step_s: float | None = None
     """Mean of the steps that ended since the previous snapshot."""
@@ -95,8 +94,7 @@ _ROWS: tuple[tuple[str, str, Kind, str, tuple[str, ...], str], ...] = (
     ("frames", "{frame}", "gauge", "frames", (), "Frames that torch.compile attempted."),
     ("compiles", "{compile}", "counter", "compiles", (),
      "Compiles of frames that ended with code."),
-    ("recompiles", "{compile}", "counter", "recompiles", (),
-     "Compiles that a false guard caused."),
+    ("recompiles", "{compile}", "counter", "recompiles", (), "Compiles that a false guard caused."),
     ("graph_breaks", "{line}", "counter", "graph_breaks", (), "Lines at which a graph breaks."),
     ("compile.time", "s", "counter", "compile_s", ("kind",),
      "Seconds of compiling: kind is first, or recompile (a false guard caused it)."),

@@ -78,9 +78,8 @@ class GatewaySink(_PrometheusSink):
 
     def push(self, snapshot: MetricsSnapshot) -> None:
         super().push(snapshot)
-        self._client.push_to_gateway(
-            self._url, JOB, self._registry, dict(self._grouping), PUSH_TIMEOUT_S
-        )
+        grouping = dict(self._grouping)
+        self._client.push_to_gateway(self._url, JOB, self._registry, grouping, PUSH_TIMEOUT_S)
 
 
 class ScrapeSink(_PrometheusSink):

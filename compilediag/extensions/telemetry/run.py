@@ -121,13 +121,11 @@ def read_experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
             continue
         with file:
             try:
-                counts = msgspec.json.decode(
-                    file.read(LIMIT_BYTES), type=dict[str, ExperimentCounts]
-                )
+                data = msgspec.json.decode(file.read(LIMIT_BYTES), type=dict[str, ExperimentCounts])
             except msgspec.MsgspecError:
                 continue
         for name in EXPERIMENTS:
-            one = counts.get(name)
+            one = data.get(name)
             if one is not None and (one.told or one.failed):
                 total = totals.setdefault(name, ExperimentCounts())
                 total.told += one.told

@@ -96,9 +96,8 @@ def _require(module: str, what: str, extra: str) -> None:
     except ImportError:  # a parent of it is not there
         installed = False
     if not installed:
-        raise UsageError(
-            f"{what} needs packages that are not installed: pip install 'compilediag[{extra}]'"
-        )
+        command = f"pip install 'compilediag[{extra}]'"
+        raise UsageError(f"{what} needs packages that are not installed: {command}")
 
 
 def _check_otlp(value: str | None, variables: Mapping[str, str]) -> str | None:

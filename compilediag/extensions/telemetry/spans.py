@@ -72,11 +72,8 @@ class SpanBuilder:
                 yield from self._build_span(name, event.t - event.seconds, event.seconds, about)
             elif isinstance(event, SpanEnded):
                 category = CATEGORY_OF.get(event.name, event.name)
-                if (
-                    event.wall_s >= MIN_SPAN_S
-                    and event.name not in PRODUCTIVE
-                    and category != "data_wait"
-                ):
+                exported = event.name not in PRODUCTIVE and category != "data_wait"
+                if exported and event.wall_s >= MIN_SPAN_S:
                     attributes = {"compilediag.category": self.labels.make_label(category)}
                     name = self.labels.make_label(event.name)
                     yield from self._build_span(name, event.start, event.wall_s, attributes)

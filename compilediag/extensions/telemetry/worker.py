@@ -88,9 +88,8 @@ class ExportWorker:
         self._over = False
         self._done = threading.Event()
         self._stats = ExportStats()
-        self._thread = threading.Thread(
-            target=self._run, name=f"compilediag-{sink.name}", daemon=True
-        )
+        name = f"compilediag-{sink.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -177,10 +176,8 @@ class ExportWorker:
                 self._in_flight = 0
 
     def _record_failure(self, error: Exception, *, of_snapshot: bool = True) -> None:
-        problem = (
-            str(error) if isinstance(error, PushFailed) else f"{type(error).__name__}: {error}"
-        )
+        reason = str(error) if isinstance(error, PushFailed) else f"{type(error).__name__}: {error}"
         with self._changed:
             self._stats.pushes_failed += of_snapshot
-            self._stats.problem = problem
+            self._stats.problem = reason
             self._in_flight = 0

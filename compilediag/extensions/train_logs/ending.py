@@ -27,10 +27,7 @@ SEARCHED_CHARS = 256
 MAX_REASON_CHARS = 2000
 
 _TRACEBACK = "Traceback (most recent call last)"
-_CHAINED = (
-    "During handling of the above exception",
-    "The above exception was the direct cause",
-)
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _EXCEPTION = re.compile(
     r"(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)[A-Za-z_][\w.]{0,200}(?:: .{0,8192}|:)?\Z"
 )

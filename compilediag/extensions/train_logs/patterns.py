@@ -154,13 +154,11 @@ def parse_patterns(text: str, name: str) -> tuple[LinePattern, ...]:
     if not isinstance(lines, list) or set(table) != {"line"}:
         raise UsageError(f"the pattern file {name} must hold tables called [[line]], nothing else")
     patterns: list[LinePattern] = []
-    for count, entry in enumerate(cast(list[Any], lines), start=1):
+    for row, entry in enumerate(cast(list[Any], lines), start=1):
         try:
             patterns.append(_build_pattern(msgspec.convert(entry, LineTable)))
         except ValueError as error:  # a ValidationError is one
-            raise UsageError(
-                f"the pattern file {name}: [[line]] number {count}: {error}"
-            ) from error
+            raise UsageError(f"the pattern file {name}: [[line]] number {row}: {error}") from error
     return tuple(patterns)
 
 
@@ -190,18 +188,16 @@ def _compile_expressions(kind: str, name: str, templates: list[str]) -> Iterator
     if name not in FIELDS[kind]:
         known = ", ".join(sorted(FIELDS[kind]))
         raise ValueError(f"a line of kind {kind!r} has no field {name!r}; there are {known}")
-    for template in templates:
-        figures = _FIGURE.findall(template)
+    for text in templates:
+        figures = _FIGURE.findall(text)
         if len(figures) != 1 or (name == "time") != (figures[0] == "<timestamp>"):
             wanted = "<timestamp>" if name == "time" else "<number> or <integer>"
-            raise ValueError(f"the template {template!r} must hold {wanted}, once")
-        if name != "time" and not template.partition(figures[0])[0].strip():
-            raise ValueError(
-                f"the template {template!r} must begin with the text before its figure"
-            )
-        if len(template) > MAX_TEMPLATE_CHARS:
+            raise ValueError(f"the template {text!r} must hold {wanted}, once")
+        if name != "time" and not text.partition(figures[0])[0].strip():
+            raise ValueError(f"the template {text!r} must begin with the text before its figure")
+        if len(text) > MAX_TEMPLATE_CHARS:
             raise ValueError(f"a template has more than {MAX_TEMPLATE_CHARS} characters")
-        yield re.compile(_build_expression(template))
+        yield re.compile(_build_expression(text))
 
 
 def _build_expression(template: str, *, whole: bool = False) -> str:

@@ -64,9 +64,8 @@ class Reader:
 
     def has_steps(self, head: bytes) -> bool:
         """Whether the first bytes of a file are those of a trainer's output."""
-        if not any(
-            pattern.marker.encode() in head for pattern in self.patterns if pattern.kind == STEP
-        ):
+        markers = (pattern.marker for pattern in self.patterns if pattern.kind == STEP)
+        if not any(marker.encode() in head for marker in markers):
             return False
         streams = _read([head], self.patterns).streams.values()
         return sum(stream.lines for stream in streams) >= MIN_STEP_LINES
@@ -197,10 +196,9 @@ class _Reader:
             return None
         lead = _choose_lead(streams)
         peaks: dict[str, float] = {}  # of the fullest device of all ranks
-        for name, peak in (
-            pair for stream in self.streams.values() for pair in stream.peaks.items()
-        ):
-            peaks[name] = max(peak, peaks.get(name, 0.0))
+        for stream in self.streams.values():
+            for name, peak in stream.peaks.items():
+                peaks[name] = max(peak, peaks.get(name, 0.0))
         log = _build_log(lead)
         counts = {"lines": self.lines, **self.counts, "steps": lead.lines}
         for name in ("repeated", "over_limit", "backwards", "grad_norms_not_finite"):

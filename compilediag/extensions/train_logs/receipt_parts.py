@@ -12,11 +12,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.figures.steps import (
-    UNEXPLAINED,
-    build_sketch,
-    find_spikes,
-)
+from compilediag.diagnosis.figures.steps import UNEXPLAINED, build_sketch, find_spikes
 from compilediag.receipt.schema.invocations import Throughput
 from compilediag.receipt.schema.running import Spike, StepsSection
 from compilediag.timeline.recorded import TrainLog
@@ -79,11 +75,9 @@ def build_steps(log: TrainLog, warmup: int | None) -> StepsSection | None:
     )
 
 
-def complete_throughput(
-    measured: Throughput | None, log: TrainLog, warmup: int | None
-) -> Throughput:
+def complete_throughput(given: Throughput | None, log: TrainLog, warmup: int | None) -> Throughput:
     """Complete the throughput by figures the trainer printed; what was measured is not replaced."""
-    base = measured if measured is not None else Throughput()
+    base = given if given is not None else Throughput()
     # After warm-up; of the whole run where the trainer printed its rates only at the end.
     lines = count_warmup_lines(log, warmup)
     step_s = compute_step_s(log, lines)

@@ -1,5 +1,4 @@
-"""Lines of the calls in progress that probably changed guarded values: they write them, or call a
-function that does.
+"""Lines of calls in progress that probably changed guarded values, themselves or by what they call.
 
 What a call calls is looked up without running code of the program: plain names, attributes of
 objects and methods of their classes. Nothing is concluded of a call that cannot be looked up so.
@@ -39,12 +38,11 @@ _MAX_REACHED = 48
 def add_changing_lines(
     diffs: Iterable[EntryDiff], compiled: types.CodeType, scope: Mapping[str, Any]
 ) -> list[EntryDiff]:
-    """Add to each false guard the lines that probably changed its value. What the compiled function
-    writes itself no line of another function changes. `scope`: the frame's locals and globals as
-    {L, G}."""
+    """Add to each false guard the lines that probably changed its value: of other functions, where
+    the compiled one does not write it itself. `scope`: the frame's locals and globals as {L, G}."""
     calls = _CallsInProgress()
 
-    def find_changing_lines(guard: FalseGuard) -> tuple[UserCall, ...]:
+    def find_lines(guard: FalseGuard) -> tuple[UserCall, ...]:
         holders = list(guard_sources.iterate_holders(guard.source, scope))
         known, name = guard.writers, _GRADIENTS
         if _GRADIENTS not in guard.text:
@@ -61,9 +59,7 @@ def add_changing_lines(
         return calls.find_lines(known, name, holders)
 
     return [
-        replace(
-            diff, guards=tuple(replace(g, changed_by=find_changing_lines(g)) for g in diff.guards)
-        )
+        replace(diff, guards=tuple(replace(g, changed_by=find_lines(g)) for g in diff.guards))
         for diff in diffs
     ]
 
@@ -97,11 +93,9 @@ class _CallsInProgress:
     up once for all guards of a recompile."""
 
     def __init__(self) -> None:
-        frames = [
-            f for f in writers.iterate_calls_in_progress() if source_locations.is_own_frame(f)
-        ]
-        self._codes = [frame.f_code for frame in frames]
-        self._frames = frames
+        own = [f for f in writers.iterate_calls_in_progress() if source_locations.is_own_frame(f)]
+        self._codes = [frame.f_code for frame in own]
+        self._frames = own
         self._methods: dict[tuple[type, str], tuple[types.CodeType, ...]] = {}
         self._lines_by_key: dict[Any, tuple[UserCall, ...]] = {}
         """By what the lines depend on: many guards are alike, as those of each layer."""
@@ -114,13 +108,11 @@ class _CallsInProgress:
         kinds: tuple[type, ...] = tuple(map(type, holders))
         key = known, name, kinds
         if key not in self._lines_by_key:
-            lines = self._find_lines_to_writers(known, name) or self._find_calls_to_holder(
-                holders, name
-            )
+            lines = self._find_writer_lines(known, name) or self._find_holder_calls(holders, name)
             self._lines_by_key[key] = self._select_in_loop(list(dict.fromkeys(lines)))[:_MAX_LINES]
         return self._lines_by_key[key]
 
-    def _find_lines_to_writers(self, known: Iterable[Location], name: str) -> list[UserCall]:
+    def _find_writer_lines(self, known: Iterable[Location], name: str) -> list[UserCall]:
         """Find the lines that are a writer's or call one; and the calls of functions that write the
         value by its name, whichever object it is of."""
         lines: list[UserCall] = []
@@ -139,7 +131,7 @@ class _CallsInProgress:
             direct = self._select_calls(lambda code: not names.isdisjoint(code.co_names))
         return [*lines, *direct, *self._select_calls(lambda code: _contains_write(code, name))]
 
-    def _find_calls_to_holder(self, holders: Iterable[Any], name: str) -> list[UserCall]:
+    def _find_holder_calls(self, holders: Iterable[Any], name: str) -> list[UserCall]:
         """Find the calls that lead, through methods of objects that they have, to a method of a
         holder of the value that writes it."""
         called = frozenset[str]().union(*(call.names for call in self._calls))
@@ -224,9 +216,8 @@ def _list_calls(code: types.CodeType) -> tuple[tuple[tuple[str, ...], ast.Call],
     """List the calls in the source of a function with what they name; calls of something that has
     to be computed first are left out."""
     calls = [node for node in iterate_nodes(code) if isinstance(node, ast.Call)]
-    return tuple(
-        (tuple(path.split(".")), node) for node in calls if (path := get_dotted_name(node.func))
-    )
+    named = ((get_dotted_name(node.func), node) for node in calls)
+    return tuple((tuple(path.split(".")), node) for path, node in named if path)
 
 
 class _ReachedCode(NamedTuple):
@@ -289,11 +280,9 @@ def _get_member(holder: Any, name: str) -> Any:
     held = get_plain_attribute(holder, name)
     if held is not MISSING:
         return held
-    class_member = inspect.getattr_static(cast(Any, type(holder)), name, None)
+    member = inspect.getattr_static(cast(Any, type(holder)), name, None)
     inner = get_plain_attribute(holder, "_orig_mod")
-    return (
-        class_member if class_member is not None or inner is MISSING else _get_member(inner, name)
-    )
+    return member if member is not None or inner is MISSING else _get_member(inner, name)
 
 
 @functools.lru_cache(maxsize=1024)

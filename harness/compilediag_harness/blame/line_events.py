@@ -39,10 +39,9 @@ def iterate_own_frames(frame: types.FrameType | None) -> Iterator[types.FrameTyp
 
 
 class TraceFunction:
-    """Follows lines by `sys.settrace`, on Python 3.10 and 3.11. The listener is called in the
-    thread that runs the line: `entered(frame)` where a function of the user's begins or goes on,
-    `line(frame, line)` before it runs a line, `left(frame)` where it returns, yields or raises. It
-    must not raise."""
+    """Follows lines by `sys.settrace`, on Python 3.10 and 3.11. The thread that runs the line calls
+    the listener, which must not raise: `entered(frame)` where a user's function begins or goes on,
+    `line(frame, line)` before it runs a line, `left(frame)` where it returns, yields or raises."""
 
     def __init__(self, listener: Any) -> None:
         self._listener = listener

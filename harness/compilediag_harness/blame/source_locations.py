@@ -69,8 +69,7 @@ def is_ours(file: str) -> bool:
 
 def is_own(file: str) -> bool:
     """Whether a file is the program's own: not torch's, the standard library's, installed,
-    generated or ours. The file of `__main__` is, also where it is installed: `python -m` of a
-    package."""
+    generated or ours. The file of `__main__` is, even an installed one: `python -m package`."""
     return _is_own(file, _get_main_file())
 
 
@@ -149,9 +148,8 @@ def find_innermost_own_line(stack: Iterable[Any] | None) -> Location | None:
     frame = next((f for f in reversed(list(stack or ())) if _is_own(f.filename, main)), None)
     if frame is None:
         return None
-    return Location(
-        frame.filename, frame.lineno or 0, find_resumed_function(frame.name) or frame.name
-    )
+    name = find_resumed_function(frame.name) or frame.name
+    return Location(frame.filename, frame.lineno or 0, name)
 
 
 def parse_comment_location(text: str) -> Location | None:

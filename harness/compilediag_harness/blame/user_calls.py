@@ -66,10 +66,8 @@ def find_user_call(
     passed: list[_Passed] | None = None
     if tree is not None and compiled is not None:
         names = _Names(caller)
-        if find_resumed_function(compiled.code.co_name) is None and all(
-            map(_is_pass_through, between)
-        ):
-            passed = _bind_arguments(tree, compiled, names)
+        if find_resumed_function(compiled.code.co_name) is None and all(map(_is_wrapper, between)):
+            passed = _bind_args(tree, compiled, names)
         if passed is None or not _is_certain(tree, passed, names):
             passed = _match_identical(tree, compiled, names)
     arguments: list[tuple[str, str]] = []
@@ -233,7 +231,7 @@ class _Names:
         return positional, by_name
 
 
-def _is_pass_through(frame: types.FrameType) -> bool:
+def _is_wrapper(frame: types.FrameType) -> bool:
     """Whether a call hands all its arguments on as they are. `contextlib` decorates with what torch
     sets during a compile, our own code watches."""
     file = frame.f_code.co_filename
@@ -242,9 +240,7 @@ def _is_pass_through(frame: types.FrameType) -> bool:
     return is_ours(file) or file == contextlib.__file__
 
 
-def _bind_arguments(
-    call: ast.Call, compiled: FrameBeingCompiled, names: _Names
-) -> list[_Passed] | None:
+def _bind_args(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[_Passed] | None:
     """Bind by position and keyword; None where the call does not fit the compiled function."""
     code, values = compiled.code, compiled.values or {}
     positional = code.co_varnames[: code.co_argcount]
@@ -314,15 +310,13 @@ def _is_certain(call: ast.Call, passed: list[_Passed], names: _Names) -> bool:
     """Whether the binding by position is that of the call: `functools.partial`, which leaves no
     frame, may have put others first."""
     confirmed = False
-    for argument in passed:
-        given = names.get_value(argument.expression)
-        if given is MISSING or argument.value is MISSING:
+    for arg in passed:
+        given = names.get_value(arg.expression)
+        if given is MISSING or arg.value is MISSING:
             continue
         # Constants of source text are other objects than those of its byte code.
-        plain = type(given) in (bool, int, float, str, bytes) and type(given) is type(
-            argument.value
-        )
-        if given is not argument.value and not (plain and given == argument.value):
+        plain = type(given) in (bool, int, float, str, bytes) and type(given) is type(arg.value)
+        if given is not arg.value and not (plain and given == arg.value):
             return False
         confirmed = confirmed or not _is_shared(given)
     callee = names.get_value(call.func)

@@ -59,9 +59,7 @@ class WatchedValue:
     def find_last_change(self, aspect: str | None) -> SeenChange | None:
         """Find the last change of what a guard is about; None where it did not change."""
         changes = reversed(self.changes or ())
-        return next(
-            (change for change in changes if has_changed(change.old, change.new, aspect)), None
-        )
+        return next((seen for seen in changes if has_changed(seen.old, seen.new, aspect)), None)
 
 
 class Root(NamedTuple):
@@ -228,9 +226,8 @@ def format_snapshot(snapshot: Snapshot) -> str:
 
 
 def has_changed(old: Snapshot, new: Snapshot, aspect: str | None) -> bool:
-    """Whether two snapshots differ in what a guard is about: "key NAME" of a dict, "length" of a
-    container, "presence", "requires_grad", "dtype", "shape" or "device" of a tensor; None: in
-    anything."""
+    """Whether two snapshots differ in a guard's aspect: "key NAME" of a dict, "length" of a
+    container, "presence", "requires_grad", "dtype", "shape" or "device" of a tensor; None: any."""
     if aspect is None:
         return old != new
     return _get_aspect(old, aspect) != _get_aspect(new, aspect)

@@ -130,16 +130,14 @@ class WriteTracer:
             return
         try:
             thread = self._thread
-            frames = list(iterate_own_frames(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
-            thread.called_at = tuple(_make_location(frame, frame.f_lineno) for frame in frames)[
-                :_MAX_STACK
-            ]
+            calls = list(iterate_own_frames(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
+            thread.called_at = tuple(_locate(frame, frame.f_lineno) for frame in calls)[:_MAX_STACK]
             followed, thread.followed = thread.followed, False
             if followed and (thread.compiling or not self._events.pause()):
                 followed, thread.compiling = False, False
             self._record_changes(thread.called_at if followed else ())
             if followed and _KEEPS_LOCALS:
-                for frame in frames:
+                for frame in calls:
                     copy_locals(frame)
             if self._events.problem is not None:
                 self._stop(self._events.problem)
@@ -218,9 +216,8 @@ class WriteTracer:
                 changed += [] if in_call else self._collect_mode_changes()
                 if changed:
                     if stack is None:
-                        stack = _collect_stack(
-                            frame if line is not None else frame and frame.f_back, line
-                        )
+                        inner = frame if line is not None else frame and frame.f_back
+                        stack = _collect_stack(inner, line)
                     self._order += 1
                     # Invariant: no line is named where another thread may have made the change.
                     by = stack if alone else ()
@@ -280,9 +277,8 @@ class WriteTracer:
         if seen is None or seen.at.order < since or not seen.at.stack:
             return None
         at = seen.at
-        return ValueChange(
-            format_snapshot(seen.old), format_snapshot(seen.new), at.stack, at.in_call, at.step
-        )
+        old, new = format_snapshot(seen.old), format_snapshot(seen.new)
+        return ValueChange(old, new, at.stack, at.in_call, at.step)
 
     def _find_watched(
         self, leaf: torch_guards.Leaf, text: str, scope: dict[str, Any], code: types.CodeType
@@ -292,9 +288,8 @@ class WriteTracer:
             name = text.rpartition(":")[2].strip()
             watched, now = self._thread.modes.get(name), torch_guards.read_global_modes().get(name)
             # Unless it changed in the compiled call itself: a compile sets some.
-            return (
-                watched if watched is not None and watched.snapshot == _snapshot_mode(now) else None
-            ), None
+            same = watched is not None and watched.snapshot == _snapshot_mode(now)
+            return (watched if same else None), None
         path = parse_path(leaf.source) if leaf.source else None
         f_locals: dict[str, Any] = scope.get("L") or {}
         root = None if path is None else self._find_root(path, code, f_locals)
@@ -352,18 +347,14 @@ class WriteTracer:
 def _collect_stack(frame: types.FrameType | None, line: int | None) -> tuple[Location, ...]:
     """Collect the user's lines in progress, the innermost of which is at `line`, if given."""
     lines: list[Location] = []
-    for own_frame in iterate_own_frames(frame):
-        lines.append(
-            _make_location(
-                own_frame, line if line is not None and not lines else own_frame.f_lineno
-            )
-        )
+    for own in iterate_own_frames(frame):
+        lines.append(_locate(own, line if line is not None and not lines else own.f_lineno))
         if len(lines) == _MAX_STACK:
             break
     return tuple(lines)
 
 
-def _make_location(frame: types.FrameType, line: int) -> Location:
+def _locate(frame: types.FrameType, line: int) -> Location:
     code = frame.f_code
     return Location(code.co_filename, line, getattr(code, "co_qualname", code.co_name))
 

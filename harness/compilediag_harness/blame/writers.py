@@ -61,8 +61,7 @@ class ReachableNames:
         """By package."""
 
     def may_run(self, writer: Location) -> bool:
-        """Whether names lead to the function; always for code that is not in an installed
-        package."""
+        """Whether names lead to the function; always for code outside installed packages."""
         package = _PACKAGE.match(writer.file)
         if package is None or source_locations.is_own(writer.file):
             return True
@@ -238,8 +237,7 @@ def _resolve_path(path: str, names: Mapping[str, Any], others: Mapping[str, Any]
 
 
 def _find_cell_writes(cell: Any) -> list[Location]:
-    """Find the functions that share the cell: first those that rebind it, then those that change
-    what it holds."""
+    """Find the functions that share the cell: those that rebind it, then those that change it."""
     rebinds: list[Location] = []
     changes: list[Location] = []
     for function in gc.get_objects():  # one pass; `gc.get_referrers` would take one per closure
@@ -249,10 +247,8 @@ def _find_cell_writes(cell: Any) -> list[Location]:
             continue
         code: types.CodeType = function.__code__
         name = code.co_freevars[at]
-        rebound, changed = (
-            _find_operation(code, "STORE_DEREF", name),
-            find_mutation_line(code, name),
-        )
+        rebound = _find_op(code, "STORE_DEREF", name)
+        changed = find_mutation_line(code, name)
         if rebound:
             rebinds.append(Location(code.co_filename, rebound, function.__qualname__))
         elif changed:
@@ -270,9 +266,7 @@ def _get_content(cell: Any) -> Any:
 @cache_by_code
 def find_first_read(code: types.CodeType, name: str) -> int | None:
     """Find the line where `code` first reads its free variable `name`; None where it never does."""
-    return _find_operation(code, "LOAD_DEREF", name) or _find_operation(
-        code, "LOAD_CLASSDEREF", name
-    )
+    return _find_op(code, "LOAD_DEREF", name) or _find_op(code, "LOAD_CLASSDEREF", name)
 
 
 # --- attributes ------------------------------------------------------------------------------
@@ -287,7 +281,7 @@ def _find_class_writes(kind: type, name: str) -> tuple[Location, ...]:
             continue
         for value in list(vars(owner).values()):
             for code in _iterate_wrapped(value):
-                line = _find_operation(code, "STORE_ATTR", name) or _find_registration(code, name)
+                line = _find_op(code, "STORE_ATTR", name) or _find_registration(code, name)
                 if line:
                     where = f"{owner.__name__}.{code.co_name}"
                     writes.append(Location(code.co_filename, line, where))
@@ -425,7 +419,7 @@ def iterate_calls_in_progress() -> Iterator[types.FrameType]:
 
 
 @cache_by_code
-def _find_operation(code: types.CodeType, operation: str, name: str) -> int | None:
+def _find_op(code: types.CodeType, operation: str, name: str) -> int | None:
     """Find the line of the first `operation` on `name` in `code`."""
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):

@@ -1,5 +1,4 @@
-"""Syntax trees of functions, never executed: the lines that change a variable, the conditions that
-decide by one."""
+"""Syntax trees of functions, never executed: lines that change a variable, conditions on one."""
 
 from __future__ import annotations
 
@@ -151,8 +150,7 @@ def has_branch_on(file: str, line: int, name: str) -> bool | None:
 @functools.lru_cache(maxsize=1024)
 def find_store_beside_read(file: str, line: int, attribute: str) -> int | None:
     """Find the first line of the innermost function around `line` that assigns `attribute` of the
-    very expression of which `line` reads it, where nothing in between can make that another
-    object."""
+    very expression `line` reads it of, where nothing between can make that another object."""
     function = _find_function_around(file, line)
     if function is None:
         return None

@@ -65,10 +65,9 @@ class Experiments:
     def _begin(self, name: str, log: Log) -> None:
         self._logs[name] = log
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._run, name="compilediag-experiments", daemon=True
-            )
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="compilediag-experiments", daemon=True)
+            self._thread = thread
+            thread.start()
 
     def _run(self) -> None:
         over = threading.Event()  # never set: the thread ends with the process

@@ -108,14 +108,12 @@ def find_knee(
     measured = [SizeMeasured(size, tuple(seconds)) for size, seconds in sorted(tried.items())]
     if not measured:
         return Knee(None, tuple(stopped), None, None, "not one size could be measured")
-    best = max(timing.rows_per_s for timing in measured)
-    index = next(
-        i for i, timing in enumerate(measured) if timing.rows_per_s >= (1.0 - within) * best
-    )
+    best = max(point.rows_per_s for point in measured)
+    index = next(i for i, point in enumerate(measured) if point.rows_per_s >= (1.0 - within) * best)
     knee, below = measured[index], measured[index - 1] if index else None
     gain = None if below is None else knee.rows_per_s / below.rows_per_s - 1.0
-    fastest = max(measured, key=lambda timing: timing.rows_per_s)
-    noise = max(timing.spread for timing in (knee, below or knee, fastest))
+    fastest = max(measured, key=lambda point: point.rows_per_s)
+    noise = max(point.spread for point in (knee, below or knee, fastest))
     # Of the smallest size it is only claimed that no other gains more than `within`.
     if noise > (within if gain is None else gain):
         reason = f"calls differ by {noise:.0%} at one size: more than what a size gains"
@@ -192,9 +190,8 @@ def measure_knee(
 
     @functools.cache
     def get_timer(size: int) -> Callable[[], float]:
-        return _make_timer(
-            calls, *repeat_example(calls, call, (size,)), count_warm_calls(torch, call)
-        )
+        example = repeat_example(calls, call, (size,))
+        return _make_timer(calls, *example, count_warm_calls(torch, call))
 
     most = math.inf if cap is None else cap
     try:

@@ -56,11 +56,8 @@ def find_packing(code: types.CodeType, line: int) -> Packing | None:
     # `name[...] += value` needs what it was filled with.
     added_to = [node.target for node in iterate_nodes(code) if isinstance(node, ast.AugAssign)]
     subscripts = [target for target in added_to if isinstance(target, ast.Subscript)]
-    if (
-        name is None
-        or filled is None
-        or name in [get_dotted_name(subscript.value) for subscript in subscripts]
-    ):
+    needed = [get_dotted_name(subscript.value) for subscript in subscripts]
+    if name is None or filled is None or name in needed:
         return None
     fill, fill_line = filled
     if code.co_name == "<module>" and find_loop_line(code, fill_line) is None:
@@ -100,11 +97,8 @@ def _find_last_filling(code: types.CodeType, name: str, before: int) -> tuple[st
 
 
 def _find_assigned(node: ast.stmt, name: str) -> str | None:
-    """Find the filling call that a statement gives the name; "" for anything else it gets, None
-    where it gets nothing."""
-    if isinstance(node, ast.Assign) and any(
-        get_dotted_name(target) == name for target in node.targets
-    ):
+    """Find the filling call that a statement gives the name; "" for any other, None for none."""
+    if isinstance(node, ast.Assign) and any(get_dotted_name(left) == name for left in node.targets):
         return _find_filling_call(node.value)
     if isinstance(node, ast.AnnAssign) and get_dotted_name(node.target) == name:
         return _find_filling_call(node.value)
@@ -183,11 +177,8 @@ def _resolve_len(node: ast.expr, names: Mapping[str, Any]) -> int | None:
         return len(value)
     if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
         return len(value)
-    facts = (
-        torch_guards.read_tensor_memory(value)
-        if torch_guards.is_tensor_type(get_class(value))
-        else None
-    )
+    is_tensor = torch_guards.is_tensor_type(get_class(value))
+    facts = torch_guards.read_tensor_memory(value) if is_tensor else None
     return facts.shape[0] if facts is not None and facts.shape else None
 
 
@@ -245,13 +236,11 @@ class PackingSample:
             buffer.filled.add(facts.storage)
             buffer.buffers += 1
             buffer.buffer_bytes += facts.storage_bytes
-        elements = (
-            facts.elements if kind == "copy_" else _count_written(packing, facts.shape, frame)
-        )
-        if elements is None or buffer.written_bytes is None:
+        count = facts.elements if kind == "copy_" else _count_written(packing, facts.shape, frame)
+        if count is None or buffer.written_bytes is None:
             buffer.written_bytes = None
         else:
-            buffer.written_bytes += elements * facts.element_bytes
+            buffer.written_bytes += count * facts.element_bytes
         return buffer
 
     def ended(self, buffer: BufferFill, seconds: float | None) -> None:
@@ -285,9 +274,6 @@ def _count_written(packing: Packing, shape: tuple[int, ...], frame: types.FrameT
     if elements is not None or packing.value is None:
         return elements
     value = names.get(packing.value)
-    facts = (
-        torch_guards.read_tensor_memory(value)
-        if torch_guards.is_tensor_type(get_class(value))
-        else None
-    )
+    is_tensor = torch_guards.is_tensor_type(get_class(value))
+    facts = torch_guards.read_tensor_memory(value) if is_tensor else None
     return facts.elements if facts is not None else None

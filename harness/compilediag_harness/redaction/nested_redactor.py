@@ -84,9 +84,8 @@ class NestedRedactor:
         for key, member in mapping.items():
             name = str(key)
             hidden = all_of_it or self._is_secret_key(name)
-            redacted[self.redact_key(name)] = self.redact_value(
-                member, name, secret=secret, all_of_it=hidden
-            )
+            value = self.redact_value(member, name, secret=secret, all_of_it=hidden)
+            redacted[self.redact_key(name)] = value
         return redacted
 
     def redact_key(self, name: str) -> str:
@@ -117,13 +116,11 @@ def _is_dataclass(kind: type[Any]) -> bool:
 
 @functools.cache
 def _list_fields(kind: type[Any]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-    """List the names of the written fields, and of those that may hold text; and whether one names
-    a variable."""
+    """List the written fields and those that may hold text; and whether one names a variable."""
     fields = [field for field in dataclasses.fields(kind) if field.metadata.get("written", True)]
     names, texts = tuple(field.name for field in fields), list[str]()
     for field in fields:
-        type_name = (
-            field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "text")
-        )
+        hint = field.type
+        type_name = hint if isinstance(hint, str) else getattr(hint, "__name__", "text")
         texts += [] if _NUMBERS.issuperset(re.findall(r"\w+", type_name)) else [field.name]
     return names, tuple(texts), not _ABOUT.isdisjoint(names)

@@ -124,9 +124,7 @@ guarded value."""
 
 _LITERAL = re.compile(r"(b?['\"])([^'\"]{1,4096})(['\"])\Z")
 
-_OPAQUE_WORD = re.compile(
-    r"\s*(?=[^\s]{0,64}[0-9])(?=[^\s]{0,64}[A-Za-z])[^\s()\[\]{}<>=.'\"]{6,}\s*\Z"
-)
+_OPAQUE = re.compile(r"\s*(?=[^\s]{0,64}[0-9])(?=[^\s]{0,64}[A-Za-z])[^\s()\[\]{}<>=.'\"]{6,}\s*\Z")
 """One word with letters and digits, shown as a value without quotes."""
 
 _CUT = re.compile(r"… \[[0-9]+ more characters\]\Z")
@@ -231,7 +229,7 @@ class Redactor:
     def redact_field(self, key: str, value: str, *, secret: bool) -> str:
         """Redact the text in a field; `secret`: its object is about a variable named like one."""
         if secret and key not in NAMES:
-            if key in SHOWN_VALUES and _OPAQUE_WORD.match(value) and MARK not in value:
+            if key in SHOWN_VALUES and _OPAQUE.match(value) and MARK not in value:
                 return self.hide_text(value)
             value = _QUOTED.sub(self._hide_quoted, value)
         return self.redact_text(value)
@@ -244,8 +242,7 @@ class Redactor:
         return f"{match[1]}{match[2]}{self._get_placeholder(match[3], 'secret_name')}{end}"
 
     def _remember(self, value: str) -> None:
-        """Remember what was called a secret once, if it can be no word, number, path or name of a
-        module."""
+        """Remember what was called a secret once, if it is no word, number, path or module name."""
         mixed = any(map(str.isalpha, value)) and any(map(str.isdigit, value))
         opaque = len(value) >= 8 and mixed and not any(one in " \t\n/." for one in value)
         if opaque and len(self._known) < MAX_REMEMBERED:

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 AFTER_ESCAPE = r"(?<=[0-9;\[]m)|(?<=\\[abfnrtv0])|(?<=\\x[0-9a-fA-F]{2})"
-"""A terminal's colour code, or a control character in `repr`, ends in a letter or digit and is no
-part of what follows."""
+"""Colour codes and control characters in `repr` end in a letter or digit, not of what follows."""
 
 
 def compute_entropy(text: str) -> float:
@@ -57,11 +56,8 @@ class TokenRule(NamedTuple):
     def find(self, text: str, lowered: str, word: str) -> Iterator[Span]:
         """Find the secrets of this kind; `lowered` is the text in lower case, which has `word`."""
         pattern = _compile_pattern(self.pattern)
-        for match in (
-            pattern.finditer(text)
-            if self.anywhere
-            else _iterate_matches(pattern, text, lowered, word)
-        ):
+        begun = _find_all(pattern, text, lowered, word)
+        for match in pattern.finditer(text) if self.anywhere else begun:
             if self.start and not _STARTS.match(text, match.start()):
                 continue
             group = match.lastindex and next(i for i in range(1, 99) if match[i] is not None)
@@ -75,16 +71,14 @@ class TokenRule(NamedTuple):
                 yield start, end, self.kind
 
 
-def _iterate_matches(
-    pattern: re.Pattern[str], text: str, lowered: str, word: str
-) -> Iterator[re.Match[str]]:
+def _find_all(regex: re.Pattern[str], text: str, lower: str, word: str) -> Iterator[re.Match[str]]:
     """Iterate over the matches that begin with the word; none over another."""
-    at = lowered.find(word)
+    at = lower.find(word)
     while at >= 0:
-        match = pattern.match(text, at)
+        match = regex.match(text, at)
         if match is not None:
             yield match
-        at = lowered.find(word, at + 1 if match is None else max(match.end(), at + 1))
+        at = lower.find(word, at + 1 if match is None else max(match.end(), at + 1))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -208,7 +202,7 @@ def find_tokens(text: str, lowered: str) -> Iterator[Span]:
                 yield from rule.find(text, lowered, word)
     # Of Hugging Face, of any length; `hf_transfer` and `hf_LlamaForCausalLM` are names.
     for word in ("hf_", "api_org_"):
-        for match in _iterate_matches(_HF, text, lowered, word):
+        for match in _find_all(_HF, text, lowered, word):
             body = match[1]
             long_or_random = len(body) >= 20 or any(character.isdigit() for character in body)
             if long_or_random and _STARTS.match(text, match.start()):

@@ -1,2 +1,1 @@
-"""Trials: runs with a change that the program itself does not have, and the values sampled in
-them."""
+"""Trials: runs with a change that the program does not have, and the values sampled in them."""

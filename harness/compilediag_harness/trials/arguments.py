@@ -60,9 +60,8 @@ class PlannedArguments:
             for place, code in functions:
                 if is_place_of(change.function, place, self._changed_files):
                     with self._notes.record_errors(change.label):
-                        self._notes.record_change(
-                            change.label, self._apply_change(change, code, owner, call)
-                        )
+                        problem = self._apply_change(change, code, owner, call)
+                        self._notes.record_change(change.label, problem)
 
     def note_lost_writes(self) -> None:
         """Note, at the end of a call, that it wrote into a copy of an argument: that is lost."""

@@ -1,5 +1,4 @@
-"""Sampled values of outermost compiled calls, what they return and the state after them; and how
-long calls take.
+"""Sampled values of outermost compiled calls: results and the state after; how long calls take.
 
 Which calls are sampled depends on their number alone, so that every run of a program samples the
 same ones. A call of a `FixedShape` is one call, and may be checked for harm by padding.
@@ -114,9 +113,7 @@ class OutputWatcher:
         self._lock = threading.Lock()
         self._sampled = _ThreadState()
         self._of_shapes: dict[int, CompiledFunction] = {}
-        self.uninstall = torch_calls.watch_every_call(
-            self._handle_call_begin, self._handle_call_end
-        )
+        self.uninstall = torch_calls.watch_every_call(self._handle_begin, self._handle_end)
 
     @contextlib.contextmanager
     def shield_and_charge(self, what: str) -> Generator[None]:
@@ -128,7 +125,7 @@ class OutputWatcher:
             self._session.record_fault(what, error)
         self._session.add_overhead(time.monotonic() - started)
 
-    def _handle_call_begin(self, _key: int) -> None:
+    def _handle_begin(self, _key: int) -> None:
         if is_outermost():
             self._sampled.call = None
         with self.shield_and_charge("trial: a compiled call begins"):
@@ -201,11 +198,11 @@ class OutputWatcher:
                 function.calls += 1
             if returned and self._plan.outputs and is_sampled(call):
                 with self.shield_and_charge("trial: an output"):
-                    self._emit_sample(function, call, result, ((), None))
+                    self._emit(function, call, result, ((), None))
 
         return end_batch
 
-    def _handle_call_end(self, _key: int) -> None:
+    def _handle_end(self, _key: int) -> None:
         with self._session.catch_faults("trial: an argument after the call"):
             self._arguments.note_lost_writes()
         sampled = self._sampled.call
@@ -216,38 +213,34 @@ class OutputWatcher:
         def sample_result(value: Any) -> None:
             self._sampled.call = None
             with self.shield_and_charge("trial: an output"):
-                self._emit_sample(function, number, value, beside)
+                self._emit(function, number, value, beside)
 
         with self._session.catch_faults("trial: a compiled call ends"):
             returning.read(sample_result)
 
-    def _emit_sample(
-        self, function: CompiledFunction, number: int, value: Any, with_it: _References
-    ) -> None:
-        session, place, (exact, beside) = self._session, function.place, with_it
+    def _emit(self, function: CompiledFunction, number: int, value: Any, refs: _References) -> None:
+        session, place, (exact, beside) = self._session, function.place, refs
         samples, complete = self._reader.read(value)
-        session.emit(
-            OutputsSampled(session.now(), session.step, place, number, samples, complete, exact)
-        )
+        now, step = session.now(), session.step
+        session.emit(OutputsSampled(now, step, place, number, samples, complete, exact))
         if beside is not None:
             drawn = RandomStates.read(self._torch).digests
             count, differing, complete = 0, (), True
             if beside.problem is None:
                 count, differing, complete = shadow.compare_with_shadow(self._reader, beside, value)
-            session.emit(
-                CallShadowed(
-                    session.now(),
-                    session.step,
-                    place,
-                    number,
-                    count,
-                    differing[:MAX_DIFFERING],
-                    complete and len(differing) <= MAX_DIFFERING,
-                    beside.floating,
-                    beside.problem is None and drawn != beside.random_after,
-                    beside.problem,
-                )
+            shadowed = CallShadowed(
+                session.now(),
+                session.step,
+                place,
+                number,
+                count,
+                differing[:MAX_DIFFERING],
+                complete and len(differing) <= MAX_DIFFERING,
+                beside.floating,
+                beside.problem is None and drawn != beside.random_after,
+                beside.problem,
             )
+            session.emit(shadowed)
         function.read = function.states.read(session.now(), number)
 
     def finish(self) -> None:
@@ -264,11 +257,9 @@ class FixedShapeCalls:
         self._outputs, self._check = outputs, check
         self._checked: set[tuple[Any, ...]] = set()
         self._lock = threading.Lock()
-        self.uninstall = subscribe(call_listeners, self._handle_call_begin)
+        self.uninstall = subscribe(call_listeners, self._begin)
 
-    def _handle_call_begin(
-        self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Ended:
+    def _begin(self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ended:
         if self._check:
             # What cannot be padded the call itself raises.
             suppressed = contextlib.suppress(ShapeUnusable)
@@ -277,12 +268,10 @@ class FixedShapeCalls:
                 self._outputs.shield_and_charge("trial: a check of padding"),
                 suppressed,
             ):
-                self._check_once(calls, args, kwargs)
+                self._check_new(calls, args, kwargs)
         return self._outputs.begin_batch(calls.declared.number)
 
-    def _check_once(
-        self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def _check_new(self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Check padding once a mode: it may harm in one only, as batch norm does in training."""
         modules = find_modules(calls.torch, calls.settings.function)
         training = tuple(bool(module.training) for module in modules)

@@ -68,10 +68,10 @@ def read_plan(path: str) -> TrialPlan:
         document = json.loads(content)
     except RecursionError as error:
         raise ValueError("the plan is nested too deeply") from error
-    return _decode_value(TrialPlan, document, "plan")
+    return _decode(TrialPlan, document, "plan")
 
 
-def _decode_value(kind: Any, value: Any, where: str) -> Any:
+def _decode(kind: Any, value: Any, where: str) -> Any:
     """Decode a JSON value as one of the types that plans are made of.
 
     Raises:
@@ -84,9 +84,7 @@ def _decode_value(kind: Any, value: Any, where: str) -> Any:
         hints = _hints(kind)
         if unknown := sorted(given.keys() - hints.keys()):
             raise ValueError(f"{where} has a field {unknown[0]!r}, which is not known")
-        fields = {
-            key: _decode_value(hints[key], field, f"{where}.{key}") for key, field in given.items()
-        }
+        fields = {key: _decode(hints[key], field, f"{where}.{key}") for key, field in given.items()}
         make: Any = kind
         try:
             return make(**fields)
@@ -96,14 +94,12 @@ def _decode_value(kind: Any, value: Any, where: str) -> Any:
         if type(value) is not list:
             raise ValueError(f"{where} is no list")
         elements: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        member = typing.get_args(kind)[0]
-        return tuple(
-            _decode_value(member, element, f"{where}[{n}]") for n, element in enumerate(elements)
-        )
+        inner = typing.get_args(kind)[0]
+        return tuple(_decode(inner, element, f"{where}[{n}]") for n, element in enumerate(elements))
     if typing.get_origin(kind) is types.UnionType:
         for choice in typing.get_args(kind):
             with contextlib.suppress(ValueError):
-                return _decode_value(choice, value, where)
+                return _decode(choice, value, where)
     elif type(value) is kind:
         return value
     raise ValueError(f"{where} is {type(value).__name__}, not {getattr(kind, '__name__', kind)}")
@@ -134,9 +130,7 @@ def list_wrapped_functions(torch: Any, function: Any) -> list[Any]:
 
 def list_places(functions: list[Any]) -> list[tuple[Location, Any]]:
     """List (place, code) of each function; the code is None for a callable without one."""
-    return [
-        (get_definition(function), getattr(function, "__code__", None)) for function in functions
-    ]
+    return [(get_definition(func), getattr(func, "__code__", None)) for func in functions]
 
 
 def is_place_of(wanted: Location, place: Location, changed_files: Collection[str]) -> bool:

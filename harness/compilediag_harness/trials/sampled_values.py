@@ -57,14 +57,12 @@ class ValueSampler:
             complete = complete and whole
         return tuple(samples), complete
 
-    def read_leaf(
-        self, path: str, value: Any, values: int = MAX_VALUES
-    ) -> tuple[SampledValue, bool]:
-        """Read one value, and whether all of it was; of a tensor `values` elements are written."""
+    def read_leaf(self, path: str, value: Any, size: int = MAX_VALUES) -> tuple[SampledValue, bool]:
+        """Read one value, and whether all of it was; of a tensor `size` elements are written."""
         kind = get_class(value)
         if issubclass(kind, self._torch.Tensor):
             with self._below(), self._torch.no_grad():
-                return self._read_tensor(path, value, values)
+                return self._read_tensor(path, value, size)
         if kind in _NUMBERS:
             return _read_number(path, value), True
         plain = kind is str or kind is bytes or value is None
@@ -227,9 +225,7 @@ class StateReader:
             inside = () if code is None else iterate_reached(call.function, code)
             candidates = (*call.args, *call.kwargs.values(), *inside)
             kinds = (self._module_type, self._optimizer_type)
-            values = (
-                candidate for candidate in candidates if issubclass(get_class(candidate), kinds)
-            )
+            values = (value for value in candidates if issubclass(get_class(value), kinds))
         for value in values:
             # An id may be used again: it is known only while its own object lives.
             known = self._known.get(id(value))

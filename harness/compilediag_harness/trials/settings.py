@@ -63,9 +63,7 @@ class PlannedSettings:
 
     def _add_functions(self, change: SettingChange, module: Any) -> None:
         names = self._waiting[change]
-        functions = {
-            name: value for name in names if (value := _resolve_dotted_name(name)) is not None
-        }
+        functions = {name: value for name in names if (value := _resolve_name(name)) is not None}
         self._waiting[change] = tuple(name for name in names if name not in functions)
         if functions:
             held: Any = getattr(module, change.name)
@@ -95,7 +93,7 @@ class PlannedSettings:
                 self._notes.record_change(change.label, OVERRIDDEN)
 
 
-def _resolve_dotted_name(dotted: str) -> Any:
+def _resolve_name(dotted: str) -> Any:
     """Resolve a function by its dotted name, in what is imported; nothing is imported for it."""
     parts = dotted.split(".")
     for length in range(len(parts), -1, -1):

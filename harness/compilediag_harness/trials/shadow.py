@@ -59,9 +59,8 @@ class Copier:
             args, kwargs = torch_api.map_leaves(self._copy_value, (call.args, call.kwargs))
             if inner is not None and not isinstance(owner, type):
                 known = self._memo.get(id(owner))
-                function = types.MethodType(
-                    inner, self._copy_object(owner) if known is None else known
-                )
+                receiver = self._copy_object(owner) if known is None else known
+                function = types.MethodType(inner, receiver)
             elif get_class(function) is types.FunctionType:
                 function = self._copy_function(function, 0)
             return CallArguments(function, args, kwargs)
@@ -172,11 +171,9 @@ def _run_eager(
     with preserve_random_states(torch), torch.no_grad(), torch.compiler.set_stance("force_eager"):
         copied = copier.copy_call(call)
         value = copied.function(*copied.args, **copied.kwargs)
-        samples, complete = _read_samples(reader, value, copied)
+        eager, complete = _read_samples(reader, value, copied)
         drawn = RandomStates.read(torch).digests
-        return Shadow(
-            call, samples, complete=complete, floating=copier.floating, random_after=drawn
-        )
+        return Shadow(call, eager, complete=complete, floating=copier.floating, random_after=drawn)
 
 
 def make_shadow(torch: Any, reader: ValueSampler, call: CallArguments) -> Shadow:

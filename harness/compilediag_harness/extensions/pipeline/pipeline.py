@@ -123,8 +123,7 @@ class Unmeasured:
 
     @property
     def samples(self) -> int:
-        """How many samples the block handles; may be set until it ends, where they are only known
-        then."""
+        """How many samples the block handles; may be set until it ends, if only known then."""
         return 0
 
     @samples.setter
@@ -173,9 +172,8 @@ class Measured(Unmeasured):
         elif exception[0] is not None:
             return
         thread = threading.get_ident()
-        self._pipeline.ended(
-            StageRow(self._stage, self._began, ended, self._samples, thread, self._slot)
-        )
+        row = StageRow(self._stage, self._began, ended, self._samples, thread, self._slot)
+        self._pipeline.ended(row)
 
 
 class Pipeline:

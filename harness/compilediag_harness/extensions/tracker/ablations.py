@@ -81,14 +81,11 @@ class Ablation:
         self.unknown = {str(key): value for key, value in given.items() if key not in known}
         """Fields of a later version, as they were read: `write` writes them back."""
         curves = len(self.curves) + sum(len(layer_curves) for layer_curves in self.layers.values())
-        check.require(
-            bool(self.curves or self.layers), "there is no curve: give `curves`, `layers`, or both"
-        )
+        has_curve = bool(self.curves or self.layers)
+        check.require(has_curve, "there is no curve: give `curves`, `layers`, or both")
         held = len(self.steps) * curves
-        check.require(
-            held <= MAX_NUMBERS,
-            f"the curves hold {held:,} numbers, and {MAX_NUMBERS:,} are the most",
-        )
+        problem = f"the curves hold {held:,} numbers, and {MAX_NUMBERS:,} are the most"
+        check.require(held <= MAX_NUMBERS, problem)
         check.refuse()
 
     def document(self) -> dict[str, Any]:
@@ -98,8 +95,7 @@ class Ablation:
 
     def write(self, path: str | os.PathLike[str]) -> str:
         """Validate once more, because curves are lists that can grow, and write the file whole or
-        not at all, without secrets in `config`. A run that is observed links the file from its
-        receipt.
+        not at all, without secrets in `config`. The receipt of an observed run links the file.
 
         Raises:
             AblationInvalid: it no longer fits; nothing is written.
@@ -165,8 +161,7 @@ def ablation(
 
 
 def read_ablation(path: str | os.PathLike[str]) -> Ablation:
-    """Read the report in a file, of this and every earlier version; fields of later ones are in
-    `unknown`.
+    """Read a report file of this or any earlier version; fields of later ones are in `unknown`.
 
     Raises:
         OSError: the file cannot be opened.
@@ -239,9 +234,8 @@ class _Checks:
         missing = [str(index) for index in range(min(depth, MAX_STEPS)) if index not in indexes]
         if missing:
             more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-            self._problems.append(
-                f"depth is {depth}, and there is no layer {', '.join(missing[:8])}{more}"
-            )
+            names = ", ".join(missing[:8])
+            self._problems.append(f"depth is {depth}, and there is no layer {names}{more}")
         return {
             clip_name(key): self.check_curves(curves, f"layers[{str(key)!r}]", length)
             for key, curves in layers.items()

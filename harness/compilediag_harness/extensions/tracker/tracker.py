@@ -155,9 +155,8 @@ class Tracker:
             del run["t"], run["number"]  # which only sessions need
             run["config"] = in_process.redact_value(run["config"])
             run["metrics"] = {metric.pop("name"): metric for metric in run["metrics"]}
-        tracked_run.write_json(
-            path, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "runs": runs}
-        )
+        document = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "runs": runs}
+        tracked_run.write_json(path, document)
         return os.fspath(path)
 
     def __repr__(self) -> str:
