@@ -89,16 +89,16 @@ def rebuild(value: Any, leaves: Iterator[Any]) -> Any:
         other: Any = {} if kind is dict else copy.copy(value)
         other.update(zip(names, new_parts, strict=True))
         return other
-    inside = [part for member, part in zip(names, new_parts, strict=True) if member.is_item]
+    inside = [part for member, part in zip(names, new_parts, strict=True) if member.is_element]
     if is_a(value, tuple):
         other = kind._make(inside) if hasattr(kind, "_make") else kind(inside)
     else:
         other = copy.copy(value)
     for member, part in zip(names, new_parts, strict=True):
-        if not member.is_item:
+        if not member.is_element:
             object.__setattr__(other, member.name, part)
     for member, part in zip(names, new_parts, strict=True):
-        if member.is_item and not is_a(value, tuple):
+        if member.is_element and not is_a(value, tuple):
             other[member.name] = part
     return other
 
