@@ -84,10 +84,7 @@ class Attachment:
         for module, install in (
             *collectors.list_hooks(),
             (torch_names.DYNAMO, partial(torch_calls.watch_stance, invocations.record_stance)),
-            (
-                torch_names.DYNAMO,
-                partial(torch_compiles.watch_compile_requests, self._record_request),
-            ),
+            (torch_names.DYNAMO, partial(torch_compiles.watch_compile_requests, self._add_request)),
             (torch_names.EXPORT, partial(torch_compiles.watch_exports, self._record_export)),
         ):
             self._run_after_import(module, partial(self._install_hooks, install))
@@ -109,7 +106,7 @@ class Attachment:
             session.trial.torch_imported(session, torch)
         dynamo_skip.keep_out_of_dynamo(torch)
 
-    def _record_request(self, request: dict[str, Any]) -> None:
+    def _add_request(self, request: dict[str, Any]) -> None:
         """Record the arguments of `torch.compile`: they are part of what makes runs comparable."""
         if request not in self._requests and len(self._requests) < _MAX_REQUESTS:
             self._requests.append(request)

@@ -38,9 +38,7 @@ WIRE_VERSION = 1
 _SECRET_HINTS = ("key", "token", "secret", "pass", "pw", "cred", "auth", "cookie", "dsn", "bearer")
 """What names of secrets contain."""
 
-_SEPARATORS = {
-    code: " " for code in range(128) if not chr(code).isalnum() and chr(code) not in "_-"
-}
+_TO_SPACES = {code: " " for code in range(128) if not chr(code).isalnum() and chr(code) not in "_-"}
 """Characters between the runs of a word, one of which a token would be."""
 
 FAILURE_LIMIT = 8192
@@ -138,8 +136,7 @@ class Attached:
         """
         if self.journal.silent:
             return
-        # Python sets it before it calls `sys.excepthook` (PyErr_PrintEx in pythonrun.c), and not
-        # for SystemExit.
+        # Python sets it before `sys.excepthook` (PyErr_PrintEx in pythonrun.c), not for SystemExit.
         error: Any = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         self._failure = _format_failure(error) if isinstance(error, BaseException) else None
         # One more Ctrl-C while the process ends must not print a traceback of ours.
@@ -197,10 +194,7 @@ class TorchFinder:
         self._searching = False
 
     def find_spec(
-        self,
-        name: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """None for every module but torch."""
         if name != "torch" or self._searching:
@@ -300,14 +294,12 @@ def _is_plain(words: list[str]) -> bool:
         and any(hint in name.lower() for hint in _SECRET_HINTS)
     ]
     for word in words:
-        lowered = word.lower()
+        lower = word.lower()
         if word in ("-p", "--pat") or "://" in word or not word.isascii():
             return False
-        if any(hint in lowered for hint in _SECRET_HINTS) or any(
-            secret in word for secret in secrets
-        ):
+        if any(hint in lower for hint in _SECRET_HINTS) or any(value in word for value in secrets):
             return False
-        for run in word.translate(_SEPARATORS).split():
+        for run in word.translate(_TO_SPACES).split():
             is_name = run.replace("_", "").replace("-", "").isalpha() and run.islower()
             if len(run) >= (30 if is_name else 10) or (is_name and run.startswith("hf_")):
                 return False
@@ -339,20 +331,18 @@ def _format_failure(error: BaseException) -> str:
 
 def _encode_line(kind: str, **fields: object) -> bytes:
     """Encode one record as `wire.encode` writes it."""
-    return _encode_json({"k": kind, **fields}).encode("ascii")
+    return _encode({"k": kind, **fields}).encode("ascii")
 
 
-def _encode_json(value: Any) -> str:
+def _encode(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, (int, float)):  # no bool and no NaN among these records
         return repr(value)
     if isinstance(value, dict):
         fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return (
-            "{" + ",".join(f"{_encode_json(k)}:{_encode_json(v)}" for k, v in fields.items()) + "}"
-        )
+        return "{" + ",".join(f"{_encode(k)}:{_encode(v)}" for k, v in fields.items()) + "}"
     if isinstance(value, list):
         elements: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return "[" + ",".join(map(_encode_json, elements)) + "]"
+        return "[" + ",".join(map(_encode, elements)) + "]"
     return encode_basestring_ascii(str(value))

@@ -117,8 +117,8 @@ def test_guards_that_do_not_hold_have_no_time() -> None:
     call(Total())
     (entry,) = torch_guards.get_cache_entries(Total.forward.__code__)
     scope = {"self": nn.Identity(), "x": torch.ones(2, 4)}
-    assert torch_guards.time_evaluations(entry.guard_manager, scope, 5, 10**9) == []
-    assert torch_guards.time_evaluations(None, scope, 5, 10**9) == []
+    assert torch_guards.time_guards(entry.guard_manager, scope, 5, 10**9) == []
+    assert torch_guards.time_guards(None, scope, 5, 10**9) == []
     assert torch_guards.count_evaluated(None, 5) is None
 
 

@@ -1,7 +1,6 @@
 """Atomic file writes: readers see the old file or the new one, whatever kills the writer.
 
-The content goes to a temporary file in the same folder, which then replaces the file in one
-move.
+The content goes to a temporary file in the same folder, which one move puts in its place.
 """
 
 from __future__ import annotations

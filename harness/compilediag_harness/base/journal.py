@@ -2,8 +2,7 @@
 
 A line is `CRC SEQUENCE JSON`: the crc32 (8 hex digits) covers everything after the first blank, the
 sequence counts from 0, the JSON is `wire.encode(event)` without its secrets. Each line is one
-`os.write` to a file opened with O_APPEND, so a killed process leaves whole lines and no buffer is
-lost.
+`os.write` to an O_APPEND file, so a killed process leaves whole lines and no buffer is lost.
 
 Invariant: nothing here raises, blocks on a lock, or prints. A record that cannot be written is
 counted, and its sequence number is missing from the file: the reader counts the gaps. A record that
@@ -102,11 +101,9 @@ class Journal:
         return os.getpid() != self._pid
 
     def write(self, event: Event) -> bool:
-        """Append one event, or leave it out; False when it was dropped. Meant as `Session`'s
-        sink."""
-        from compilediag_harness.redaction.in_process import (
-            redact_fields,  # not in every child: see above
-        )
+        """Append one event, or leave it out; False when it was dropped. A `Session`'s sink."""
+        # Not in every child: see above.
+        from compilediag_harness.redaction.in_process import redact_fields
         from compilediag_harness.wire import encode
 
         try:

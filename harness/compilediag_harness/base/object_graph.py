@@ -163,10 +163,8 @@ def describe_kind_and_size(value: Any) -> str:
 
 def is_pure_python(kind: Any) -> bool:
     """Whether instances hold nothing but attributes: no state of a class written in C."""
-    pointers = len(list_slots(kind)) + bool(kind.__dictoffset__) + bool(kind.__weakrefoffset__)
-    return (
-        kind.__basicsize__ <= object.__basicsize__ + pointers * _POINTER and not kind.__itemsize__
-    )
+    slots = len(list_slots(kind)) + bool(kind.__dictoffset__) + bool(kind.__weakrefoffset__)
+    return kind.__basicsize__ <= object.__basicsize__ + slots * _POINTER and not kind.__itemsize__
 
 
 def list_slots(kind: Any) -> list[tuple[str, Any]]:
@@ -226,17 +224,15 @@ def put_back(holders: Iterable[Holder]) -> None:
 def _has_same_content(one: Any, other: Any) -> bool:
     if is_a(one, dict) and is_a(other, dict):
         first, second = cast(dict[Any, Any], one), cast(dict[Any, Any], other)
-        return [*map(id, first), *map(id, first.values())] == [
-            *map(id, second),
-            *map(id, second.values()),
-        ]
+        same_keys = [*map(id, first)] == [*map(id, second)]
+        return same_keys and [*map(id, first.values())] == [*map(id, second.values())]
     if is_a(one, (list, set)) and type(one) is type(other):
         first, second = sorted(map(id, one)), sorted(map(id, other))
         return first == second if is_a(one, set) else [*map(id, one)] == [*map(id, other)]
     return one is other
 
 
-def replace_contents(kind: Any, value: Any, contents: Any) -> None:
+def refill(kind: Any, value: Any, contents: Any) -> None:
     """Replace all contents of a container, also where a subclass has methods of its own."""
     kind.clear(value)
     (kind.update if hasattr(kind, "update") else kind.extend)(value, contents)

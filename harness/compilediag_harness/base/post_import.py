@@ -45,10 +45,7 @@ class PostImport(importlib.abc.MetaPathFinder):
             sys.meta_path.remove(self)
 
     def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: types.ModuleType | None = None,
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Find the spec that another finder gives, with the actions behind its loader."""
         if fullname not in self._wanted and fullname.partition(".")[0] not in self._packages:

@@ -19,8 +19,7 @@ class WriteTracingPlan:
     """Steps and guards of a run for which write tracing follows who changes a guarded value."""
 
     steps: frozenset[int] = frozenset()
-    """Steps in which an earlier run recompiled: only they and those before are followed. Empty: all
-    are."""
+    """Steps an earlier run recompiled in: only they and those before are followed. Empty: all."""
     sources: frozenset[str] = frozenset()
     """Guards that were false in it. Empty: every guarded value is watched."""
 

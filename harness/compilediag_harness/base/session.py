@@ -40,8 +40,7 @@ class Session:
         self.noted: deque[float] = deque()
         """Ends of steps that the step clock has not taken over yet, in `time.monotonic()`."""
         self.watched_until = 0
-        """The steps before this one are watched, not only noted: for listeners that need their
-        ends."""
+        """Steps before this one are watched, not only noted: for listeners that need their ends."""
         self._step = 0
         self.epoch = 0
         """How often `torch._dynamo.reset()` was called."""

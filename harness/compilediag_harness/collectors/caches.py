@@ -47,9 +47,7 @@ class CacheCollector:
         self._loads_seen = remover is not None
         return remover
 
-    def record_instant(
-        self, cache: str, outcome: str, info: Mapping[str, Any], within: str
-    ) -> None:
+    def record_event(self, cache: str, outcome: str, info: Mapping[str, Any], within: str) -> None:
         """torch's compile log has a lookup."""
         if not (self._loads_seen and cache == FX_GRAPH and outcome in (HIT, MISS)):
             self.record_lookup(cache, outcome, info, within)

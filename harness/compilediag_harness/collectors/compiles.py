@@ -2,8 +2,7 @@
 
 Also the line of the traced code that needed the value of a dynamic size, and the one that made it a
 constant. torch evaluates a condition where the code needs one: at a branch, a reshape, an addition
-of two tensors. What follows from it holds for the whole graph. Costs nothing but while something
-compiles.
+of two tensors. What follows from it holds for the whole graph. It costs only during compiles.
 """
 
 from __future__ import annotations
@@ -64,9 +63,8 @@ class SizeGuardCollector:
             if not attempt.accept_condition():
                 return
             lines = _list_lines(condition)
-            texts = (
-                clip(source_locations.read_source_line(line) or "", _TEXT_CHARS) for line in lines
-            )
+            read = source_locations.read_source_line
+            texts = (clip(read(line) or "", _TEXT_CHARS) for line in lines)
             attempt.guards.append(
                 SizeGuard(
                     expression=clip(condition.expression, 1024),
@@ -110,18 +108,16 @@ class SizeGuardCollector:
         return attempt
 
 
-def _list_lines(condition: torch_compiles.SizeCondition) -> list[Location]:
+def _list_lines(guard: torch_compiles.SizeCondition) -> list[Location]:
     """List the lines of the traced code. `torch.export` runs it instead: there they are what is no
     part of torch among the calls in progress. The calls below a compiled function are not about its
     sizes."""
-    if condition.traced or torch_compiles.get_compile_id():
-        lines = [
-            Location(frame.filename, frame.lineno or 0, frame.name) for frame in condition.traced
-        ]
+    if guard.traced or torch_compiles.get_compile_id():
+        lines = [Location(frame.filename, frame.lineno or 0, frame.name) for frame in guard.traced]
     else:
         lines = [
             Location(code.co_filename, line, code.co_name)
-            for code, line in reversed(condition.frames)
+            for code, line in reversed(guard.frames)
             if not source_locations.is_library(code.co_filename)
         ]
     return lines[-_STACK:]
@@ -236,9 +232,7 @@ class CompileCollector:
         row = _MetricsRow(metrics)
         session = self._session
         compile_id = str(row.get("compile_id") or "")
-        called_from, thread = self._called_from.pop(compile_id, None) or find_user_call_or_thread(
-            session
-        )
+        entry, thread = self._called_from.pop(compile_id, None) or find_user_call_or_thread(session)
         start, end = row.get("start_time_us"), row.get("end_time_us")
         if start is not None and end is not None and end >= start:
             seconds = (end - start) / 1e6
@@ -282,7 +276,7 @@ class CompileCollector:
             restarted_s=row.get_seconds("dynamo_compile_time_before_restart_us"),
             blocks=None if compiled is None else find_repeated_blocks(compiled.values or {}),
             exported=torch_compiles.is_exporting(),
-            entered_at=called_from,
+            entered_at=entry,
             entered_from=thread,
         )
 

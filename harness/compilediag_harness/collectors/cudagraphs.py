@@ -22,8 +22,7 @@ _RECORDINGS, _REPLAYS, _WARMUPS = range(3)
 
 
 class CudagraphCollector:
-    """Watches the CUDA graphs of this process for one session, from when torch's trees have been
-    imported."""
+    """Watches the CUDA graphs of this process for one session, once torch's trees are imported."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -65,8 +65,7 @@ def describe_entry(
         if kind_counts[leaf.kind] > MAX_OF_A_KIND or chosen >= MAX_GUARDS:
             continue
         chosen += 1
-        # A shape condition is about several sizes: another entry that accepts them does so by other
-        # conditions.
+        # A shape condition is about several sizes: another entry accepts them by other conditions.
         novel = None if accepted is None or leaf.check is None else leaf.target not in accepted
         guards += (replace(guard, novel=novel) for guard in entry.describe_leaf(leaf))
     return EntryDiff(
@@ -106,17 +105,13 @@ class _FailedEntry:
         elif leaf.kind == "GLOBAL_STATE" and hasattr(leaf.check, "check_verbose"):
             text = str(leaf.check.check_verbose(value).verbose_code_parts[0]).strip()
         elif len(parts) > 1:  # dimension markings (mark_dynamic): one text each, find the false one
-            texts = map(strip_comments, parts)
-            text = next(
-                (p for p in texts if guard_sources.evaluate_source(p, scope) is False), text
-            )
-        expected, actual = _describe_values(leaf.kind, text, value, tensor_type)
+            code = map(strip_comments, parts)
+            text = next((p for p in code if guard_sources.evaluate_source(p, scope) is False), text)
+        expected, actual = _format_values(leaf.kind, text, value, tensor_type)
         facts, user = GuardFacts(), self._find_user_line(leaf, parts[0])
         if value is not MISSING:
-            facts = guard_facts.collect_facts(
-                leaf, value, scope, self._compiled.code, self._baseline
-            )
-        writer_lines = self._find_writers(leaf, parts[0], value, user)
+            facts = guard_facts.collect(leaf, value, scope, self._compiled.code, self._baseline)
+        writes = self._find_writers(leaf, parts[0], value, user)
         last, branched_on = _LAST_NAME.search(leaf.source), None
         name = facts.free_variable or (None if last is None else last["name"])
         if user is not None and name is not None and leaf.kind in _VALUE_LEAVES:
@@ -130,7 +125,7 @@ class _FailedEntry:
             user=user,
             hint=_find_hint(leaf.kind, parts[0]),
             facts=facts,
-            writers=writer_lines,
+            writers=writes,
             line_text=None if user is None else source_locations.read_source_line(user),
             own=self._find_own_line(leaf, user),
             branched_on=branched_on,
@@ -141,10 +136,10 @@ class _FailedEntry:
                 text=clip(text, 2048),
                 expected=expected,
                 actual=actual,
-                changed=self._find_change(leaf, text, facts, writer_lines),
+                changed=self._find_change(leaf, text, facts, writes),
             )
             for text, expected, actual in differences
-        ] or [replace(guard, changed=self._find_change(leaf, text, facts, writer_lines))]
+        ] or [replace(guard, changed=self._find_change(leaf, text, facts, writes))]
 
     def _resolve_number(self, leaf: torch_guards.Leaf) -> torch_guards.Leaf:
         """A condition on one Python number, `(1.0 + L['a']) == 1.9`, as a leaf with its source."""
@@ -175,9 +170,8 @@ class _FailedEntry:
         own = self._baseline.find_line(leaf, own=True)
         if own is None or user is None or source_locations.is_own(user.file):
             return None
-        return UserCall(
-            own.file, own.line, own.function, source_locations.read_source_line(own) or ""
-        )
+        text = source_locations.read_source_line(own) or ""
+        return UserCall(own.file, own.line, own.function, text)
 
     def _find_writers(
         self, leaf: torch_guards.Leaf, text: str, value: Any, user: Location | None
@@ -190,27 +184,19 @@ class _FailedEntry:
             of_member, value = True, holder.value
         member = guard_sources.parse_member(text) if of_member else None
         if member is not None:
-            writer_lines = writers.find_attribute_writers(value, member, self._compiled)
+            writes = writers.find_attribute_writers(value, member, self._compiled)
         else:
-            writer_lines = (
-                guard_facts.find_writers(leaf.source, self._compiled) if leaf.source else ()
-            )
+            writes = guard_facts.find_writers(leaf.source, self._compiled) if leaf.source else ()
         name = guard_sources.parse_attribute(leaf.source)
         if user is None or name is None or source_locations.is_own(user.file):
-            return writer_lines
+            return writes
         line = find_store_beside_read(user.file, user.line, name)
-        if line is None or any(
-            (writer.file, writer.line) == (user.file, line) for writer in writer_lines
-        ):
-            return writer_lines
-        return (Location(user.file, line, user.function), *writer_lines)
+        if line is None or any((write.file, write.line) == (user.file, line) for write in writes):
+            return writes
+        return (Location(user.file, line, user.function), *writes)
 
     def _find_change(
-        self,
-        leaf: torch_guards.Leaf,
-        text: str,
-        facts: GuardFacts,
-        writer_lines: tuple[Location, ...],
+        self, leaf: torch_guards.Leaf, text: str, facts: GuardFacts, writes: tuple[Location, ...]
     ) -> ValueChange | None:
         """Find how write tracing saw the value change; inside a compiled call with the one line
         that its source has for it in the functions that were compiled into it, if there is one."""
@@ -223,11 +209,7 @@ class _FailedEntry:
         if change is None or not change.in_call:
             return change
         inlined = self._baseline.functions
-        lines = [
-            writer
-            for writer in writer_lines
-            if (writer.file, writer.function.split(".")[-1]) in inlined
-        ]
+        lines = [line for line in writes if (line.file, line.function.split(".")[-1]) in inlined]
         return replace(change, stack=(*lines, *change.stack)) if len(lines) == 1 else change
 
 
@@ -249,11 +231,8 @@ def strip_comments(text: str) -> str:
     return _COMMENT_START.split(text, maxsplit=1)[0].strip()
 
 
-def _describe_values(
-    kind: str, text: str, value: Any, tensor_type: type
-) -> tuple[str | None, str | None]:
-    """(expected, actual) where the leaf's class decides them; compilediag parses the rest
-    from the text."""
+def _format_values(kind: str, text: str, value: Any, tensor: type) -> tuple[str | None, str | None]:
+    """(expected, actual) if the leaf's class decides; compilediag parses the rest from the text."""
     if value is MISSING or kind == "GLOBAL_STATE":
         return None, None
     if kind in ("DICT_LENGTH", "LENGTH_CHECK"):
@@ -268,7 +247,7 @@ def _describe_values(
         key = guard_sources.parse_key(text) or "key"
         absent, present = f"{key} absent", f"{key} present"
         return (absent, present) if text.startswith("not ") else (present, absent)
-    actual = guard_facts.format_value(value, tensor_type)
+    actual = guard_facts.format_value(value, tensor)
     id_match = _OBJECT_ID.match(text)
     if id_match is not None:  # enum members; on 2.7 also True, False and None
         held = int(id_match["id"])

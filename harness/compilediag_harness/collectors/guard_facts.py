@@ -132,7 +132,7 @@ _PASSED_ON = re.compile(r"L\['args'\]\[(\d{1,4})\]")
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 
 
-def collect_facts(
+def collect(
     leaf: torch_guards.Leaf,
     value: Any,
     scope: Mapping[str, Any],
@@ -192,24 +192,22 @@ def _find_member_type(text: str, container: Any) -> str | None:
     return None
 
 
-def _classify_holder(holder: Any) -> str:
-    names = {base.__name__ for base in type(holder).__mro__ if base.__module__.startswith("torch")}
+def _classify_holder(value: Any) -> str:
+    names = {base.__name__ for base in type(value).__mro__ if base.__module__.startswith("torch")}
     if "Module" in names:
         return "module"
     if "Optimizer" in names:
         return "optimizer"
-    if isinstance(holder, tuple):
-        return "namedtuple" if hasattr(cast(Any, holder), "_fields") else "tuple"
+    if isinstance(value, tuple):
+        return "namedtuple" if hasattr(cast(Any, value), "_fields") else "tuple"
     for kind in (dict, list, set, frozenset):
-        if isinstance(holder, kind):
+        if isinstance(value, kind):
             return kind.__name__
-    if isinstance(
-        holder, (types.FunctionType, types.MethodType, functools.partial, types.CellType)
-    ):
+    if isinstance(value, (types.FunctionType, types.MethodType, functools.partial, types.CellType)):
         return "callable"
-    if isinstance(holder, types.ModuleType):
+    if isinstance(value, types.ModuleType):
         return "python_module"
-    return "class" if isinstance(holder, type) else "object"
+    return "class" if isinstance(value, type) else "object"
 
 
 def find_writers(source: str, compiled: writers.CompiledCode) -> tuple[Location, ...]:

@@ -88,8 +88,7 @@ class ShapeReader:
         return tuple(shapes)
 
     def _add(self, path: str, value: Any, shapes: list[tuple[str, tuple[Any, ...]]]) -> None:
-        """Adds a tensor, or the tensors of a plain container; containers of other types may run
-        any code."""
+        """Adds a tensor, or the tensors of a plain container; other containers may run any code."""
         # type() and not isinstance(): a proxy's `__class__` may be the program's code.
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]
         if kind is list or kind is tuple:

@@ -190,32 +190,28 @@ def find_mismatches(text: str, value: Any, tensor_type: type) -> tuple[Mismatch,
         expected, actual = f"torch.{guard['type']}", format_type_name(value)
         message = f"expected type of '{source}' to be <class '{expected}'>, but found "
         return (Mismatch(f"{message}<class '{actual}'>", expected, actual),)
-    mismatches: list[Mismatch] = []
+    diffs: list[Mismatch] = []
     dtype = str(value.dtype).removeprefix("torch.")
     if dtype != guard["dtype"]:
         names = [_SCALAR_NAMES.get(name, name.capitalize()) for name in (guard["dtype"], dtype)]
         text = f"dtype mismatch. expected {names[0]}, actual {names[1]}"
-        mismatches.append(Mismatch(text, f"torch.{guard['dtype']}", f"torch.{dtype}"))
+        diffs.append(Mismatch(text, f"torch.{guard['dtype']}", f"torch.{dtype}"))
     device = str(value.device.index)
     if device != guard["device"]:
         text = "Tensor device index mismatch. Expected device index to be "
         text += f"{guard['device']}, actual {device}"
-        mismatches.append(Mismatch(text, f"device index {guard['device']}", str(value.device)))
+        diffs.append(Mismatch(text, f"device index {guard['device']}", str(value.device)))
     if str(bool(value.requires_grad)) != guard["grad"]:
         text = f"requires_grad mismatch. expected requires_grad={int(guard['grad'] == 'True')}"
         shown = f"requires_grad={value.requires_grad}"
-        mismatches.append(Mismatch(text, f"requires_grad={guard['grad']}", shown))
-    mismatches += _find_size_mismatches(guard, value)
+        diffs.append(Mismatch(text, f"requires_grad={guard['grad']}", shown))
+    diffs += _find_size_mismatches(guard, value)
     # The dispatch keys: device type, inference mode, autocast, functorch, subclass.
     keys = torch_guards.read_dispatch_keys(value)
-    if keys is not None and (
-        not mismatches or (device == guard["device"] and keys != guard["keys"])
-    ):
+    if keys is not None and (not diffs or (device == guard["device"] and keys != guard["keys"])):
         text = f"dispatch key set mismatch. expected {guard['keys']}, actual {keys}"
-        mismatches.append(Mismatch(text, guard["keys"], keys))
-    return tuple(
-        mismatch._replace(text=f"tensor '{source}' {mismatch.text}") for mismatch in mismatches
-    )
+        diffs.append(Mismatch(text, guard["keys"], keys))
+    return tuple(diff._replace(text=f"tensor '{source}' {diff.text}") for diff in diffs)
 
 
 def _find_size_mismatches(guard: re.Match[str], value: Any) -> list[Mismatch]:
@@ -226,7 +222,7 @@ def _find_size_mismatches(guard: re.Match[str], value: Any) -> list[Mismatch]:
     if len(sizes) != len(actual):
         text = f"rank mismatch. expected {len(sizes)}, actual {len(actual)}"
         return [Mismatch(text, _format_sizes(sizes), _format_sizes(actual))]
-    resized = _find_first_difference("size", sizes, actual)
+    resized = _compare_sizes("size", sizes, actual)
     strides = _parse_sizes(guard["stride"])
     if strides is None or not hasattr(value, "stride"):
         return resized
@@ -236,17 +232,15 @@ def _find_size_mismatches(guard: re.Match[str], value: Any) -> list[Mismatch]:
         return resized
     if resized and _is_ordered_alike(strides, actual):
         return resized
-    return [*resized, *_find_first_difference("stride", strides, actual)]
+    return [*resized, *_compare_sizes("stride", strides, actual)]
 
 
 def _is_ordered_alike(one: list[int | None], other: list[int]) -> bool:
     """Whether the strides differ only as other sizes make them: the dimensions lie in memory in the
     same order. A dynamic stride has no known place."""
     pairs = [(a, b) for a, b in zip(one, other, strict=False) if a is not None]
-    return all(
-        (a1 > a2) == (b1 > b2) or a1 == a2 or b1 == b2
-        for (a1, b1), (a2, b2) in itertools.combinations(pairs, 2)
-    )
+    couples = itertools.combinations(pairs, 2)
+    return all((a1 > a2) == (b1 > b2) or a1 == a2 or b1 == b2 for (a1, b1), (a2, b2) in couples)
 
 
 def _parse_sizes(text: str) -> list[int | None] | None:
@@ -257,18 +251,13 @@ def _parse_sizes(text: str) -> list[int | None] | None:
     return [int(part) if part.lstrip("-").isdigit() else None for part in parts]
 
 
-def _find_first_difference(
-    what: str, expected: list[int | None], actual: list[int]
-) -> list[Mismatch]:
+def _compare_sizes(what: str, expected: list[int | None], actual: list[int]) -> list[Mismatch]:
     prefix = "" if what == "size" else f"{what} "
     for index, (size, actual_size) in enumerate(zip(expected, actual, strict=False)):
         if len(expected) == len(actual) and size is not None and size != actual_size:
             text = f"{what} mismatch at index {index}. expected {size}, actual {actual_size}"
-            return [
-                Mismatch(
-                    text, f"{prefix}{_format_sizes(expected)}", f"{prefix}{_format_sizes(actual)}"
-                )
-            ]
+            shown = [f"{prefix}{_format_sizes(sizes)}" for sizes in (expected, actual)]
+            return [Mismatch(text, shown[0], shown[1])]
     return []
 
 

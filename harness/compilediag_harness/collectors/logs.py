@@ -65,8 +65,7 @@ class TextLogFile:
         self._failed = False
 
     def write(self, record: logging.LogRecord, formatter: logging.Formatter) -> None:
-        """Appends one message without its secrets, and a line end, in one write, so that processes
-        do not mix."""
+        """Appends one message without its secrets, as a line in one write: processes do not mix."""
         if self._failed:
             return
         data = _encode(in_process.redact_text(formatter.format(shorten_record(record))))
@@ -144,14 +143,14 @@ class LogCollector:
         if not repeated:
             self._seen.add(head)
         text = clip(head, _REPEATED_CHARS) if repeated else clip(head + "\n" + stack)
-        self._report_break(text, torch_compiles.get_compile_id(), _BREAKS, repeated=repeated)
+        self._emit_break(text, torch_compiles.get_compile_id(), _BREAKS, repeated=repeated)
 
     def record_failure(self, error: BaseException, code: Any) -> None:
         """Dynamo gives a frame up because of an error."""
         report = torch_logs.format_skip_report(error, code)
         if report is not None:
             compile_id = str(getattr(error, "compile_id", "") or "")
-            self._report_break(clip(report), compile_id, _SKIPS)
+            self._emit_break(clip(report), compile_id, _SKIPS)
         reason = "".join(traceback.format_exception_only(type(error), error)).strip()
         self.record_skip(code, reason)
 
@@ -160,9 +159,8 @@ class LogCollector:
         if any(word in reason for word in _ORDINARY_SKIPS) and not is_module_of_torch:
             return  # of a module of torch's own it may be why nothing was compiled
         session, where = self._session, get_location(code)
-        session.emit_in_step(
-            FrameSkipped, where, clip(reason, 2048), *find_user_call_or_thread(session)
-        )
+        call, thread = find_user_call_or_thread(session)
+        session.emit_in_step(FrameSkipped, where, clip(reason, 2048), call, thread)
 
     def record_cudagraph_skip(self, message: str) -> None:
         self._warn(_CUDAGRAPHS, message)
@@ -179,14 +177,11 @@ class LogCollector:
         )
         self._warn(torch_names.CONVERT_FRAME, text)
 
-    def _report_break(
-        self, text: str, compile_id: str, logger: str, *, repeated: bool = False
-    ) -> None:
+    def _emit_break(self, text: str, compile_id: str, name: str, *, repeated: bool = False) -> None:
         self.break_records += 1
-        self._session.emit_in_step(
-            GraphBroke, compile_id, self._session.epoch, text, repeated=repeated
-        )
-        self._write(logger, text)
+        session = self._session
+        session.emit_in_step(GraphBroke, compile_id, session.epoch, text, repeated=repeated)
+        self._write(name, text)
 
     def _warn(self, logger: str, text: str) -> None:
         compile_id = torch_compiles.get_compile_id()

@@ -26,8 +26,7 @@ COUNTS = (
 """Counters that only rise."""
 
 Stats = Callable[[], Mapping[int, Mapping[str, Any]]]
-"""Device index to the allocator's statistics, nested as torch gives them; empty while CUDA is not
-in use."""
+"""The allocator's statistics, nested by torch, by device index; empty while CUDA is not in use."""
 
 
 class DeviceMemory:

@@ -134,12 +134,8 @@ def _add_printed_reason(diff: EntryDiff, printed: str | None) -> EntryDiff:
         same = text[:_COMPARED_CHARS] == expression[:_COMPARED_CHARS]
         if same or (named is not None and strip_local_scope(guard.source) == named):
             return diff
-    guard = FalseGuard(
-        source="",
-        leaf="PRINTED",
-        text=clip(expression, 2048),
-        user=_find_printed_line(printed, head),
-    )
+    user = _find_printed_line(printed, head)
+    guard = FalseGuard(source="", leaf="PRINTED", text=clip(expression, 2048), user=user)
     return replace(diff, guards=(guard, *diff.guards))
 
 

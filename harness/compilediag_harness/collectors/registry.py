@@ -30,9 +30,18 @@ from compilediag_harness.torch_internals import (
     torch_cudagraphs,
     torch_guards,
     torch_logs,
-    torch_names,
 )
-from compilediag_harness.torch_internals.torch_names import Remover, Removers
+from compilediag_harness.torch_internals.torch_names import (
+    CONVERT_FRAME,
+    DYNAMO,
+    GUARDS,
+    SYMBOLIC_CONVERT,
+    SYMBOLIC_SHAPES,
+    UTILS,
+    Remover,
+    Removers,
+    get_imported,
+)
 from compilediag_harness.wire import AOT_AUTOGRAD, FX_GRAPH, EvidenceLost
 
 if TYPE_CHECKING:
@@ -92,53 +101,29 @@ class CollectorSet:
         """List the hooks, each with the module of torch after whose import it is installed;
         installing one returns what removes it again."""
         caches, logs, compiles, sizes = self._caches, self.logs, self._compiles, self._sizes
-        safe, loaded, tracer = (
-            logs.catch_faults_in,
-            (caches.record_load, caches.record_call),
-            self._write_tracer,
-        )
+        safe, tracer = logs.catch_faults_in, self._write_tracer
+        loaded, written = (caches.record_load, caches.record_call), caches.record_write
         resumed = tracer and partial(torch_compiles.watch_compile_ends, tracer.resume_after_compile)
         return [
+            (DYNAMO, partial(torch_compiles.watch_compile_starts, self.handle_compile_start)),
+            *([(DYNAMO, resumed)] if resumed else ()),
+            (DYNAMO, partial(torch_compiles.watch_resets, compiles.record_reset)),
+            (UTILS, self._watch_metrics),
+            (UTILS, partial(torch_caches.watch_cache_events, caches.record_event)),
+            (GUARDS, partial(torch_guards.watch_guard_builds, self.handle_guards_built)),
             (
-                torch_names.DYNAMO,
-                partial(torch_compiles.watch_compile_starts, self.handle_compile_start),
-            ),
-            *([(torch_names.DYNAMO, resumed)] if resumed else ()),
-            (torch_names.DYNAMO, partial(torch_compiles.watch_resets, compiles.record_reset)),
-            (torch_names.UTILS, self._watch_metrics),
-            (torch_names.UTILS, partial(torch_caches.watch_cache_events, caches.record_instant)),
-            (
-                torch_names.GUARDS,
-                partial(torch_guards.watch_guard_builds, self.handle_guards_built),
-            ),
-            (
-                torch_names.SYMBOLIC_SHAPES,
+                SYMBOLIC_SHAPES,
                 partial(
                     torch_compiles.watch_conditions,
                     sizes.record_condition,
                     sizes.record_fixed_sizes,
                 ),
             ),
-            (
-                torch_names.CONVERT_FRAME,
-                partial(torch_guards.watch_recompile_reasons, self.handle_recompile),
-            ),
-            (
-                torch_names.CONVERT_FRAME,
-                partial(torch_logs.watch_failed_frames, safe(logs.record_failure)),
-            ),
-            (
-                torch_names.CONVERT_FRAME,
-                partial(torch_logs.watch_skipped_frames, safe(logs.record_skip)),
-            ),
-            (
-                torch_names.CONVERT_FRAME,
-                partial(torch_logs.watch_recompile_limit, safe(logs.record_limit)),
-            ),
-            (
-                torch_names.SYMBOLIC_CONVERT,
-                partial(torch_logs.watch_graph_breaks, safe(logs.record_break)),
-            ),
+            (CONVERT_FRAME, partial(torch_guards.watch_recompile_reasons, self.handle_recompile)),
+            (CONVERT_FRAME, partial(torch_logs.watch_failed_frames, safe(logs.record_failure))),
+            (CONVERT_FRAME, partial(torch_logs.watch_skipped_frames, safe(logs.record_skip))),
+            (CONVERT_FRAME, partial(torch_logs.watch_recompile_limit, safe(logs.record_limit))),
+            (SYMBOLIC_CONVERT, partial(torch_logs.watch_graph_breaks, safe(logs.record_break))),
             (
                 torch_logs.CUDAGRAPH_UTILS,
                 partial(torch_logs.watch_cudagraph_skips, safe(logs.record_cudagraph_skip)),
@@ -146,14 +131,8 @@ class CollectorSet:
             (torch_cudagraphs.TREES, self._watch_trees),
             (torch_caches.CODECACHE, caches.watch_graph_loads),
             (torch_caches.CODECACHE, partial(torch_caches.watch_choices, caches.record_lookup)),
-            (
-                torch_caches.CODECACHE,
-                partial(torch_caches.watch_writes, FX_GRAPH, caches.record_write),
-            ),
-            (
-                torch_caches.AOT_CACHE,
-                partial(torch_caches.watch_writes, AOT_AUTOGRAD, caches.record_write),
-            ),
+            (torch_caches.CODECACHE, partial(torch_caches.watch_writes, FX_GRAPH, written)),
+            (torch_caches.AOT_CACHE, partial(torch_caches.watch_writes, AOT_AUTOGRAD, written)),
             (torch_caches.STATS, partial(torch_caches.watch_counted_caches, caches.record_lookup)),
             (torch_caches.PGO, partial(torch_caches.watch_profile_lookups, caches.record_lookup)),
             (torch_caches.ARTIFACTS, partial(torch_caches.watch_artifacts, caches.record_lookup)),
@@ -228,7 +207,7 @@ class CollectorSet:
         self._recompile_risks.handle_step_end(session.step, session.compiled_in_step)
         self._unguarded_changes.check_modules(session.step)
         self._sizes.finish()
-        dynamo_seen = torch_names.get_imported(torch_names.UTILS) is not None
+        dynamo_seen = get_imported(UTILS) is not None
         if dynamo_seen and not torch_compiles.watch_metrics_rows(self._compiles.record_row):
             session.emit_in_step(EvidenceLost, "metrics", "torch keeps no metrics rows")
 

@@ -172,18 +172,16 @@ class UnguardedChangeCollector:
                     hook = next(iter(getattr(module, f"_{kind}s").values()))
                     code = getattr(hook, "__code__", None)
                     where = None if code is None else location_of(code)
-                    self._report_change(kind, path or type(root).__name__, where, before, step)
+                    self._emit_change(kind, path or type(root).__name__, where, before, step)
         for (owner, name), code in before.methods.items():
             now = getattr(vars(owner).get(name), "__code__", None)
             if now is not None and now is not code:
                 target = f"{owner.__name__}.{name}"
-                self._report_change("class_method", target, location_of(now), before, step)
+                self._emit_change("class_method", target, location_of(now), before, step)
         if before.global_hooks == (0, 0) and any(torch_api.count_hooks()):
-            self._report_change(
-                "global_forward_hook", "torch.nn.modules.module", None, before, step
-            )
+            self._emit_change("global_forward_hook", "torch.nn.modules.module", None, before, step)
 
-    def _report_change(
+    def _emit_change(
         self, what: str, target: str, where: Location | None, before: _Snapshot, step: int
     ) -> None:
         session = self._session
@@ -205,11 +203,8 @@ class UnguardedChangeCollector:
                 seen.add(id(owner))
                 if time.thread_time() > deadline or len(rows) >= _MAX_HOOKS:
                     break
-                hooks = (
-                    (k, h)
-                    for k, registry in torch_api.iterate_hook_registries(owner)
-                    for h in registry.values()
-                )
+                registries = torch_api.iterate_hook_registries(owner)
+                hooks = ((k, h) for k, registry in registries for h in registry.values())
                 for kind, hook in list(hooks):
                     code = get_code(hook)
                     if code is not None and not source_locations.is_library(code.co_filename):

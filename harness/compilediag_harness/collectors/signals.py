@@ -58,9 +58,7 @@ def arm() -> None:
         return
     if threading.current_thread() is not threading.main_thread():
         return
-    if any(
-        signal.getsignal(signum) != signal.SIG_DFL for signum in (signal.SIGUSR1, signal.SIGUSR2)
-    ):
+    if any(signal.getsignal(sig) != signal.SIG_DFL for sig in (signal.SIGUSR1, signal.SIGUSR2)):
         return
     _armed = True
     signal.signal(signal.SIGUSR1, _handle_signal)

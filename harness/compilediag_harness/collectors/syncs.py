@@ -85,8 +85,7 @@ class SyncSchedule:
 
 
 class ProbeSchedule(SyncSchedule):
-    """Steps of a probe's variant: a step of `every`, counted from `first` or from 0, and those
-    near."""
+    """Steps of a probe's variant: a step of `every`, counted from `first` or 0, and those near."""
 
     max_samples = 128
     max_windows = 384
@@ -119,8 +118,7 @@ _Site = tuple[str, int, int, tuple[str, ...]]
 """Kind, id of the code, instruction, names of the open spans."""
 
 _Read = tuple[Any, str, float]
-"""Its site, or the buffer of a write; phase of the step; the seconds of others that were known when
-it began."""
+"""Site, or the buffer of a write; phase of the step; seconds of others known when it began."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -139,11 +137,9 @@ def _is_phase(name: str) -> bool:
 class SyncSample:
     """The reads of one thread in one step, as they come."""
 
-    def __init__(
-        self, thread: int, max_reads: int, phase: Callable[[], str], *, on_device: bool
-    ) -> None:
+    def __init__(self, ident: int, most: int, phase: Callable[[], str], *, on_device: bool) -> None:
         """`phase` returns the name of the phase that the step is in."""
-        self.thread = thread
+        self.thread = ident
         self.on_device = on_device
         self.began = time.monotonic()
         self.total = 0
@@ -159,7 +155,7 @@ class SyncSample:
         self.timed = True
         """Every read was timed."""
         self._packing: Any = _packing_sample and _packing_sample()
-        self._max_reads = max_reads
+        self._max_reads = most
         self._phase = phase
         self._known_s = 0.0
         self._open = 0
@@ -242,8 +238,7 @@ class SyncSample:
     def _would_wait(self, kind: str, tensor: Any, file: str, phase: str) -> bool:
         if self.on_device:
             return torch_guards.is_on_host(tensor) is False
-        # Without a device: torch keeps its own counters on the host, and batches are put together
-        # by indices.
+        # Without a device: torch's own counters are on the host, and batches are built by indices.
         if _is_torch_internal(file) or kind == "index" or phase == NAMES[DATA_WAIT]:
             return False
         if kind in _TO_HOST or self._on_host:
@@ -280,9 +275,8 @@ class SyncCollector:
         """Threads in which a compiled callable is called."""
         self._quiet = 0
         self._windows = 0
-        self._forget = [
-            torch_calls.watch_outermost_calls(self._handle_call_begin, self._handle_call_end)
-        ]
+        remove = torch_calls.watch_outermost_calls(self._handle_call_begin, self._handle_call_end)
+        self._forget = [remove]
         self._forget.append(torch_calls.watch_disabled_functions(self._watch_disabled))
 
     def handle_step_end(self, step: int, compiled: bool) -> None:
@@ -388,11 +382,8 @@ class SyncCollector:
     def _watch_disabled(self) -> None:
         """The program has functions that are not compiled on purpose."""
         if len(self._forget) < 3:
-            self._forget.append(
-                torch_calls.watch_disabled_calls(
-                    self._handle_disabled_end, self._handle_disabled_begin
-                )
-            )
+            ended, begins = self._handle_disabled_end, self._handle_disabled_begin
+            self._forget.append(torch_calls.watch_disabled_calls(ended, begins))
 
     def _handle_disabled_begin(self, _function: Any) -> None:
         """Where a compiled call is in progress, nothing of it is until the function returns."""

@@ -192,9 +192,8 @@ def _is_called_at_once(rest: list[dis.Instruction]) -> bool:
 
 
 def add_listener(tensor_type: Any, listener: Listener) -> None:
-    """Report every read to `listener` until `remove_listener`. Nothing may be compiled, and no
-    guard may be evaluated, in between. Methods that the program has replaced itself are left
-    alone."""
+    """Report every read to `listener` until `remove_listener`. In between nothing may be compiled
+    and no guard evaluated. Methods that the program has replaced itself are left alone."""
     global _listeners
     if _unread_s is None:
         _measure_unread()

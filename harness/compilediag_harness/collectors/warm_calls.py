@@ -41,7 +41,7 @@ def evaluate_guards(
     taken: list[float] = []
     if not any(".item()" in code for guard in guards for code in guard.code_list or ()):
         # Such a guard reads a tensor: on a device each evaluation would wait for it.
-        taken = torch_guards.time_evaluations(manager, scope, _EVALUATIONS, _BUDGET_NS)
+        taken = torch_guards.time_guards(manager, scope, _EVALUATIONS, _BUDGET_NS)
     leaves = torch_guards.count_evaluated(manager, _TEXTS)
     counted, texts = (Counter[str](), list[str]()) if leaves is None else leaves
     kinds = counted.most_common(_KINDS)

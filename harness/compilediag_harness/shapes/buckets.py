@@ -102,7 +102,7 @@ def plan(
     # Invariant: prices never fall, being the least costs of sizes that are not smaller.
     prices = [price for price, _ in cheapest[: len(weights)]]
     tops = find_largest_of_groups(prices, weights, k, per_graph_cost)
-    return _assemble_plan(seen, sorted({cheapest[index][1] for index in tops}), cost)
+    return _build_plan(seen, sorted({cheapest[index][1] for index in tops}), cost)
 
 
 def find_fewest_buckets(counts: Mapping[int, int], k: int, max_waste: float) -> BucketPlan:
@@ -133,7 +133,7 @@ def evaluate_buckets(
     if not chosen or chosen[0] < 1:
         raise BucketsImpossible(f"buckets must be sizes of at least 1, not {chosen}")
     _check_counts(counts, 1, 1)
-    return _assemble_plan(_split_batches(counts, chosen[-1]), chosen, cost)
+    return _build_plan(_split_batches(counts, chosen[-1]), chosen, cost)
 
 
 def list_powers_of_two(largest: int) -> tuple[int, ...]:
@@ -176,8 +176,7 @@ def memory_cap(
 
 
 def batch_size(wanted: int, *, cap: int, multiple: int = 1, power_of_two: bool = False) -> int:
-    """Compute the smallest allowed size that holds `wanted` rows, or the largest allowed one below
-    the cap.
+    """Compute the smallest allowed size that holds `wanted` rows, or the largest below the cap.
 
     Rounding up never passes the cap: where it would, the size is rounded down, and the batch has to
     be split.
@@ -278,10 +277,8 @@ def _compute_least_costs(candidates: Sequence[int], cost: Cost | None) -> list[t
     return cheapest[::-1]
 
 
-def _assemble_plan(
-    seen: Mapping[int, int], buckets: Sequence[int], cost: Cost | None
-) -> BucketPlan:
-    """Assemble the plan that runs each size in the cheapest bucket that holds it."""
+def _build_plan(seen: Mapping[int, int], buckets: Sequence[int], cost: Cost | None) -> BucketPlan:
+    """Build the plan that runs each size in the cheapest bucket that holds it."""
     cheapest = _compute_least_costs(buckets, cost)
     calls = dict.fromkeys(buckets, 0)
     total = 0.0

@@ -118,12 +118,7 @@ class _Rows:
 
 
 def run_until_done(
-    calls: PaddedCalls,
-    state: Any,
-    done: Callable[[Any], Any],
-    steps: int,
-    *,
-    compaction: bool,
+    calls: PaddedCalls, state: Any, done: Callable[[Any], Any], steps: int, *, compaction: bool
 ) -> Loop:
     """Call `state = callable(state)` until every row is done, at most `steps` times.
 

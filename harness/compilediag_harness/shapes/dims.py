@@ -79,9 +79,7 @@ def repeat_rows(torch: Any, rows: Any, lengths: Mapping[int, int]) -> Any:
 
 def find_closest_path(paths: Iterable[str], path: str) -> str | None:
     """Find the longest of `paths` that `path` is, or is below; None where there is none."""
-    fitting = [
-        candidate for candidate in paths if path == candidate or path.startswith(f"{candidate}.")
-    ]
+    fitting = [prefix for prefix in paths if path == prefix or path.startswith(f"{prefix}.")]
     return max(fitting, key=len, default=None)
 
 

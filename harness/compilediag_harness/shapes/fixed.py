@@ -179,12 +179,7 @@ class FixedShape:
         return measure_knee(self._get_calls(), args, kwargs, cap=cap, rounds=rounds)
 
     def until_done(
-        self,
-        state: Any,
-        done: Callable[[Any], Any],
-        steps: int,
-        *,
-        compaction: bool = True,
+        self, state: Any, done: Callable[[Any], Any], steps: int, *, compaction: bool = True
     ) -> Loop:
         """Calls `state = fn(state)` until `done(state)`, one flag a row, is True for every row, or
         `steps` times. Rows that are done are held as they are. With `compaction` the rows that are

@@ -56,11 +56,7 @@ def plan_grid(counts: Mapping[Pair, int], k: int, *, multiples: Pair = (1, 1)) -
         )
     # Numbers of buckets of the two axes; where one may have more, fewer are not tried.
     shapes = [(one, k // one) for one in range(1, k + 1) if k // (k // one) == one]
-    plans = [
-        _settle_axes(seen, shape, multiples, begin_with)
-        for shape in shapes
-        for begin_with in (0, 1)
-    ]
+    plans = [_settle_axes(seen, shape, multiples, first) for shape in shapes for first in (0, 1)]
     return min(plans, key=lambda plan: (plan.run_elements, plan.graphs))
 
 
@@ -84,16 +80,14 @@ def evaluate_grid(
     return GridPlan(tuple(first), tuple(second), len(cells), elements, run_elements)
 
 
-def _settle_axes(
-    seen: Mapping[Pair, int], shape: Pair, multiples: Pair, begin_with: int
-) -> GridPlan:
+def _settle_axes(seen: Mapping[Pair, int], shape: Pair, multiples: Pair, first: int) -> GridPlan:
     """Plan in turn until neither axis gets better; the other one starts with a bucket a size."""
     axes: list[tuple[int, ...]] = [tuple(sorted({pair[axis] for pair in seen})) for axis in (0, 1)]
-    axes[begin_with] = _plan_axis(seen, axes, begin_with, shape, multiples)
-    axes[1 - begin_with] = _plan_axis(seen, axes, 1 - begin_with, shape, multiples)
+    axes[first] = _plan_axis(seen, axes, first, shape, multiples)
+    axes[1 - first] = _plan_axis(seen, axes, 1 - first, shape, multiples)
     best = evaluate_grid(seen, axes[0], axes[1])
     for _ in range(MAX_ROUNDS):
-        for axis in (begin_with, 1 - begin_with):
+        for axis in (first, 1 - first):
             axes[axis] = _plan_axis(seen, axes, axis, shape, multiples)
         now = evaluate_grid(seen, axes[0], axes[1])
         if now.run_elements >= best.run_elements:
@@ -103,11 +97,7 @@ def _settle_axes(
 
 
 def _plan_axis(
-    seen: Mapping[Pair, int],
-    axes: Sequence[tuple[int, ...]],
-    axis: int,
-    shape: Pair,
-    multiples: Pair,
+    seen: Mapping[Pair, int], axes: list[tuple[int, ...]], axis: int, shape: Pair, multiples: Pair
 ) -> tuple[int, ...]:
     """Plan the best buckets of one axis: a call counts as often as the bucket of its other size."""
     others = axes[1 - axis]

@@ -187,12 +187,7 @@ def check_facts(first: dict[str, Any], layout: Layout, leaves: Sequence[Any], te
         seen = (leaf.shape, leaf.dtype, leaf.device) if is_tensor else None
         if seen in matched:
             continue  # the usual case: nothing is built to be compared
-        padded = {
-            dim
-            for padded_leaf in layout.padded
-            if padded_leaf.index == index
-            for _, dim in padded_leaf.dims
-        }
+        padded = {dim for entry in layout.padded if entry.index == index for _, dim in entry.dims}
         if is_tensor:
             shape = tuple(-1 if dim in padded else int(n) for dim, n in enumerate(leaf.shape))
             now: Any = _TensorFact(shape, leaf.dtype, leaf.device)

@@ -152,9 +152,7 @@ def infer_outputs(
                 f"{base[axis]}: return the same containers at every size"
             )
         for index, pair in enumerate(zip(leaves, changed, strict=True)):
-            following = _iterate_following_dims(
-                paths[index], pair, name, (base[axis], sizes[axis]), tensor
-            )
+            following = _iterate_dims(paths[index], pair, name, (base[axis], sizes[axis]), tensor)
             dims[index].extend((axis, dim) for dim in following)
     return _build_outputs(first, structure, leaves, dims, tensor)
 
@@ -245,7 +243,7 @@ def _make_leaf_error(path: str, leaf: Any, was: str = "") -> ShapeUnusable:
     )
 
 
-def _iterate_following_dims(
+def _iterate_dims(
     path: str, outputs: tuple[Any, Any], axis: str, sizes: tuple[int, int], tensor: type
 ) -> Iterator[int]:
     """Iterate over the dimensions in which one output at two sizes of an axis is of those sizes."""

@@ -153,7 +153,7 @@ class PaddedCalls:
         was_busy, local.busy = local.busy, True
         shape_log.inside.depth += 1
         try:
-            given, buffers = self._pad_leaves(call, part, fresh=fresh)
+            given, buffers = self._pad(call, part, fresh=fresh)
             args, kwargs = self.build_arguments(call, given, sizes, bucket, fresh=fresh)
             result = self.settings.function(*args, **kwargs)
             for index, leaf in enumerate(call.layout.padded):
@@ -177,9 +177,7 @@ class PaddedCalls:
 
     # --- its parts ---------------------------------------------------------------------------
 
-    def replace_leaves(
-        self, call: FlatCall, leaves: list[Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def rebuild(self, call: FlatCall, leaves: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         taken = iter(leaves)
         args = rebuild(call.args, taken)
         return args, rebuild(call.kwargs, taken) if call.kwargs else {}
@@ -188,14 +186,12 @@ class PaddedCalls:
         self, call: FlatCall, leaves: list[Any], sizes: Sizes, bucket: Sizes, *, fresh: bool = True
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Build the arguments: other leaves, padded from `sizes` to `bucket`, and the mask."""
-        args, kwargs = self.replace_leaves(call, leaves)
+        args, kwargs = self.rebuild(call, leaves)
         if self.settings.mask is not None:
             kwargs[self.settings.mask] = self._make_mask(call, sizes[0], bucket[0], fresh=fresh)
         return args, kwargs
 
-    def _pad_leaves(
-        self, call: FlatCall, part: Part, *, fresh: bool
-    ) -> tuple[list[Any], list[Buffer]]:
+    def _pad(self, call: FlatCall, part: Part, *, fresh: bool) -> tuple[list[Any], list[Buffer]]:
         """Pad the leaves of one call; with the buffers among them."""
         start, sizes, bucket = part
         leaves, buffers = list(call.leaves), list[Buffer]()

@@ -1,8 +1,7 @@
 """One tensor brought to a fixed size: rows copied in, the rest filled with harmless values.
 
 Without gradients the padded tensor is one buffer per size that stays where it is, which CUDA graphs
-need. Where autograd may keep its inputs until the backward pass, every call gets a tensor of its
-own.
+need. Where autograd may keep its inputs until the backward pass, every call gets its own tensor.
 """
 
 from __future__ import annotations

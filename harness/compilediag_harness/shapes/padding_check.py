@@ -108,10 +108,10 @@ def check_padding(
     with preserve_eagerly(torch, calls.settings.function, call.others) as state:
         trials = _Trials(calls, call, state, gradients and torch.is_grad_enabled())
         runs = trials.run_all(size, bucket)
-        verdicts = collect_verdicts(torch, outputs, runs, state)
+        verdicts = judge_runs(torch, outputs, runs, state)
         if trials.repeats and any(verdict.kind in HARMFUL for verdict in verdicts.values()):
             runs = replace(runs, repeated=trials.run_repeated(size, bucket))
-            verdicts = collect_verdicts(torch, outputs, runs, state)
+            verdicts = judge_runs(torch, outputs, runs, state)
     done = runs.by_name.keys() | runs.problems.keys()
     tried = tuple(name for name in (*padding_report.FINITE, padding_report.NAN) if name in done)
     report = PaddingReport(
@@ -241,13 +241,8 @@ class _Trials:
             for leaf in call.layout.padded
             if not is_equal(torch, before[leaf.index], leaves[leaf.index].detach())
         )
-        return CheckedRun(
-            _copy_leaves(torch, real),
-            state.read_changed(),
-            written,
-            state.has_used_random(),
-            gradients,
-        )
+        copies, changed = _copy_leaves(torch, real), state.read_changed()
+        return CheckedRun(copies, changed, written, state.has_used_random(), gradients)
 
     def _pad_leaf(self, trial: _Trial, leaf: PaddedLeaf, rows: Any) -> Any:
         # Made for the check alone: the example itself is never written to.
@@ -274,11 +269,8 @@ Pick = Callable[[CheckedRun], Any]
 """One value of a run; None where it has none."""
 
 
-def collect_verdicts(
-    torch: Any, outputs: Outputs, runs: Runs, state: SavedState
-) -> dict[str, Verdict]:
-    """Collect a verdict for each output that is a tensor; for all else only where it depends on
-    padding."""
+def judge_runs(torch: Any, outputs: Outputs, runs: Runs, state: SavedState) -> dict[str, Verdict]:
+    """Judge each output that is a tensor, and all else only where it depends on padding."""
     verdicts: dict[str, Verdict] = {}
     for probe, problem in runs.problems.items():
         note = f"with {probe} as padding {problem}"
@@ -302,7 +294,7 @@ def _judge(
     torch: Any, runs: Runs, pick: Pick, noise: float, row_dim: int | None, *, has_rows: bool
 ) -> Verdict:
     def compare_runs(one: CheckedRun, other: CheckedRun, noise: float) -> ValueComparison:
-        return compare_values(torch, pick(one), pick(other), noise, row_dim)
+        return compare(torch, pick(one), pick(other), noise, row_dim)
 
     named = runs.by_name
     base = named[padding_report.PAD]
@@ -387,11 +379,8 @@ def _judge_gradients(torch: Any, runs: Runs) -> Iterator[tuple[str, Verdict]]:
             return run.gradients.get(name)
 
         # Sums over rows: what changes with the padding is not a row but the whole.
-        with_gradients = replace(
-            runs,
-            by_name={key: run for key, run in runs.by_name.items() if pick(run) is not None},
-            batches=(),
-        )
+        by_name = {key: run for key, run in runs.by_name.items() if pick(run) is not None}
+        with_gradients = replace(runs, by_name=by_name, batches=())
         if padding_report.PAD in with_gradients.by_name:
             verdict = _judge(torch, with_gradients, pick, math.inf, None, has_rows=True)
             if verdict.kind != "rng":
@@ -419,9 +408,7 @@ class ValueComparison:
         return self.differs or self.nonfinite
 
 
-def compare_values(
-    torch: Any, one: Any, other: Any, noise: float, row_dim: int | None
-) -> ValueComparison:
+def compare(torch: Any, one: Any, other: Any, noise: float, row_dim: int | None) -> ValueComparison:
     """Compare two values; `noise`: the difference between two sizes, from `measure_noise`."""
     one, other = _convert_to_tensor(torch, one), _convert_to_tensor(torch, other)
     tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)

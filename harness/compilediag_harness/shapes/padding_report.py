@@ -154,9 +154,7 @@ class PaddingReport:
     @property
     def verdict(self) -> Judged:
         """Of padding as a whole; where it is "unknown", `outputs` and `unseen` have the reasons."""
-        return judge_padding(
-            (output.kind for output in self.outputs.values()), self.unseen, self.probes
-        )
+        return judge_padding((out.kind for out in self.outputs.values()), self.unseen, self.probes)
 
     @property
     def safe(self) -> bool:

@@ -37,7 +37,7 @@ from compilediag_harness.base.object_graph import (
     is_pure_python,
     list_names,
     list_slots,
-    replace_contents,
+    refill,
 )
 from compilediag_harness.blame.source_locations import is_own
 from compilediag_harness.shapes.trees import is_plain, is_plain_type
@@ -87,8 +87,7 @@ class Reading:
     """The values that were found."""
 
     values: dict[str, Any] = field(default_factory=dict[str, Any])
-    """By path: a plain value, a tensor, an array or a generator itself, or what kind of thing is
-    there."""
+    """By path: a plain value, a tensor, array or generator itself, or the kind of thing there."""
     holders: list[Holder] = field(default_factory=list[Holder])
     unseen: dict[str, str] = field(default_factory=dict[str, str])
     """What could not be looked into, by path: its type."""
@@ -115,13 +114,13 @@ class _Reader:
         self._reading = Reading()
         self._met: set[int] = set()
         self._named: set[tuple[int, str]] = set()
-        self._waiting: list[tuple[Path, Any]] = []
+        self._stack: list[tuple[Path, Any]] = []
         self._module_tables = get_dict(torch.nn.Module()).keys() - {"training"}
 
     def read(self, roots: Iterable[tuple[Path, Any]]) -> Reading:
-        self._waiting = list(roots)[::-1]
-        while self._waiting:
-            path, value = self._waiting.pop()
+        self._stack = list(roots)[::-1]
+        while self._stack:
+            path, value = self._stack.pop()
             if len(self._met) >= MAX_OBJECTS:
                 self._reading.unseen["everything else"] = f"more than {MAX_OBJECTS} objects"
                 break
@@ -138,7 +137,7 @@ class _Reader:
         if reader is not _Reader.read_plain:
             original = torch_api.get_original(value) if hasattr(value, "__dict__") else value
             if original is not value:
-                self._waiting.append((path, original))
+                self._stack.append((path, original))
                 return
             if id(value) in self._met:
                 return
@@ -160,12 +159,12 @@ class _Reader:
         self.read_value(path, value)
         gradient = value.grad if value.is_leaf and value.requires_grad else None
         if gradient is not None:
-            self._waiting.append((path.join_member("grad"), gradient))
+            self._stack.append((path.join_member("grad"), gradient))
         if value.is_leaf and value.requires_grad:
             self._add_holder(lambda its: setattr(value, "grad", its), lambda: value.grad, gradient)
         for name, member in get_dict(value).items():
             if not name.startswith("_dynamo"):
-                self._waiting.append((path.join_member(name), member))
+                self._stack.append((path.join_member(name), member))
 
     def read_unseen(self, path: Path, value: Any) -> None:
         kind = get_class(value)
@@ -179,9 +178,7 @@ class _Reader:
         if is_a(value, dict):
             ordered = is_a(value, collections.OrderedDict)
             of: Any = collections.OrderedDict if ordered else dict
-            self._add_holder(
-                lambda its: replace_contents(of, value, its), lambda: dict(value), dict(value)
-            )
+            self._add_holder(lambda its: refill(of, value, its), lambda: dict(value), dict(value))
         members: dict[Any, Any] = dict(value)
         self.read_value(path, describe_kind_and_size(value))
         if len(members) > MANY and all(map(is_plain, members.values())):
@@ -194,23 +191,20 @@ class _Reader:
         self._read_attributes(path, value)
 
     def read_collection(self, path: Path, value: Any) -> None:
-        """Read a list, deque, tuple or set; plain items of a set have no order, and are one
-        value."""
+        """Read a list, deque, tuple or set; plain items of a set, unordered, are one value."""
         is_set = is_a(value, (set, frozenset))
-        copied: Any = set if is_set else list
+        copy: Any = set if is_set else list
         of: Any = next((kind for kind in (list, collections.deque, set) if is_a(value, kind)), None)
         if of is not None:
             self._add_holder(
-                functools.partial(replace_contents, of, value),
-                functools.partial(copied, value),
-                copied(value),
+                functools.partial(refill, of, value), functools.partial(copy, value), copy(value)
             )
         members: list[Any] = list(value)
         as_one = (is_set or len(members) > MANY) and all(map(is_plain, members))
         if not (is_set and as_one):
             self.read_value(path, describe_kind_and_size(value))
         if as_one:
-            self.read_value(path.join_member("*"), copied(value))
+            self.read_value(path.join_member("*"), copy(value))
         else:
             self._follow((path.join_key(index), member) for index, member in enumerate(members))
         self._read_attributes(path, value)
@@ -230,41 +224,34 @@ class _Reader:
             )
         if is_a(value, self._torch.nn.Module):
             self._reading.modules.append(value)
-        self._waiting.append((Path("class", kind.__qualname__), kind))
+        self._stack.append((Path("class", kind.__qualname__), kind))
 
     def _read_attributes(self, path: Path, value: Any) -> None:
         inside: Any = getattr(value, "__dict__", None)
         if not is_a(inside, dict):
             return
-        attributes = cast(dict[str, Any], inside)
-        if attributes or not is_a(value, (dict, list, tuple, set)):
-            before = dict(attributes)
-            self._add_holder(
-                lambda its: replace_contents(dict, attributes, its),
-                lambda: dict(attributes),
-                before,
-            )
+        attrs = cast(dict[str, Any], inside)
+        if attrs or not is_a(value, (dict, list, tuple, set)):
+            self._add_holder(lambda its: refill(dict, attrs, its), lambda: dict(attrs), dict(attrs))
         of_torch = self._module_tables if is_a(value, self._torch.nn.Module) else ()
-        for name, member in attributes.items():
+        for name, member in attrs.items():
             if name not in of_torch:
-                self._waiting.append((path.join_member(name), member))
+                self._stack.append((path.join_member(name), member))
             elif name in _OF_MODULES and is_a(member, dict):
                 # Parameters, buffers or submodules, by torch's names for them.
                 table = cast(dict[str, Any], member)
-                self._add_holder(
-                    functools.partial(replace_contents, dict, table), table.copy, table.copy()
-                )
+                self._add_holder(functools.partial(refill, dict, table), table.copy, table.copy())
                 label = _OF_MODULES[name] or path.label
-                self._waiting += [
+                self._stack += [
                     (Path(label, path.join_member(key).dotted), entry)
                     for key, entry in table.items()
                     if entry is not None
                 ]
             elif member:  # most other tables of most modules are empty
-                self._waiting.append((path.join_member(name), member))
+                self._stack.append((path.join_member(name), member))
 
     def read_fixed(self, path: Path, value: Any) -> None:
-        self._waiting.append((path, value.wrapped))
+        self._stack.append((path, value.wrapped))
 
     def read_class(self, path: Path, value: Any) -> None:
         for owner in value.__mro__:
@@ -276,7 +263,7 @@ class _Reader:
                     give = functools.partial(type.__setattr__, owner, name)
                     self._add_holder(give, functools.partial(get_dict(owner).get, name), member)
                 if not dunder or is_a(member, types.FunctionType):
-                    self._waiting.append((Path("class", f"{owner.__qualname__}.{name}"), member))
+                    self._stack.append((Path("class", f"{owner.__qualname__}.{name}"), member))
 
     # --- functions ---------------------------------------------------------------------------
 
@@ -300,20 +287,14 @@ class _Reader:
             self._read_globals(value.__globals__, list_names(code), "")
 
     def _read_globals(
-        self,
-        table: dict[str, Any],
-        names: frozenset[str],
-        prefix: str,
-        through: tuple[Any, ...] = (),
+        self, table: dict[str, Any], names: frozenset[str], prefix: str, seen: tuple[Any, ...] = ()
     ) -> None:
         """Read what code with these names finds in the globals of its module."""
         for name in sorted(names):
             member = table.get(name, ABSENT)
             if is_a(member, types.ModuleType):
-                if is_own(getattr(member, "__file__", None) or "") and member not in through:
-                    self._read_globals(
-                        get_dict(member), names, f"{prefix}{name}.", (*through, member)
-                    )
+                if is_own(getattr(member, "__file__", None) or "") and member not in seen:
+                    self._read_globals(get_dict(member), names, f"{prefix}{name}.", (*seen, member))
                 continue
             if (id(table), name) in self._named:
                 continue
@@ -329,26 +310,21 @@ class _Reader:
         self._follow(((path, value.__self__), (path, value.__func__)))
 
     def read_partial(self, path: Path, value: Any) -> None:
-        self._waiting.append((path, value.func))
-        arguments = (*value.args, *value.keywords.values())
-        self._follow(
-            (path.join_member("partial").join_key(i), argument)
-            for i, argument in enumerate(arguments)
-        )
+        self._stack.append((path, value.func))
+        args = (*value.args, *value.keywords.values())
+        self._follow((path.join_member("partial").join_key(i), arg) for i, arg in enumerate(args))
 
     def read_wrapper(self, path: Path, value: Any) -> None:
-        self._waiting.append(
-            (path, getattr(value, "__func__", getattr(value, "__wrapped__", None)))
-        )
+        self._stack.append((path, getattr(value, "__func__", getattr(value, "__wrapped__", None))))
 
     def read_property(self, path: Path, value: Any) -> None:
         self._follow((path, accessor) for accessor in (value.fget, value.fset, value.fdel))
 
     def read_weak(self, path: Path, value: Any) -> None:
-        self._waiting.append((path, value()))
+        self._stack.append((path, value()))
 
     def _follow(self, members: Iterable[tuple[Path, Any]]) -> None:
-        self._waiting.extend(list(members)[::-1])
+        self._stack.extend(list(members)[::-1])
 
     def _read_place(
         self,
@@ -374,12 +350,10 @@ class _Reader:
         member = read_now()
         self._add_holder(put_back, read_now, member)
         if member is not ABSENT:
-            self._waiting.append((path, member))
+            self._stack.append((path, member))
 
-    def _add_holder(
-        self, put_back: Callable[[Any], None], now: Callable[[], Any], before: Any
-    ) -> None:
-        self._reading.holders.append(Holder(put_back, now, before))
+    def _add_holder(self, undo: Callable[[Any], None], now: Callable[[], Any], before: Any) -> None:
+        self._reading.holders.append(Holder(undo, now, before))
 
 
 _Read = Callable[[_Reader, Path, Any], None]

@@ -31,9 +31,7 @@ Roots = tuple[tuple[reachable.Path, Any], ...]
 
 def list_roots(function: Any, arguments: Mapping[str, Any] | None = None) -> Roots:
     """List the roots from which what a call can change is read."""
-    given = (
-        (reachable.Path("argument", path), argument) for path, argument in (arguments or {}).items()
-    )
+    given = ((reachable.Path("argument", path), arg) for path, arg in (arguments or {}).items())
     return ((reachable.Path("attribute", ""), torch_api.get_original(function)), *given)
 
 
@@ -51,11 +49,9 @@ class SavedState:
         self.modules = reading.modules
         self._holders = [] if only_modules else reading.holders
         self._unseen = dict(reading.unseen)
-        values = {
-            path: value
-            for path, value in reading.values.items()
-            if not only_modules or path.startswith(_OF_MODULES)
-        }
+        values = reading.values
+        if only_modules:
+            values = {path: value for path, value in values.items() if path.startswith(_OF_MODULES)}
         self._before = self._copy_values(values)
         self._changeable = {
             path: value
@@ -250,15 +246,12 @@ class RandomStates(NamedTuple):
 
     @property
     def digests(self) -> tuple[tuple[str, str], ...]:
-        texts = {
-            name: repr(make_comparable(state)).encode() for name, state in self.by_name.items()
-        }
+        texts = {key: repr(make_comparable(state)).encode() for key, state in self.by_name.items()}
         return tuple((n, hashlib.blake2b(t, digest_size=16).hexdigest()) for n, t in texts.items())
 
 
 def make_comparable(state: Any) -> Any:
-    """Make a state comparable: arrays and tensors in it, which are not as they are, become
-    bytes."""
+    """Make a state comparable: arrays and tensors in it, which are not, become bytes."""
     if hasattr(state, "tobytes"):
         return state.tobytes()
     if hasattr(state, "tolist"):

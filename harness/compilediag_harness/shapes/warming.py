@@ -91,17 +91,15 @@ def count_warm_calls(torch: Any, call: FlatCall) -> int:
 
 
 def repeat_example(
-    calls: PaddedCalls, call: FlatCall, bucket: Sizes
+    calls: PaddedCalls, call: FlatCall, sizes: Sizes
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Build the arguments of a call at exactly one size, with rows of `call` as often as needed."""
     torch, leaves = calls.torch, list(call.leaves)
     for leaf in call.layout.padded:
         given = leaves[leaf.index]
         rows = given.detach().requires_grad_(given.requires_grad)  # none reaches the example
-        leaves[leaf.index] = repeat_rows(
-            torch, rows, {dim: bucket[axis] for axis, dim in leaf.dims}
-        )
-    return calls.replace_leaves(call, leaves)
+        leaves[leaf.index] = repeat_rows(torch, rows, {dim: sizes[axis] for axis, dim in leaf.dims})
+    return calls.rebuild(call, leaves)
 
 
 def run_backward(torch: Any, result: Any) -> bool:
@@ -139,11 +137,8 @@ def compute_gradients(
         at = torch.arange(leaf.numel(), device=leaf.device, dtype=torch.float32)
         weights.append(((at * 0.37).sin() + 0.5).reshape(leaf.shape).to(leaf.dtype))
     gradients = torch.autograd.grad(losses, wanted, weights, allow_unused=True)
-    return {
-        names[id(leaf)]: gradient.detach()
-        for leaf, gradient in zip(wanted, gradients, strict=True)
-        if gradient is not None
-    }
+    pairs = zip(wanted, gradients, strict=True)
+    return {names[id(leaf)]: grad.detach() for leaf, grad in pairs if grad is not None}
 
 
 def _select_losses(torch: Any, outputs: list[Any]) -> list[Any]:

@@ -20,8 +20,7 @@ PhaseFinder = Callable[[float], str]
 
 
 def get_code(function: Any) -> Any:
-    """Get the code object behind a function, method, partial or callable object; None without
-    one."""
+    """Get the code object behind a function, method, partial or callable object, or None."""
     while isinstance(function, functools.partial):
         function = function.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     # The function behind the wrapper of `torch.compiler.disable`.

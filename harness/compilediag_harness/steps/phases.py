@@ -108,8 +108,7 @@ class PhasesInProgress:
         return bool(self._ended)
 
     def find_holding(self, began: float, ended: float) -> str | None:
-        """Find the innermost phase, spans apart, that has ended and held this; its name, or
-        None."""
+        """Find the innermost phase, spans apart, that ended and held this; its name, or None."""
         innermost, since = None, float("-inf")
         for phase, opened, closed in reversed(self._ended):
             if closed < ended:
@@ -122,11 +121,7 @@ class PhasesInProgress:
         """Add a phase that has ended, now. It may nest in an open one, and others in it."""
         self.seen[phase] = True
         # Recomputed activations run the forward again: that is the backward's work.
-        if (
-            phase == FORWARD
-            and self._open
-            and (BACKWARD in (open_phase for open_phase, _ in self._open))
-        ):
+        if phase == FORWARD and self._open and BACKWARD in (outer for outer, _ in self._open):
             return
         if len(self._ended) >= MAX_INTERVALS:
             self.before_flattening()
@@ -134,8 +129,7 @@ class PhasesInProgress:
         self._ended.append((phase, began, ended))
 
     def add_spans(self, spans: Sequence[EndedPhase]) -> None:
-        """Add spans that have ended, in the order of their ends; other phases may have ended
-        since."""
+        """Add spans that have ended, in the order of their ends; others may have ended since."""
         for phase in {span[0] for span in spans} - {HOLDS_PHASES, SPANS}:
             self.seen[phase] = True
         in_order = not self._ended
@@ -232,8 +226,8 @@ class DeviceClock:
     def __init__(
         self, session: Session, make_mark: Callable[[], Mark], is_usable: Callable[[], bool]
     ) -> None:
-        """`make` creates an event; `usable` returns whether one may be recorded now: the device is
-        in use, and no CUDA graph is being captured."""
+        """`make_mark` creates an event; `is_usable` returns whether one may be recorded now: the
+        device is in use, and no CUDA graph is being captured."""
         self.session = session
         self.dropped = 0
         self._make_mark = make_mark
@@ -316,8 +310,7 @@ class DeviceClock:
 
 def watch_device(session: Session, torch_module: Any) -> DeviceClock | None:
     """Make the clock of the CUDA device, called at every step of `session`; None where torch is
-    built without CUDA. Initialises nothing: until the program uses the device no event is
-    recorded."""
+    built without CUDA. Initialises nothing: no event is recorded until the program uses it."""
     if torch_module.version.cuda is None:
         return None
     clock = DeviceClock(

@@ -185,11 +185,8 @@ class StepClock:
 
     def is_due(self, at: float) -> bool:
         """Whether a batch should be written: enough time or steps, or something compiled."""
-        return (
-            self._compiled
-            or at - self._written >= BATCH_S
-            or len(self.records) - self.tentative >= BATCH_STEPS
-        )
+        certain = len(self.records) - self.tentative
+        return self._compiled or at - self._written >= BATCH_S or certain >= BATCH_STEPS
 
     def write(self, at: float, source: str, hold: int = 0) -> None:
         """Write the ended steps but the last `hold`, which may still change."""
@@ -324,8 +321,7 @@ class StepSampling:
         return True
 
     def fold(self) -> None:
-        """Hand the recorded ends to the clock: something of the step in progress is about to be
-        added to it."""
+        """Hand the recorded ends to the clock: something is about to join the step in progress."""
         with self._catch_faults():
             self._fold()
 

@@ -126,9 +126,7 @@ class OptimizerRegistry:
             return False
         # type(x) and not isinstance(x): the latter reads lazy proxies' `__class__`, which
         # runs the user's code.
-        self._optimizers = [
-            weakref.ref(candidate) for candidate in gc.get_objects() if type(candidate) in kinds
-        ]
+        self._optimizers = [weakref.ref(obj) for obj in gc.get_objects() if type(obj) in kinds]
         return bool(self._optimizers)
 
     def begin_call(self, key: int, first: bool) -> None:
@@ -323,11 +321,8 @@ class StepSource:
         self.clock.cut_step(at)
         if self._waiting:
             self._training_calls += self._optimizers.has_trained()
-            self._waiting = not (
-                self._training_calls >= AWAITED_CALLS
-                or self.clock.tentative >= AWAITED_MARKS
-                or self._updates
-            )
+            enough = self._training_calls >= AWAITED_CALLS or self.clock.tentative >= AWAITED_MARKS
+            self._waiting = not (enough or self._updates)
         if not self._waiting:
             self.source = CALL
             self._close(at)

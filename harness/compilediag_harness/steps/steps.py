@@ -189,9 +189,8 @@ def _pause(source: StepSource, by_calls: bool) -> bool:
     """Pause the reporting of calls, unless they mark the steps. False where that cannot be."""
     global _unsampled
     # The calls of the program's own disabled functions are counted, each of them.
-    if disabled_calls.is_watching() or not torch_calls.pause_calls(
-        _begin_unsampled_call if by_calls else None
-    ):
+    begin = _begin_unsampled_call if by_calls else None
+    if disabled_calls.is_watching() or not torch_calls.pause_calls(begin):
         return False
     _unsampled = source.sampling
     return True
@@ -277,11 +276,9 @@ def _find_mark(key: int) -> int:
     is one that torch records, if the autograd engine makes the call to compute activations again,
     and inside of another."""
     global _updated_after
-    if (
-        torch_api.is_in_optimizer_step()
-        or torch_api.is_in_backward()
-        or torch_open_calls.is_inside_another()
-    ):
+    if torch_api.is_in_optimizer_step() or torch_api.is_in_backward():
+        return 0
+    if torch_open_calls.is_inside_another():
         return 0
     if not any(source.ended_by_calls for source in _active):
         return key  # an update, or nothing

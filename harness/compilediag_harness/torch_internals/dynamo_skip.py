@@ -40,8 +40,7 @@ def bind(torch_module: Any) -> None:
 
 def bind_if_imported(executed: types.ModuleType | None = None) -> None:
     """Takes `is_compiling` where the program has imported torch, session or not: the frames of a
-    program are the same with a session and without. `executed`: a module of ours that has just
-    been imported."""
+    program are the same with a session and without. `executed`: a module of ours just imported."""
     torch_module = sys.modules.get("torch")
     if hasattr(torch_module, "compiler"):  # absent while torch is being imported
         bind(torch_module)
@@ -64,9 +63,8 @@ def keep_out_of_dynamo(torch_module: Any, executed: types.ModuleType | None = No
     if strategies is None:
         return False
     mark, alone, with_callees = strategies
-    for name in {
-        name for name in list(sys.modules) if name.startswith(_PACKAGE)
-    } - _skipped_modules:
+    names = {name for name in list(sys.modules) if name.startswith(_PACKAGE)}
+    for name in names - _skipped_modules:
         # One that is being imported has not all of its functions yet: it comes again.
         if sys.modules[name] is not executed and is_initialising(sys.modules[name]):
             continue
@@ -109,11 +107,8 @@ Invariant: module names by text; a module that is renamed is renamed here."""
 def iterate_codes(module: types.ModuleType) -> Iterator[types.CodeType]:
     """Iterate over the code of every function that a module defines: methods, properties, and
     functions within functions included."""
-    pending: list[Any] = [
-        member
-        for member in vars(module).values()
-        if getattr(member, "__module__", module.__name__) == module.__name__
-    ]
+    own, members = module.__name__, vars(module).values()
+    pending: list[Any] = [value for value in members if getattr(value, "__module__", own) == own]
     while pending:
         member: Any = pending.pop()
         if isinstance(member, types.CodeType):

@@ -125,10 +125,8 @@ def _list_gpus(torch_module: Any) -> list[Facts]:
     folder = "/proc/driver/nvidia/gpus"
     if not os.path.isdir(folder):
         return []
-    names = (
-        _read_labelled_line(f"{folder}/{bus}/information", "Model")
-        for bus in sorted(os.listdir(folder))
-    )
+    buses = sorted(os.listdir(folder))
+    names = (_read_labelled_line(f"{folder}/{bus}/information", "Model") for bus in buses)
     return [{"index": None, "name": name} for name in names]
 
 
@@ -210,7 +208,5 @@ def _read_variables() -> dict[str, str]:
     """Read the variables that are recorded. They may hold secrets: writing redacts them."""
     prefixes = VARIABLE_PREFIXES
     chosen = sorted(name for name in os.environ if name in VARIABLES or name.startswith(prefixes))
-    return {
-        clip(name, NAME_LIMIT): clip(os.environ[name], VALUE_LIMIT)
-        for name in chosen[:VARIABLE_LIMIT]
-    }
+    recorded = chosen[:VARIABLE_LIMIT]
+    return {clip(name, NAME_LIMIT): clip(os.environ[name], VALUE_LIMIT) for name in recorded}

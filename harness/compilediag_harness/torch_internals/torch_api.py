@@ -36,24 +36,19 @@ def mark_fixed(tensor: Any, *, address: bool) -> bool:
 _MARKS = ("mark_dynamic", "maybe_mark_dynamic", "mark_unbacked")
 
 
-def mark_dimension(action: str, tensor: Any, dimension: int) -> str | None:
-    """Mark a dimension of a tensor by Dynamo's function named `action`. Returns why that cannot be
+def mark_dimension(name: str, tensor: Any, dimension: int) -> str | None:
+    """Mark a dimension of a tensor by Dynamo's function named `name`. Returns why that cannot be
     done; None when it was."""
-    mark = (
-        getattr(get_imported("torch._dynamo.decorators"), action, None)
-        if action in _MARKS
-        else None
-    )
+    mark = getattr(get_imported("torch._dynamo.decorators"), name, None) if name in _MARKS else None
     if mark is None:
-        return f"this torch has no {action}"
+        return f"this torch has no {name}"
     mark(tensor, dimension)
     return None
 
 
 def get_original(function: Any) -> Any:
     """Get what a compiled callable was made from; the callable itself where it is none."""
-    # An OptimizedModule keeps its module as the submodule `_orig_mod`; a wrapped function has it as
-    # an attribute.
+    # An OptimizedModule has its module as a submodule, a wrapped function has it as an attribute.
     inside = getattr(function, "__dict__", {})
     modules = inside.get("_modules")
     if isinstance(modules, dict) and "_orig_mod" in modules:
@@ -71,10 +66,8 @@ def read_device_memory() -> dict[int, dict[str, Any]]:
     cuda = get_imported("torch.cuda")
     if cuda is None or not cuda.is_initialized():
         return {}
-    stats_by_device = {
-        device: cuda.memory_stats_as_nested_dict(device)
-        for device in range(min(cuda.device_count(), MAX_DEVICES))
-    }
+    devices = range(min(cuda.device_count(), MAX_DEVICES))
+    stats_by_device = {device: cuda.memory_stats_as_nested_dict(device) for device in devices}
     return {
         device: stats
         for device, stats in stats_by_device.items()
@@ -241,8 +234,7 @@ def forget_engine_runs() -> None:
 def wrap_saves(
     module: str, names: Iterable[str], around: Callable[[], AbstractContextManager[Any]]
 ) -> None:
-    """Enter `around()` for each call of the functions `names` of a module that is imported, for
-    ever."""
+    """Enter `around()` at each call of the functions `names` of an imported module, for ever."""
 
     def make_save(original: types.FunctionType) -> Any:
         def save(*args: Any, **kwargs: Any) -> Any:

@@ -6,8 +6,7 @@ names of their classes, in one object: `torch._inductor.remote_cache.cache_stats
 Code that torch loads compiled, of which no compile tells: `torch._dynamo.package`
 (`torch._dynamo.config.caching_precompile`) hangs entries with guards to the code of the function,
 and `torch._dynamo.aot_compile` (`.aot_compile`, `torch.compiler.load_compiled_function`) makes an
-object that is called. What a version does not have is not watched; both are seen to work on 2.13
-only.
+object that is called. What a version lacks is not watched; both are seen to work on 2.13 only.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ _SAVES = {
     FX_GRAPH: (CODECACHE, "FxGraphCache", "_save_graph", ""),
     AOT_AUTOGRAD: (AOT_CACHE, "AOTAutogradCache", "save", "torch could not serialize the entry"),
 }
-"""Module, class and function that saves an entry; and the problem where nothing was written and
-nothing raised."""
+"""Module, class and function that saves an entry; the problem if nothing was written or raised."""
 
 WriteListener = Callable[[str, str], None]
 """Called with the cache, and why it could not be written ("" where it was)."""
@@ -167,10 +165,8 @@ def watch_artifacts(listener: LookupListener) -> Remover | None:
             # 2.7 returns what it wrote into which cache, in fields such as `inductor_artifacts`;
             # later versions what is to be written.
             fields = getattr(artifacts, "__dict__", {}).items()
-            named = {name.removesuffix("_artifacts"): entries for name, entries in fields}
-            kinds = {
-                name: entries for name, entries in named.items() if entries and is_a(entries, list)
-            }
+            named = {name.removesuffix("_artifacts"): saved for name, saved in fields}
+            kinds = {kind: saved for kind, saved in named.items() if saved and is_a(saved, list)}
         counts = ", ".join(f"{kind}: {len(entries)}" for kind, entries in kinds.items())
         info = {"cache_status_detailed": counts}
         if artifacts is None:
@@ -182,8 +178,7 @@ def watch_artifacts(listener: LookupListener) -> Remover | None:
 
 
 def watch_writes(cache: str, listener: WriteListener) -> Removers:
-    """Call the listener after each entry that inductor's cache of graphs saves, or AOTAutograd's,
-    or cannot."""
+    """Call the listener after each entry that FxGraphCache or AOTAutogradCache saves, or cannot."""
     module, name, save, unwritten = _SAVES[cache]
     owner = lookup(get_imported(module), name)
     writing, saving = getattr(owner, "_write_to_local_cache", None), getattr(owner, save, None)
@@ -214,9 +209,8 @@ def watch_writes(cache: str, listener: WriteListener) -> Removers:
             elif _saving.problem or unwritten:
                 listener(cache, _saving.problem or unwritten)
 
-    return replace_attribute(owner, "_write_to_local_cache", write), replace_attribute(
-        owner, save, save_entry
-    )
+    remover = replace_attribute(owner, "_write_to_local_cache", write)
+    return remover, replace_attribute(owner, save, save_entry)
 
 
 def _get_mapping(value: Any) -> Mapping[str, Any]:
@@ -310,8 +304,7 @@ def watch_packages(was_loaded: LoadListener, was_called: CallListener) -> Remove
 
 
 class _WatchedGraph:
-    """A stored graph that reports its first call; `install` calls this one method of torch's
-    API."""
+    """A stored graph that reports its first call; `install` calls this method of torch's API."""
 
     def __init__(self, backend: Any, was_called: Callable[[], None]) -> None:
         self._backend = backend

@@ -77,11 +77,8 @@ def watch_outermost_calls(
 
 def watch_every_call(begin: Callable[[int], None], end: Callable[[int], None]) -> Remover:
     """Like `watch_outermost_calls`, for a listener that must not miss a call: none is paused."""
-    listener = (begin, end)
-    forget, allow_pauses = (
-        watch_outermost_calls(begin, end),
-        subscribe(_every_call_listeners, listener),
-    )
+    forget = watch_outermost_calls(begin, end)
+    allow_pauses = subscribe(_every_call_listeners, (begin, end))
 
     def remove() -> None:
         forget()
@@ -317,9 +314,8 @@ _DISABLING_MODULES = ("torch.compiler", "torch._dynamo.decorators", EVAL_FRAME)
 def _is_for_torch(frame: types.FrameType | None) -> bool:
     """Whether torch itself disables a function: Dynamo does so with every graph it has compiled."""
     modules = (caller.f_globals.get("__name__") for caller in iterate_frames(frame))
-    return str(next((name for name in modules if name not in _DISABLING_MODULES), "")).startswith(
-        "torch."
-    )
+    module = next((name for name in modules if name not in _DISABLING_MODULES), "")
+    return str(module).startswith("torch.")
 
 
 def find_graph_code(wrapper: types.FrameType, function: Any) -> types.CodeType | None:

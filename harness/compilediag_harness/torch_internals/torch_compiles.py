@@ -173,10 +173,8 @@ def watch_resets(callback: Callable[[], None]) -> Remover | None:
 def watch_compile_requests(callback: Callable[[dict[str, Any]], None]) -> Remover | None:
     """Call `callback` with backend, mode, dynamic, fullgraph and cudagraphs of each
     `torch.compile(...)`, which hands them to `torch._dynamo.optimize`."""
-    requested: Callable[..., None] = lambda *args, **given: callback(
-        _describe_request(*args, **given)
-    )
-    return call_beside(get_imported(DYNAMO), "optimize", before=requested)
+    before: Callable[..., None] = lambda *args, **given: callback(_describe_request(*args, **given))
+    return call_beside(get_imported(DYNAMO), "optimize", before=before)
 
 
 def watch_exports(callback: Callable[[], None]) -> Remover | None:
@@ -243,8 +241,7 @@ def get_recompile_limit() -> int | None:
 
 def find_recompile_limit(function: Any) -> int | None:
     """Find how often torch compiles a compiled callable before it runs it eagerly: the argument
-    `torch.compile(recompile_limit=...)`, else what the config says. None while Dynamo is not
-    imported."""
+    `torch.compile(recompile_limit=...)`, else the config's. None while Dynamo is not imported."""
     # A compiled module keeps its context; a compiled function closes over the callback. Both lead
     # to `ConvertFrame`, whose `_recompile_limit` is the argument of `torch.compile`.
     try:

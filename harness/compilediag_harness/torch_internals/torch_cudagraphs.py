@@ -127,10 +127,8 @@ def describe_recording(
 def _was_recorded(model: Any, manager: Any) -> bool:
     """Whether a graph of the same compiled code was recorded, for another size, in this manager."""
     recorded = get_tree(manager).recorded
-    return any(
-        function.model is model and key.id in recorded
-        for key, function in tuple(manager.ids_to_funcs.items())
-    )
+    functions = tuple(manager.ids_to_funcs.items())
+    return any(function.model is model and key.id in recorded for key, function in functions)
 
 
 def _find_moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[Any, ...]:

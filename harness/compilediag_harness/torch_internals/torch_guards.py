@@ -37,9 +37,8 @@ def watch_recompile_reasons(
     """Call `callback(cache_entries, frame, reasons)` each time torch determines why no cache
     entry of a frame fits. `frame` has `f_locals` and `f_code`. Calls made with `skip_logging` are
     repeats of the same event (2.9 to 2.11) or made for a stance, and are left out."""
-    convert_frame = get_imported(
-        CONVERT_FRAME
-    )  # it imports the function: replaced there, not in guards
+    # It imports the function: replaced there, not in guards.
+    convert_frame = get_imported(CONVERT_FRAME)
     original = getattr(convert_frame, "get_and_maybe_log_recompilation_reasons", None)
     if original is None:
         return None
@@ -95,10 +94,8 @@ def watch_guard_builds(
 
 def get_cache_entries(code: Any) -> list[Any]:
     """Get the live cache entries of a code object, most recently used first."""
-    entries = getattr(
-        get_imported("torch._C._dynamo.eval_frame"), "_debug_get_cache_entry_list", None
-    )
-    return [] if entries is None else list(entries(code))
+    get = getattr(get_imported("torch._C._dynamo.eval_frame"), "_debug_get_cache_entry_list", None)
+    return [] if get is None else list(get(code))
 
 
 class Leaf(NamedTuple):
@@ -217,8 +214,7 @@ def get_guarded_source(guard: Any) -> str:
 
 def read_dispatch_keys(tensor: Any) -> str | None:
     """Read the dispatch key set of a tensor as guards print it: what the thread includes is in it,
-    what it excludes is not (LocalState::apply in torch/csrc/dynamo/guards.cpp). None if not
-    known."""
+    what it excludes is not (LocalState::apply in torch/csrc/dynamo/guards.cpp). None if unknown."""
     native = get_imported("torch._C")
     keys = getattr(native, "_dispatch_keys", None)
     included = getattr(native, "_dispatch_tls_local_include_set", None)
@@ -244,9 +240,7 @@ def read_global_modes() -> dict[str, Any]:
         "autocast_state": "is_autocast_enabled",
         "inference_mode": "is_inference_mode_enabled",
     }
-    return {
-        mode: reader() for mode, name in readers.items() if (reader := getattr(torch, name, None))
-    }
+    return {mode: read() for mode, name in readers.items() if (read := getattr(torch, name, None))}
 
 
 # What follows is read below every `__torch_function__`: a subclass or a mode of the program's would
@@ -273,8 +267,7 @@ def _read_directly(read: Callable[[Any], Value], tensor: Any) -> Value | None:
 
 
 def get_storage_id(tensor: Any) -> int | None:
-    """Get the identity of a tensor's memory, the same for views of one another; None where a tensor
-    has none."""
+    """Get the identity of a tensor's memory, the same for its views; None where it has none."""
     return _read_directly(lambda below: int(below.untyped_storage()._cdata), tensor)
 
 
@@ -286,8 +279,7 @@ def is_tensor_type(kind: Any) -> bool:
 
 def read_tensor_metadata(tensor: Any) -> tuple[Any, ...]:
     """Read (requires_grad, dtype, shape, device, strides), the first alone of a subclass of
-    tensors, which may run code of its own for the others. For use where no `__torch_function__`
-    runs."""
+    tensors, which may run its code for the others. For use where no `__torch_function__` runs."""
     torch = get_imported("torch")
     if torch is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return (tensor.requires_grad,)
@@ -326,9 +318,7 @@ def read_tensor_memory(tensor: Any) -> TensorMemory | None:
     return _read_directly(read_memory, tensor)
 
 
-def time_evaluations(
-    manager: Any, scope: Mapping[str, Any], most: int, budget_ns: int
-) -> list[float]:
+def time_guards(manager: Any, scope: Mapping[str, Any], most: int, budget_ns: int) -> list[float]:
     """Time some evaluations of guards that hold, in microseconds each, with the locals they were
     built with: `most`, or three where these took longer than the budget. Empty where they cannot be
     evaluated, or do not hold."""
@@ -358,10 +348,8 @@ def count_evaluated(manager: Any, shown: int) -> tuple[Counter[str], list[str]] 
     if not hasattr(root, "get_leaf_guards"):
         return None
     kinds, texts = Counter[str](), list[str]()
-    of_managers = (
-        leaf for manager, _ in _iterate_managers(root) for leaf in manager.get_leaf_guards()
-    )
-    for leaf in chain(_list_epilogue(root), of_managers):
+    leaves = (leaf for manager, _ in _iterate_managers(root) for leaf in manager.get_leaf_guards())
+    for leaf in chain(_list_epilogue(root), leaves):
         kind = type(leaf).__name__
         kinds[kind] += 1
         if kind == PYTHON_LEAF and len(texts) < shown:

@@ -88,12 +88,11 @@ def format_skip_report(error: BaseException, code: Any) -> str | None:
     """Format torch's report of a graph break by which a whole frame is skipped and that was not
     reported before; None where the error is no such break."""
     exc: Any = get_imported("torch._dynamo.exc")
-    unreported = isinstance(error, (exc.Unsupported, exc.UserError)) and not getattr(
-        error, "logged", False
-    )
+    if not isinstance(error, (exc.Unsupported, exc.UserError)) or getattr(error, "logged", False):
+        return None
     stack = getattr(error, "real_stack", None)
     # At the recompile limit there is no compile, and torch reports no break.
-    if not unreported or stack is None or not hasattr(error, "compile_id"):
+    if stack is None or not hasattr(error, "compile_id"):
         return None
     return (
         "Graph break: torch.compile cannot properly resume from this graph break, which results in "
@@ -134,11 +133,8 @@ def watch_cudagraph_skips(callback: Callable[[str], None]) -> Removers:
         callback(str(message))
 
     # Modules that were imported before we came have the function under its name.
-    owners = [
-        module
-        for module_name, module in list(sys.modules.items())
-        if module_name.startswith("torch.") and name in vars(module)
-    ]
+    modules = list(sys.modules.items())
+    owners = [owner for path, owner in modules if path.startswith("torch.") and name in vars(owner)]
     return [call_beside(owner, name, before=report_skip) for owner in owners]
 
 

@@ -122,8 +122,7 @@ def find_stepping_optimizer() -> Any:
 
 def get_disabled_function() -> Any:
     """Get the function behind `torch.compiler.disable` that this thread is in, with no compiled
-    call in progress inside it; None where there is none. Known only while `watch_disabled_calls`
-    has a listener."""
+    call in progress inside it, or None. Known only while `watch_disabled_calls` has a listener."""
     calls = this_thread.open
     return calls[-1].function if calls and not calls[-1].key else None
 
@@ -138,8 +137,7 @@ class CallArguments(NamedTuple):
 
 def get_call_arguments() -> CallArguments | None:
     """Get function and arguments of the call that begins, for a listener of
-    `watch_outermost_calls`; None where there is none. Not to be stored: it holds the program's
-    tensors."""
+    `watch_outermost_calls`, or None. Not to be stored: it holds the program's tensors."""
     calls = this_thread.open
     names = calls[-1].names if calls else None
     if names is None:

@@ -76,15 +76,14 @@ def cadence(name: str, every: int) -> Cadence:
     """
     if every < 1:
         raise ValueError(f"cadence {name!r}: every must be 1 or more, not {every}")
-    setting, in_force = os.environ.get(format_variable_name(name)), (every, 0)
+    variable = format_variable_name(name)
+    setting, in_force = os.environ.get(variable), (every, 0)
     if setting is not None:
         try:
             in_force = parse_setting(setting)
         except ValueError as error:
             # The program runs on as it was written: a bad setting is ours, or the shell's.
-            warnings.warn(
-                f"{format_variable_name(name)}: {error}; every={every} holds", stacklevel=2
-            )
+            warnings.warn(f"{variable}: {error}; every={every} holds", stacklevel=2)
     group = Cadence(name, *in_force, own_every=every)
     dynamo_skip.bind_if_imported()
     _groups[clip_name(name)] = group
@@ -116,8 +115,7 @@ def parse_setting(text: str) -> tuple[int, int]:
 # --- what sessions receive ----------------------------------------------------------------------
 
 _groups: weakref.WeakValueDictionary[str, Cadence] = weakref.WeakValueDictionary()
-"""The groups that exist, by name, for sessions that come later. One of the same name replaces the
-older."""
+"""The groups that exist, by name, for later sessions. One of the same name replaces the older."""
 
 
 class _Firings(SessionSink):

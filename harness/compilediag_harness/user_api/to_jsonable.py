@@ -1,7 +1,6 @@
 """Conversion of a program's numbers, names and configurations to values that JSON knows.
 
-Nothing is read from a tensor: that may wait for its device, and the program alone decides when it
-waits.
+Nothing is read from a tensor: that may wait for its device, and only the program decides when.
 """
 
 from __future__ import annotations
@@ -42,9 +41,7 @@ def parse_float(value: Any, what: str) -> float | None:
     if value is None:
         return None
     if not isinstance(value, Real):
-        raise TypeError(
-            f"{what} must be a number, not {_describe_type(value)}{_format_advice(value)}"
-        )
+        raise TypeError(f"{what} must be a number, not {_describe_type(value)}{_advise(value)}")
     try:
         return float(value)
     except OverflowError:
@@ -59,9 +56,7 @@ def parse_count(value: Any, what: str) -> int:
         ValueError: it is negative.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(
-            f"{what} must be an integer, not {_describe_type(value)}{_format_advice(value)}"
-        )
+        raise TypeError(f"{what} must be an integer, not {_describe_type(value)}{_advise(value)}")
     if (number := int(value)) < 0:
         raise ValueError(f"{what} must be 0 or more, not {number}")
     return number
@@ -99,15 +94,12 @@ def _list_members(value: Any) -> list[tuple[Any, Any]] | None:
 
 
 def _convert_members(
-    members: list[tuple[Any, Any]], where: str, count: Iterator[int], depth: int
+    pairs: list[tuple[Any, Any]], path: str, count: Iterator[int], depth: int
 ) -> dict[str, Any]:
-    return {
-        clip_name(key): _convert_value(value, f"{where}[{key!r}]", count, depth)
-        for key, value in members
-    }
+    return {clip_name(key): _convert(part, f"{path}[{key!r}]", count, depth) for key, part in pairs}
 
 
-def _convert_value(value: Any, where: str, count: Iterator[int], depth: int) -> Any:
+def _convert(value: Any, path: str, count: Iterator[int], depth: int) -> Any:
     if next(count) > MAX_VALUES or depth > MAX_DEPTH:
         raise ValueError(
             f"config is too large: {MAX_VALUES} values in {MAX_DEPTH} levels are the most; "
@@ -130,17 +122,14 @@ def _convert_value(value: Any, where: str, count: Iterator[int], depth: int) -> 
     if type(value).__name__ in _TORCH_NAMES and type(value).__module__.startswith("torch"):
         return clip(str(value), MAX_TEXT)
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
-        elements = cast("Sequence[Any]", value)
-        return [
-            _convert_value(element, f"{where}[{i}]", count, depth + 1)
-            for i, element in enumerate(elements)
-        ]
+        parts = cast("Sequence[Any]", value)
+        return [_convert(part, f"{path}[{i}]", count, depth + 1) for i, part in enumerate(parts)]
     members = _list_members(value)
     if members is None:
         raise TypeError(
-            f"{where} is {_describe_type(value)}: give a name or a number, the same in every run"
+            f"{path} is {_describe_type(value)}: give a name or a number, the same in every run"
         )
-    return _convert_members(members, where, count, depth + 1)
+    return _convert_members(members, path, count, depth + 1)
 
 
 def _describe_type(value: Any) -> str:
@@ -149,7 +138,7 @@ def _describe_type(value: Any) -> str:
     return f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")
 
 
-def _format_advice(value: Any) -> str:
+def _advise(value: Any) -> str:
     if not hasattr(cast("type[Any]", type(value)), "item"):
         return ""
     return "; value.item() reads it, and waits for the device it is on"

@@ -48,8 +48,7 @@ MAX_COMPONENTS = 400
 """Most components of one key: each tensor that is passed is one."""
 
 LOOKUPS_WITH_COMPONENTS = 200
-"""Lookups of a process whose keys are recorded by component, the first ones; of the others only
-the key."""
+"""The first lookups of a process, whose keys are recorded by component; of others only the key."""
 
 _REPEATED_CHARS = 300
 """Lines up to this length are read once."""
@@ -68,8 +67,7 @@ class CacheLookedUp(StepEvent):
     """"fx_graph", "aot_autograd", "autotune_choices", "pgo_local", "mega"…; a cache that torch only
     counts by the name of its class, as "RemoteFxGraphCache"."""
     outcome: str
-    """"hit", "miss", "bypass" (torch does not cache this), "disabled" (switched off), "failed" (the
-    cache raised)."""
+    """"hit", "miss", "bypass" (not cached by torch), "disabled" (off), "failed" (it raised)."""
     compile_id: str
     """Empty outside a compile."""
     epoch: int
@@ -175,11 +173,9 @@ def _parse_components(lines: Any) -> list[Component]:
     components: dict[str, str] = {}
     for line in lines if isinstance(lines, (list, tuple)) else ():  # pyright: ignore[reportUnknownVariableType]
         if isinstance(line, str):
-            component = (
-                _parse_repeated_line(line) if len(line) <= _REPEATED_CHARS else _parse_line(line)
-            )
-            if component is not None:
-                components[component[0]] = component[1]
+            pair = _parse_repeated_line(line) if len(line) <= _REPEATED_CHARS else _parse_line(line)
+            if pair is not None:
+                components[pair[0]] = pair[1]
     return list(components.items())
 
 

@@ -16,8 +16,7 @@ PhaseSpans = tuple[tuple[str, float, float], ...]
 and its seconds, those of the phases within it included; in order of their starts."""
 
 MAX_SPANS_DRAWN = 100
-"""Most spans of one compile, the longest; and none below a thousandth of it: a picture of a run
-draws them."""
+"""Most spans of one compile, the longest, none below a thousandth of it: run pictures draw them."""
 
 
 class TimedPhases(NamedTuple):
@@ -227,8 +226,7 @@ class Compiled(StepEvent):
     """`torch._dynamo.config.recompile_limit` in force."""
     guard_eval_us: float | None = None
     cache_hits: int | None = None
-    """Hits of inductor's and AOTAutograd's caches, local and remote; None where torch did not count
-    them."""
+    """Hits of inductor's and AOTAutograd's caches, local and remote; None where not counted."""
     cache_misses: int | None = None
     exported: bool = False
     """Torch traced for `torch.export`: nothing runs that code in this process."""

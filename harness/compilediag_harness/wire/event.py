@@ -147,8 +147,7 @@ def make_jsonable(value: Any, *, clip_to: int | None = None, list_limit: int | N
 
 
 def find_resumed_function(name: str) -> str | None:
-    """Find the function that a frame called `name` resumes after a graph break; None where it is no
-    such frame."""
+    """Find the function that a frame called `name` resumes after a graph break; None for others."""
     match = _RESUMED.fullmatch(name)
     return None if match is None else match["function"]
 

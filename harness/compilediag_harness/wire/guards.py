@@ -111,8 +111,7 @@ class Recompiled(StepEvent):
     epoch: int
     frame: Location
     reasons: tuple[str, ...]
-    """torch's printed reasons, one per cache entry: of the most recently used entry, and of those
-    in `entries`."""
+    """torch's printed reasons, one per cache entry: of the one used last, and of `entries`."""
     entries: tuple[EntryDiff, ...]
     """The live entries with the fewest false guards, in torch's order, which is the most recently
     used first; empty when that was impossible."""
@@ -174,8 +173,7 @@ class SizeAttempt:
 
 @event
 class SizesGuarded(StepEvent):
-    """The conditions on dynamic sizes of one attempt to compile, in their order. An export has no
-    compile id."""
+    """Conditions on dynamic sizes of one attempt to compile, in order. An export has no id."""
 
     compile_id: str
     epoch: int

@@ -112,8 +112,7 @@ class SyncsSampled(StepEvent):
     complete: bool
     """False when the step held more than were counted."""
     places: tuple[Location, ...]
-    """The user's line; this tuple and those up to `seconds` are parallel, one entry a kind and
-    line."""
+    """The user's line; this and those up to `seconds` are parallel, one entry a kind and line."""
     kinds: tuple[str, ...]
     """"item", "tolist", "bool", "float", "int", "index", "cpu", "to_cpu", "numpy", "nonzero"."""
     loops: tuple[int, ...]

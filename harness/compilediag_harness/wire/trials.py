@@ -161,8 +161,7 @@ class TrialPlan:
 
     @property
     def looks_at_calls(self) -> bool:
-        """Whether something is done at each call of a compiled callable, so that none may go
-        unreported."""
+        """Whether something is done at each call of a compiled callable: none may go unreported."""
         changes = (self.arguments, self.objects, self.padded, self.settings)
         return self.outputs or self.check_padding or any(changes)
 
@@ -230,8 +229,7 @@ class OutputsSampled(StepEvent):
     complete: bool = True
     """False when the output held more values than are recorded."""
     reference: tuple[SampledValue, ...] = ()
-    """The same call in float64, where the plan wants it, it could be made, and it drew no random
-    numbers."""
+    """The same call in float64, where planned and possible, if it drew no random numbers."""
 
 
 @event

@@ -284,7 +284,6 @@ def resolve_slots(declared: int | None, named: int, intervals: Iterable[Interval
 
 
 def compute_infer_capacity(samples: int, seconds: float, slots: int) -> float | None:
-    """Compute the rate of one slot times the slots, in samples a second; None as in
-    `compute_rate`."""
+    """Compute one slot's rate times the slots, in samples a second; None as in `compute_rate`."""
     one = compute_rate(samples, seconds)
     return None if one is None else one * slots
