@@ -33,7 +33,7 @@ import sys
 from compilediag.extensions.fleet import folder
 folder.SETTLED_S = -1.0
 for _ in range(6):
-    assert len(folder.fleet_at(sys.argv[1]).entries) >= 60
+    assert len(folder.load_fleet(sys.argv[1]).entries) >= 60
 """
     (receipts / INDEX_NAME).unlink()
     command = [sys.executable, "-c", program, str(receipts)]

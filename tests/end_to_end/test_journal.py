@@ -71,8 +71,8 @@ def test_ctrl_c_during_our_last_record_prints_nothing(tmp_path: Path) -> None:
         import os, signal, sys
         from compilediag_harness import process
         attached = process.start(sys.argv[1])
-        end = attached._end
-        attached._end = lambda: (os.kill(os.getpid(), signal.SIGINT), end())
+        end = attached._write_end
+        attached._write_end = lambda: (os.kill(os.getpid(), signal.SIGINT), end())
     """
     done = python(code, str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")

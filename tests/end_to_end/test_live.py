@@ -153,7 +153,7 @@ def test_a_terminal_that_wants_no_live_line(flag: str, tmp_path: Path) -> None:
 ASSEMBLING = """
 from compilediag.runs.work_progress import WorkProgress
 with WorkProgress(silent_s=0.0) as progress:
-    progress.stage("explaining 7 recompiles")
+    progress.set_stage("explaining 7 recompiles")
     input()
 print("over")
 """

@@ -37,9 +37,9 @@ READ = """
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(items):
-        from compilediag.pytest_plugin.marks import requirements_of
+        from compilediag.pytest_plugin.marks import read_requirements
         for item in items:
-            print(item.nodeid.partition("::")[2], requirements_of(item))
+            print(item.nodeid.partition("::")[2], read_requirements(item))
 """
 
 

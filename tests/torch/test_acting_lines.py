@@ -149,7 +149,10 @@ def test_a_method_that_sets_a_name_and_flags() -> None:
     (finding,) = recompiles(run)
     assert (finding.rule, finding.variable, finding.count) == ("CD104", "self.active", 1)
     assert [part.rule for part in finding.parts] == ["CD106"]
-    assert (finding.act.evidence, finding.act.text) == ("probable", "model.set_adapter('de')")
+    assert (finding.common_cause.evidence, finding.common_cause.text) == (
+        "probable",
+        "model.set_adapter('de')",
+    )
 
 
 def test_a_function_that_sets_them_from_outside() -> None:
@@ -165,7 +168,7 @@ def test_a_function_that_sets_them_from_outside() -> None:
                 switch(model, "high")
             compiled(torch.ones(2, 4))
     (finding,) = recompiles(run)
-    assert finding.act.text == "switch(model, 'high')"
+    assert finding.common_cause.text == "switch(model, 'high')"
     assert [part.rule for part in finding.parts] == ["CD104"]
 
 
@@ -178,7 +181,7 @@ def test_of_several_lines_none_is_named() -> None:
         model.set_adapter("de")
         compiled(torch.ones(2, 4))
     (finding,) = recompiles(run)
-    assert finding.act is None
+    assert finding.common_cause is None
     assert "one line probably changed 2" in finding.title
     assert "what sets them" in finding.fix.summary
 
@@ -213,7 +216,7 @@ def test_a_value_of_the_compiled_function_has_no_line() -> None:
             compiled(torch.ones(2))
     found = recompiles(run)
     assert found
-    assert not any(item.act for item in found)
+    assert not any(item.common_cause for item in found)
 
 
 def test_an_item_of_what_is_assigned() -> None:
@@ -252,7 +255,10 @@ def test_a_setter_that_goes_through_other_objects() -> None:
     setter, other = sorted(recompiles(run), key=lambda item: item.steps)
     assert setter.variable == "self.adapter"
     assert sorted(part.rule for part in setter.parts) == ["CD104", "CD106"]
-    assert (setter.act.evidence, setter.act.text) == ("probable", "model.use('de')")
+    assert (setter.common_cause.evidence, setter.common_cause.text) == (
+        "probable",
+        "model.use('de')",
+    )
     assert (other.variable, other.parts) == ("self.scale", ())
 
 

@@ -93,7 +93,7 @@ def test_what_a_key_is_made_of() -> None:
     forget()
     other = compile_once(torch.ones(5, 8))
     parts = [
-        part.components_of(item)
+        part.get_components(item)
         for watched in (one, other)
         for part in watched.timeline.caches
         for item in part.lookups

@@ -16,7 +16,7 @@ from attached import watched
 from compilediag_harness import attach
 from compilediag_harness.base.process_options import ProcessOptions, WriteTracingPlan
 from compilediag_harness.blame import line_events
-from compilediag_harness.blame import witness as witness_module
+from compilediag_harness.blame import write_tracing as witness_module
 from compilediag_harness.wire import Recompiled, Witnessed
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
