@@ -18,12 +18,7 @@ import click
 from compilediag import extension_points
 from compilediag._version import __version__
 from compilediag.commands.subcommand import Command
-from compilediag.commands.terminal import (
-    abandon_stdout,
-    reserve_standard_descriptors,
-    write,
-    write_message,
-)
+from compilediag.commands.terminal import mute_stdout, reserve_descriptors, write, write_message
 from compilediag.errors import (
     EXIT_BROKEN_PIPE,
     EXIT_INTERNAL,
@@ -122,7 +117,7 @@ def group() -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; prints every error, raises none."""
-    reserve_standard_descriptors()
+    reserve_descriptors()
     try:
         code = _dispatch(list(sys.argv[1:] if args is None else args))
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] - `>&-`
@@ -140,7 +135,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _report_failure("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
-        abandon_stdout()
+        mute_stdout()
         return EXIT_BROKEN_PIPE
     except Exception as error:
         return _report_failure(_describe_fault(error), EXIT_INTERNAL)

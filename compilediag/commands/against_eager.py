@@ -91,10 +91,8 @@ def run_against_eager(options: RunOptions) -> int:
     if numbers is not None:
         section = msgspec.structs.replace(section, numbers=numbers.section)
         findings += find_number_differences(timeline, numbers)
-    concluded = extend_receipt(
-        receipt, timeline, findings, made.program.secrets, against_eager=section
-    )
-    code = finish(replace_receipt(outcome, concluded, latest=False), options)
+    final = extend_receipt(receipt, timeline, findings, made.program.secrets, against_eager=section)
+    code = finish(replace_receipt(outcome, final, latest=False), options)
     if first.interrupted or made.interrupted:
         return code or EXIT_INTERRUPTED
     nothing = payoff.verdict == "not_concluded" and (numbers is None or numbers.same is None)

@@ -34,12 +34,7 @@ from compilediag.runs.offline.many_ranks import (
     build_receipt_of_many,
     connect_workers,
 )
-from compilediag.runs.run_directory import (
-    list_report_files,
-    make_artifact,
-    make_run_dir,
-    parse_run_name,
-)
+from compilediag.runs.run_directory import get_run_name, list_reports, make_artifact, make_run_dir
 from compilediag.runs.tools.tlparse import link_reports
 from compilediag_harness.redaction.redactor import list_secret_values
 
@@ -140,11 +135,10 @@ def _write_receipts(
     trainers: TrainLogReader | None,
     executor: Executor | None,
 ) -> str:
-    """Write the receipts, all ranks together, and each where there are several; return the
-    folder."""
+    """Write the receipts: all ranks together, each where there are several; return the folder."""
     folder = make_run_dir(options.output, "analyze", now=time.time(), pid=os.getpid())
     folder_name = os.path.basename(os.path.abspath(options.paths[0]))
-    configuration = options.name or parse_run_name(folder_name) or folder_name or "analyze"
+    configuration = options.name or get_run_name(folder_name) or folder_name or "analyze"
     elsewhere = options.cluster is not None
     settings = ReceiptOptions(configuration, options.world_size, folder, options.warmup, elsewhere)
     if are_many(sources) and not options.tlparse:
@@ -158,9 +152,7 @@ def _write_receipts(
         linked = link_reports(logs, settings.folder, list_secret_values((), os.environ))
         for note in linked.notes:
             write_message(note)
-        links = (
-            make_artifact(path, settings.folder) for path in list_report_files(settings.folder)
-        )
+        links = (make_artifact(path, settings.folder) for path in list_reports(settings.folder))
         receipt = changed(
             receipt,
             artifacts=(*receipt.artifacts, *links),

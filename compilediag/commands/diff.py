@@ -75,10 +75,8 @@ def command(options: DiffOptions) -> None:
         from compilediag.views.html.page import render_overview as page_of
 
         sides = zip(_SIDES, (first, second), (before.receipt_id, after.receipt_id), strict=True)
-        facts = [
-            (side, screen.clean(f"{path} ({identity})", 200)) for side, path, identity in sides
-        ]
-        write_page(options.html, page_of(replace(overview, facts=facts), load_assets()))
+        rows = [(side, screen.clean(f"{path} ({identity})", 200)) for side, path, identity in sides]
+        write_page(options.html, page_of(replace(overview, facts=rows), load_assets()))
         write(f"{announce_page(options.html)}\n{following}")
         return
     from compilediag.views.terminal import render_overview as screen_of

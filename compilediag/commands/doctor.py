@@ -132,10 +132,7 @@ def examine(output: Path) -> DoctorDocument:
         checks.append(Check("hooks", state, problem, remedy))
     checks += [_check_attaching(), _check_output(output)]
     checks += [_check_compiler(), _check_tool("git", "the receipt cannot name the commit that ran")]
-    checks += [
-        _check_tool("tlparse", "`compilediag run --tlparse` cannot be used"),
-        *_check_environment(),
-    ]
+    checks += [_check_tool("tlparse", "`compilediag run --tlparse` cannot be used"), *_check_env()]
     from importlib.metadata import PackageNotFoundError, version
 
     versions: dict[str, str | None] = {
@@ -164,16 +161,12 @@ def examine(output: Path) -> DoctorDocument:
 def render_screen(document: DoctorDocument, options: RenderOptions) -> str:
     """Render versions, checks with remedies, what can and cannot be observed; the result first."""
     failed = [check.name for check in document.checks if check.state == "failed"]
-    sign, color, headline = "good", "green", "compilediag can be used here"
+    sign, color, title = "good", "green", "compilediag can be used here"
     following = "run YOUR_PROGRAM.py"
     if not document.usable:
-        sign, color, headline = (
-            "bad",
-            "red",
-            f"compilediag cannot be used here: {', '.join(failed)}",
-        )
+        sign, color, title = "bad", "red", f"compilediag cannot be used here: {', '.join(failed)}"
         following = "doctor again, after the repairs above"
-    lines = [options.paint(f"{options.get_sign(sign)} {headline}", color), "", "versions"]
+    lines = [options.paint(f"{options.get_sign(sign)} {title}", color), "", "versions"]
     width = max(map(len, document.versions)) + 2
     for name, version in document.versions.items():
         lines.append(f"  {pad(name, width)}{options.clean(version or 'not installed', 80)}")
@@ -273,7 +266,7 @@ def _check_tool(name: str, without: str) -> Check:
     return Check(name, "warning", f"not found: {without}", f"install {name}")
 
 
-def _check_environment() -> list[Check]:
+def _check_env() -> list[Check]:
     """Check for variables of this shell under which a run shows nothing, or something else."""
     off = "=1 switches torch.compile off: nothing will be compiled"
     checks = [

@@ -76,9 +76,8 @@ def command(options: ExplainOptions) -> None:
         number, suffix = int(index[1]), format_suffix(options.receipt)
         receipt, finding = load_finding(number, options.receipt)
         if options.as_json:
-            write_document(
-                build_finding_document(number, receipt, _make_rule_document(finding.rule), suffix)
-            )
+            rule = _make_rule_document(finding.rule)
+            write_document(build_finding_document(number, receipt, rule, suffix))
             return
         facts, about = render_finding(number, finding, receipt, screen), read_page(finding.rule)
         following = f"\n  next: compilediag show --timeline{suffix}\n"

@@ -37,12 +37,7 @@ from compilediag.runs.trials.campaign import (
     list_editable_files,
     run_campaign,
 )
-from compilediag.runs.trials.results import (
-    build_fix_json,
-    build_plan_json,
-    format_environment,
-    save_results,
-)
+from compilediag.runs.trials.results import build_fix_json, build_plan, format_env, save_results
 from compilediag.runs.trials.sources import apply, format_patch, is_available, require_committed
 from compilediag.runs.trials.trial import Trial, choose_campaign_folder, run_first_trial
 from compilediag.runs.work_progress import WorkProgress
@@ -120,9 +115,7 @@ def command(options: FixOptions) -> int:
     is 0 if every finding of at least `warning` has a proved change, and 3 if one has none.
     """
     number = _parse_finding_number(options.target)
-    shared = {
-        name: getattr(options, name) for name in collect_options(FixOptions) if name != "dry_run"
-    }
+    shared = {key: getattr(options, key) for key in collect_options(FixOptions) if key != "dry_run"}
     run_options = RunOptions(**shared)
     require_possible(run_options)
     if options.target and number is None:
@@ -141,7 +134,7 @@ def command(options: FixOptions) -> int:
     if options.dry_run:
         rows = [(finding, listed[finding.id]) for finding in findings]
         if run_options.as_json:
-            write(format_json(build_plan_json(receipt, rows)))
+            write(format_json(build_plan(receipt, rows)))
             return EXIT_OK
         write(render_candidates(receipt, rows, get_render_options()) if rows else "no findings\n")
         return EXIT_OK
@@ -236,10 +229,8 @@ def _fix(
 ) -> int:
     folder = choose_campaign_folder(os.path.dirname(os.path.abspath(path)))
     words = options.target if baseline is not None else receipt.header.run.argv_redacted
-    run_options = RunOptions(
-        steps=options.steps, timeout_s=options.timeout_s, grace_s=options.grace_s
-    )
-    program = Program(tuple(words), run_options, os.environ, folder)
+    limits = RunOptions(steps=options.steps, timeout_s=options.timeout_s, grace_s=options.grace_s)
+    program = Program(tuple(words), limits, os.environ, folder)
     wanted = tuple(finding for finding in findings if finding.severity != "info")
     campaign = Campaign(
         program,
@@ -259,7 +250,7 @@ def _fix(
         campaign.notes.append(f"everything that was tried: {where}")
     except OutputUnwritable as error:
         write_message(str(error))
-    lines = format_environment(campaign)
+    lines = format_env(campaign)
     if options.env is not None:
         _write_file("--env", options.env, "".join(f"{line}\n" for line in lines))
     if options.as_json:

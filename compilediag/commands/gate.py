@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compilediag.commands.receipts import (
-    ConfigurationReceipt,
-    format_suffix,
-    load_receipt,
-    shorten_path,
-)
+from compilediag.commands.receipts import ConfigReceipt, format_suffix, load_receipt, shorten_path
 from compilediag.commands.subcommand import read_defaults, subcommand
 from compilediag.commands.terminal import get_render_options, write, write_stderr
 from compilediag.compare.gate.ab import (
@@ -164,9 +159,7 @@ def command(options: GateOptions) -> int:
     options.refuse_contradictions()
     if options.update:
         reason = (options.reason or "").strip() or None
-        update_baseline(
-            load_configurations(options), find_baseline_path(options), reason, options.reasons
-        )
+        update_baseline(load_configs(options), find_baseline_path(options), reason, options.reasons)
         return EXIT_OK
     codes: list[int] = []
     judged = options.receipts or options.baseline or options.limits or options.require_proved_fix
@@ -178,7 +171,7 @@ def command(options: GateOptions) -> int:
     return next((code for code in (EXIT_GATE, EXIT_USAGE) if code in codes), EXIT_OK)
 
 
-def load_configurations(options: GateOptions) -> tuple[ConfigurationReceipt, ...]:
+def load_configs(options: GateOptions) -> tuple[ConfigReceipt, ...]:
     """Load a configuration for each receipt; the latest run without one.
 
     Raises:
@@ -193,7 +186,7 @@ def load_configurations(options: GateOptions) -> tuple[ConfigurationReceipt, ...
         raise UsageError("--lane names the lane of one receipt: give one, or leave out --lane")
     if name is not None and not name.strip():
         raise UsageError("--lane is empty: say the lane's name")
-    by_name: dict[str, ConfigurationReceipt] = {}
+    by_name: dict[str, ConfigReceipt] = {}
     for where in options.receipts or (None,):
         file, receipt = load_receipt(where)
         refuse_contradictions(receipt, file)
@@ -206,13 +199,11 @@ def load_configurations(options: GateOptions) -> tuple[ConfigurationReceipt, ...
         code = CodeComparison(reasons, () if reasons else compared.notices)
         if options.any_code:
             code = CodeComparison(notices=(*compared.notices, *compared.reasons))
-        configuration = ConfigurationReceipt(
-            name or receipt.header.configuration.name, receipt, where, code
-        )
-        other = by_name.setdefault(configuration.name, configuration)
-        if other is not configuration:
+        config = ConfigReceipt(name or receipt.header.configuration.name, receipt, where, code)
+        other = by_name.setdefault(config.name, config)
+        if other is not config:
             raise UsageError(
-                f"{other.where} and {where} are both of the lane {configuration.name!r}: judge "
+                f"{other.where} and {where} are both of the lane {config.name!r}: judge "
                 "them one after the other, or name lanes apart with `compilediag run --name`"
             )
     return tuple(by_name.values())
@@ -245,57 +236,50 @@ def _judge(options: GateOptions) -> list[int]:
         if path is None:
             raise UsageError("--base compares the baseline: there is no compilediag.lock.json")
         text = read_file_at(options.base, path)
-        base = (
-            Baseline() if text is None else parse_lock(text, f"{options.base}:{shorten_path(path)}")
-        )
-    configurations = load_configurations(options)
+        where = f"{options.base}:{shorten_path(path)}"
+        base = Baseline() if text is None else parse_lock(text, where)
+    configs = load_configs(options)
     judgements: list[Judgement] = []
-    for configuration in configurations:
-        known, larger = baseline.find_configuration(configuration.name), ()
+    for config in configs:
+        known, larger = baseline.find_configuration(config.name), ()
         if base is not None and known is not None:
-            larger = list_enlarged(
-                base.find_configuration(configuration.name), known, options.base or ""
-            )
+            larger = list_enlarged(base.find_configuration(config.name), known, options.base or "")
         judgements.append(
             judge(
-                configuration.receipt,
+                config.receipt,
                 limits=options.limits,
                 baseline=known,
                 baseline_name=shorten_path(path) if path is not None else None,
                 strict=options.strict,
                 own_code_only=options.own_code_only,
-                configuration=configuration.name,
-                code=configuration.code,
+                configuration=config.name,
+                code=config.code,
                 enlarged=larger,
                 require_proved_fix=options.require_proved_fix,
             )
         )
     write_outputs(judgements, outputs)
     if "terminal" in outputs.shown:
-        write(f"\n  next: {_choose_next_command(judgements, configurations)}\n")
+        write(f"\n  next: {_choose_next_command(judgements, configs)}\n")
     return [
         EXIT_OK if judgement.passed else EXIT_GATE if judgement.judged else EXIT_USAGE
         for judgement in judgements
     ]
 
 
-def _choose_next_command(
-    judgements: Sequence[Judgement], configurations: Sequence[ConfigurationReceipt]
-) -> str:
+def _choose_next_command(judgements: Sequence[Judgement], configs: Sequence[ConfigReceipt]) -> str:
     """Choose the command that helps most now."""
     better: list[str] = []
-    for judgement, configuration in zip(judgements, configurations, strict=True):
-        suffix, failures = format_suffix(configuration.where), judgement.failures
-        if configuration.code.reasons:
-            return f"compilediag run {_format_target(configuration.receipt)}"
+    for judgement, config in zip(judgements, configs, strict=True):
+        suffix, failures = format_suffix(config.where), judgement.failures
+        if config.code.reasons:
+            return f"compilediag run {_format_target(config.receipt)}"
         if failures and failures[0].kind == "unproved":
-            tried = [record.id for record in configuration.receipt.findings if record.fix.refused]
+            tried = [record.id for record in config.receipt.findings if record.fix.refused]
             finding = failures[0].finding
             if finding not in tried:  # the latest run's by its number
-                number = (
-                    finding.removeprefix("F") if finding and configuration.where is None else ""
-                )
-                return f"compilediag fix {number or _format_target(configuration.receipt)}"
+                number = finding.removeprefix("F") if finding and config.where is None else ""
+                return f"compilediag fix {number or _format_target(config.receipt)}"
         first_finding = next((failure.finding for failure in failures if failure.finding), None)
         if judgement.judged and first_finding:
             return f"compilediag explain {first_finding.removeprefix('F')}{suffix}"
@@ -304,7 +288,7 @@ def _choose_next_command(
         better += [suffix] if judgement.improvements else []
     if better:
         return f"compilediag gate --update{better[0]}"
-    return f"compilediag show{format_suffix(configurations[0].where)}"
+    return f"compilediag show{format_suffix(configs[0].where)}"
 
 
 def _format_target(receipt: Receipt) -> str:
@@ -330,16 +314,14 @@ def _measure(a: str, b: str, options: GateOptions) -> int:
     return EXIT_GATE if any(comparison.slower for comparison in comparisons) else EXIT_OK
 
 
-def render_comparisons(
-    a: str, b: str, rounds: int, comparisons: tuple[ClockComparison, ...]
-) -> str:
+def render_comparisons(a: str, b: str, pairs: int, comparisons: tuple[ClockComparison, ...]) -> str:
     """Render what was measured as text."""
     screen = get_render_options()
     slower = [comparison for comparison in comparisons if comparison.slower]
     words = f"B is slower ({' and '.join(comparison.clock for comparison in slower)} time)"
     verdict = words if slower else "B is not slower" if comparisons else "too short to be measured"
     sign = screen.get_sign("bad" if slower else "good" if comparisons else "blind")
-    lines = [f"{sign} {verdict}{screen.dot}{rounds} pairs, interleaved"]
+    lines = [f"{sign} {verdict}{screen.dot}{pairs} pairs, interleaved"]
     lines += [f"  A: {screen.clean(a)}", f"  B: {screen.clean(b)}"]
     lines += [
         f"  {comparison.clock:<4} A {comparison.a_s:.3f} s, B {comparison.b_s:.3f} s: "
@@ -357,7 +339,7 @@ _NAMED = 5
 
 
 def update_baseline(
-    configurations: Sequence[ConfigurationReceipt],
+    configurations: Sequence[ConfigReceipt],
     path: str | None,
     reason: str | None,
     reasons: Sequence[tuple[str, str]],
@@ -405,26 +387,24 @@ def update_baseline(
     write("\n".join(screen.clean(line, 1000) for line in (*lines, "", following)) + "\n")
 
 
-def _refuse(
-    made: Sequence[RecordedBaseline], reasons: Sequence[tuple[str, str]], name: str
-) -> None:
-    for record in made:
-        configuration = record.baseline.name
+def _refuse(new: Sequence[RecordedBaseline], reasons: Sequence[tuple[str, str]], name: str) -> None:
+    for record in new:
+        config = record.baseline.name
         if record.inconclusive:
             raise UsageError(
-                f"the run of lane {configuration!r} is not recorded, because "
+                f"the run of lane {config!r} is not recorded, because "
                 f"{'; '.join(record.inconclusive)}; run it again"
             )
         if record.unexplained:
             raise UsageError(
-                f"{name} would newly allow in lane {configuration!r}: "
+                f"{name} would newly allow in lane {config!r}: "
                 f"{_format_names(record.unexplained)}; say why they are all right: "
                 '--reason "TEXT" (nothing was written)'
             )
-    used = {entry_name for record in made for entry_name in record.explained}
+    used = {entry_name for record in new for entry_name in record.explained}
     for part, _ in reasons:
         if part not in used:
-            allowed = [entry_name for record in made for entry_name in record.allowed]
+            allowed = [entry_name for record in new for entry_name in record.allowed]
             raise UsageError(
                 f"--reason-for {part!r} names nothing that the runs would allow; they allow: "
                 f"{_format_names(allowed)} (nothing was written)"

@@ -60,13 +60,12 @@ def get_finding(index: int, receipt: Receipt, path: str) -> FindingRecord:
 
 
 def format_suffix(where: str | None) -> str:
-    """Format what the next command needs to find this receipt again: a blank and the quoted
-    path."""
+    """Format what the next command needs to find this receipt: a blank and the quoted path."""
     return "" if where is None else f" {shlex.quote(where)}"
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigurationReceipt:
+class ConfigReceipt:
     """One receipt and the configuration that it is judged as."""
 
     name: str
@@ -85,7 +84,7 @@ def shorten_path(path: str) -> str:
 # --- pages ---------------------------------------------------------------------------------------
 
 
-def write_report_page(
+def write_html(
     receipt: Receipt, path: str, file: str, where: str | None, *, open_it: bool = False
 ) -> str:
     """Write the page of a run; return the sentence about it.

@@ -8,12 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from compilediag import extension_points
-from compilediag.commands.receipts import (
-    format_suffix,
-    load_finding,
-    load_receipt,
-    write_report_page,
-)
+from compilediag.commands.receipts import format_suffix, load_finding, load_receipt, write_html
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import format_json, get_render_options, write
 from compilediag.errors import ReproImpossible, UsageError
@@ -98,10 +93,8 @@ def command(options: ShowOptions) -> None:
     if options.html is not None:
         path, receipt = load_receipt(options.receipt)
         following = _format_next(f"explain 1{suffix}") if receipt.findings else ""
-        report = write_report_page(
-            receipt, path, options.html, options.receipt, open_it=options.open_page
-        )
-        write(f"{report}\n{following}")
+        text = write_html(receipt, path, options.html, options.receipt, open_it=options.open_page)
+        write(f"{text}\n{following}")
     elif options.perfetto is not None:
         from compilediag.runs.offline.perfetto_file import write_perfetto
 

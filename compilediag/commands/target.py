@@ -17,13 +17,13 @@ import click
 import msgspec
 
 from compilediag import extension_points
-from compilediag.commands.receipts import format_suffix, write_report_page
+from compilediag.commands.receipts import format_suffix, write_html
 from compilediag.commands.subcommand import Command, read_defaults, subcommand
 from compilediag.commands.terminal import (
-    abandon_stdout,
     format_json,
     get_render_options,
     is_terminal,
+    mute_stdout,
     write,
     write_message,
     write_stderr,
@@ -212,7 +212,7 @@ def _report_verdict(outcome: Outcome, options: RunOptions) -> None:
                 write_message(f"--json={path} cannot be written: {error.strerror or error}")
     if options.html is not None and outcome.receipt_path is not None:
         try:
-            page = write_report_page(receipt, outcome.receipt_path, options.html, outcome.run_dir)
+            page = write_html(receipt, outcome.receipt_path, options.html, outcome.run_dir)
             if not options.quiet:
                 write_message(page)
         except CompilediagError as error:
@@ -235,5 +235,5 @@ def _print_json(text: str) -> bool:
         write_message(str(error))
         return False
     except BrokenPipeError:  # `| head -1`: the reader has what it wanted
-        abandon_stdout()
+        mute_stdout()
     return True

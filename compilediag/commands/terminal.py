@@ -25,7 +25,7 @@ MESSAGE_LIMIT = 2000
 _SIGNS = "✗✓→·…▁█"
 
 
-def reserve_standard_descriptors() -> None:
+def reserve_descriptors() -> None:
     """Reserve the first three descriptors: where the shell closed one (`2>&-`), no file or pipe of
     ours gets its number. Programs that we start find it closed, as they would without us."""
     for descriptor in range(3):
@@ -90,7 +90,7 @@ def write(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        abandon_stdout()
+        mute_stdout()
         why = f"stdout cannot be written: {error.strerror or error}"
         raise OutputUnwritable(f"{why}; print to another place") from error
 
@@ -124,7 +124,7 @@ def write_message(message: str) -> None:
     write_stderr("compilediag: " + "\n".join(lines) + "\n")
 
 
-def abandon_stdout() -> None:
+def mute_stdout() -> None:
     """Point stdout at nothing: Python flushes it once more at exit and would complain then."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)

@@ -39,8 +39,7 @@ ENDED_BY_CALLS = "call"  #: Source of steps whose last one nothing ends but the 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Something that took time, once or several times: a step, or the calls of one callable in
-    one."""
+    """Something that took time, once or several times: a step, or a callable's calls in one."""
 
     seconds: float  #: Of all of it.
     count: int = 1
@@ -145,9 +144,8 @@ def conclude(pairs: Sequence[ArmPair], difference: str | None = None) -> Against
     usable = [pair for pair, problem in zip(pairs, problems, strict=True) if problem is None]
     if not usable:
         return make_not_concluded(next(filter(None, problems), "no pair of runs was made"))
-    measured = _measure(
-        [_PairWork(pair.eager.steps, pair.compiled.steps, _find_common(pair)) for pair in usable]
-    )
+    rows = [_PairWork(pair.eager.steps, pair.compiled.steps, _find_common(pair)) for pair in usable]
+    measured = _measure(rows)
     verdict = decide_verdict(measured.ratio) if difference is None else "outputs_differ"
     known = [arm.compile_s for arm, _ in usable if arm.compile_s is not None]
     compile_s = median(known) if len(known) == len(usable) else None
@@ -240,17 +238,13 @@ def _measure(rows: Sequence[_PairWork]) -> _Measurement:
         parts = min(STRETCHES, len(row.steps))
         bounds = pairwise(len(row.steps) * index // parts for index in range(parts + 1))
         stretches = [row.steps[begin:end] for begin, end in bounds]
-        by_pair.append(
-            [(_compute_mean(row.compiled, s), _compute_mean(row.eager, s)) for s in stretches]
-        )
+        by_pair.append([(_average(row.compiled, s), _average(row.eager, s)) for s in stretches])
     logs = [[math.log(eager / compiled) for compiled, eager in parts] for parts in by_pair]
     gains = [[eager - compiled for compiled, eager in parts] for parts in by_pair]
     every = [part for parts in by_pair for part in parts]
     low, high, _ = compute_intervals([[*chain.from_iterable(logs)], [*chain.from_iterable(gains)]])
-    ratio, gain_s = _widen_interval(low[0], high[0], logs), _widen_interval(low[1], high[1], gains)
-    times = EagerRatio(
-        middle=math.exp(ratio.middle), low=math.exp(ratio.low), high=math.exp(ratio.high)
-    )
+    log, gain_s = _widen_interval(low[0], high[0], logs), _widen_interval(low[1], high[1], gains)
+    times = EagerRatio(middle=math.exp(log.middle), low=math.exp(log.low), high=math.exp(log.high))
     compiled_s = median(compiled for compiled, _ in every)
     if len(rows) == 1:
         times = replace(times, low=times.low / ALONE, high=times.high * ALONE)
@@ -259,7 +253,7 @@ def _measure(rows: Sequence[_PairWork]) -> _Measurement:
     return _Measurement(times, gain_s, compiled_s, median(eager for _, eager in every))
 
 
-def _compute_mean(works: Mapping[int, Work], steps: Sequence[int]) -> float:
+def _average(works: Mapping[int, Work], steps: Sequence[int]) -> float:
     """Compute the seconds of one piece of work on average."""
     chosen = [works[step] for step in steps]
     return sum(work.seconds for work in chosen) / sum(work.count for work in chosen)

@@ -50,18 +50,14 @@ def build_changed_data(
     settings, work = tuple(config), find_work_changes(before, after)
     left, right = before.throughput, after.throughput
     same = left is not None and right is not None and left.callable == right.callable
-    known = same and all(
-        getattr(side, name) is not None for side in (left, right) for name in _WORK
-    )
-    counts = (
-        receipt.steps.count if receipt.steps is not None else None for receipt in (before, after)
-    )
+    both = same and all(getattr(side, name) is not None for side in (left, right) for name in _WORK)
+    counts = (run.steps.count if run.steps is not None else None for run in (before, after))
     steps = FieldChange("steps.count", *counts)
     other_steps = None not in (steps.before, steps.after) and steps.before != steps.after
     return ChangedData(
         fields=(*settings, *work, *((steps,) if other_steps else ())),
-        callable=left.callable if known and left is not None else None,
-        same_work=known
+        callable=left.callable if both and left is not None else None,
+        same_work=both
         and not work
         and not other_steps
         and _SAME_SPEED.issuperset(field.path for field in settings),
@@ -131,11 +127,9 @@ def _map_lookups(receipt: Receipt) -> dict[object, tuple[CacheLookupRecord, Mapp
         if lookup.components_left_out:
             continue  # what is missing of a part is no difference
         frame = lookup.frame
-        place = (
-            None
-            if frame is None
-            else (normalize_file(frame.file), normalize_function(frame.function))
-        )
+        place = None
+        if frame is not None:
+            place = (normalize_file(frame.file), normalize_function(frame.function))
         at = (lookup.cache, lookup.process, lookup.epoch, lookup.compile_id, place)
         met[at] += 1
         lookups[(at, met[at])] = (lookup, {**shared.get(lookup.cache, {}), **lookup.components})

@@ -142,24 +142,20 @@ def relocate(before: ConfigBaseline, after: ConfigBaseline) -> Relocated:
     moves: list[Move] = []
     relocated: dict[str, tuple[Known, ...]] = {}
     for group in _GROUPS:
-        known_before: tuple[Any, ...] = getattr(before, group)
-        keys, others = [i.key for i in known_before], [i.key for i in getattr(after, group)]
+        rows: tuple[Any, ...] = getattr(before, group)
+        keys, others = [i.key for i in rows], [i.key for i in getattr(after, group)]
         causes = group == "causes"
         left = old - wrappers if causes else old
         stayed = new - wrapped if causes else new
         gone = [key for key in keys if key not in others and _get_place(key) not in stayed]
         came = [key for key in others if key not in keys and _get_place(key) not in left]
-        pairs = _pair_moved(gone, came, files)
+        pairs = _pair(gone, came, files)
         moves += [Move(group, key, now) for key, now in pairs.items()]
-        relocated[group] = tuple(
-            replace(known, key=pairs.get(known.key, known.key)) for known in known_before
-        )
+        relocated[group] = tuple(replace(row, key=pairs.get(row.key, row.key)) for row in rows)
     return Relocated(replace(before, **relocated) if moves else before, tuple(moves))
 
 
-def _pair_moved(
-    gone: list[AnyKey], came: list[AnyKey], files: Mapping[str, str]
-) -> dict[AnyKey, AnyKey]:
+def _pair(gone: list[AnyKey], came: list[AnyKey], files: Mapping[str, str]) -> dict[AnyKey, AnyKey]:
     """Pair each key that is gone with the one it became, where just one can be meant."""
 
     def place_in_moved_file(key: AnyKey) -> Hashable:

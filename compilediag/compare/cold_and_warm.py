@@ -71,19 +71,14 @@ def make_not_concluded(problem: str) -> ColdAndWarm:
 
 def conclude(cold: Timeline, warm: Timeline, folder: str) -> ColdAndWarm:
     """Conclude what the second start pays again, with the caches that the first one left, which
-    were empty before. `folder`: where those of inductor are to lie; a program may choose
-    another."""
+    were empty before. `folder`: where inductor's are to lie; a program may choose another."""
     if problem := _find_problem(cold, warm, folder):
         return make_not_concluded(problem)
-    cold_seconds, warm_seconds = (
-        sum_compile_seconds(cold.compiles),
-        sum_compile_seconds(warm.compiles),
-    )
+    cold_cost, warm_cost = sum_compile_seconds(cold.compiles), sum_compile_seconds(warm.compiles)
     again = tuple(_find_compiled_again(cold, warm))
     # Why the first start left no entries, each reason once.
-    problems = Counter(
-        write.problem for part in cold.caches for write in part.writes or () if write.problem
-    )
+    writes = (write for part in cold.caches for write in part.writes or ())
+    problems = Counter(write.problem for write in writes if write.problem)
     notes = [
         f"the first start could not write {'1 entry' if times == 1 else f'{times} entries'} of a "
         f"cache: {problem}"
@@ -93,9 +88,9 @@ def conclude(cold: Timeline, warm: Timeline, folder: str) -> ColdAndWarm:
     notes += [f"{left_out} more compiles are not listed"] if left_out > 0 else []
     section = ColdAndWarmSection(
         verdict="compiles_again" if again else "from_caches",
-        cold_s=None if cold_seconds is None else cold_seconds.total,
-        warm_s=None if warm_seconds is None else warm_seconds.total,
-        cold_by_phase={} if cold_seconds is None else cold_seconds.by_phase,
+        cold_s=None if cold_cost is None else cold_cost.total,
+        warm_s=None if warm_cost is None else warm_cost.total,
+        cold_by_phase={} if cold_cost is None else cold_cost.by_phase,
         cold_outcomes={
             use.cache: {name: getattr(use, name) for name in OUTCOMES}
             for use in summarize_caches(cold.caches)
@@ -153,36 +148,27 @@ def _group_compiles(timeline: Timeline) -> dict[_CompileKey, list[Compile]]:
 
 
 def _find_compiled_again(cold: Timeline, warm: Timeline) -> Iterable[CompiledAgain]:
-    before, compiles, compiled_before = (
-        _group_by_compile(cold),
-        _group_compiles(warm),
-        _group_compiles(cold),
-    )
-    cold_keys = {(lookup.cache, lookup.key) for part in cold.caches for lookup in part.lookups}
+    before = _group_by_compile(cold)
+    compiles, compiled_before = _group_compiles(warm), _group_compiles(cold)
+    cold_keys = {(row.cache, row.key) for part in cold.caches for row in part.lookups}
     for key, lookups in _group_by_compile(warm).items():
         # A graph that AOTAutograd's entry referred to and that was found in the end is no compile.
-        hits = {
-            (lookup.cache, lookup.key)
-            for _, lookup in lookups
-            if lookup.outcome == HIT and lookup.key
-        }
-        others = [lookup for _, lookup in lookups if lookup.outcome != HIT]
-        missed = [lookup for lookup in others if (lookup.cache, lookup.key) not in hits]
+        hits = {(row.cache, row.key) for _, row in lookups if row.outcome == HIT and row.key}
+        others = [row for _, row in lookups if row.outcome != HIT]
+        missed = [row for row in others if (row.cache, row.key) not in hits]
         if not missed:
             continue
         frame, frame_before = _find_frame(compiles.get(key)), _find_frame(compiled_before.get(key))
-        same_frame = frame is None or frame_before in (None, frame)
+        same = frame is None or frame_before in (None, frame)
         # Another frame under the same id is no earlier compile of this one: no lookups then.
-        why, reason, changes = _explain(
-            lookups, missed, before.get(key, []) * same_frame, cold_keys
-        )
-        rows = [compile_.seconds for compile_ in compiles.get(key, ()) if compile_.has_row]
+        why, reason, changes = _explain(lookups, missed, before.get(key, []) * same, cold_keys)
+        times = [compile_.seconds for compile_ in compiles.get(key, ()) if compile_.has_row]
         record = CompiledAgainRecord(
             compile_id=key[2],
             place="" if frame is None else f"{frame.function} at {frame.file}:{frame.line}",
             why=why,
             reason=reason,
-            seconds=sum(rows) if rows else None,
+            seconds=sum(times) if times else None,
             changes={
                 change.name: (change.before, change.after) for change in changes[:MAX_CHANGES]
             },

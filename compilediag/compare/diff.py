@@ -209,12 +209,8 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
     relocated = relocate(runs[0].baseline, runs[1].baseline)
     runs = _apply_moves(runs[0], relocated), runs[1]
     changes = find_changes(runs[0].baseline, runs[1].baseline)
-    causes = [
-        (change.kind, _build_cause(runs, key, change)) for key, change in changes.causes.items()
-    ]
-    breaks = [
-        (change.kind, _build_break(runs, key, change)) for key, change in changes.breaks.items()
-    ]
+    causes = [(diff.kind, _build_cause(runs, key, diff)) for key, diff in changes.causes.items()]
+    breaks = [(diff.kind, _build_break(runs, key, diff)) for key, diff in changes.breaks.items()]
     back = {now: was for was, now in relocated.places.items()}
     return Comparison(
         before_id=before.receipt_id,
@@ -229,8 +225,8 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
         breaks_gone=tuple(site for kind, site in breaks if kind == "gone"),
         breaks_same=tuple(site for kind, site in breaks if kind not in ("new", "gone")),
         frames=tuple(_diff_frames(*runs, changes)),
-        findings_new=_list_new_findings(before, after, relocated.places),
-        findings_gone=_list_new_findings(after, before, back),
+        findings_new=_list_new(before, after, relocated.places),
+        findings_gone=_list_new(after, before, back),
         configuration_not_recorded=not_recorded,
         moves=tuple(
             FieldChange(move.group, format_place(move.before), format_place(move.after))
@@ -242,9 +238,9 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
         timings=tuple(_diff_timings(before, after, same_work=same_work)),
         numbers=_diff_numbers(before, after, comparable=same_work),
         tracked_configurations=tuple(
-            change
+            diff
             for name, old, new in _pair_tracked_runs(before, after)
-            for change in _diff_fields(old.config, new.config, f"tracked.{name}")
+            for diff in _diff_fields(old.config, new.config, f"tracked.{name}")
         ),
         command=tuple(_diff_commands(before, after)),
         cache_keys=find_changed_cache_keys(before, after),
@@ -255,9 +251,7 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
 def _diff_timings(before: Receipt, after: Receipt, *, same_work: bool) -> Iterable[TimingChange]:
     for name, path in _SECONDS.items():
         comparable = same_work or path.startswith("compile.")
-        yield TimingChange(
-            name, _read_value(before, path), _read_value(after, path), comparable=comparable
-        )
+        yield TimingChange(name, _read(before, path), _read(after, path), comparable=comparable)
     # Phases of compiling that took another time; none where one run has no phases.
     old, new = before.compile.seconds, after.compile.seconds
     if old is not None and new is not None:
@@ -270,17 +264,13 @@ def _diff_timings(before: Receipt, after: Receipt, *, same_work: bool) -> Iterab
 def _diff_configurations(
     before: Receipt, after: Receipt
 ) -> tuple[tuple[FieldChange, ...], tuple[FieldChange, ...]]:
-    """Compare fields: those that differ (one that a receipt does not have differs as well), and
-    those that the older version did not have: old receipts stay comparable when there are more
-    fields."""
+    """Compare fields: those that differ (one that a receipt lacks differs as well), and those that
+    the older version lacked: old receipts stay comparable when there are more fields."""
     changes = _diff_fields(before.header.configuration, after.header.configuration, "lane")
-    older = min(before, after, key=lambda receipt: parse_version(receipt.schema_version) or (0, 0))
+    old = min(before, after, key=lambda receipt: parse_version(receipt.schema_version) or (0, 0))
     if not changes or before.schema_version == after.schema_version:
         return changes, ()
-    fields, written = (
-        list_configuration_fields(older),
-        parse_version(older.schema_version) or (0, 0),
-    )
+    fields, written = list_configuration_fields(old), parse_version(old.schema_version) or (0, 0)
     later = {path for path, since in ADDED_TO_CONFIGURATION.items() if since > written}
     absent = {f"lane.{path}" for path in later if fields.get(path) is None}
     return (
@@ -397,18 +387,14 @@ def _apply_moves(run: RunBaseline, relocated: Relocated) -> RunBaseline:
     )
 
 
-def _list_new_findings(
-    earlier: Receipt, later: Receipt, places: Mapping[Place, Place]
-) -> tuple[str, ...]:
+def _list_new(before: Receipt, after: Receipt, places: Mapping[Place, Place]) -> tuple[str, ...]:
     """List findings of the later receipt that the earlier one has less often, in their order;
     `places`: where those of the earlier one are in the later."""
-    left = Counter(_get_finding_key(finding, places) for finding in earlier.findings)
+    left = Counter(_get_finding_key(finding, places) for finding in before.findings)
     # A part that is a finding now, or that became part of one, is neither new nor gone.
-    left.update(
-        (part.rule, part.variable) for finding in earlier.findings for part in finding.parts
-    )
+    left.update((part.rule, part.variable) for finding in before.findings for part in finding.parts)
     names: list[str] = []
-    for finding in later.findings:
+    for finding in after.findings:
         key = _get_finding_key(finding, {})
         left[key] -= 1
         if left[key] < 0:
@@ -440,13 +426,13 @@ def _diff_numbers(before: Receipt, after: Receipt, *, comparable: bool) -> tuple
 
 def _collect_measured(receipt: Receipt) -> dict[str, float]:
     """Collect what was measured of the whole run, beside its counts, with units in the names."""
-    measured = {name: _read_value(receipt, path) for name, path in _MEASUREMENTS.items()}
+    measured = {name: _read(receipt, path) for name, path in _MEASUREMENTS.items()}
     if receipt.cost is not None:
         measured[f"cost_{receipt.cost.currency}"] = receipt.cost.amount
     return {name: value for name, value in measured.items() if value is not None}
 
 
-def _read_value(receipt: Receipt, path: str) -> float | None:
+def _read(receipt: Receipt, path: str) -> float | None:
     """Read a field of the receipt; None where a part of the path was not measured."""
     value: Any = receipt
     for name in path.split("."):

@@ -59,8 +59,7 @@ def find_cause_finding(receipt: Receipt, cause: EventCause) -> FindingRecord | N
 
 
 def find_break_finding(receipt: Receipt, site: GraphBreak) -> FindingRecord | None:
-    """Find the finding that is about a graph break; torch's own lines are blamed on their
-    callers."""
+    """Find the finding about a graph break; torch's own lines are blamed on their callers."""
     same = [
         finding
         for finding in receipt.findings
@@ -77,14 +76,12 @@ def find_break_finding(receipt: Receipt, site: GraphBreak) -> FindingRecord | No
     return here[0] if here else same[0] if len(same) == 1 else None
 
 
-def find_frame_finding(
-    receipt: Receipt, file: str, line: int, function: str
-) -> FindingRecord | None:
+def find_frame_finding(receipt: Receipt, file: str, line: int, name: str) -> FindingRecord | None:
     """Find what sent a frame to eager: its own finding, or the graph break that names it."""
     for finding in receipt.findings:
         if finding.rule in EAGER and finding.location is not None:
             place = finding.location
-            if place.file == file and normalize_function(place.function) == function:
+            if place.file == file and normalize_function(place.function) == name:
                 return finding
     for finding in receipt.findings:
         if (file, line) in (BreakEvidence.parse(finding.evidence).eager_frames or ()):
@@ -197,11 +194,8 @@ def build_run_baseline(
     counted = _make_file_filter(receipt, own_code_only=own_code_only)
     causes, breaks = _group_causes(receipt, counted), _group_breaks(receipt, counted)
     frames = _sum_frames(receipt, counted)
-    again = Counter(
-        build_frame_key(event.frame)
-        for event in receipt.compile.events
-        if event.kind == "recompile"
-    )
+    events = receipt.compile.events
+    again = Counter(build_frame_key(event.frame) for event in events if event.kind == "recompile")
     baseline = ConfigBaseline(
         name=name or receipt.header.configuration.name,
         fields=list_baseline_fields(receipt),

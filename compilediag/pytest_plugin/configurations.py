@@ -43,7 +43,7 @@ def open_baseline(config: pytest.Config, settings: SessionSettings) -> None:
         raise pytest.UsageError(f"compile_baseline: {error}") from None
 
 
-def judge_configuration(
+def judge_config(
     config: pytest.Config, run: WatchResult, required: Requirements, settings: SessionSettings
 ) -> tuple[list[Problem], int]:
     """Judge a test by its configuration: what is worse than it allows, and how many improvements;
@@ -91,9 +91,8 @@ def _list_problems(judgement: Judgement, run: WatchResult, *, absent: bool) -> l
     details: list[str] = []
     for issue in issues:
         # Each in full; a cause with everything that is behind it.
-        caused = (
-            part.list_causes(again, (issue.rule, issue.variable)) if issue.kind == "cause" else []
-        )
+        key = (issue.rule, issue.variable)
+        caused = part.list_causes(again, key) if issue.kind == "cause" else []
         if caused:
             was = "" if issue.before is None else f" (the baseline has {issue.before})"
             details += [f"{caused[0]}{was}", *caused[1:]]
@@ -131,15 +130,13 @@ def write_baseline(session: pytest.Session) -> None:
     config = session.config
     if hasattr(config, "workerinput"):
         return
-    path, changed = get_baseline_path(config), config.stash.setdefault(_CHANGED, {})
-    if not changed:
+    path, texts = get_baseline_path(config), config.stash.setdefault(_CHANGED, {})
+    if not texts:
         config.stash[_MESSAGES] = [f"{path.name}: no lane was recorded"]
         return
     try:
         known = read_lock(path) if path.exists() else Baseline()
-        configs = [
-            config for text in changed.values() for config in parse_lock(text).configurations
-        ]
+        configs = [config for text in texts.values() for config in parse_lock(text).configurations]
         different = write_lock(path, known.replace_configurations(configs))
     except CompilediagError as error:
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR

@@ -75,9 +75,7 @@ def render_attempts(run: WatchResult) -> list[str]:
     compiles = run.timeline.compiles
     frames = [make_record(FrameName, compile_.frame) for compile_ in compiles]
     named, _ = sanitize(frames, Redactor(), list_working_directories(run.timeline))
-    return [
-        _format_attempt(compile_, frame) for compile_, frame in zip(compiles, named, strict=True)
-    ]
+    return [_format_attempt(compile_, name) for compile_, name in zip(compiles, named, strict=True)]
 
 
 def render_compiles(events: Iterable[CompileEvent]) -> list[str]:
@@ -113,9 +111,8 @@ def _render_cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
     event, first = group[0]
     causes = [cause for _, cause in group]
     rule = str(first.rule)
-    finding = _find_finding(
-        receipt, next((cause.finding for cause in causes if cause.finding), None)
-    )
+    finding_id = next((cause.finding for cause in causes if cause.finding), None)
+    finding = _find_finding(receipt, finding_id)
     title = finding.title if finding is not None and finding.title else get_code_info(rule).sentence
     changes = [
         f"{clean(before, limit=_VALUE_CHARS)} → {clean(after, limit=_VALUE_CHARS)}"

@@ -15,11 +15,7 @@ from typing import Any
 import pytest
 
 from compilediag.diagnosis.findings import Finding
-from compilediag.pytest_plugin.configurations import (
-    judge_configuration,
-    judge_limits,
-    open_baseline,
-)
+from compilediag.pytest_plugin.configurations import judge_config, judge_limits, open_baseline
 from compilediag.pytest_plugin.judge import (
     Block,
     CompileFailure,
@@ -176,8 +172,7 @@ class WatchedTest:
         self.fixture: CompileFixture | None = None
 
     def open(self) -> None:
-        """Begin to watch, after torch has forgotten what earlier tests compiled where this one is
-        judged."""
+        """Begin to watch; torch first forgets what earlier tests compiled if this one is judged."""
         self.close()
         if self._required.any or self._required.fixture or self._settings.limits:
             forget_compiled_code()
@@ -189,8 +184,7 @@ class WatchedTest:
         self.fixture = CompileFixture(self._run)
 
     def judge(self, failed: BaseException | None) -> None:
-        """Judge the test after its call: what its markers forbid fails it unless it `failed`
-        anyway.
+        """Judge a test after its call: what its markers forbid fails it unless it `failed` anyway.
 
         Raises:
             CompileFailure: with everything that is wrong.
@@ -257,9 +251,7 @@ class WatchedTest:
         if settings.limits and run.receipt.compile.graphs:
             problems += judge_limits(run, settings)
         if required.configuration is not None and not (problems and settings.update):
-            worse, self._improvements = judge_configuration(
-                self._test.config, run, required, settings
-            )
+            worse, self._improvements = judge_config(self._test.config, run, required, settings)
             problems += worse
         return problems
 

@@ -168,10 +168,8 @@ class JudgedPart:
         if name == "frames":
             return details.render_frames(frames)
         if name == "compiles":
-            compiled = [
-                event for event in part.events if self._run.is_file_counted(event.frame.file)
-            ]
-            return [*details.render_compiles(compiled), *self.list_causes(self.recompiles)]
+            events = [event for event in part.events if self._run.is_file_counted(event.frame.file)]
+            return [*details.render_compiles(events), *self.list_causes(self.recompiles)]
         if name == "eager_fallbacks":
             return details.render_fallbacks(self.receipt, [row for row in frames if row.ran_eager])
         return []
@@ -225,9 +223,8 @@ def judge(run: WatchResult, required: Requirements, warmups: Intervals) -> list[
         elif Limit(name, ">", bound).is_broken_by(number):
             headline = f"{describe_count(name, number)}, the budget is {bound}"
             problems.append(Problem(headline, tuple(part.list_details(name))))
-    covered = "eager_fallbacks" in required.limits or not {"recompiles", "compiles"} & set(
-        required.limits
-    )
+    names = set(required.limits)
+    covered = "eager_fallbacks" in names or not {"recompiles", "compiles"} & names
     if part.failed_recompiles and not covered:
         headline = (
             "torch gave up compiling again: what runs eager from then on is in no count of "
@@ -282,10 +279,8 @@ def judge_steady(run: WatchResult, block: Block) -> list[Problem]:
     ]
     if lines:
         lines += JudgedPart(inside).list_details("recompiles")
-        headline = (
-            f"{pluralize(len(inside.timeline.compiles), 'compile')} where nothing may compile"
-        )
-        return [*problems, Problem(headline, tuple(lines))]
+        title = f"{pluralize(len(inside.timeline.compiles), 'compile')} where nothing may compile"
+        return [*problems, Problem(title, tuple(lines))]
     return [*problems, *_find_hollow(run, block)]
 
 
@@ -344,14 +339,12 @@ def judge_frames(run: WatchResult, expected: Mapping[str, int], *, others: bool)
             continue
         again = (*part.recompiles, *part.failed_recompiles)
         wanted = f"expected {expected[name]}" if name in expected else "expected no other function"
-        headline = (
-            f"{clean(name, limit=80)} was compiled {pluralize(counts[name], 'time')}, {wanted}"
-        )
+        title = f"{clean(name, limit=80)} was compiled {pluralize(counts[name], 'time')}, {wanted}"
         lines = (
             *details.render_frames(detail for detail in frames if detail.frame.function == name),
             *part.list_causes(event for event in again if event.frame.function == name),
         )
-        problems.append(Problem(headline, lines))
+        problems.append(Problem(title, lines))
     return problems
 
 

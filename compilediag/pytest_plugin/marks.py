@@ -119,9 +119,7 @@ def _iterate_levels(test: pytest.Item) -> Iterator[Level]:
         if node is test:
             of_parameters = list(getattr(getattr(test, "callspec", None), "marks", ()))
             yield of_parameters
-            yield [
-                mark for mark in marks if not any(mark is parameter for parameter in of_parameters)
-            ]
+            yield [mark for mark in marks if not any(mark is param for param in of_parameters)]
         elif isinstance(node, pytest.Class):
             by_class: list[Level] = []
             owners: tuple[type, ...] = node.obj.__mro__

@@ -75,8 +75,7 @@ class TrainLogReader(Protocol):
 
 @cache
 def load_built_in_reader() -> TrainLogReader | None:
-    """Load the reader of trainers that need no pattern file; None where its extension is
-    missing."""
+    """Load the reader of trainers that need no pattern file; None if its extension is missing."""
     point = extension_points.TRAIN_LOG_READER
     if not extension_points.is_installed(point):
         return None
@@ -144,8 +143,7 @@ def list_inputs(paths: Sequence[str], trainers: TrainLogReader | None = None) ->
 
 
 def _iterate_candidates(given: str) -> Iterator[_Candidate]:
-    """Iterate over the files at and below a path or URI; a folder with journals is one
-    candidate."""
+    """Iterate over files at and below a path or URI; a folder with journals is one candidate."""
     location = get_local_path(given) or given
     if not is_uri(location):
         # A link that the user names is followed; links inside folders are not.

@@ -37,11 +37,9 @@ def map_json(
     names of members through `name`."""
     if isinstance(value, Mapping):
         members = cast(Mapping[str, Any], value).items()
-        return {
-            name(key) if name else key: map_json(element, leaf, name) for key, element in members
-        }
+        return {name(key) if name else key: map_json(part, leaf, name) for key, part in members}
     if isinstance(value, (list, tuple)):
-        return [map_json(element, leaf, name) for element in cast(Sequence[Any], value)]
+        return [map_json(part, leaf, name) for part in cast(Sequence[Any], value)]
     return leaf(value)
 
 
@@ -101,8 +99,7 @@ def split_lines(
 
 
 def parse_unix_s(utc: str) -> float | None:
-    """Parse a time, in UTC unless it has another zone, to seconds since the epoch; None where the
-    text is no time."""
+    """Parse a time, in UTC unless it has a zone, to seconds since the epoch; None if it is none."""
     try:
         # Python 3.10 does not read the "Z".
         moment = datetime.fromisoformat(utc[:-1] + "+00:00" if utc.endswith("Z") else utc)

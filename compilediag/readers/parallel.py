@@ -43,10 +43,8 @@ def make_process_pool(workers: int) -> ProcessPoolExecutor:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    methods = multiprocessing.get_all_start_methods()
-    method = (
-        "fork" if _is_single_threaded() else "forkserver" if "forkserver" in methods else "spawn"
-    )
+    names = multiprocessing.get_all_start_methods()
+    method = "fork" if _is_single_threaded() else "forkserver" if "forkserver" in names else "spawn"
     context = multiprocessing.get_context(method)
     if method == "forkserver":
         context.set_forkserver_preload(list(PRELOADED))

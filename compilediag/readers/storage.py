@@ -101,19 +101,15 @@ class PlainStream:
             pieces = _read_pieces(magic, file, _GZIP_FEED)
             yield from self._decompress(pieces, lambda: zlib.decompressobj(wbits=31))
         elif magic.startswith(_ZSTANDARD):
-            make_decompressor = _find_zstandard()
-            if make_decompressor is None:
+            factory = _find_zstandard()
+            if factory is None:
                 self.problem = NO_ZSTANDARD
                 return
-            yield from self._decompress(
-                _read_pieces(magic, file, _ZSTANDARD_FEED), make_decompressor
-            )
+            yield from self._decompress(_read_pieces(magic, file, _ZSTANDARD_FEED), factory)
         else:
             yield from _read_pieces(magic, file, CHUNK_BYTES)
 
-    def _decompress(
-        self, pieces: Iterator[bytes], make_decompressor: Callable[[], Any]
-    ) -> Iterator[bytes]:
+    def _decompress(self, pieces: Iterator[bytes], factory: Callable[[], Any]) -> Iterator[bytes]:
         """Decompress a file to chunks, up to any damage. Members may follow each other, as `cat`
         makes them."""
         decompressor: Any = None
@@ -122,7 +118,7 @@ class PlainStream:
             data = fresh
             taken += len(data)
             while data := data if decompressor is not None else data.lstrip(b"\0"):
-                decompressor = make_decompressor() if decompressor is None else decompressor
+                decompressor = factory() if decompressor is None else decompressor
                 try:
                     chunk = decompressor.decompress(data)
                 except Exception as error:

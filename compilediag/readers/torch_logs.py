@@ -260,8 +260,7 @@ class _Process:
             self.events.append(wire.GraphBroke(self._t, 0, self._id, self.epoch, text, repeated))
 
     def _add_recompile(self, frame: wire.Location, lines: Iterable[str]) -> None:
-        """Add a recompile that torch was about to make; that it did is assumed unless a limit is
-        reported as hit."""
+        """Add a recompile that torch was about to make: assumed made unless a limit is hit."""
         if self._id in self._rows:
             self.epoch += 1
             self._rows.clear()

@@ -184,27 +184,23 @@ def read_file_at(ref: str, path: str) -> str | None:
     if root is None:
         raise UsageError(f"{path} is in no git repository: {ref} cannot be looked up")
     named = not ref.startswith("-")  # or it would be an option of git
-    commit = (
-        run_git(root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}") if named else None
-    )
-    if commit is None or not is_commit(commit.strip()):
+    sha = run_git(root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}") if named else None
+    if sha is None or not is_commit(sha.strip()):
         raise UsageError(
             f"git has no {ref!r} here (a shallow clone has only its own commit): fetch it first, "
             "such as `git fetch --depth=1 origin main`, and name it FETCH_HEAD or origin/main"
         )
     name = _make_relative(path, root)
-    if not run_git(root, "ls-tree", "--name-only", commit.strip(), "--", name):
+    if not run_git(root, "ls-tree", "--name-only", sha.strip(), "--", name):
         return None
-    return run_git(root, "show", f"{commit.strip()}:{name}")
+    return run_git(root, "show", f"{sha.strip()}:{name}")
 
 
-def read_provenance(
-    folder: str, digests: Mapping[str, str], variables: Mapping[str, str]
-) -> Provenance:
+def read_provenance(folder: str, digests: Mapping[str, str], env: Mapping[str, str]) -> Provenance:
     """Read the commit at `folder`; where there is no repository, what the environment contains."""
     head = _read_git_line(folder, "log", "-1", "--format=%H%n%s")
     if head is None:
-        return replace(parse_provenance(variables), source_sha256=dict(digests))
+        return replace(parse_provenance(env), source_sha256=dict(digests))
     commit, _, message = head.partition("\n")
     status = _read_git_line(folder, "status", "--porcelain", "--untracked-files=no")
     return Provenance(
@@ -267,8 +263,7 @@ def find_repository_root(folder: str) -> str | None:
 
 
 def is_commit(text: str | None) -> bool:
-    """A text that a file contains is the id of a commit: anything else could be an option
-    of git."""
+    """A text in a file is the id of a commit: anything else could be an option of git."""
     return text is not None and re.fullmatch("[0-9a-f]{7,64}", text) is not None
 
 

@@ -46,9 +46,8 @@ def diagnose_run(
     return DiagnosedRun(timeline, diagnosis, build_receipt(timeline, diagnosis, metadata))
 
 
-def make_receipt_identity(at_unix: float) -> tuple[str, str]:
-    """Make a new receipt id and the time of the run in UTC, the first two fields of
-    `RunMetadata`."""
+def make_identity(at_unix: float) -> tuple[str, str]:
+    """Make a new receipt id and the run's time in UTC, the first two fields of `RunMetadata`."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_unix))
     return make_ulid(int(at_unix * 1000), os.urandom(10)), stamp
 

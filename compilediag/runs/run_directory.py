@@ -105,7 +105,7 @@ def _make_fresh_dir(name: str) -> str:
     raise AssertionError("count() does not end")
 
 
-def parse_run_name(folder_name: str) -> str | None:
+def get_run_name(folder_name: str) -> str | None:
     """Parse the name of the run in a folder's name that `make_run_dir` made; None for any other."""
     match = _RUN_FOLDER.fullmatch(folder_name)
     return match[1] if match is not None else None
@@ -155,9 +155,8 @@ def check_file(file: str, mark: str) -> None:
 
 def list_text_logs(run_dir: str) -> list[str]:
     """List the text logs in a run directory, which may be a URI, by path."""
-    return sorted(
-        join_path(run_dir, name) for name in list_names(run_dir) if name.startswith(TEXT_LOG_PREFIX)
-    )
+    names = (name for name in list_names(run_dir) if name.startswith(TEXT_LOG_PREFIX))
+    return sorted(join_path(run_dir, name) for name in names)
 
 
 def read_joined_logs(paths: Sequence[str], limit_bytes: int | None = None) -> Iterator[bytes]:
@@ -201,7 +200,7 @@ LOOK_EVERY_S = 0.5
 MAX_OPEN_FILES = 256
 
 
-class OpenRunFiles:
+class RunFiles:
     """The files of one run directory, held open from the moment they were seen there.
 
     Invariant: a file that is open here stays readable when the target unlinks it.
@@ -297,7 +296,7 @@ def list_artifacts(run_dir: str) -> tuple[Artifact, ...]:
             for entry in entries
             if entry.is_file(follow_symlinks=False) and entry.name.endswith((".jsonl", ".txt"))
         )
-    paths += list_report_files(run_dir)
+    paths += list_reports(run_dir)
     artifacts = os.path.join(run_dir, ARTIFACTS)
     for folder, below, names in os.walk(artifacts):
         if folder == artifacts and REPORTS in below:
@@ -307,7 +306,7 @@ def list_artifacts(run_dir: str) -> tuple[Artifact, ...]:
     return tuple(make_artifact(path, run_dir) for path in plain[:ARTIFACT_LIMIT])
 
 
-def list_report_files(run_dir: str) -> list[str]:
+def list_reports(run_dir: str) -> list[str]:
     """List the files of tlparse's reports in a run directory that a receipt links."""
     folder = os.path.join(run_dir, ARTIFACTS, REPORTS)
     try:

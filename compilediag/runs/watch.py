@@ -130,7 +130,7 @@ class WatchResult:
     def _diagnosed_run(self) -> DiagnosedRun:
         """Made when it is first read, and not before: the block may still go on."""
         from compilediag.receipt.run_metadata import RunMetadata
-        from compilediag.runs.pipeline import diagnose_run, make_receipt_identity
+        from compilediag.runs.pipeline import diagnose_run, make_identity
         from compilediag.timeline.timeline import fold
         from compilediag_harness.redaction.redactor import list_secret_values
 
@@ -138,7 +138,7 @@ class WatchResult:
         return diagnose_run(
             fold([self.events], user_roots=self._user_roots),
             RunMetadata(
-                *make_receipt_identity(self._started_unix),
+                *make_identity(self._started_unix),
                 status="partial" if self._partial else status,
                 wall_s=self._wall_s,
                 provenance=parse_provenance(os.environ),
@@ -159,12 +159,10 @@ class WatchResult:
             LookupError: no callable of that name was called from eager code, or several were.
         """
         called = self.receipt.invocations
-        matching = [
-            invocation for invocation in called if f".{invocation.name}".endswith(f".{name}")
-        ]
+        matching = [call for call in called if f".{call.name}".endswith(f".{name}")]
         if len(matching) != 1:
             many = "several callables" if matching else "no callable"
-            names = ", ".join(dict.fromkeys(invocation.name for invocation in called)) or "none"
+            names = ", ".join(dict.fromkeys(call.name for call in called)) or "none"
             raise LookupError(f"{many} named {name!r}; compiled callables called: {names}")
         return matching[0]
 

@@ -119,13 +119,11 @@ def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
         lines += format_more(len(event.causes) - MAX_CAUSES, ": compilediag show --json", " " * 9)
         blocks.append(Preformatted([*lines, *render_missed_entries(event, options, " " * 9)]))
     if any(len(event.causes) > 1 for event in events):
-        meaning = "* the guard to blame; the others were false at the same time"
-        blocks.append(Paragraph(notes=(meaning,)))
+        note = "* the guard to blame; the others were false at the same time"
+        blocks.append(Paragraph(notes=(note,)))
     if any(len(event.entries) > 1 for event in events):
-        meaning = (
-            "new: no cache entry accepts the value; known: one does, it was compiled for before"
-        )
-        blocks.append(Paragraph(notes=(meaning,)))
+        note = "new: no cache entry accepts the value; known: one does, it was compiled for before"
+        blocks.append(Paragraph(notes=(note,)))
     return blocks
 
 
@@ -303,9 +301,7 @@ def _build_memory_tables(
     section: CompileMemorySection, receipt: Receipt, options: RenderOptions
 ) -> list[Block]:
     grown = _format_mib(section.grown_bytes)
-    sentence = (
-        f"host memory: the process grew by {grown} in {pluralize(section.compiles, 'compile')}"
-    )
+    text = f"host memory: the process grew by {grown} in {pluralize(section.compiles, 'compile')}"
     peak = (
         "; none raised the most that it had held before"
         if section.peak_bytes is None
@@ -323,7 +319,7 @@ def _build_memory_tables(
         held = "not above earlier" if event.peak_bytes is None else _format_mib(event.peak_bytes)
         rows.append((options.clean(name, 70), _format_mib(event.grown_bytes), held))
     table = Table(head, rows, right=head[1:], shrink="compile", limit=MAX_ROWS)
-    return [Paragraph(sentence + peak), table]
+    return [Paragraph(text + peak), table]
 
 
 def _format_frame(frame: FrameName, options: RenderOptions) -> str:

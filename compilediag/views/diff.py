@@ -83,16 +83,14 @@ def _build_number_tables(diff: Comparison, options: RenderOptions) -> list[Table
     numbers: list[tuple[str, str, str]] = []
     timings: list[tuple[str, str, str]] = []
     others: list[tuple[str, str, str]] = []
-    for figure in diff.numbers:
-        before, after = (
-            format_metric(figure.name, value) for value in (figure.before, figure.after)
-        )
+    for entry in diff.numbers:
+        before, after = (format_metric(entry.name, value) for value in (entry.before, entry.after))
         if before != after:
-            (numbers if figure.comparable else others).append((figure.name, before, after))
-    for figure in diff.timings:
-        if figure.before_s is not None or figure.after_s is not None:
-            row = (figure.name, format_seconds(figure.before_s), format_seconds(figure.after_s))
-            (timings if figure.comparable else others).append(row)
+            (numbers if entry.comparable else others).append((entry.name, before, after))
+    for entry in diff.timings:
+        if entry.before_s is not None or entry.after_s is not None:
+            row = (entry.name, format_seconds(entry.before_s), format_seconds(entry.after_s))
+            (timings if entry.comparable else others).append(row)
     tables = (
         ("numbers that differ (for information)", numbers),
         ("seconds (for information: another machine or moment changes them)", timings),

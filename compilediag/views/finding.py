@@ -65,13 +65,11 @@ def render_finding(
     facts += [("source", options.clean(text)) for text in sources]
     facts += _list_places(finding, receipt, options)
     facts += _list_changes(finding, receipt, options)
-    for record in finding.parts:
-        at = record.location
+    for part in finding.parts:
+        at = part.location
         function = f" in {options.clean(at.function, 60)}" if at.function else ""
         where = f"{options.dot}{options.format_place(at.file, at.line)}{function}"
-        facts.append(
-            ("with", f"{options.clean(record.rule, 8)} {format_part(record, options)}{where}")
-        )
+        facts.append(("with", f"{options.clean(part.rule, 8)} {format_part(part, options)}{where}"))
     facts.append(("when", format_when(finding) or "the step was not seen"))
     facts.append(("cost", format_seconds(finding.cost_s)))
     facts += _list_fix_facts(finding, options)
@@ -86,13 +84,13 @@ def render_finding(
     if compiles:
         verb = "it caused" if caused else "it is about"
         lines += ["", f"  {pluralize(len(compiles), 'compile')} {verb}:"]
-    for at, record in enumerate(compiles[:MAX_COMPILES]):
-        step = "step not seen" if record.step is None else f"step {record.step}"
-        cells = (options.clean(record.compile_id, 40), step, format_seconds(record.seconds))
+    for at, event in enumerate(compiles[:MAX_COMPILES]):
+        step = "step not seen" if event.step is None else f"step {event.step}"
+        cells = (options.clean(event.compile_id, 40), step, format_seconds(event.seconds))
         columns = "  ".join(map(pad, cells, (8, 13, 12)))
-        line = f"    {columns}{format_frame(record, options)}"
+        line = f"    {columns}{format_frame(event, options)}"
         lines.append(options.truncate(line, options.width))
-        lines += render_missed_entries(record, options, " " * 6) if at < MAX_DETAILED else []
+        lines += render_missed_entries(event, options, " " * 6) if at < MAX_DETAILED else []
     lines += format_more(len(compiles) - MAX_COMPILES, ": compilediag show --timeline", "    ")
     if caused:
         lines += _render_other_causes(finding, compiles, options)
@@ -114,10 +112,8 @@ def _list_places(finding: FindingRecord, receipt: Receipt, options: RenderOption
         place.append(("where", "could not be determined"))
     for call in calls[:MAX_LISTED]:
         above.append(("called at", format_call(call, options)))
-        for argument in call.arguments:
-            shown = (
-                f"{options.clean(argument.parameter, 60)} = {options.clean(argument.expression)}"
-            )
+        for arg in call.arguments:
+            shown = f"{options.clean(arg.parameter, 60)} = {options.clean(arg.expression)}"
             above.append(("passes", shown))
     if len(calls) > MAX_LISTED:
         above.append(("called at", f"+{len(calls) - MAX_LISTED} more lines"))
@@ -267,10 +263,8 @@ def build_finding_document(
     """Build the JSON document of finding `number`, from 1, with its rule; `suffix` is what commands
     need to find this receipt again."""
     finding = receipt.findings[number - 1]
-    at, values = (
-        find_leading_call(finding) or finding.location,
-        lookups.find_change(finding, receipt),
-    )
+    at = find_leading_call(finding) or finding.location
+    values = lookups.find_change(finding, receipt)
     following = [finding.next] if finding.next and not suffix else []
     following += [f"compilediag repro {number}{suffix}", f"compilediag show --timeline{suffix}"]
     return FindingDocument(

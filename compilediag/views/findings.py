@@ -158,8 +158,7 @@ def format_part(part: PartRecord, options: RenderOptions) -> str:
 
 
 def describe_change(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
-    """`changed by arm, train.py:34, called from train.py:49 (seen)`; nothing where no change was
-    seen."""
+    """`changed by arm, train.py:34, called from train.py:49 (seen)`; nothing if none was seen."""
     changed = finding.changed_at
     if changed is None:
         return ""

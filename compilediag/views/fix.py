@@ -44,7 +44,7 @@ def render_fixes(
             text = f"{why}: compilediag explain {number} says what to edit"
             lines.append(f"{INDENT}{options.get_sign('warn')} {text}")
             if fix.tried or not fix.listed.possible:
-                lines += _explain_why_none(fix.finding, fix.listed, options)
+                lines += _explain_none(fix.finding, fix.listed, options)
         lines.append("")
     # What to type and what to write, once for all findings.
     edits = [change.line for change in changes if change.edits]
@@ -79,24 +79,22 @@ def render_candidates(
             lines += options.wrap(options.clean(change.risk), f"{INDENT}  ", style="dim")
         if not listed.possible:
             lines.append(f"{INDENT}no change to try")
-            lines += _explain_why_none(finding, listed, options)
+            lines += _explain_none(finding, listed, options)
     return "\n".join(lines) + "\n"
 
 
-def _explain_why_none(
-    finding: FindingRecord, listed: ListedChanges, options: RenderOptions
-) -> list[str]:
+def _explain_none(finding: FindingRecord, plan: ListedChanges, options: RenderOptions) -> list[str]:
     """Explain what prevents the edits that would remove the finding, in its program or, where there
     are none, for its rule."""
     # Whether these would fit the files is not known.
-    unknown = sum(edit.reason == NEEDS_LIBCST for edit in listed.impossible)
+    unknown = sum(edit.reason == NEEDS_LIBCST for edit in plan.impossible)
     words = [f"{pluralize(unknown, 'edit')} not tried: {NEEDS_LIBCST}"] if unknown else []
     words += [
         f"not possible: {edit.change}: {edit.reason}"
-        for edit in listed.impossible
+        for edit in plan.impossible
         if edit.reason != NEEDS_LIBCST
     ]
-    if not words and not listed.possible:
+    if not words and not plan.possible:
         words = [UNCHANGEABLE.get(finding.rule, _OTHER_FORM)]
     return [
         line

@@ -96,15 +96,13 @@ def _describe_ranks(receipt: Receipt) -> str:
     ranks, run = receipt.ranks, receipt.header.run
     if ranks is None:
         return f"rank {run.rank} of {run.world_size:,}"
-    present = ranks.totals.ranks if ranks.totals is not None else len(ranks.rows)
-    expected = ranks.expected or present
+    seen = ranks.totals.ranks if ranks.totals is not None else len(ranks.rows)
+    expected = ranks.expected or seen
     if ranks.reported is not None:
-        return f"of {ranks.reported:,} of {present:,} ranks"
-    if present == 1 and expected > 1:
+        return f"of {ranks.reported:,} of {seen:,} ranks"
+    if seen == 1 and expected > 1:
         return f"rank {ranks.rows[0].rank if ranks.rows else run.rank} of {expected:,}"
-    return (
-        pluralize(present, "rank") if present >= expected else f"{present:,} of {expected:,} ranks"
-    )
+    return pluralize(seen, "rank") if seen >= expected else f"{seen:,} of {expected:,} ranks"
 
 
 def _format_steps(receipt: Receipt) -> str:
@@ -115,40 +113,36 @@ def _format_steps(receipt: Receipt) -> str:
 
 def _describe_recompiles(receipt: Receipt) -> str:
     """Describe how often, on which of several ranks where others did not, and at what cost."""
-    sentence = pluralize(receipt.compile.recompiles, "recompile") + _format_steps(receipt)
+    text = pluralize(receipt.compile.recompiles, "recompile") + _format_steps(receipt)
     rows = receipt.ranks.rows if receipt.ranks is not None else ()
     guilty = [row.rank for row in rows if row.recompiles]
     if guilty and len(guilty) < len(rows):
         shown = ", ".join(map(str, guilty[:MAX_RANKS]))
         more = f" and {len(guilty) - MAX_RANKS} more" if len(guilty) > MAX_RANKS else ""
-        sentence += f" on rank{'s' if len(guilty) > 1 else ''} {shown}{more} of {len(rows):,}"
+        text += f" on rank{'s' if len(guilty) > 1 else ''} {shown}{more} of {len(rows):,}"
     cost_s = receipt.compile.time_s.recompile
     if cost_s is None:
-        return f"{sentence} (their cost was not measured)"
+        return f"{text} (their cost was not measured)"
     goodput = receipt.goodput
     share = format_percent(cost_s, goodput.wall_s) if goodput is not None else None
-    return f"{sentence} cost {format_seconds(cost_s)}" + (
-        f", {share} of wall time" if share else ""
-    )
+    return f"{text} cost {format_seconds(cost_s)}" + (f", {share} of wall time" if share else "")
 
 
 def _describe_problems(receipt: Receipt) -> str:
     """Describe what was found beside recompiles of warm-ups, worst first."""
     seen = receipt.compile
-    problems: list[str] = []
+    parts: list[str] = []
     if seen.eager_fallbacks:
-        problems.append(
-            pluralize(seen.eager_fallbacks, "frame") + " ran eager, without compiled code"
-        )
+        parts.append(pluralize(seen.eager_fallbacks, "frame") + " ran eager, without compiled code")
     if seen.graph_breaks:
-        problems.append(pluralize(seen.graph_breaks, "graph break"))
-    if not problems:
+        parts.append(pluralize(seen.graph_breaks, "graph break"))
+    if not parts:
         planned = _are_all_in_warmups(receipt)
         findings = [
             finding for finding in receipt.findings if not (planned and finding.severity == "info")
         ]
-        problems.append(pluralize(len(findings), "finding"))
-    return f"{', '.join(problems)}{_format_steps(receipt)}; {_format_recompiles(receipt)}"
+        parts.append(pluralize(len(findings), "finding"))
+    return f"{', '.join(parts)}{_format_steps(receipt)}; {_format_recompiles(receipt)}"
 
 
 def _format_recompiles(receipt: Receipt) -> str:

@@ -151,19 +151,17 @@ def _format_reason(event: wire.Recompiled) -> str:
     return clean(event.reasons[0], limit=100) if event.reasons else "torch gave no reason"
 
 
-def format_status(
-    processes: Sequence[Progress], now: float, elapsed_s: float, label: str = ""
-) -> str:
+def format_status(processes: Sequence[Progress], now: float, took_s: float, label: str = "") -> str:
     """Format one line for all processes: that of the one with most steps, and the time so far.
 
     `label` names the run where there are several.
     """
     begin = f"compilediag · {label} · " if label else "compilediag · "
     if not processes:
-        return clean(f"{begin}{elapsed_s:.0f} s · starting")
+        return clean(f"{begin}{took_s:.0f} s · starting")
     lead = max(processes, key=lambda process: (process.steps, process.compile_s))
     total = f" · {len(processes)} processes" if len(processes) > 1 else ""
-    line = f"{begin}{elapsed_s:.0f} s · {lead.format_line(now)}{total}"
+    line = f"{begin}{took_s:.0f} s · {lead.format_line(now)}{total}"
     return truncate(clean(line, limit=400), TITLE_COLUMNS)
 
 

@@ -103,8 +103,7 @@ class _IdentityKey:
 
 @lru_cache(maxsize=4)
 def _group_by_finding(compiles: _IdentityKey) -> dict[str | None, list[CompileEvent]]:
-    """Group compiles by the id of the finding that explains them; of both there may be
-    thousands."""
+    """Group compiles by the id of the finding that explains them; both may be thousands."""
     groups: dict[str | None, list[CompileEvent]] = {}
     for event in compiles.events:
         for name in dict.fromkeys(cause.finding for cause in event.causes):
@@ -115,15 +114,10 @@ def _group_by_finding(compiles: _IdentityKey) -> dict[str | None, list[CompileEv
 def list_calls(finding: FindingRecord, receipt: Receipt) -> list[UserCallRecord]:
     """List the program's own calls that led to the finding, each line once, its own first."""
     own = [] if finding.entered_at is None else [finding.entered_at]
-    again = [
-        event.entered_at
-        for event in list_compiles(finding, receipt)
-        if event.entered_at is not None
-    ]
-    by_line = {(call.file, call.line): call for call in reversed([*own, *again])}
-    return [
-        by_line[key] for key in dict.fromkeys((call.file, call.line) for call in [*own, *again])
-    ]
+    compiles = list_compiles(finding, receipt)
+    again = [event.entered_at for event in compiles if event.entered_at is not None]
+    calls = {(call.file, call.line): call for call in reversed([*own, *again])}
+    return [calls[key] for key in dict.fromkeys((call.file, call.line) for call in [*own, *again])]
 
 
 def list_causes(finding: FindingRecord, receipt: Receipt) -> list[EventCause]:

@@ -84,9 +84,7 @@ def render_measured(
         hidden = f"+{len(runs) - MAX_RUNS} more tracked: compilediag show --all{suffix}"
         lines += options.wrap(hidden, "  ", "    ")
     if receipt.write_tracing is not None:
-        lines += options.wrap(
-            _describe_write_tracing(receipt.write_tracing, options), "  witness: "
-        )
+        lines += options.wrap(_describe_writes(receipt.write_tracing, options), "  witness: ")
     if receipt.cost is not None:
         lines += options.wrap(_describe_cost(receipt.cost, options), "  cost: ")
     return lines
@@ -105,7 +103,7 @@ def list_measured_sentences(receipt: Receipt) -> list[tuple[str, str]]:
     return sentences
 
 
-def _describe_write_tracing(tracing: WriteTracingSection, options: RenderOptions) -> str:
+def _describe_writes(tracing: WriteTracingSection, options: RenderOptions) -> str:
     """Describe what write tracing followed, and what that cost."""
     lines = pluralize(tracing.line_events, "line")
     values = pluralize(tracing.values, "value")
@@ -146,11 +144,8 @@ def _describe_cost(cost: CostSection, options: RenderOptions) -> str:
 
 def _render_notes(notes: Iterable[str], options: RenderOptions) -> list[str]:
     """Render what limits a measurement."""
-    return [
-        line
-        for note in notes
-        for line in options.wrap(options.clean(note), "    note: ", style="dim")
-    ]
+    texts = map(options.clean, notes)
+    return [line for text in texts for line in options.wrap(text, "    note: ", style="dim")]
 
 
 # --- against eager -------------------------------------------------------------------------------
@@ -239,9 +234,8 @@ def _describe_numbers(section: NumbersSection) -> str:
     if section.same is None:
         return f"not compared: {section.problem}"
     if section.same:
-        compared = (
-            f"{pluralize(section.values, 'value')} of {pluralize(section.calls, 'compiled call')}"
-        )
+        calls = pluralize(section.calls, "compiled call")
+        compared = f"{pluralize(section.values, 'value')} of {calls}"
         left = section.unstable + section.undetermined
         but = f"; {pluralize(left, 'other')} not judged" if left else ""
         return f"those of eager, within rounding: {compared}{but}"
@@ -258,13 +252,11 @@ def _render_numbers(
 ) -> list[str]:
     """Render the sentence, the errors of the first difference, frame and layer, what limits it."""
     lines = options.wrap(options.clean(_describe_numbers(section)), "  numbers: ", "    ")
-    for difference in section.differences[: None if complete else 1]:
-        if difference.eager_error is not None and difference.compiled_error is not None:
-            compiled, eager = map(
-                format_three_digits, (difference.compiled_error, difference.eager_error)
-            )
+    for diff in section.differences[: None if complete else 1]:
+        if diff.eager_error is not None and diff.compiled_error is not None:
+            compiled, eager = map(format_three_digits, (diff.compiled_error, diff.eager_error))
             errors = f"error against float64 {compiled} compiled, {eager} eager"
-            text = options.clean(f"{difference.function.function}: {errors}")
+            text = options.clean(f"{diff.function.function}: {errors}")
             lines += options.wrap(text, "    ")
     if (narrowed := section.narrowed) is not None:
         # Frame and layer, and with what the difference vanishes.
@@ -304,9 +296,8 @@ def _describe_second_start(section: ColdAndWarmSection) -> str:
         what = "the graph came" if section.compiles == 1 else f"all {section.compiles} graphs came"
         return f"{what} from the caches; {paid}: {UNCACHED}"
     again = len(section.again)
-    return (
-        f"{again} of {pluralize(section.compiles, 'compile')} not wholly taken from a cache; {paid}"
-    )
+    compiles = pluralize(section.compiles, "compile")
+    return f"{again} of {compiles} not wholly taken from a cache; {paid}"
 
 
 def _render_second_start(

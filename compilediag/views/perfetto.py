@@ -172,8 +172,7 @@ def pack_into_rows(slices: Iterable[Slice]) -> list[list[Slice]]:
 def _fit_slice(piece: Slice, ends: list[int]) -> Slice | None:
     """Fit a slice behind or into what is open; None where it would cut through it.
 
-    `ends` are the ends of the slices that hold each other, the innermost last; those that are over
-    leave it.
+    `ends` are the ends of nested slices, the innermost last; those that are over leave it.
     """
     while ends and ends[-1] <= piece.start_ns:
         ends.pop()
@@ -290,11 +289,8 @@ def _make_compile(compile_: Compile, known: EventsById) -> Iterable[Slice]:
     that torch timed. They end where it ends: what it took and what they took is read from two
     clocks. A first compile may be a record of a backward with the same id, which has no causes of
     its own."""
-    record = (
-        known.get((compile_.process, compile_.epoch, compile_.compile_id))
-        if compile_.guarded
-        else None
-    )
+    key = (compile_.process, compile_.epoch, compile_.compile_id)
+    record = known.get(key) if compile_.guarded else None
     args: dict[str, Any] = {"compile_id": compile_.compile_id, "step": compile_.step}
     if compile_.epoch:
         args["after_reset"] = compile_.epoch

@@ -93,9 +93,7 @@ def format_passed(finding: FindingRecord, options: RenderOptions) -> str:
         return ""
     parameter, expression = argument
     what = f"{options.clean(expression, _CALL_CHARS)} for {options.clean(parameter, 60)}"
-    who = (
-        ""
-        if find_leading_call(finding) is not None
-        else f"{options.format_place(call.file, call.line)} "
-    )
+    who = ""
+    if find_leading_call(finding) is None:
+        who = f"{options.format_place(call.file, call.line)} "
     return f"{who}passes {what}"

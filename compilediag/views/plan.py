@@ -37,9 +37,8 @@ def render_plan(plans: Sequence[PlanRecord], options: RenderOptions) -> str:
         return "\n".join(options.wrap(NOTHING_KNOWN, "", "  ")) + "\n"
     blocks = [_render_block(plan, options) for plan in plans[:MAX_PLANS]]
     if len(plans) > MAX_PLANS:
-        blocks.append(
-            [f"and {pluralize(len(plans) - MAX_PLANS, 'callable')} more: --json has them"]
-        )
+        left_out = pluralize(len(plans) - MAX_PLANS, "callable")
+        blocks.append([f"and {left_out} more: --json has them"])
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 

@@ -67,9 +67,7 @@ def show_ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
             heat={name: [getattr(row, field) for row in rows] for name, field in _HEAT.items()},
         ),
     ]
-    blocks += [
-        Preformatted(_render_divergence(divergence, options)) for divergence in section.divergences
-    ]
+    blocks += [Preformatted(_render_divergence(diff, options)) for diff in section.divergences]
     if section.divergences_left_out:
         groups = pluralize(section.divergences_left_out, "more group")
         blocks.append(Paragraph(notes=(f"… and {groups} of ranks that differ",)))
@@ -112,18 +110,16 @@ def format_ranks(ranks: tuple[int, ...]) -> str:
     return ", ".join(names[:MAX_RUNS]) + (" …" if len(names) > MAX_RUNS else "")
 
 
-def _render_divergence(divergence: RankDivergence, options: RenderOptions) -> list[str]:
-    who = "rank" if len(divergence.ranks) == 1 else "ranks"
-    what = _ASPECTS.get(divergence.aspect, options.clean(divergence.aspect, 60))
-    total = (
-        "" if divergence.count in {None, len(divergence.ranks)} else f" ({divergence.count} in all)"
-    )
-    ranks = format_ranks(divergence.ranks)
-    sentence = f"{who} {ranks}{total} {what}, compared with rank {divergence.like_rank}"
+def _render_divergence(diff: RankDivergence, options: RenderOptions) -> list[str]:
+    who = "rank" if len(diff.ranks) == 1 else "ranks"
+    what = _ASPECTS.get(diff.aspect, options.clean(diff.aspect, 60))
+    total = "" if diff.count in {None, len(diff.ranks)} else f" ({diff.count} in all)"
+    ranks = format_ranks(diff.ranks)
+    sentence = f"{who} {ranks}{total} {what}, compared with rank {diff.like_rank}"
     lines = options.wrap(sentence, options.get_sign("warn") + " ")
-    for label, texts in (("only there", divergence.only_here), ("lacks", divergence.only_there)):
+    for label, texts in (("only there", diff.only_here), ("lacks", diff.only_there)):
         for text in texts:
             lines += options.wrap(f"{label}: {options.clean(text, 200)}", "     ", "       ")
-    if divergence.more:
-        lines.append(f"     and {pluralize(divergence.more, 'more difference')}")
+    if diff.more:
+        lines.append(f"     and {pluralize(diff.more, 'more difference')}")
     return lines

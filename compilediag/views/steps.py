@@ -98,9 +98,8 @@ def _build_spike_table(steps: StepsSection, options: RenderOptions) -> Block:
         why = NOT_MEASURED if spike.why is None else _LABELS.get(spike.why, spike.why)
         taken = (spike.compile_s, spike.metric_s, spike.sync_s or 0)
         parts = ("" if value == 0 else format_seconds(value) for value in taken)
-        rows.append(
-            (f"step {spike.step}", format_seconds(spike.wall_s), *parts, options.clean(why, 60))
-        )
+        took = format_seconds(spike.wall_s)
+        rows.append((f"step {spike.step}", took, *parts, options.clean(why, 60)))
     head = ("long step", "took", "compiling", "metrics", "sync", "why")
     return Table(head, rows, right=head[1:5], shrink="why", limit=MAX_SPIKES)
 
@@ -109,18 +108,16 @@ def _build_timing_tables(timings: tuple[Timing, ...], options: RenderOptions) ->
     """Build the table of spans and hooks; in notes those that were not measured."""
     rows: list[tuple[str, ...]] = []
     notes: list[str] = []
-    for timing in timings:
-        on = f" on {options.clean(timing.target, 60)}" if timing.target else ""
-        place = f"  {options.format_place(timing.file, timing.line)}" if timing.file else ""
-        name = f"{options.clean(timing.name, 60)}{on}{place}"
-        kind = options.clean(_LABELS.get(timing.kind, timing.kind.replace("_", " ")), 40)
-        if timing.count is None:
-            notes.append(f"{kind} {name}: {options.clean(timing.note or NOT_MEASURED)}")
+    for row in timings:
+        on = f" on {options.clean(row.target, 60)}" if row.target else ""
+        place = f"  {options.format_place(row.file, row.line)}" if row.file else ""
+        name = f"{options.clean(row.name, 60)}{on}{place}"
+        kind = options.clean(_LABELS.get(row.kind, row.kind.replace("_", " ")), 40)
+        if row.count is None:
+            notes.append(f"{kind} {name}: {options.clean(row.note or NOT_MEASURED)}")
             continue
-        taken = map(format_seconds, (timing.total_s, timing.mean_s, timing.max_s))
-        rows.append(
-            (name, kind, options.clean(timing.phase or "?", 40), f"{timing.count:,}", *taken)
-        )
+        taken = map(format_seconds, (row.total_s, row.mean_s, row.max_s))
+        rows.append((name, kind, options.clean(row.phase or "?", 40), f"{row.count:,}", *taken))
     hidden = format_more(len(notes) - MAX_TIMINGS, ": compilediag show --json", "")
     notes[MAX_TIMINGS:] = hidden
     head = ("span or function", "what", "phase", "calls", "total", "mean", "longest")

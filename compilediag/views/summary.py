@@ -117,11 +117,9 @@ def render_issue(
         card = replace(build_card(number, finding, receipt, options), parts=())
         lines = ["", f"### {number}. {escape_prose(finding.rule)} {render_text(card.what)}", ""]
         all_of_it = render_finding(number, finding, receipt, options)
-        lines += _fold_details("All that was recorded on it", all_of_it, "text")
+        lines += _fold("All that was recorded on it", all_of_it, "text")
         if number in programs:
-            lines += _fold_details(
-                "A small program with the same cause", programs[number], "python"
-            )
+            lines += _fold("A small program with the same cause", programs[number], "python")
         part = "\n".join(lines) + "\n"
         if len(text) + len(part) > MAX_CHARS:
             left_out += 1
@@ -132,7 +130,7 @@ def render_issue(
     return text
 
 
-def _fold_details(title: str, text: str, language: str) -> list[str]:
+def _fold(title: str, text: str, language: str) -> list[str]:
     """Fold a text into a block that is closed at first."""
     if len(text) > MAX_BLOCK_CHARS:
         text = text[:MAX_BLOCK_CHARS].rpartition("\n")[0] + "\n… cut; the receipt has the rest\n"

@@ -52,10 +52,8 @@ def render_lines(blocks: Iterable[Block], options: RenderOptions) -> list[str]:
 
 def _render_block(block: Block, options: RenderOptions) -> list[str]:
     if isinstance(block, Paragraph):
-        label = f"{block.label}: " if block.label else ""
-        lines = (
-            options.wrap(label + join_parts(block.text), style=block.style) if block.text else []
-        )
+        head = f"{block.label}: " if block.label else ""
+        lines = options.wrap(head + join_parts(block.text), style=block.style) if block.text else []
         return lines + _wrap_notes(block.notes, options)
     if isinstance(block, Listing):
         lines = [options.paint(f"{block.title} ({len(block.items)})", "bold")]
@@ -145,9 +143,8 @@ def render_card(card: Card, options: RenderOptions) -> list[str]:
     # long, to be copied.
     if card.proof is None:
         settings = card.settings[:1]
-        return lines + [
-            options.paint(f"{INDENT}no edit: {setting}", "cyan") for setting in settings
-        ]
+        lines += [options.paint(f"{INDENT}no edit: {setting}", "cyan") for setting in settings]
+        return lines
     lines.append(options.paint(f"{INDENT}proved: {card.proof.change}", "green"))
     seen = [card.proof.effect, pluralize(card.proof.runs, "run")]
     return lines + options.wrap_parts([text for text in seen if text], f"{INDENT}        ")

@@ -186,6 +186,5 @@ def render_outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
     fullgraph = receipt.header.configuration.numerics_flags.fullgraph
     over = "torch raises (fullgraph=True)" if fullgraph else "it runs eager"
     name = options.clean(frame.frame.function, 60)
-    return lines + options.wrap_warning(
-        f"{name} ({where}): {variants}; over that {over}", "forecast: "
-    )
+    sentence = f"{name} ({where}): {variants}; over that {over}"
+    return lines + options.wrap_warning(sentence, "forecast: ")

@@ -24,7 +24,7 @@ from process_state import differences, scrubbed
 from compilediag.readers.journal import read_run
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.pipeline import diagnose_run, make_receipt_identity
+from compilediag.runs.pipeline import diagnose_run, make_identity
 from compilediag.runs.run_directory import list_text_logs
 from compilediag.runs.supervised.assemble import read_logs
 from compilediag.timeline.timeline import fold
@@ -166,7 +166,7 @@ def receipt(run_dir: Path) -> Receipt:
     logs = list_text_logs(str(run_dir))
     events = [journal.events for journal in read_run(str(run_dir))]
     timeline = fold(events, read_logs(logs) if logs else None, (str(SUPPORT),))
-    return diagnose_run(timeline, RunMetadata(*make_receipt_identity(time.time()))).receipt
+    return diagnose_run(timeline, RunMetadata(*make_identity(time.time()))).receipt
 
 
 def contradicted(facts: Mapping[str, Any], found: Receipt) -> list[str]:

@@ -19,7 +19,7 @@ from tlparse_pieces import GOOD, ids, one, record, stand_in, trace
 
 from compilediag import cli
 from compilediag.receipt.file import read_receipt
-from compilediag.runs.run_directory import infer_role, list_report_files
+from compilediag.runs.run_directory import infer_role, list_reports
 from compilediag.runs.tools.tlparse import (
     NO_TRACE,
     Limits,
@@ -147,7 +147,7 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_reports_are_linked(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of the report have roles. No trace, or no tlparse: a sentence each."""
     linked = link_reports(list_traces(str(run_dir)), str(run_dir), ())
-    uris = [os.path.relpath(path, run_dir) for path in list_report_files(str(run_dir))]
+    uris = [os.path.relpath(path, run_dir) for path in list_reports(str(run_dir))]
     assert [infer_role(uri) for uri in uris] == [
         "tlparse_report",
         "tlparse_raw",

@@ -92,7 +92,7 @@ def test_variables_that_switch_compiling_off_are_reported(monkeypatch: pytest.Mo
     """TORCH_COMPILE_DISABLE=1 explains a run in which nothing compiles."""
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
     monkeypatch.setenv("TORCH_COMPILE_JOB_ID", "x")
-    assert [check.name for check in doctor._check_environment()] == [
+    assert [check.name for check in doctor._check_env()] == [
         "TORCH_COMPILE_DISABLE",
         "stored profiles",
     ]

@@ -24,7 +24,7 @@ from compilediag.rules.changes import (
     ProgramChange,
     build_trial_plan,
 )
-from compilediag.runs.trials.sources import list_possible_changes
+from compilediag.runs.trials.sources import list_possible
 from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun
 from compilediag.timeline.invocations import Calls
 from compilediag_harness.wire import PaddingChecked
@@ -175,14 +175,12 @@ def test_of_two_ways_to_do_the_same_the_first_that_can_be_made_is_tried(tmp_path
     impossible = replace(
         outside, edits=(Edit(str(tmp_path / "gone.py"), 1, "fixed_shape", ("f", ARGUMENTS)),)
     )
-    found = list_possible_changes([impossible, outside], {})
+    found = list_possible([impossible, outside], {})
     assert found.possible == (outside,)
     assert [each.change for each in found.impossible] == [impossible.line]
-    assert list_possible_changes([outside, replace(outside, line="another")], {}).possible == (
-        outside,
-    )
+    assert list_possible([outside, replace(outside, line="another")], {}).possible == (outside,)
     apart = replace(outside, same_as="")
-    assert list_possible_changes([apart, replace(apart, line="another")], {}).possible == (
+    assert list_possible([apart, replace(apart, line="another")], {}).possible == (
         apart,
         replace(apart, line="another"),
     )

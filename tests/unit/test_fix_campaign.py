@@ -26,7 +26,7 @@ from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.trials import trial as trial_module
 from compilediag.runs.trials.campaign import Campaign, run_campaign
-from compilediag.runs.trials.results import NAME, build_fix_json, format_environment, save_results
+from compilediag.runs.trials.results import NAME, build_fix_json, format_env, save_results
 from compilediag.runs.trials.trial import Trial, choose_campaign_folder
 from compilediag.views.fix import render_candidates, render_fixes
 from compilediag.views.style import RenderOptions
@@ -137,7 +137,7 @@ def test_each_alone_then_together_then_again(runs: Runs) -> None:
     assert proofs(results) == [line("L['n']"), line("L['m']")]
     assert [each.certificate.holds for each in results[0].tried] == [False, True]
     assert results[0].tried[1].certificate.runs == 3
-    assert format_environment(made) == [line("L['n']", "L['m']")]
+    assert format_env(made) == [line("L['n']", "L['m']")]
     assert runs.timeout_s == 4 * 2.0 + 60
 
 
@@ -147,7 +147,7 @@ def test_what_does_not_go_together_is_proved_alone(runs: Runs) -> None:
     results = run_campaign(made)
     assert runs.made[-3:] == ["all of them together", f"again: {line(N)}", f"again: {line(M)}"]
     assert proofs(results) == [line("L['n']"), line("L['m']")]
-    assert format_environment(made) == []
+    assert format_env(made) == []
     assert made.notes[0].startswith("with all changes together finding 1 is refused: ")
     assert "do not go together" in made.notes[1]
 
@@ -218,7 +218,7 @@ def test_two_changes_that_need_each_other(runs: Runs) -> None:
     ]
     beside = [item.proof and (item.proof.beside, item.proof.certificate.runs) for item in results]
     assert beside == [(("F2",), 2), (("F1",), 2)]
-    assert format_environment(made) == [line(N, M)]
+    assert format_env(made) == [line(N, M)]
     found = build_fix_json(made, results)["findings"][1]["tried"][0]
     assert (found["together_with"], found["proved"]) == (["F1"], True)
     assert found["risk"] == "together with the change of finding 1; slower"
@@ -291,14 +291,14 @@ def test_what_was_tried_is_beside_the_receipt_and_proofs_are_in_it(runs: Runs, t
 def test_the_screen(runs: Runs) -> None:
     made = campaign()
     results = run_campaign(made)
-    lines = format_environment(made)
+    lines = format_env(made)
     text = render_fixes(BEFORE, results, lines, made.together, ["a note"], RenderOptions())
     assert text.startswith("2 of 2 findings have a proved change\n")
     assert f"     ✗ refused  {line(BAD)}\n" in text
     assert "1 of 1 recompiles remain" in text
     assert "     ✓ proved  export" in text
     assert "recompiles 1 → 0" in text
-    shell = f"  type this before you start the program:\n    {format_environment(made)[0]}\n"
+    shell = f"  type this before you start the program:\n    {format_env(made)[0]}\n"
     assert shell in text
     assert text.endswith("  note: a note\n\n  next: compilediag explain 1\n")
 

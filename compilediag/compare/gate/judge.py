@@ -243,10 +243,9 @@ def judge(
 ) -> Judgement:
     """Judge a receipt. `baseline_name` is the file of the baseline: with it and no `baseline` the
     receipt's configuration is absent there, which is an error and no pass. `configuration` is the
-    name to judge the receipt under, its own by default. `code` is the receipt's code against the
-    one that is checked out; None: it is not compared. `enlarged` says what the change allows
-    itself. With `require_proved_fix` each finding needs a proved change, also one that the baseline
-    allows."""
+    name to judge the receipt under, its own by default. `code` is the receipt's code against what
+    is checked out; None: not compared. `enlarged` says what the change allows itself. With
+    `require_proved_fix` each finding needs a proved change, also one that the baseline allows."""
     name = configuration or receipt.header.configuration.name
     whole = build_run_baseline(receipt, name)
     run = build_run_baseline(receipt, name, own_code_only=True) if own_code_only else whole
@@ -388,8 +387,7 @@ def record_baseline(
     code: CodeComparison | None = None,
 ) -> RecordedBaseline:
     """Record a receipt as the new baseline of its configuration. `reason` is for all that has none
-    yet, `reasons` for what has a name in its description; fields of newer versions stay where they
-    were."""
+    yet, `reasons` for what has a name in its description; fields of newer versions stay."""
     now = build_run_baseline(receipt, configuration).baseline
     old = baseline if baseline is not None else ConfigBaseline(now.name, {}, {})
     old = relocate(old, now).baseline

@@ -119,9 +119,7 @@ def build_issue(receipt: Receipt, run: RunBaseline, known: Allowed, before: int 
     return _build_fallback(receipt, run, known, before)
 
 
-def _build_cause(
-    receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | None
-) -> Issue:
+def _build_cause(receipt: Receipt, run: RunBaseline, known: KnownCause, old: int | None) -> Issue:
     recompiles = run.causes[known.key]
     # The guard by which torch decided is more useful than one that was false beside it.
     event, cause = next((pair for pair in recompiles if pair[1].primary), recompiles[0])
@@ -135,14 +133,14 @@ def _build_cause(
     message = (
         f"{_shorten(cause.variable)}{_shorten(values)} made torch compile "
         f"{normalize_function(event.frame.function)} again: {pluralize(known.count, 'recompile')}"
-        f"{at}{_describe_baseline_count(before, 'recompile')}"
+        f"{at}{_describe_baseline_count(old, 'recompile')}"
     )
     measured = [event.seconds for event, _ in recompiles if event.seconds is not None]
     issue = Issue(
         kind="cause",
         rule=known.key.rule,
         message=message,
-        before=before,
+        before=old,
         after=known.count,
         file=cause.file,
         line=cause.line,
@@ -156,9 +154,7 @@ def _build_cause(
     return _add_finding(issue, receipt, find_cause_finding(receipt, cause))
 
 
-def _build_break(
-    receipt: Receipt, run: RunBaseline, known: KnownBreak, before: int | None
-) -> Issue:
+def _build_break(receipt: Receipt, run: RunBaseline, known: KnownBreak, old: int | None) -> Issue:
     site = run.breaks[known.key][-1]
     finding = find_break_finding(receipt, site)
     # torch may name a line of its own; the finding has the line to change.
@@ -169,8 +165,8 @@ def _build_break(
         kind="break",
         rule=finding.rule if finding is not None else "graph_breaks",
         message=f"graph break in {function}{at}: {title or 'torch gave no reason'}"
-        + _describe_baseline_count(before, "place"),
-        before=before,
+        + _describe_baseline_count(old, "place"),
+        before=old,
         after=known.count,
         file=where.file,
         line=where.line,
@@ -182,7 +178,7 @@ def _build_break(
 
 
 def _build_fallback(
-    receipt: Receipt, run: RunBaseline, known: KnownFallback, before: int | None
+    receipt: Receipt, run: RunBaseline, known: KnownFallback, old: int | None
 ) -> Issue:
     total, function = run.frames[known.key], known.key.function
     finding = find_frame_finding(receipt, total.frame.file, total.frame.line, function)
@@ -191,8 +187,8 @@ def _build_fallback(
     issue = Issue(
         kind="fallback",
         rule=finding.rule if finding is not None else "eager_fallbacks",
-        message=f"{function} runs eager{why}" + ("; not in the baseline" if before == 0 else ""),
-        before=before,
+        message=f"{function} runs eager{why}" + ("; not in the baseline" if old == 0 else ""),
+        before=old,
         after=known.count,
         file=total.frame.file,
         line=total.frame.line,

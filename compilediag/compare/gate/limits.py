@@ -68,9 +68,7 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not any(parts):
         raise UsageError("the limits are empty: write for example 'recompiles>0,graph_breaks>2'")
-    return tuple(
-        _parse_limit(part, number, len(parts)) for number, part in enumerate(parts, start=1)
-    )
+    return tuple(_parse_limit(part, nth, len(parts)) for nth, part in enumerate(parts, start=1))
 
 
 def _parse_limit(part: str, number: int, of: int) -> Limit:
@@ -179,8 +177,7 @@ def get_count(receipt: Receipt, run: RunBaseline, name: str) -> int | None:
 
 
 def find_broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[Issue]:
-    """Find the limits that are broken, each after the issues that show where its count comes
-    from."""
+    """Find the broken limits, each after the issues that show where its count comes from."""
     issues: list[Issue] = []
     for limit in limits:
         count = _get_value(receipt, run, limit.name)
@@ -192,9 +189,8 @@ def find_broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> 
             candidates = [build_issue(receipt, run, known, None) for known in run.baseline.allowed]
             shown = [i for i in candidates if (i.kind in kinds if kinds else i.rule == limit.name)]
             if limit.name == "findings":
-                shown = [
-                    issue for issue in shown if issue.finding in {finding.id for finding in about}
-                ]
+                ids = {finding.id for finding in about}
+                shown = [issue for issue in shown if issue.finding in ids]
             met = {issue.finding for issue in shown}
             issues += [*shown, *(build_finding_issue(receipt, i) for i in about if i.id not in met)]
         timed = limit.name in SECONDS  # only the message has the fraction

@@ -35,7 +35,7 @@ from compilediag.extensions.cadence.receipt import VariantRun, build_cadence_sec
 from compilediag.extensions.cadence.samples import VariantEvidence, collect_evidence
 from compilediag.receipt.sanitize import sanitize
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.pipeline import make_receipt_identity
+from compilediag.runs.pipeline import make_identity
 from compilediag.runs.supervised.child import Outcome, replace_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import READ_ONCE, Program, describe_fault, make_program
@@ -293,7 +293,7 @@ def _build_receipt(probe: _Probe, configured: Receipt, conclusion: Conclusion) -
     checks = configured.checks
     return changed(
         configured,
-        receipt_id=make_receipt_identity(probe.started_unix)[0],
+        receipt_id=make_identity(probe.started_unix)[0],
         header=changed(configured.header, run=run),
         cadence=section,
         checks=checks if finite else changed(checks, values_finite=False),

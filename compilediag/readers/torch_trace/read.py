@@ -23,12 +23,7 @@ from sys import intern
 
 from compilediag.readers.journal import ProcessJournal, add_loss, read_processes
 from compilediag.readers.lines import parse_json, parse_list, parse_object
-from compilediag.readers.torch_trace.records import (
-    ARTIFACTS,
-    CacheRecords,
-    SizeGuardRecords,
-    TracePhases,
-)
+from compilediag.readers.torch_trace.records import ARTIFACTS, CacheRecords, Phases, SizeGuards
 from compilediag.readers.torch_trace.scan import (
     TIMING,
     WANTED,
@@ -89,15 +84,13 @@ def parse_trace(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...
             except UnicodeDecodeError:
                 losses.add("bad_utf8")
             metadata = decode_metadata(record.metadata)
-            process = processes[record.pid]
-            problem = "bad_json" if metadata is None else process.take(record, metadata)
+            proc = processes[record.pid]
+            problem = "bad_json" if metadata is None else proc.take(record, metadata)
             if problem is not None:
                 losses.add(problem)
     if not processes and not losses.counts:
         losses.add("empty")
-    journals = [process.make_journal(name) for process in processes.values()] or [
-        ProcessJournal(name)
-    ]
+    journals = [proc.make_journal(name) for proc in processes.values()] or [ProcessJournal(name)]
     if losses.counts or losses.torn:
         # Those of a file are reported by its first process.
         texts = [f"{count} {_TEXTS[reason]}" for reason, count in losses.counts.items()]
@@ -108,8 +101,7 @@ def parse_trace(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...
 
 
 def parse_rank(name: str) -> int | None:
-    """Parse the rank in a file's name: "dedicated_log_torch_trace_rank_3_x1y2.log"; None: it has
-    none."""
+    """Parse the rank in a file's name: "dedicated_log_torch_trace_rank_3_x1y2.log"; else None."""
     match = _RANK.search(name)
     return int(match[1]) if match else None
 
@@ -209,11 +201,11 @@ class TraceProcess:
         self._has_rank = False
         self._is_old = False
         """Written by a torch before 2.7."""
-        self._sizes = SizeGuardRecords(strings)
+        self._sizes = SizeGuards(strings)
         self._caches = CacheRecords()
         self._exports: set[Key] = set()
         """Compiles that began below `torch.export`."""
-        self._phases = TracePhases(losses)
+        self._phases = Phases(losses)
         self._cut = False
 
     def take_timing(self, record: TraceRecord) -> None:
@@ -343,19 +335,13 @@ class TraceProcess:
         elif name == "torch_version":
             value = parse_json(payload)
             if (fields := parse_object(payload)) is not None:
-                value = next(
-                    (field_value for key, field_value in fields.items() if "version" in key), None
-                )
+                value = next((field for key, field in fields.items() if "version" in key), None)
             text = value if isinstance(value, str) else payload.decode("utf-8", "replace")
             self._torch = intern_text(text.strip().strip('"'), 100) or self._torch
         elif name == "inductor_collective_schedule":
             schedule = parse_list(payload) or []
-            operations = tuple(
-                intern_text(operation, 512) for operation in schedule[:MAX_OPERATIONS]
-            )
-            self._events.append(
-                wire.CollectivesPlanned(self._t, 0, compile_id, self._epoch, operations)
-            )
+            ops = tuple(intern_text(op, 512) for op in schedule[:MAX_OPERATIONS])
+            self._events.append(wire.CollectivesPlanned(self._t, 0, compile_id, self._epoch, ops))
         else:
             self._caches.take(name, payload, (self._t, compile_id, self._epoch), self._events)
 
@@ -379,8 +365,7 @@ class TraceProcess:
             yield wire.EvidenceLost(self._t, 0, "torch_trace", reason)
 
     def _add_string(self, pair: list[object]) -> str | None:
-        """Add a string of the file's table, given with its index; return the reason if it is
-        lost."""
+        """Add a string of the file's table, given with its index; return why if it is lost."""
         index = get_count(pair[1]) if len(pair) == 2 else None
         if index is None or not isinstance(pair[0], str):
             return "bad_json"

@@ -78,10 +78,8 @@ class CacheRecords:
         if name == UNSAVED:
             said = _parse_info(payload)
             field = wire.clean_text(said.get("field"), 100)
-            problem = wire.clean_text(said.get("error"), 400) + (
-                f" (field {field})" if field else ""
-            )
-            events.append(wire.CacheWritten(t, 0, wire.AOT_AUTOGRAD, compile_id, epoch, problem))
+            error = wire.clean_text(said.get("error"), 400) + (f" (field {field})" if field else "")
+            events.append(wire.CacheWritten(t, 0, wire.AOT_AUTOGRAD, compile_id, epoch, error))
             return
         cache, outcome = _NAMES[name]
         requested = wire.CacheLookedUp(t, 0, cache, outcome, compile_id, epoch)
@@ -130,7 +128,7 @@ class _Attempt(wire.SizeAttempt):
     """Sizes by symbol."""
 
 
-class SizeGuardRecords:
+class SizeGuards:
     """The conditions of the compiles in progress of one process, as the live collector has them.
     Of sizes that share a symbol a trace names the first only, unless it became a constant."""
 
@@ -152,17 +150,14 @@ class SizeGuardRecords:
         """Take one record; False where it is of another kind."""
         compile_id, number = format_compile_id(line), get_count(line.attempt) or 0
         if line.create_symbol is not None:
-            symbol, source = (
-                get_text(line.create_symbol.symbol),
-                get_text(line.create_symbol.source),
-            )
+            symbol = get_text(line.create_symbol.symbol)
+            source = get_text(line.create_symbol.source)
             sources = self._get_attempt(compile_id, number).sources
             if symbol and source and len(sources) < _MAX_SYMBOLS:
                 sources[symbol] = [source]
         elif line.guard_added_fast is not None:
-            self._add_guard(
-                self._get_attempt(compile_id, number), line.guard_added_fast, compile_id
-            )
+            attempt = self._get_attempt(compile_id, number)
+            self._add_guard(attempt, line.guard_added_fast, compile_id)
         elif line.symbolic_shape_specialization is not None:
             # A symbol became a constant, by the condition added last.
             sources = get_list(line.symbolic_shape_specialization.sources)[:32]
@@ -248,7 +243,7 @@ class _Timing(msgspec.Struct, gc=False):
 _DECODER = msgspec.json.Decoder(list[_Timing])
 
 
-class TracePhases:
+class Phases:
     """The phases of the compiles of one process, until their rows come."""
 
     def __init__(self, losses: Losses) -> None:
@@ -259,8 +254,7 @@ class TracePhases:
         self._full = False
 
     def take_record(self, payload: bytes, compile_id: str) -> None:
-        """Take one record of `compile_id`; "" is none: an import that the first compile waits
-        for."""
+        """Take one record of `compile_id`; "" is none: an import the first compile waits for."""
         payloads = self._payloads.setdefault(compile_id, [])
         payloads.append(payload)
         if len(payloads) >= MAX_PAYLOADS or len(self._payloads) > MAX_STACKS:
@@ -286,15 +280,12 @@ class TracePhases:
             self._decode(compile_id)
 
     def _decode(self, compile_id: str) -> bool:
-        """Decode the phases of a compile to its last record; True where any record so far was
-        one."""
+        """Decode the phases of a compile to its last record; True if any record so far was one."""
         payloads = self._payloads.pop(compile_id, ())
         try:
             decoded = _DECODER.decode(b"[%s]" % b",".join(payloads))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            decoded = [
-                timing for payload in payloads if (timing := self._decode_leniently(payload))
-            ]
+            decoded = [timing for raw in payloads if (timing := self._decode_leniently(raw))]
         timings = [timing for timing in decoded if 0 <= timing.ts < _MAX_MICROSECONDS]
         for _ in range(len(decoded) - len(timings)):
             self._losses.add("bad_json")

@@ -164,11 +164,9 @@ class TraceScanner:
             self.losses.add("too_long")
             return None
         may_cut = head is not None and HEADS.match(line, head.start(4)) is not None
-        whole = (
-            b""
-            if hashed is None
-            else self._read_payload(payload, hashed[1], may_cut, last=block.last)
-        )
+        whole: bytes | None = b""
+        if hashed is not None:
+            whole = self._read_payload(payload, hashed[1], may_cut, last=block.last)
         if whole is None:
             return None
         if head is None:
@@ -177,9 +175,7 @@ class TraceScanner:
         kind, metadata = head[4].decode("ascii", "replace"), line[head.start(4) - 2 :]
         return TraceRecord(kind, head[1], head[2], int(head[3]), metadata, whole)
 
-    def _read_payload(
-        self, raw: bytes, digest: bytes, may_cut: bool, *, last: bool
-    ) -> bytes | None:
+    def _read_payload(self, raw: bytes, md5: bytes, may_cut: bool, *, last: bool) -> bytes | None:
         """Return the payload as torch wrote it, or its beginning; None where it is lost."""
         if len(raw) > PAYLOAD_LIMIT:
             if may_cut:
@@ -187,7 +183,7 @@ class TraceScanner:
             self.losses.add("too_long")
             return None
         payload = _remove_tabs(raw)
-        if hashlib.md5(payload, usedforsecurity=False).hexdigest().encode() == digest:
+        if hashlib.md5(payload, usedforsecurity=False).hexdigest().encode() == md5:
             return payload
         if last:
             self.losses.torn = True

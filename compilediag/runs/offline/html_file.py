@@ -78,7 +78,7 @@ def load_assets() -> Assets:
     """Load the templates, styles and scripts that all pages share, from the package."""
     folder = resources.files(html)
 
-    def read_text(name: str) -> str:
+    def read(name: str) -> str:
         return folder.joinpath(*name.split("/")).read_text(encoding="utf-8")
 
     templates = {
@@ -86,9 +86,7 @@ def load_assets() -> Assets:
         for template in folder.joinpath("assets").iterdir()
         if template.name.endswith(".j2")
     }
-    return Assets(
-        templates, "\n".join(map(read_text, _STYLES)), "\n".join(map(read_text, _SCRIPTS))
-    )
+    return Assets(templates, "\n".join(map(read, _STYLES)), "\n".join(map(read, _SCRIPTS)))
 
 
 def collect_excerpts(receipt: Receipt) -> dict[str, Excerpt]:
@@ -97,7 +95,7 @@ def collect_excerpts(receipt: Receipt) -> dict[str, Excerpt]:
     A receipt comes from anywhere, and a page is shared: only source below the working directory
     is read, and only as the run had it.
     """
-    redactor = Redactor(list_secret_values((), os.environ))
+    redact = Redactor(list_secret_values((), os.environ)).redact_text
     texts: dict[str, list[str] | str] = {}
     by_finding: dict[str, Excerpt] = {}
     for finding in receipt.findings:
@@ -112,10 +110,7 @@ def collect_excerpts(receipt: Receipt) -> dict[str, Excerpt]:
             by_finding[finding.id] = Excerpt(note=text)
         elif line <= len(text):
             around = range(max(1, line - AROUND), min(len(text), line + AROUND) + 1)
-            lines = (
-                SourceLine(n, redactor.redact_text(text[n - 1][:MAX_CHARS]), n == line)
-                for n in around
-            )
+            lines = (SourceLine(n, redact(text[n - 1][:MAX_CHARS]), n == line) for n in around)
             by_finding[finding.id] = Excerpt(tuple(lines))
     return by_finding
 

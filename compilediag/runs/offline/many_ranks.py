@@ -116,9 +116,8 @@ def build_receipt_of_many(
         return build_summaries(select_journals(part, read))[0]
 
     part_fingerprints = [fingerprint for _, fingerprint in parts]
-    choice = choose_ranks(
-        part_fingerprints, options.world_size, collect_named_ranks(sources), read_summary
-    )
+    named = collect_named_ranks(sources)
+    choice = choose_ranks(part_fingerprints, options.world_size, named, read_summary)
     listed = [part for index, (part, _) in enumerate(parts) if choice.is_listed(index)]
     again = sorted({index for part in listed for index in part.sources if index not in held})
     fresh = map_ordered(read_source, [readable[index] for index in again], executor)
@@ -141,10 +140,8 @@ def _read_all(
     """Read the fingerprints of each source, and the journals of some; receipts are written."""
     lowest = find_lowest_ranks(readable)
     numbered = [(source, index in lowest) for index, source in enumerate(readable)]
-    tasks = (
-        numbered[begin : begin + SOURCES_PER_TASK]
-        for begin in range(0, len(numbered), SOURCES_PER_TASK)
-    )
+    begins = range(0, len(numbered), SOURCES_PER_TASK)
+    tasks = (numbered[begin : begin + SOURCES_PER_TASK] for begin in begins)
     fingerprints: list[list[RankFingerprint]] = []
     held: dict[int, Journals] = {}
     for several in map_ordered(partial(_read_some, options=options), tasks, executor):
@@ -226,7 +223,6 @@ def _diagnose_part(journals: Journals, options: ReceiptOptions) -> PartResult:
 
 
 def _write(receipt: Receipt | None, fingerprint: RankFingerprint, options: ReceiptOptions) -> None:
-    """Writes the receipt of a rank, without waiting for the disk: after a power failure all is read
-    again."""
+    """Write a rank's receipt, not waiting for the disk: after a power failure all is read again."""
     if receipt is not None and fingerprint.rank is not None:
         write_receipt(receipt, get_receipt_path(options.folder, fingerprint.rank), flushed=False)

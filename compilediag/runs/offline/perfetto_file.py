@@ -45,22 +45,19 @@ def write_perfetto(receipt: Receipt, receipt_path: str, file: str) -> list[str]:
     events = [journal.events for journal in journals]
     processes = build_tracks(receipt, fold(events), events)
     starts_ns = [_compute_start_ns(journal) for journal in journals]
-    known = [value for value in starts_ns if value is not None]
+    known = [ns for ns in starts_ns if ns is not None]
     first_ns = min(known, default=0)
     redactor = Redactor(list_secret_values((), os.environ))
-    foreign, notes = _read_torch_timelines(
-        receipt, folder, len(processes), first_ns if known else None, redactor
-    )
+    begin_ns = first_ns if known else None
+    foreign, notes = _read_torch_timelines(receipt, folder, len(processes), begin_ns, redactor)
     about = {
         "producer": PRODUCER,
         "receipt_id": receipt.receipt_id,
         "begins_at_unix_ns": first_ns if known else None,
         "clocks": "processes are put side by side by the wall clock at their start",
     }
-    origins = [first_ns if value is None else value for value in starts_ns]
-    text = render_perfetto(
-        processes, [value - first_ns for value in origins], about, redactor, foreign
-    )
+    origins = [first_ns if ns is None else ns for ns in starts_ns]
+    text = render_perfetto(processes, [ns - first_ns for ns in origins], about, redactor, foreign)
     write_whole(file, text)
     if None in starts_ns:
         notes.append("a process whose start is not known is drawn from the start of the run")
@@ -86,12 +83,10 @@ def _read_torch_timelines(
             notes.append(f"{uri} is left out: it is gone, too large, or no JSON")
             continue
         name = f"torch's own timeline (tlparse) {index + 1}"
-        made, left_out = convert_foreign_events(
-            raw, processes + 1 + index, name, first_ns, redactor
-        )
+        made, dropped = convert_foreign_events(raw, processes + 1 + index, name, first_ns, redactor)
         events += made
-        if left_out:
-            notes.append(f"{left_out} entries of {uri} are no events and are left out")
+        if dropped:
+            notes.append(f"{dropped} entries of {uri} are no events and are left out")
     return events, notes
 
 

@@ -33,12 +33,7 @@ from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt, Status
 from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.runs.offline.sources import LoadedSources, get_rank, read_source
-from compilediag.runs.pipeline import (
-    diagnose_run,
-    make_receipt_identity,
-    sum_losses,
-    summarize_journals,
-)
+from compilediag.runs.pipeline import diagnose_run, make_identity, sum_losses, summarize_journals
 from compilediag.runs.run_directory import iterate_source_artifacts
 from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness.wire import EvidenceLost, ProcessEnded
@@ -95,10 +90,8 @@ def collect_parts(
                 position += 1
             else:
                 before = of_rank[fingerprint.rank][0].sources if fingerprint.rank in of_rank else ()
-                of_rank[fingerprint.rank] = (
-                    RankPart(fingerprint.rank, (*before, source)),
-                    fingerprint,
-                )
+                part = RankPart(fingerprint.rank, (*before, source))
+                of_rank[fingerprint.rank] = (part, fingerprint)
     return [*(of_rank[rank] for rank in sorted(of_rank)), *without]
 
 
@@ -124,9 +117,7 @@ def build_fingerprint(
 ) -> RankFingerprint:
     """Build the fingerprint of journals that are folded and diagnosed."""
     summaries = summarize_ranks(timeline, diagnosis.causes)
-    without_rank = RankFingerprint(
-        None, len(timeline.processes), 0, 0, 0, 0, 0, 0.0, None, None, 0, None
-    )
+    blank = RankFingerprint(None, len(timeline.processes), 0, 0, 0, 0, 0, 0.0, None, None, 0, None)
     sizes = [journal.started.world_size for journal in journals if journal.started is not None]
     # Of findings neither counts nor seconds.
     findings: set[tuple[str, ...]] = set()
@@ -140,7 +131,7 @@ def build_fingerprint(
     if timeline.steps:
         standing = 3
     return replace(
-        make_fingerprint(summaries[0]) if summaries else without_rank,
+        make_fingerprint(summaries[0]) if summaries else blank,
         findings=compute_digest(sorted(findings)),
         standing=standing,
         events=sum(len(journal.events) for journal in journals),
@@ -202,26 +193,22 @@ def choose_ranks(
 ) -> RankChoice:
     """Choose the parts that are listed, in the order of `group_by_rank`; `named` are ranks in file
     names, and `read_summary` is called for ranks that the receipt compares."""
-    ranks = {fingerprint.rank for fingerprint in fingerprints if fingerprint.rank is not None}
-    sizes = [fingerprint.world_size for fingerprint in fingerprints]
+    ranks = {part.rank for part in fingerprints if part.rank is not None}
+    sizes = [part.world_size for part in fingerprints]
     expected = infer_world_size(world_size, sizes, {*ranks, *named})
     selection = select_ranks(fingerprints)
     if selection is None:
         return RankChoice(expected)
     comparison = compare_fingerprints(fingerprints, expected, read_summary)
-    left = [
-        fingerprint
-        for index, fingerprint in enumerate(fingerprints)
-        if index not in selection.indexes
-    ]
+    left = [part for index, part in enumerate(fingerprints) if index not in selection.indexes]
     unlisted = UnlistedRanks(
         listed=selection.indexes,
         comparison=comparison,
-        ranks=tuple(fingerprint.rank for fingerprint in left if fingerprint.rank is not None),
+        ranks=tuple(part.rank for part in left if part.rank is not None),
         journal=JournalFacts(
-            records=sum(fingerprint.events for fingerprint in left),
-            torn_tail=any(fingerprint.torn for fingerprint in left),
-            records_lost=sum_losses(dict(fingerprint.lost) for fingerprint in left),
+            records=sum(part.events for part in left),
+            torn_tail=any(part.torn for part in left),
+            records_lost=sum_losses(dict(part.lost) for part in left),
         ),
         losses=tuple(_describe_losses(left, selection.unlike)),
     )
@@ -265,17 +252,13 @@ def merged_receipt(
     """
     parts = group_by_rank(loaded.journals)
     if has_room(len(parts), sum(len(journal.events) for journal in loaded.journals)):
-        sizes = [
-            journal.started.world_size for journal in loaded.journals if journal.started is not None
-        ]
+        sizes = [journal.started.world_size for journal in loaded.journals if journal.started]
         expected = infer_world_size(world_size, sizes, {*loaded.ranks, *loaded.named})
         return build_listed_receipt(loaded, name, RankChoice(expected), out)
     fingerprints = [compute_fingerprint(part, loaded.root) for part in parts]
-    by_rank = {
-        fingerprint.rank: part for fingerprint, part in zip(fingerprints, parts, strict=True)
-    }
+    ranks = {fingerprint.rank: part for fingerprint, part in zip(fingerprints, parts, strict=True)}
     choice = choose_ranks(
-        fingerprints, world_size, loaded.named, lambda rank: build_summaries(by_rank[rank])[0]
+        fingerprints, world_size, loaded.named, lambda rank: build_summaries(ranks[rank])[0]
     )
     listed = (part for index, part in enumerate(parts) if choice.is_listed(index))
     loaded = replace(loaded, journals=tuple(journal for part in listed for journal in part))
@@ -368,7 +351,7 @@ def _build_metadata(
     left_out = [source.path for source in loaded.sources if source.kind == FOREIGN]
     kinds = (TRACE, TEXT, RUN, TRAIN)
     return RunMetadata(
-        *make_receipt_identity(time.time()),
+        *make_identity(time.time()),
         status=status if ending is None else cast(Status, ending.status),
         exit_code=None if ending is None else ending.exit_code,
         failure_reason=reason if ending is None else ending.reason,

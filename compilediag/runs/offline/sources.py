@@ -114,10 +114,8 @@ def read_sources(
     trainers: TrainLogReader | None = None,
 ) -> LoadedSources:
     """Reads the sources, one task each where there is an executor."""
-    batches = map_ordered(read_source, select_readable(sources), executor)
-    return load_sources(
-        sources, [journal for read in batches for journal in read], trainers=trainers
-    )
+    parts = map_ordered(read_source, select_readable(sources), executor)
+    return load_sources(sources, [journal for read in parts for journal in read], trainers=trainers)
 
 
 def load_sources(
@@ -126,8 +124,7 @@ def load_sources(
     root: str | None = None,
     trainers: TrainLogReader | None = None,
 ) -> LoadedSources:
-    """Join the sources with their journals, which were read in the order of the sources, and read
-    their text logs."""
+    """Join the sources with their journals, read in the same order, and read their text logs."""
     logs = read_train_logs(sources, trainers)
     sources = set_final_kinds(sources, logs)
     texts = [source.path for source in sources if source.kind == TEXT]
@@ -146,8 +143,7 @@ def load_sources(
 
 
 def choose_worker_count(sources: Sequence[Input]) -> int:
-    """Choose the number of processes that read the sources: one a core, and one where they are
-    small."""
+    """Choose how many processes read the sources: one a core, and one where they are small."""
     paths = [source.path for source in select_readable(sources)]
     if len(paths) < MIN_PARALLEL_SOURCES and sum(map(_get_size, paths)) < MIN_PARALLEL_BYTES:
         return 1

@@ -25,7 +25,7 @@ from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt, Status
 from compilediag.runs.checkout import add_source_digests
-from compilediag.runs.pipeline import Stage, diagnose_run, make_receipt_identity, summarize_journals
+from compilediag.runs.pipeline import Stage, diagnose_run, make_identity, summarize_journals
 from compilediag.runs.run_directory import (
     MAX_TEXT_LOG_BYTES,
     count_bytes_written,
@@ -60,8 +60,7 @@ def assemble(
     telemetry: TelemetryReport | None = None,
     stage: Stage = lambda text: None,
 ) -> tuple[Receipt, tuple[str, ...], Timeline]:
-    """Assemble the receipt of a run that has ended, sentences that go beside it, and its
-    timeline."""
+    """Assemble the receipt of an ended run, sentences that go beside it, and its timeline."""
     stage(f"reading the {count_bytes_written(run.run_dir) >> 20} MiB that were recorded")
     journals = read_run(run.run_dir)
     logs = list_text_logs(run.run_dir)
@@ -96,9 +95,8 @@ def assemble(
         extensions["telemetry"] = telemetry.extension
         notes.extend(telemetry.notes)
     code = add_source_digests(provenance, timeline, run.folder, run.started_unix)
-    known = replace(
-        _build_metadata(run, ended, journals, logs), provenance=code, extensions=extensions
-    )
+    known = _build_metadata(run, ended, journals, logs)
+    known = replace(known, provenance=code, extensions=extensions)
     return diagnose_run(timeline, known, stage).receipt, tuple(notes), timeline
 
 
@@ -130,7 +128,7 @@ def _build_metadata(
         with contextlib.suppress(PackageNotFoundError):
             versions[name] = version(name)
     return RunMetadata(
-        *make_receipt_identity(run.started_unix),
+        *make_identity(run.started_unix),
         status=status.status,
         exit_code=ended.exit_code,
         wall_s=ended.wall_s,
@@ -195,13 +193,11 @@ def infer_exit_status(
     elif ended.returncode == 0:
         return ExitStatus("partial" if lost else "complete")
     raised, traceback = _find_first_failure(ended, target, journals)
-    reason = _describe_outside_end(ended, timeout_s) or _explain_failure(
-        raised, ended.exit_code, journals
-    )
-    return ExitStatus(status, reason, (traceback or log_tail or "")[-TAIL_LIMIT:] or None)
+    why = _describe_stop(ended, timeout_s) or _explain_failure(raised, ended.exit_code, journals)
+    return ExitStatus(status, why, (traceback or log_tail or "")[-TAIL_LIMIT:] or None)
 
 
-def _describe_outside_end(ended: ExitInfo, timeout_s: float | None) -> str | None:
+def _describe_stop(ended: ExitInfo, timeout_s: float | None) -> str | None:
     """Describe what ended the run from outside; None where it ended by itself."""
     sent = " and ".join(signum.name for signum in ended.sent)
     if ended.timed_out:
@@ -260,9 +256,8 @@ def _explain_failure(raised: str | None, code: int, journals: Sequence[ProcessJo
             'mend the variable (TORCH_LOGS="help" lists the words) or unset it'
         )
     if _NO_TORCH.match(raised):
-        where = next(
-            (journal.started.executable for journal in journals if journal.started), "this Python"
-        )
+        programs = (journal.started.executable for journal in journals if journal.started)
+        where = next(programs, "this Python")
         return (
             f"torch is not installed for {where}: install it there, or run compilediag from the "
             "environment that has it"

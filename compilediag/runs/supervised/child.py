@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import compilediag_harness
 from compilediag.errors import OutputUnwritable, UsageError
-from compilediag.runs.run_directory import LOOK_EVERY_S, OpenRunFiles, save_receipt
+from compilediag.runs.run_directory import LOOK_EVERY_S, RunFiles, save_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.signals import (
     GroupSignalMonitor,
@@ -57,13 +57,11 @@ def make_child_environment(
     none. A run inside a run attaches to the inner one only, with its options (None: the defaults).
     """
     paths = base.get("PYTHONPATH", "")
-    other_paths = (
-        [entry for entry in paths.split(os.pathsep) if entry != BOOTSTRAP] if paths else []
-    )
+    others = [entry for entry in paths.split(os.pathsep) if entry != BOOTSTRAP] if paths else []
     child = {name: value for name, value in base.items() if name != VARIABLE}
     if options is not None and (text := options.encode()):
         child[VARIABLE] = text
-    child["PYTHONPATH"] = os.pathsep.join([BOOTSTRAP, *other_paths])
+    child["PYTHONPATH"] = os.pathsep.join([BOOTSTRAP, *others])
     child[RUN_DIR_VARIABLE] = run_dir
     if trace_dir is not None and not base.get("TORCH_TRACE"):
         child["TORCH_TRACE"] = trace_dir
@@ -145,7 +143,7 @@ def supervise(
     grace_s: float,
     timeout_s: float | None = None,
     run_dir: str | None = None,
-    open_files: OpenRunFiles | None = None,
+    open_files: RunFiles | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> ExitInfo:
     """Wait for the child; pass signals on; end it and all its children when that is due.

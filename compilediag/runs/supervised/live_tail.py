@@ -116,11 +116,7 @@ class LiveView:
         news: list[tuple[Event, ...]] = []
         for name, events in self._journals.poll().items():
             progress = self._processes.setdefault(name, Progress())
-            news += [
-                recompile_events
-                for event in events
-                if (recompile_events := progress.apply(event, now))
-            ]
+            news += [ended for event in events if (ended := progress.apply(event, now))]
         return news
 
     def update(self) -> None:

@@ -20,13 +20,7 @@ from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwrita
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.runs.checkout import digest_script, start_provenance_read
-from compilediag.runs.run_directory import (
-    ARTIFACTS,
-    TRACES,
-    OpenRunFiles,
-    make_run_dir,
-    save_receipt,
-)
+from compilediag.runs.run_directory import ARTIFACTS, TRACES, RunFiles, make_run_dir, save_receipt
 from compilediag.runs.supervised.assemble import assemble
 from compilediag.runs.supervised.child import (
     PASSED_ON,
@@ -52,24 +46,20 @@ from compilediag_harness.base.process_options import ProcessOptions, WriteTracin
 REMOVED = "the directory of the run, {}, or a file in it was removed while the program ran"
 
 
-def run(
-    words: Sequence[str], options: RunOptions, environ: Mapping[str, str] | None = None
-) -> Outcome:
-    """Run `words`, which are TARGET and everything after it. `environ` is the environment of the
+def run(words: Sequence[str], options: RunOptions, env: Mapping[str, str] | None = None) -> Outcome:
+    """Run `words`, which are TARGET and everything after it. `env` is the environment of the
     target, before ours is added; this process's by default.
 
     Raises:
         UsageError: the target was not started.
     """
-    variables = dict(os.environ if environ is None else environ)
+    variables = dict(os.environ if env is None else env)
     target = parse_target(words)
-    started_unix = time.time()
+    started = time.time()
     name = options.name or target.name
-    run_dir = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
-    running = SupervisedRun(
-        tuple(words), options, variables, target, run_dir, started_unix, os.getcwd()
-    )
-    open_files = OpenRunFiles(run_dir)
+    run_dir = make_run_dir(options.output, name, now=started, pid=os.getpid())
+    running = SupervisedRun(tuple(words), options, variables, target, run_dir, started, os.getcwd())
+    open_files = RunFiles(run_dir)
     # Invariant: signals stay messages until the receipt is written: else Ctrl-C twice loses it.
     with SignalInbox() as inbox, contextlib.closing(open_files):
         with GroupSignalMonitor(PASSED_ON) as group_monitor:
@@ -85,7 +75,7 @@ def _run_child(
     run: SupervisedRun,
     inbox: SignalInbox,
     group_monitor: GroupSignalMonitor,
-    open_files: OpenRunFiles,
+    open_files: RunFiles,
 ) -> tuple[ExitInfo, Callable[[], Provenance], TelemetryReport | None]:
     options, script = run.options, run.target.script
     artifacts = os.path.join(run.run_dir, ARTIFACTS)
@@ -162,15 +152,13 @@ def _start_live_view(run: SupervisedRun) -> LiveView | None:
     return view
 
 
-def _recover_files(
-    run: SupervisedRun, open_files: OpenRunFiles
-) -> tuple[SupervisedRun, tuple[str, ...]]:
+def _recover_files(run: SupervisedRun, files: RunFiles) -> tuple[SupervisedRun, tuple[str, ...]]:
     """Return the run with a directory that has its files, and a note where that is another one."""
-    open_files.open_new()
-    if open_files.in_place:
+    files.open_new()
+    if files.in_place:
         return run, ()
     try:
-        folder = open_files.save_copies(run.configuration_name, run.started_unix)
+        folder = files.save_copies(run.configuration_name, run.started_unix)
     except OSError as error:
         return run, (f"what was recorded is lost: {REMOVED.format(run.run_dir)}; {error}",)
     note = (
@@ -223,8 +211,7 @@ READ_ONCE = "a program on stdin can be read only once: put it into a file"
 
 @contextlib.contextmanager
 def provide_caches(*, keep: bool) -> Generator[dict[str, str], None, None]:
-    """Provide a run with empty compile caches, which are gone at the end; yields their
-    variables."""
+    """Provide a run with empty compile caches, gone at the end; yields their variables."""
     if keep:
         yield {}
         return
@@ -295,15 +282,13 @@ _REMOTE = ("REMOTE_CACHE", "REMOTE_PGO")
 """In the names of variables that switch on caches of other machines, which are not empty."""
 
 
-def run_twice(
-    words: Sequence[str], options: RunOptions, announce: Callable[[str], None]
-) -> Outcome:
+def run_twice(words: Sequence[str], options: RunOptions, notify: Callable[[str], None]) -> Outcome:
     """Run TARGET twice with the same caches, which are empty before the first start, and say what
     the second start still compiles.
 
     The receipt is that of the second start; the first one's is in the folder `cold` beside it.
     Where the first start fails, it is the run, and there is no second. The exit code is that of the
-    newest start; 2 where that is 0 and nothing could be concluded. `announce` is called before each
+    newest start; 2 where that is 0 and nothing could be concluded. `notify` is called before each
     start with what it is.
 
     Raises:
@@ -322,7 +307,7 @@ def run_twice(
             variables = {**program.variables, **dict.fromkeys(remote, "0"), **new}
             program = replace(program, variables=variables)
             cold_folder = os.path.join(place, COLD)
-            return _run_both(program, announce, cold_folder, new["TORCHINDUCTOR_CACHE_DIR"])
+            return _run_both(program, notify, cold_folder, new["TORCHINDUCTOR_CACHE_DIR"])
     except UsageError:
         shutil.rmtree(program.folder, ignore_errors=True)  # ours and new: nothing was started
         raise
@@ -334,14 +319,14 @@ def run_twice(
 
 
 def _run_both(
-    program: Program, announce: Callable[[str], None], cold_folder: str, cache_folder: str
+    program: Program, notify: Callable[[str], None], cold_folder: str, cache_folder: str
 ) -> Outcome:
-    announce("start 1 of 2: empty caches")
+    notify("start 1 of 2: empty caches")
     cold = program.run(cold_folder, keep_caches=True, label="start 1, cold", telemetry=None)
     if cold.exit_code or cold.receipt is None or cold.receipt.status != "complete":
         return _conclude_cold_only(program, cold)
     emptied = not any(files for _, _, files in os.walk(cache_folder))
-    announce("start 2 of 2: the caches that start 1 left")
+    notify("start 2 of 2: the caches that start 1 left")
     warm = program.run(program.folder, keep_caches=True, label="start 2, warm")
     shutil.move(cold.run_dir, os.path.join(warm.run_dir, COLD))
     return _compare_starts(program, cold, warm, cache_folder, emptied=emptied)
@@ -350,17 +335,15 @@ def _run_both(
 def _conclude_cold_only(program: Program, cold: Outcome) -> Outcome:
     """Copy the first start to the place of both: there is no second to compare it with."""
     why = "the first start failed" if cold.exit_code else "the first start is not whole"
-    note = f"{why}: there was no second, and nothing is compared"
+    notes = (*cold.notes, f"{why}: there was no second, and nothing is compared")
     if cold.moved:
-        return replace(cold, notes=(*cold.notes, note))
+        return replace(cold, notes=notes)
     shutil.copytree(cold.run_dir, program.folder, dirs_exist_ok=True)
     path = os.path.join(program.folder, RECEIPT_NAME) if cold.receipt_path is not None else None
     if cold.receipt is not None and path is not None:
         save_receipt(cold.receipt, program.folder, latest=program.options.output is None)
     code = cold.exit_code or EXIT_USAGE
-    return replace(
-        cold, exit_code=code, run_dir=program.folder, receipt_path=path, notes=(*cold.notes, note)
-    )
+    return replace(cold, exit_code=code, run_dir=program.folder, receipt_path=path, notes=notes)
 
 
 def _compare_starts(
@@ -372,30 +355,26 @@ def _compare_starts(
     if warm.receipt is None or warm.timeline is None or cold.timeline is None:
         return warm
     if warm.receipt.status != "complete" or warm.exit_code:
-        comparison = make_not_concluded(
+        result = make_not_concluded(
             f"the second start ended as {warm.receipt.status} with exit code {warm.exit_code}"
         )
     else:
-        comparison = conclude(cold.timeline, warm.timeline, cache_folder)
-    if emptied and comparison.section.verdict != "not_concluded":
+        result = conclude(cold.timeline, warm.timeline, cache_folder)
+    if emptied and result.section.verdict != "not_concluded":
         note = (
             "nothing was left in the cache folder after the first start: it was deleted, or "
             "nothing could be written"
         )
-        notes = (*comparison.section.notes, note)
-        comparison = comparison._replace(
-            section=msgspec.structs.replace(comparison.section, notes=notes)
-        )
-    code = warm.exit_code or (
-        EXIT_USAGE if comparison.section.verdict == "not_concluded" else EXIT_OK
-    )
+        notes = (*result.section.notes, note)
+        result = result._replace(section=msgspec.structs.replace(result.section, notes=notes))
+    code = warm.exit_code or (EXIT_USAGE if result.section.verdict == "not_concluded" else EXIT_OK)
     try:
         receipt = extend_receipt(
             warm.receipt,
             warm.timeline,
-            find_changing_keys(warm.timeline, comparison),
+            find_changing_keys(warm.timeline, result),
             program.secrets,
-            cold_and_warm=comparison.section,
+            cold_and_warm=result.section,
         )
     except Exception as error:
         return replace(warm, exit_code=code or EXIT_INTERNAL, notes=(describe_fault(error),))

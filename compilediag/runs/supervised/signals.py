@@ -140,8 +140,7 @@ class GroupSignalMonitor:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def take_pending(self) -> frozenset[signal.Signals] | None:
-        """Take the signals that the group was sent since the last call; None where that is
-        unknown."""
+        """Take the signals that the group was sent since the last call; None if that is unknown."""
         # Invariant: the next one starts first, so that a signal in between is pending in both.
         # Starting a process waits for a signal that the kernel is delivering to a group, so that it
         # is in all of its members.
@@ -270,8 +269,7 @@ class Interrupts:
         """When to look next; None: only at a signal."""
 
     def handle_interrupt(self, now: float) -> None:
-        """Count a Ctrl-C, which the target has received by now; the second one begins the
-        schedule."""
+        """Count a Ctrl-C, which the target has received by now; the second begins the schedule."""
         self.count += 1
         if self._first_at is None:
             self._first_at = self.look_at = now

@@ -95,9 +95,8 @@ def parse_target(words: Sequence[str]) -> Target:
         if not os.access(first, os.X_OK):
             raise UsageError(f"{first} is neither a Python program nor an executable file")
         # Without a slash the operating system would look the name up on PATH.
-        return _make_program_target(
-            first if os.sep in first else os.path.join(os.curdir, first), rest
-        )
+        path = first if os.sep in first else os.path.join(os.curdir, first)
+        return _make_program_target(path, rest)
     if first.endswith(PYTHON_SUFFIXES) or os.sep in first or shutil.which(first) is None:
         what = "file" if first.endswith(PYTHON_SUFFIXES) or os.sep in first else "file or program"
         raise UsageError(f"there is no {what} named {first!r}, seen from {os.getcwd()}")
@@ -306,8 +305,6 @@ def limit_plan(plan: WriteTracingPlan) -> WriteTracingPlan:
     """Limit a plan to as much of it as an environment variable can hold."""
     if len(ProcessOptions(write_tracing=plan).encode()) > _MAX_CHARS:
         plan = WriteTracingPlan(plan.steps)
-    return (
-        plan
-        if len(ProcessOptions(write_tracing=plan).encode()) <= _MAX_CHARS
-        else WriteTracingPlan()
-    )
+    if len(ProcessOptions(write_tracing=plan).encode()) > _MAX_CHARS:
+        return WriteTracingPlan()
+    return plan

@@ -205,8 +205,7 @@ def run_with_limits(
 ) -> ChildEnded:
     """Runs a command in a folder, with no input, and waits for its end.
 
-    Its environment is `environment` and few variables of ours. Processes that it leaves running are
-    killed.
+    Its environment is `environment` and few variables of ours. Processes that it leaves are killed.
     """
     passed_on = {name: value for name, value in os.environ.items() if name in _PASSED_ON}
     kib, blocks = limits.memory_bytes // 1024, limits.file_bytes // 512
@@ -267,8 +266,7 @@ EVENTS = frozenset(
         "expression_created",
     )
 )  # fmt: skip
-"""Records that a report shows. `link` and `dump_file` are not among them: they hold addresses and
-paths."""
+"""Records that a report shows; not `link` and `dump_file`, which hold addresses and paths."""
 ID_FIELDS = ("rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt")
 MAX_ID = 10_000_000
 
@@ -368,28 +366,24 @@ def _clean_record(record: _Record, copied: Copied, redactor: Redactor) -> bytes 
     if any(type(value) is not int or not 0 <= value <= MAX_ID for value in ids.values()):
         copied.left_out["bad_number"] += 1
         return None
-    cleaned_fields: dict[str, Any] = {event: _remove_markup(fields[event]), **ids}
+    cleaned: dict[str, Any] = {event: _remove_markup(fields[event]), **ids}
     # Names, which become file names, are plain words.
-    about = (
-        cast("dict[str, Any]", cleaned_fields[event])
-        if isinstance(cleaned_fields[event], dict)
-        else {}
-    )
+    about = cast("dict[str, Any]", cleaned[event]) if isinstance(cleaned[event], dict) else {}
     for key in ("name", "filename"):
         if isinstance(text := about.get(key), str):
             stem = text.rpartition("/")[2].removesuffix(".py")
             word = _HARMLESS.sub("_", stem)[:100] or "unnamed"
             about[key] = f"{word}.py" if text.endswith(".py") else word
     if isinstance(fields.get("stack"), list):
-        cleaned_fields["stack"] = _remove_markup(fields["stack"])
+        cleaned["stack"] = _remove_markup(fields["stack"])
     lines: list[bytes] = []
     if record.payload or "has_payload" in fields:
         text = b"\n".join(record.payload).decode("utf-8", "replace").translate(_CONTROLS)
         payload = redactor.redact_text(text).encode("utf-8", "replace")
         # As torch does: the digest of the text, which was changed.
-        cleaned_fields["has_payload"] = hashlib.md5(payload, usedforsecurity=False).hexdigest()
+        cleaned["has_payload"] = hashlib.md5(payload, usedforsecurity=False).hexdigest()
         lines = [b"\t" + line for line in payload.split(b"\n")]
-    metadata = redactor.redact_text(json.dumps(cleaned_fields, ensure_ascii=True))
+    metadata = redactor.redact_text(json.dumps(cleaned, ensure_ascii=True))
     head = record.head
     path = _HARMLESS.sub("_", head["path"].decode("ascii", "replace").replace(".py", ""))
     prefix = b"%s %s %s.py:%s] " % (head["when"], head["pid"], path.encode(), head["line"])

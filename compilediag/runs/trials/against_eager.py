@@ -169,17 +169,14 @@ def compare_numbers(pairs: Pairs, *, bisect: bool = False) -> NumbersComparison:
 
 
 def _narrow_difference(pairs: Pairs, beside: Timeline, first: Difference) -> NarrowedRecord:
-    """Narrow a difference to a frame; Stop where this torch has no such option, or no run can be
-    made."""
+    """Narrow a difference to a frame; Stop if this torch lacks the option or no run can be made."""
     # Resumed frames and those that it calls after a break are found among the others.
     frame = (first.function.file, first.function.function.rpartition(".")[2])
     is_own: dict[str, bool] = {}
     for compiled in beside.compiles:
         if compiled.process == first.process and (key := compiled.key.frame_id).isdigit():
-            is_own[key] = is_own.get(key, False) or frame == (
-                compiled.frame.file,
-                compiled.frame.function,
-            )
+            place = (compiled.frame.file, compiled.frame.function)
+            is_own[key] = is_own.get(key, False) or frame == place
 
     def check_backends(value: str) -> bool | None:
         """Make a run with other backends: True where the difference is still there, None if

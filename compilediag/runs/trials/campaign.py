@@ -41,11 +41,7 @@ from compilediag.rules.changes import (
 )
 from compilediag.rules.environment_variables import join_values
 from compilediag.rules.limits import set_needed_limit
-from compilediag.runs.trials.sources import (
-    format_labels,
-    list_possible_changes,
-    make_source_changes,
-)
+from compilediag.runs.trials.sources import format_labels, list_possible, make_changes
 from compilediag.runs.trials.trial import SEED, Trial, Trials
 from compilediag_harness.wire import SourceChange
 
@@ -130,7 +126,7 @@ class Campaign(Trials):
             EditImpossible: a file is not what ran any more.
         """
         digests = self.receipt.header.provenance.source_sha256
-        return make_source_changes((edit for change in changes for edit in change.edits), digests)
+        return make_changes((edit for change in changes for edit in change.edits), digests)
 
     def run_trial_once(self, name: str, changes: Sequence[ProgramChange]) -> Trial:
         """Run the program with these changes, or return the run that was made with them."""
@@ -204,8 +200,7 @@ class Campaign(Trials):
         return certificate
 
     def find_refusal(self, runs: Sequence[Trial], changes: Sequence[ProgramChange]) -> str | None:
-        """Say why runs with changes prove not all findings that these are for; None where they
-        do."""
+        """Say why runs with changes prove not all findings that these are for; None if they do."""
         for finding, group in self.chosen.items():
             if {*group} <= {*changes}:
                 certificate = self.judge_changes(finding, runs, group, changes)
@@ -222,11 +217,8 @@ MAX_ON_TOP = 6
 
 def list_candidates(receipt: Receipt, wanted: Sequence[FindingRecord]) -> dict[str, ListedChanges]:
     """List what would be tried for each finding, by its id, and what cannot be."""
-    digests = receipt.header.provenance.source_sha256
-    return {
-        finding.id: list_possible_changes(list_changes(finding, receipt), digests)
-        for finding in wanted
-    }
+    hashes = receipt.header.provenance.source_sha256
+    return {finding.id: list_possible(list_changes(finding, receipt), hashes) for finding in wanted}
 
 
 def list_editable_files(campaign: Campaign) -> list[str]:
@@ -253,15 +245,13 @@ def run_campaign(campaign: Campaign, baseline: Trial | None = None) -> tuple[Fin
     if note is not None:
         campaign.notes.append(note)
         campaign.stopped = True
-    candidates = list_candidates(campaign.receipt, campaign.wanted)
-    return tuple(
-        _make_result(campaign, finding, candidates[finding.id]) for finding in campaign.wanted
-    )
+    listed = list_candidates(campaign.receipt, campaign.wanted)
+    return tuple(_make_result(campaign, finding, listed[finding.id]) for finding in campaign.wanted)
 
 
 def _run_changes(campaign: Campaign, given: Trial | None) -> None:
-    candidates = list_candidates(campaign.receipt, campaign.wanted)
-    if not any(changes.possible for changes in candidates.values()):
+    listed = list_candidates(campaign.receipt, campaign.wanted)
+    if not any(changes.possible for changes in listed.values()):
         return
     baseline = campaign.baseline = given or campaign.make_trial("the program as it is")
     if baseline.observed is None or baseline.problem:
@@ -278,9 +268,7 @@ def _run_changes(campaign: Campaign, given: Trial | None) -> None:
     }
     functions = [invocation.function for invocation in baseline.observed.timeline.invocations]
     for finding in campaign.wanted:
-        changes = [
-            locate_functions(change, functions) for change in candidates[finding.id].possible
-        ]
+        changes = [locate_functions(change, functions) for change in listed[finding.id].possible]
         if campaign.edits_first:
             # But for other sizes, which come when nothing makes those of the program do.
             changes.sort(key=lambda change: (bool(change.pads), not change.edits))
@@ -306,9 +294,8 @@ def _run_unchanged(campaign: Campaign, baseline: ObservedRun) -> UnchangedRuns:
     if again.observed is None or again.problem:
         raise Stop(f"the program did not run a second time: {again.problem}")
     differ = find_unstable_state(baseline.timeline, again.observed.timeline)
-    repeatable = compare_outputs(
-        baseline.timeline, again.observed.timeline, ignored=differ or frozenset()
-    )
+    ignored = differ or frozenset()
+    repeatable = compare_outputs(baseline.timeline, again.observed.timeline, ignored=ignored)
     if differ is None or repeatable.difference is not None:
         raise Stop(
             "nothing can be proved: the program's results differ between two unchanged runs "
@@ -332,8 +319,7 @@ def _make_result(
 
 
 def confirm(campaign: Campaign) -> None:
-    """Run the chosen changes together, and again; each alone again where they do not go
-    together."""
+    """Run the chosen changes together, and again; each alone again if they do not go together."""
     chosen = campaign.list_chosen_changes()
     if len(chosen) > 1:
         if _confirm_together(campaign, chosen):

@@ -116,8 +116,7 @@ MAX_REFUSED = 20
 
 
 def make_proof_record(tried: TriedChange, campaign: Campaign) -> ProofRecord:
-    """Make the record of a change with its certificate, and the torch and the code that it is
-    of."""
+    """Make the record of a change with its certificate, and the torch and code that it is of."""
     change, certificate = tried.change, tried.certificate
     seen = campaign.baseline.observed if campaign.baseline is not None else None
     files = campaign.receipt.header.provenance.source_sha256
@@ -204,17 +203,17 @@ def build_fix_json(campaign: Campaign, results: Sequence[FindingResult]) -> dict
             fresh_caches=True,
             complete=not campaign.stopped,
             notes=tuple(campaign.notes),
-            environment=tuple(format_environment(campaign)),
+            environment=tuple(format_env(campaign)),
             findings=tuple(findings),
         )
     )
 
 
-def build_plan_json(
+def build_plan(
     receipt: Receipt, listed: Sequence[tuple[FindingRecord, ListedChanges]]
 ) -> dict[str, Any]:
     """Build the JSON of what would be tried, by finding: a `FixPlanDocument`."""
-    findings = tuple(
+    rows = tuple(
         PlannedFinding(
             **_get_named_fields(finding),
             changes=tuple(
@@ -226,10 +225,10 @@ def build_plan_json(
         )
         for finding, candidates in listed
     )
-    document = FixPlanDocument(
-        schema="compilediag.fix-plan", receipt_id=receipt.receipt_id, findings=findings
+    plan = FixPlanDocument(
+        schema="compilediag.fix-plan", receipt_id=receipt.receipt_id, findings=rows
     )
-    return convert_to_builtins(document)
+    return convert_to_builtins(plan)
 
 
 def _get_named_fields(finding: FindingRecord) -> dict[str, Any]:
@@ -245,9 +244,8 @@ def make_patch(campaign: Campaign, change: ProgramChange) -> str | None:
         return None
 
 
-def format_environment(campaign: Campaign) -> list[str]:
-    """Format the proved variables as lines for a shell; of several changes only where they were
-    proved together."""
+def format_env(campaign: Campaign) -> list[str]:
+    """Format proved variables as lines for a shell; of several changes only if proved together."""
     pairs = [pair for change in campaign.together for pair in change.variables]
     return [format_export(*pair) for pair in join_values(pairs).items()]
 

@@ -30,9 +30,7 @@ def is_available() -> bool:
     return importlib.util.find_spec("libcst") is not None
 
 
-def list_possible_changes(
-    changes: Iterable[ProgramChange], digests: Mapping[str, str]
-) -> ListedChanges:
+def list_possible(changes: Iterable[ProgramChange], digests: Mapping[str, str]) -> ListedChanges:
     """List the changes that can be made in the files that ran; of what does the same, the first."""
     possible: list[ProgramChange] = []
     impossible: list[RefusedChange] = []
@@ -44,10 +42,8 @@ def list_possible_changes(
         except EditImpossible as error:
             impossible.append(RefusedChange(change=change.line, reason=str(error)))
     first = {change.same_as: change for change in reversed(possible)}
-    chosen = [
-        change for change in possible if not change.same_as or first[change.same_as] == change
-    ]
-    return ListedChanges(tuple(chosen), tuple(dict.fromkeys(impossible)))
+    final = [change for change in possible if not change.same_as or first[change.same_as] == change]
+    return ListedChanges(tuple(final), tuple(dict.fromkeys(impossible)))
 
 
 def _add_edited_line(change: ProgramChange, digests: Mapping[str, str]) -> ProgramChange:
@@ -56,7 +52,7 @@ def _add_edited_line(change: ProgramChange, digests: Mapping[str, str]) -> Progr
         raise EditImpossible(NEEDS_LIBCST)
     from compilediag.fixes.edits.rewrite import show_edit
 
-    make_source_changes(change.edits, digests)
+    make_changes(change.edits, digests)
     for edit in change.edits:
         with open(edit.file, encoding="utf-8") as stream:
             shown = show_edit(stream.read(), edit)
@@ -66,9 +62,7 @@ def _add_edited_line(change: ProgramChange, digests: Mapping[str, str]) -> Progr
     return change
 
 
-def make_source_changes(
-    edits: Iterable[Edit], digests: Mapping[str, str]
-) -> tuple[SourceChange, ...]:
+def make_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[SourceChange, ...]:
     """Make the text of each file with its edits; the files stay as they are. `digests`: SHA-256 of
     each file as it ran, since lines were recorded then.
 

@@ -174,9 +174,8 @@ def run_first_trial(
         tempfile.TemporaryDirectory(prefix="compilediag-fix-") as folder,
         provide_caches(keep=keep_caches) as new,
     ):
-        path = _write_plan(
-            plan or build_trial_plan((), seed=SEED), os.path.join(folder, "plan.json")
-        )
+        plan = plan or build_trial_plan((), seed=SEED)
+        path = _write_plan(plan, os.path.join(folder, "plan.json"))
         output = os.path.join(folder, OUTPUT)
         options = replace(options, live=None, quiet=True, output_file=output)
         outcome = run(words, options, {**environ, **new, VARIABLE: path})

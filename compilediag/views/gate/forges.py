@@ -59,10 +59,8 @@ def render_annotations(judgements: Sequence[Judgement], options: RenderOptions) 
         notices.append(_format_command("notice", _GATE, f"{left}: see the job summary or the log"))
     for judgement in judgements:
         # That a configuration passed, that it is better, and its notices.
-        label, better = (
-            f"lane {options.clean(judgement.configuration, 200)}",
-            judgement.improvements,
-        )
+        label = f"lane {options.clean(judgement.configuration, 200)}"
+        better = judgement.improvements
         notes: list[tuple[str, str]] = []
         if better:
             texts = [options.clean(improvement.message, 200) for improvement in better[:9]]
@@ -73,9 +71,8 @@ def render_annotations(judgements: Sequence[Judgement], options: RenderOptions) 
             notes.append((name, "\n".join([label, *texts, f"keep it: {UPDATE}"])))
         elif get_outcome(judgement) == "good":
             standard = options.clean(describe_standard(judgement), 300)
-            notes.append(
-                (describe_outcome(judgement), f"{label} against {standard}" if standard else label)
-            )
+            text = f"{label} against {standard}" if standard else label
+            notes.append((describe_outcome(judgement), text))
         notes += [(_GATE, f"{label}: {options.clean(text)}") for text in judgement.notices]
         # A gate that only fails for being better has no failure to show: its verdict is the error.
         kind = "notice" if judgement.passed or judgement.failures else "error"
@@ -116,8 +113,7 @@ _SEVERITY: dict[Kind, str] = {"not_judged": "blocker", "fallback": "critical"}
 
 
 def render_code_quality(judgements: Sequence[Judgement], options: RenderOptions) -> str:
-    """Render the report. A configuration that passed has no entry: the widget compares with the
-    target branch."""
+    """Render the report. What passed has no entry: the widget compares with the target branch."""
     entries: list[str] = []
     room = MAX_BYTES
     for judgement, issue, digest in add_fingerprints(merge_in_turn(judgements)):
@@ -195,10 +191,7 @@ def _render_failures(judgement: Judgement, options: RenderOptions, room: int) ->
             break
         parts.append(text)
     if judgement.strict:
-        texts = (
-            options.clean(improvement.message, JUNIT_CHARS)
-            for improvement in judgement.improvements[:50]
-        )
+        texts = (options.clean(gain.message, JUNIT_CHARS) for gain in judgement.improvements[:50])
         better = [f"better: {escape(text)}" for text in texts]
         parts += better if sum(map(len, better)) <= room else []
         parts += [f"a strict gate fails until the baseline holds it: {UPDATE}"]
@@ -362,10 +355,8 @@ def _build_invocation(
             if issue.kind == "not_judged"
         ]
         parts += [("note", f"{label}: {options.clean(text)}") for text in judgement.notices]
-        for improvement in judgement.improvements:
-            better = options.clean(
-                f"{format_short(improvement)}: {improvement.message}", TEXT_CHARS
-            )
+        for gain in judgement.improvements:
+            better = options.clean(f"{format_short(gain)}: {gain.message}", TEXT_CHARS)
             parts.append(("note", f"{label}: better: {better}"))
     return {
         "executionSuccessful": bool(judgements)

@@ -193,9 +193,8 @@ def format_place(issue: Issue, options: RenderOptions, limit: int = 200) -> str:
 
 def sort_worst_first(judgements: Sequence[Judgement]) -> list[Judgement]:
     """Sort judgements: could not be judged, failed, passed."""
-    return sorted(
-        judgements, key=lambda judgement: ("blind", "bad", "good").index(get_outcome(judgement))
-    )
+    order = ("blind", "bad", "good")
+    return sorted(judgements, key=lambda judgement: order.index(get_outcome(judgement)))
 
 
 def merge_in_turn(judgements: Sequence[Judgement]) -> list[tuple[Judgement, Issue]]:

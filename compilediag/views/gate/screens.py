@@ -105,10 +105,8 @@ def render_terminal(judgements: Sequence[Judgement], options: RenderOptions) -> 
 def _render_head(judgement: Judgement, options: RenderOptions) -> list[str]:
     kind = get_outcome(judgement)
     sentence = f"{options.get_sign(kind)} {options.clean(describe_outcome(judgement))}"
-    standard = options.clean(describe_standard(judgement), 300)
-    label = f"lane {options.clean(judgement.configuration, 120)}" + (
-        standard and f" against {standard}"
-    )
+    base = options.clean(describe_standard(judgement), 300)
+    label = f"lane {options.clean(judgement.configuration, 120)}" + (base and f" against {base}")
     if measure_width(sentence) + 3 + measure_width(label) <= options.width:
         lines = [f"{options.paint(sentence, _STYLE[kind])}   {options.paint(label, 'dim')}"]
     else:
@@ -154,8 +152,7 @@ def _format_name(name: str) -> str:
 
 
 def render_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> str:
-    """Render each configuration under its verdict; what is cut is counted, with where to find
-    it."""
+    """Render configurations under their verdicts; what is cut is counted, with where to find it."""
     ordered = sort_worst_first(judgements)
     rows: dict[int, list[tuple[Text, ...]]] = {id(judgement): [] for judgement in ordered}
     failures = merge_in_turn(ordered)
@@ -204,12 +201,8 @@ def render_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> 
 
 
 def _render_configuration(judgement: Judgement, rows: Sequence[Sequence[Text]]) -> str:
-    standard = describe_standard(judgement)
-    label = (
-        "lane ",
-        Code(judgement.configuration),
-        *((" against ", Code(standard)) if standard else ()),
-    )
+    base = describe_standard(judgement)
+    label = ("lane ", Code(judgement.configuration), *((" against ", Code(base)) if base else ()))
     blocks: list[Block] = [Paragraph((*label, ", receipt ", Code(judgement.receipt_id)))]
     if rows:
         head = ("#", "what", "why", "where", "how often", "cost", "fix")

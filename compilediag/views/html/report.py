@@ -327,16 +327,14 @@ def _build_piece(frame: FrameDetail, options: RenderOptions) -> Piece:
     line = _find_original(frame.frame.function)[1]
     state = "limit" if frame.ran_eager and full else "eager" if frame.ran_eager else "compiled"
     words = {"limit": "at its limit: ran eager", "eager": "ran eager", "compiled": "compiled"}
-    detail = [words[state], pluralize(frame.compiles, "compile")]
-    detail += [] if room.limit is None else [f"{room.variants} of {room.limit} variants"]
-    detail += [] if frame.guards is None else [pluralize(frame.guards, "guard")]
-    detail += (
+    facts = [words[state], pluralize(frame.compiles, "compile")]
+    facts += [] if room.limit is None else [f"{room.variants} of {room.limit} variants"]
+    facts += [] if frame.guards is None else [pluralize(frame.guards, "guard")]
+    facts += (
         [] if frame.guard_eval_us is None else [f"{format_number(frame.guard_eval_us)} us a check"]
     )
     name = "from its start" if line is None else f"behind the break at line {line}"
-    return Piece(
-        state, name, options.dot.join(detail), options.clean(frame.eager_reason or "", 300)
-    )
+    return Piece(state, name, options.dot.join(facts), options.clean(frame.eager_reason or "", 300))
 
 
 def _build_cuts(

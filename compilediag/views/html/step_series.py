@@ -97,15 +97,13 @@ def build_longest_table(receipt: Receipt) -> Table | None:
     """Build a table of long steps: what a chart shows, in words."""
     spikes = () if receipt.steps is None else receipt.steps.spikes
     ordered = sorted(spikes, key=lambda spike: -spike.wall_s)[:MAX_LONGEST]
-    numbers = {
-        finding.id: f"finding {number}" for number, finding in lookups.number_findings(receipt)
-    }
+    names = {finding.id: f"finding {nth}" for nth, finding in lookups.number_findings(receipt)}
     rows = [
         (
             f"{spike.step:,}",
             format_seconds(spike.wall_s),
             format_seconds(spike.compile_s),
-            numbers.get(spike.why or "", clean(spike.why or NOT_MEASURED, limit=60)),
+            names.get(spike.why or "", clean(spike.why or NOT_MEASURED, limit=60)),
         )
         for spike in sorted(ordered, key=lambda spike: spike.step)
     ]
