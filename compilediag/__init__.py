@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         read_ablation,
     )
     from compilediag_harness.extensions.tracker.tracker import Tracker, tracker
-    from compilediag_harness.shapes.fixed import FixedShape
+    from compilediag_harness.shapes.fixed_shape import FixedShape
     from compilediag_harness.steps.steps import drive, step
     from compilediag_harness.user_api.cadence import Cadence, cadence
     from compilediag_harness.user_api.spans import span
@@ -59,7 +59,7 @@ _HOMES = {
     "Ablation": _EXTENSIONS,
     "AblationInvalid": _EXTENSIONS,
     "Cadence": "compilediag_harness.user_api.cadence",
-    "FixedShape": "compilediag_harness.shapes.fixed",
+    "FixedShape": "compilediag_harness.shapes.fixed_shape",
     "Pipeline": _EXTENSIONS,
     "Tracker": _EXTENSIONS,
     "ablation": _EXTENSIONS,

@@ -24,8 +24,8 @@ from compilediag.receipt.assemble import extend_receipt
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.child import Outcome, replace_receipt
-from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
+from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.trials.against_eager import (
     COMPILED,
     FOLDER,

@@ -26,8 +26,8 @@ from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NEEDS_LIBCST
 from compilediag.runs.supervised.child import Outcome
-from compilediag.runs.supervised.options import RunOptions, TrialOptions, check_positive
 from compilediag.runs.supervised.run import Program
+from compilediag.runs.supervised.run_options import RunOptions, TrialOptions, check_positive
 from compilediag.runs.supervised.target import find_repeatable_run, list_changed_files
 from compilediag.runs.trials.campaign import (
     ROUNDS,

@@ -17,7 +17,7 @@ from compilediag.commands.target import (
 from compilediag.commands.terminal import write_message
 from compilediag.errors import UsageError
 from compilediag.runs import supervised
-from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.run_options import RunOptions
 
 
 @target_command(

@@ -31,7 +31,7 @@ from compilediag.commands.terminal import (
 from compilediag.errors import EXIT_GATE, CompilediagError, OutputUnwritable, UsageError
 from compilediag.option_fields import Given, collect_options, collect_toml_keys
 from compilediag.runs.supervised.child import Outcome
-from compilediag.runs.supervised.options import JSON_FILE_FLAG, PROBE_FLAG, RunOptions
+from compilediag.runs.supervised.run_options import JSON_FILE_FLAG, PROBE_FLAG, RunOptions
 from compilediag.views.text import clean
 from compilediag_harness.base import atomic_write
 

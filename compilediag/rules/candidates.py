@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec.structs import replace
 from packaging.version import Version
 
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord

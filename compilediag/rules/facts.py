@@ -8,8 +8,8 @@ import math
 import re
 from collections import Counter
 
+from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.causes.conditions import make_condition
-from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.guards.families import STRUCTURE
 from compilediag.rules.make_finding import format_place
 from compilediag.timeline.compiles import FrameId, parse_frame_id

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.changes import ProgramChange
 from compilediag.rules.fix_context import FixContext

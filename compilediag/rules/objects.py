@@ -13,7 +13,7 @@ from dataclasses import replace as replaced
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence

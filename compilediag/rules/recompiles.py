@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.findings import CauseId, CommonCause, Finding
 from compilediag.receipt.schema.compiles import PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.guards.checks import parse_dispatch_keys
 from compilediag.rules.changes import ProgramChange
 from compilediag.rules.facts import infer_memory_format, is_field_of_argument

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.rules import changes, facts
 from compilediag.rules.changes import LISTABLE, Edit, NumberAsTensor, ProgramChange
 from compilediag.rules.fix_context import (

@@ -15,7 +15,7 @@ from compilediag import cli
 from compilediag.runs.run_directory import ARTIFACTS, DEPYF
 from compilediag.runs.supervised.child import PASSED_ON, ExitInfo, SupervisedRun
 from compilediag.runs.supervised.depyf import decompile_frames
-from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.supervised.signals import GroupSignalMonitor, SignalInbox
 from compilediag.runs.supervised.target import Target
 

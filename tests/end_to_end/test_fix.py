@@ -18,8 +18,8 @@ from compilediag.fixes.proof_types import Certificate, UnchangedRuns, identify_f
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
 from compilediag.rules.changes import build_trial_plan
-from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
+from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.trials.trial import Trial, run_trial
 
 pytest.importorskip("torch")

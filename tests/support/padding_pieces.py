@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from torch.utils import _pytree
 
 from compilediag_harness.shapes.dims import ShapeUnusable
-from compilediag_harness.shapes.fixed import FixedShape
+from compilediag_harness.shapes.fixed_shape import FixedShape
 from compilediag_harness.shapes.padding_report import PaddingReport
 
 ROWS, WIDTH, IDS = 11, 6, 5

@@ -12,7 +12,7 @@ from compilediag.receipt.file import write_receipt
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.rules.diagnose import diagnose
 from compilediag.runs.supervised.child import Outcome
-from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Compile, Step, Timeline
 from compilediag_harness.user_api.cadence import format_variable_name, parse_setting

@@ -12,7 +12,7 @@ from recordings import Recording
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.runs.supervised.assemble import assemble
 from compilediag.runs.supervised.child import ExitInfo, SupervisedRun
-from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.supervised.target import Target
 
 STARTED_UNIX = 1_790_000_000.0

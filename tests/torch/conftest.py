@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from compilediag_harness.collectors import recompiles, risks
+from compilediag_harness.collectors import recompile_risks, recompiles
 
 collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]
 
@@ -20,5 +20,5 @@ def _dynamo(_environment: None) -> None:  # pyright: ignore[reportUnusedFunction
 @pytest.fixture(autouse=True)
 def _unlimited(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
     """On a busy machine the milliseconds of a collector pass while it does nothing."""
-    monkeypatch.setattr(risks, "BUDGET_S", 60.0)
+    monkeypatch.setattr(recompile_risks, "BUDGET_S", 60.0)
     monkeypatch.setattr(recompiles, "_BUDGET_S", 60.0)

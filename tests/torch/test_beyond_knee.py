@@ -9,7 +9,7 @@ from knee_pieces import MS
 from compilediag.runs.watch import watch
 from compilediag_harness.extensions import knee as module
 from compilediag_harness.shapes.dims import ShapeUnusable
-from compilediag_harness.shapes.fixed import FixedShape
+from compilediag_harness.shapes.fixed_shape import FixedShape
 
 # --- measuring ---
 

@@ -9,7 +9,7 @@ import torch
 
 from compilediag_harness.shapes.compaction import ActiveCount
 from compilediag_harness.shapes.dims import ShapeUnusable
-from compilediag_harness.shapes.fixed import FixedShape
+from compilediag_harness.shapes.fixed_shape import FixedShape
 
 
 class State(NamedTuple):

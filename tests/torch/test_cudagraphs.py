@@ -19,7 +19,7 @@ from compilediag.timeline.timeline import fold  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.collectors.cudagraphs import MAX_RECORDED, CudagraphCollector  # noqa: E402
 from compilediag_harness.shapes import shape_log  # noqa: E402
-from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
+from compilediag_harness.shapes.fixed_shape import FixedShape  # noqa: E402
 from compilediag_harness.torch_internals import torch_cudagraphs  # noqa: E402
 from compilediag_harness.wire import CudagraphRecorded, Event, FaultOccurred  # noqa: E402
 

@@ -18,7 +18,7 @@ from compilediag.timeline.fixed_shapes import collect_fixed_shapes
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable
-from compilediag_harness.shapes.fixed import FixedShape
+from compilediag_harness.shapes.fixed_shape import FixedShape
 from compilediag_harness.shapes.side_effects import preserve_eagerly
 from compilediag_harness.torch_internals import torch_calls
 from compilediag_harness.wire import FixedShapeUsed

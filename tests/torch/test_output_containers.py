@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree
 
 from compilediag_harness.shapes.dims import ShapeUnusable
-from compilediag_harness.shapes.fixed import FixedShape
+from compilediag_harness.shapes.fixed_shape import FixedShape
 
 ROWS, WIDTH = 3, 4
 

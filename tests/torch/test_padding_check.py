@@ -12,7 +12,7 @@ import torch
 
 from compilediag_harness.shapes import reachable, side_effects
 from compilediag_harness.shapes.dims import PaddingContaminates, ShapeUnusable
-from compilediag_harness.shapes.fixed import FixedShape
+from compilediag_harness.shapes.fixed_shape import FixedShape
 from compilediag_harness.shapes.padding_check import PaddingReport
 
 nn = torch.nn

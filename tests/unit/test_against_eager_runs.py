@@ -18,8 +18,8 @@ from compilediag.fixes.proof_types import ObservedRun
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.runs.supervised.child import Outcome
-from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
+from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.trials import against_eager as runs
 from compilediag.runs.trials import trial as trial_module
 from compilediag.runs.trials.against_eager import COMPILED, Pairs, run_pairs

@@ -12,7 +12,7 @@ from compilediag.errors import UsageError
 from compilediag.extensions.prices import read_prices
 from compilediag.extensions.telemetry.settings import TelemetrySettings
 from compilediag.option_fields import collect_options, fill_options
-from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.run_options import RunOptions
 
 
 @pytest.mark.parametrize(

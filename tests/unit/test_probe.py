@@ -17,8 +17,8 @@ from compilediag.extensions.cadence.probe import probe
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.cadence import CadenceSection
 from compilediag.runs.supervised.child import Outcome
-from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import CACHE_VARIABLES
+from compilediag.runs.supervised.run_options import RunOptions
 
 Environ = Mapping[str, str]
 

@@ -16,7 +16,7 @@ from compilediag.extensions.cadence.plan import GroupSelection
 from compilediag.extensions.cadence.view import render_cadence
 from compilediag.receipt.file import read_receipt
 from compilediag.runs.supervised.child import Outcome
-from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.views.format import BARS
 from compilediag.views.live import Progress, format_status
 from compilediag.views.style import RenderOptions

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from compilediag.diagnosis.causes.group import find_changed_dims
+from compilediag.diagnosis.causes.cause_group import find_changed_dims
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, parse_dispatch_keys, parse_guard
 from compilediag.diagnosis.guards.families import STRUCTURE, Decision, GuardContext, decide

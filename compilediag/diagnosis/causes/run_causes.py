@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, find_behind_breaks
-from compilediag.diagnosis.causes.common_causes import ANOTHER_INSTANCE, merge_groups
+from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.causes.conditions import (
     OBJECT_GONE,
     Condition,
@@ -38,7 +38,7 @@ from compilediag.diagnosis.causes.conditions import (
     select_nearest,
     select_this_instance,
 )
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.merge_by_common_cause import ANOTHER_INSTANCE, merge_groups
 from compilediag.diagnosis.codes import BY_KIND, get_code_info
 from compilediag.diagnosis.findings import Cause, CauseId, Confidence, is_write_traced
 from compilediag.diagnosis.guards.checks import UNKNOWN

@@ -8,7 +8,7 @@ from compilediag.errors import UsageError
 from compilediag.extensions.cadence import probe as probes
 from compilediag.extensions.cadence.plan import Variant, parse_groups
 from compilediag.extensions.cadence.view import describe_variant
-from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.run_options import RunOptions
 
 
 @target_command(

@@ -37,8 +37,8 @@ from compilediag.receipt.sanitize import sanitize
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.pipeline import make_identity
 from compilediag.runs.supervised.child import Outcome, replace_receipt
-from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import READ_ONCE, Program, describe_fault, make_program
+from compilediag.runs.supervised.run_options import RunOptions
 from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.user_api.cadence import format_variable_name
 

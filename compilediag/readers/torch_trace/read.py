@@ -23,7 +23,7 @@ from sys import intern
 
 from compilediag.readers.journal import ProcessJournal, add_loss, read_processes
 from compilediag.readers.lines import parse_json, parse_list, parse_object
-from compilediag.readers.torch_trace.records import ARTIFACTS, CacheRecords, Phases, SizeGuards
+from compilediag.readers.torch_trace.records import ARTIFACTS, CacheRecords, SizeGuards, TracePhases
 from compilediag.readers.torch_trace.scan import (
     TIMING,
     WANTED,
@@ -205,7 +205,7 @@ class TraceProcess:
         self._caches = CacheRecords()
         self._exports: set[Key] = set()
         """Compiles that began below `torch.export`."""
-        self._phases = Phases(losses)
+        self._phases = TracePhases(losses)
         self._cut = False
 
     def take_timing(self, record: TraceRecord) -> None:

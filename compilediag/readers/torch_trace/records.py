@@ -243,7 +243,7 @@ class _Timing(msgspec.Struct, gc=False):
 _DECODER = msgspec.json.Decoder(list[_Timing])
 
 
-class Phases:
+class TracePhases:
     """The phases of the compiles of one process, until their rows come."""
 
     def __init__(self, losses: Losses) -> None:

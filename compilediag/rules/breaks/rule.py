@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from compilediag.diagnosis.causes.common_causes import ANOTHER_INSTANCE
+from compilediag.diagnosis.causes.merge_by_common_cause import ANOTHER_INSTANCE
 from compilediag.diagnosis.codes import LIMIT, Severity, get_code_info
 from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from compilediag.diagnosis.causes.group import Group, find_changed_sizes
+from compilediag.diagnosis.causes.cause_group import Group, find_changed_sizes
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.receipt.schema.compiles import FindingRecord, UserCallRecord
 from compilediag.rules import changes

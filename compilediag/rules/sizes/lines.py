@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.group import Group, find_changed_dims
+from compilediag.diagnosis.causes.cause_group import Group, find_changed_dims
 from compilediag.diagnosis.findings import Cause, Finding, make_place
 from compilediag.diagnosis.guards.size_limits import (
     SizeLimit,

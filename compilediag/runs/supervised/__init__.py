@@ -6,7 +6,7 @@ The child is the program exactly as it would run without us: docs/reference/run.
 from __future__ import annotations
 
 from compilediag.runs.supervised.child import Outcome
-from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import run
+from compilediag.runs.supervised.run_options import RunOptions
 
 __all__ = ["Outcome", "RunOptions", "run"]

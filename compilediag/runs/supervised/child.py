@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import compilediag_harness
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.runs.run_directory import LOOK_EVERY_S, RunFiles, save_receipt
-from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.supervised.signals import (
     GroupSignalMonitor,
     Interrupts,

@@ -18,7 +18,7 @@ from compilediag.diagnosis.codes import OUTLOOK
 from compilediag.readers.journal import JournalTail
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.runs.pipeline import diagnose_run
-from compilediag.runs.supervised.options import LiveMode
+from compilediag.runs.supervised.run_options import LiveMode
 from compilediag.timeline.timeline import fold
 from compilediag.views.findings import format_finding
 from compilediag.views.live import (

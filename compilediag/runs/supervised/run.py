@@ -37,7 +37,7 @@ from compilediag.runs.supervised.child import (
 )
 from compilediag.runs.supervised.depyf import decompile_frames
 from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, choose_live_mode
-from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.supervised.signals import GroupSignalMonitor, SignalInbox
 from compilediag.runs.supervised.target import limit_plan, parse_target
 from compilediag.runs.work_progress import WorkProgress

@@ -19,8 +19,8 @@ from compilediag.fixes.proof_types import ObservedRun
 from compilediag.rules.changes import build_trial_plan
 from compilediag.rules.environment_variables import merge_environment
 from compilediag.runs.supervised.child import Outcome
-from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program, provide_caches, run
+from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import TrialPlan, clip
 

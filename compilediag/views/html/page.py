@@ -66,7 +66,7 @@ def render_page(assets: Assets, name: str, data: Mapping[str, Any], **context: A
 
 def render_overview(overview: Overview, assets: Assets) -> str:
     """Render the page of a document."""
-    return render_page(assets, "sections.html.j2", {}, about=overview)
+    return render_page(assets, "overview.html.j2", {}, about=overview)
 
 
 def _hash_source(text: str) -> str:

@@ -18,8 +18,11 @@ from compilediag_harness.collectors.cudagraphs import CudagraphCollector
 from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.logs import LogCollector
 from compilediag_harness.collectors.memory import DeviceMemory
+from compilediag_harness.collectors.recompile_risks import (
+    RecompileRiskCollector,
+    UnguardedChangeCollector,
+)
 from compilediag_harness.collectors.recompiles import RecompileCollector
-from compilediag_harness.collectors.risks import RecompileRiskCollector, UnguardedChangeCollector
 from compilediag_harness.collectors.signals import InterruptWatch
 from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.warm_calls import WarmCalls

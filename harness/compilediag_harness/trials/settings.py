@@ -16,7 +16,7 @@ from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.shapes.dims import ShapeUnusable
-from compilediag_harness.shapes.fixed import FixedShape
+from compilediag_harness.shapes.fixed_shape import FixedShape
 from compilediag_harness.shapes.padding import REPEAT
 from compilediag_harness.steps.disabled_calls import get_code
 from compilediag_harness.torch_internals.torch_names import Remover, call_beside, replace_attribute

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import replace
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, get_whole_function
-from compilediag.diagnosis.causes.group import Group, find_changed_dims
+from compilediag.diagnosis.causes.cause_group import Group, find_changed_dims
 from compilediag.diagnosis.codes import VALUES, get_code_info
 from compilediag.diagnosis.findings import Cause, CommonCause
 from compilediag.receipt.schema.record import make_record
