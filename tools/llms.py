@@ -18,7 +18,7 @@ HEAD = """\
 Every command has `--json`; start with the pages on JSON and on letting an agent fix it.
 """
 MAX_CHARS = 240
-_PLACES = ("tutorial", "howto", "reference", "explanation", "project")
+_PLACES = ("tutorial", "howto", "reference", "explanation", "contributing", "project")
 _LEFT_OUT = {"README.md", "index.md"}
 _COMMENT = re.compile(r"<!--.*?-->\s*", re.DOTALL)
 _FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)

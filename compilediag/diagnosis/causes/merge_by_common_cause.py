@@ -31,7 +31,9 @@ _TENSORS = ("tensor", "size", "metadata")
 and its values."""
 
 
-def merge_groups(groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks) -> list[Group]:
+def merge_by_common_cause(
+    groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks
+) -> list[Group]:
     """Put the groups of a run that have a common cause under the first of them, in their order."""
     order = {group.id: position for position, group in enumerate(groups)}
     merged = _merge_alike(_merge_value(_merge_instances(groups)), _make_independence_test(timeline))

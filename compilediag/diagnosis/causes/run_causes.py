@@ -38,7 +38,10 @@ from compilediag.diagnosis.causes.conditions import (
     select_nearest,
     select_this_instance,
 )
-from compilediag.diagnosis.causes.merge_by_common_cause import ANOTHER_INSTANCE, merge_groups
+from compilediag.diagnosis.causes.merge_by_common_cause import (
+    ANOTHER_INSTANCE,
+    merge_by_common_cause,
+)
 from compilediag.diagnosis.codes import BY_KIND, get_code_info
 from compilediag.diagnosis.findings import Cause, CauseId, Confidence, is_write_traced
 from compilediag.diagnosis.guards.checks import UNKNOWN
@@ -118,7 +121,7 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
         causes, again = zip(*pairs, strict=True)
         single.append(Group(key, causes, again, causes[0].place))
     groups: dict[str, list[Group]] = {}
-    for group in merge_groups(single, timeline, behind):
+    for group in merge_by_common_cause(single, timeline, behind):
         groups.setdefault(group.code, []).append(group)
     return RunCauses(by_compile, entries, groups, behind)
 
