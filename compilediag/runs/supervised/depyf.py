@@ -52,7 +52,9 @@ def decompile_frames(
             notes = os.path.join(scratch, "notes")
             os.mkdir(notes)
             # A run directory of its own: the events of the second run count nowhere.
-            options = ProcessOptions(steps=run.options.steps)
+            options = ProcessOptions(
+                steps=run.options.steps, max_recompiles=run.options.max_recompiles
+            )
             variables = make_child_environment(run.variables, scratch, options)
             variables |= {
                 "PYTHONPATH": os.pathsep.join([CHILD_FOLDER, variables["PYTHONPATH"]]),
