@@ -1,0 +1,1 @@
+"""The compiles of a receipt as CSV."""
