@@ -38,7 +38,6 @@ COMMANDS = {
     "fix": "Try changes for the findings of a run, and prove those that work.",
     "explain": "Explain a rule by its CODE, or finding N of a run.",
     "repro": "Write a small program that shows the cause of finding N.",
-    "csv": "Write the compiles of a run as CSV.",
     "diff": "Compare two receipts: counts, causes, graph breaks, frames.",
     "gate": "Judge receipts by limits and by a checked-in baseline.",
     "stats": "Sum up a folder of receipts.",

@@ -15,7 +15,6 @@ from compilediag.errors import ExtensionMissing
 PACKAGE = "compilediag.extensions"
 
 COMMANDS = {
-    "csv": "csv.command:command",
     "probe": "cadence.command:command",
     "repro": "repro.command:command",
     "stats": "fleet.stats_command:command",
@@ -27,7 +26,6 @@ RUN_MODES = {"cadence_probe": "cadence.command:probe_target"}
 """Options of `run` that are another command, by the field of `RunOptions`."""
 
 DOCUMENTS = {
-    "compilediag.csv": "csv.command:CsvDocument",
     "compilediag.repro": "repro.command:ReproDocument",
     "compilediag.stats": "fleet.options:StatsDocument",
     "compilediag.trend": "fleet.options:TrendDocument",

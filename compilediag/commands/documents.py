@@ -36,7 +36,6 @@ _HOMES = (
     ("rules", "views.finding:RulesDocument", "explain --list"),
     ("finding", "views.finding:FindingDocument", "explain N"),
     ("repro", None, "repro"),
-    ("csv", None, "csv"),
     ("diff", "compare.diff:DiffDocument", "diff"),
     ("judgement", "views.gate:JudgementDocument", "gate"),
     ("stats", None, "stats"),
@@ -78,7 +77,6 @@ EXIT_CODES_BY_COMMAND: Mapping[str, Mapping[int, str]] = {
     },
     "explain": _DONE,
     "repro": _DONE,
-    "csv": _DONE,
     "diff": {EXIT_OK: "compared, whether or not something changed"},
     "gate": {
         EXIT_OK: "everything was judged and passes",

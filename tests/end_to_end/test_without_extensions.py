@@ -15,7 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 VIEWS = ROOT / "tests" / "data" / "views"
 COMMANDS_OF = {
     "cadence": (["probe", "program.py"], ["run", "program.py", "--cadence-probe"]),
-    "csv": (["csv", str(VIEWS / "findings.json")],),
     "fleet": (["stats", str(VIEWS)], ["trend", str(VIEWS)]),
     "knee": (),
     "packing": (),

@@ -85,7 +85,6 @@ CASES: dict[str, tuple[str, ...]] = {
     "rule": ("explain", "CD103", "--json"),
     "rules": ("explain", "--list", "--json"),
     "finding": ("explain", "1", FINDINGS, "--json"),
-    "csv": ("csv", FINDINGS, "--json"),
     "repro": ("repro", "1", "SIZE", "--json"),
     "diff": ("diff", FINDINGS, MANY, "--json"),
     "plan": ("plan", FINDINGS, "--json"),

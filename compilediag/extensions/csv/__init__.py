@@ -1,1 +1,0 @@
-"""The compiles of a receipt as CSV."""
