@@ -84,7 +84,7 @@ _BELONGING = {
 }
 """Options of the other modes, and what is said where they are given to a plain run."""
 
-_OTHER_RUNS = ("fix", "cadence_probe", "witness", "depyf", "group", "keep_caches", "max_recompiles")
+_OTHER_RUNS = ("fix", "cadence_probe", "witness", "depyf", "group", "keep_caches")
 """Options that make other runs than `--cold-and-warm`, or change what is compiled."""
 
 

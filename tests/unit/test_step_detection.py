@@ -289,17 +289,6 @@ def test_a_limit_does_not_cut_what_follows(monkeypatch, source) -> None:
     assert drive(lambda _: None) == 2
 
 
-def test_a_recompile_ends_the_loop_with_its_step(monkeypatch, source) -> None:
-    """With `--max-recompiles N`, where the step of the Nth recompile has ended."""
-    monkeypatch.setenv(VARIABLE, '{"max_recompiles": 2}')
-    session = source[0].clock.session
-
-    def train(index: int) -> None:
-        session.recompiles, session.recompiled_at = index, session.step
-
-    assert drive(train) == 3
-
-
 def test_a_limit_stops_a_plain_loop(monkeypatch, source: tuple[StepSource, list[Event]]) -> None:
     """Like `sys.exit(0)` after the last step allowed: `except Exception` lets it pass."""
     monkeypatch.setattr(steps, "step_limit", 3)

@@ -35,7 +35,6 @@ def probe_target(options: RunOptions) -> int:
     """Probes TARGET; `run --cadence-probe` comes here too."""
     several = "one run: leave it out of a probe, which is several"
     refuse(options, TELEMETRY, f"reports {several}")
-    refuse(options, ["max_recompiles"], f"ends {several}")
     refuse(options, ["witness"], f"follows {several}")
     if not options.target:
         raise UsageError("say what to probe: `compilediag probe train.py`")

@@ -52,9 +52,7 @@ def decompile_frames(
             notes = os.path.join(scratch, "notes")
             os.mkdir(notes)
             # A run directory of its own: the events of the second run count nowhere.
-            options = ProcessOptions(
-                steps=run.options.steps, max_recompiles=run.options.max_recompiles
-            )
+            options = ProcessOptions(steps=run.options.steps)
             variables = make_child_environment(run.variables, scratch, options)
             variables |= {
                 "PYTHONPATH": os.pathsep.join([CHILD_FOLDER, variables["PYTHONPATH"]]),

@@ -90,7 +90,6 @@ def _run_child(
             profile_dir=artifacts if options.profile_on_signal else None,
             experiments_s=options.telemetry.experiments_every_s if options.telemetry else None,
             sync_steps=options.sync_steps,
-            max_recompiles=options.max_recompiles,
             write_tracing=limit_plan(options.write_tracing_plan or WriteTracingPlan())
             if options.witness
             else None,

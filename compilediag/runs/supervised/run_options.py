@@ -151,11 +151,6 @@ class RunOptions(TrialOptions):
         tables=("", "probe", "fix"),
         check=check_positive,
     )
-    max_recompiles: int | None = _run_option(
-        "--max-recompiles N",
-        "Stop cleanly at the end of the step in which the Nth recompile came.",
-        type=click.IntRange(min=1),
-    )
     warmup: int | None = option(
         "--warmup N|auto",
         "First steps that count as warm-up; default: auto.",

@@ -40,8 +40,6 @@ class ProcessOptions:
     """Seconds between updates of the experiment that the program has open; None: no updates."""
     sync_steps: tuple[int, int] | None = None
     """Period and first step of the work that a probe moves: synchronisations are sampled there."""
-    max_recompiles: int | None = None
-    """The program stops, with exit code 0, at the end of the step of this recompile."""
     write_tracing: WriteTracingPlan | None = None
     """Steps and guards whose writes are traced; None: no write tracing."""
 
@@ -61,7 +59,6 @@ def read(fault: Callable[[str, Exception], None] = lambda where, error: None) ->
         given = json.loads(text)
         steps, sync, plan = given.get("steps"), given.get("sync_steps"), given.get("write_tracing")
         profile_dir, experiments_s = given.get("profile_dir"), given.get("experiments_s")
-        max_recompiles = given.get("max_recompiles")
         if sync is not None and int(sync[0]) < 1:
             raise ValueError(f"the period of sync_steps must be 1 or more, not {sync[0]}")
         tracing_plan = None
@@ -73,7 +70,6 @@ def read(fault: Callable[[str, Exception], None] = lambda where, error: None) ->
             profile_dir=None if profile_dir is None else str(profile_dir),
             experiments_s=None if experiments_s is None else float(experiments_s),
             sync_steps=None if sync is None else (int(sync[0]), int(sync[1])),
-            max_recompiles=None if max_recompiles is None else max(int(max_recompiles), 1),
             write_tracing=tracing_plan,
         )
     except Exception as error:  # set by hand: the program runs on as if it were not there

@@ -59,10 +59,6 @@ class Session:
         """Text of the exception that ends the process; known only when it ends."""
         self.compiled_in_step = False
         """Something compiled since the step began: set by the compile collector."""
-        self.recompiles = 0
-        """So many so far in this process: counted by the recompile collector."""
-        self.recompiled_at = 0
-        """The step of the newest of them."""
         self.step_listeners: list[Callable[[int, bool], None]] = []
         """Called after each watched step, and after the last of several that were only noted, with
         its number and whether something compiled in it."""

@@ -54,8 +54,6 @@ class RecompileCollector:
         """torch has its reasons, and compiles next; never raises."""
         started = time.monotonic()
         self.calls += 1
-        self._session.recompiles += 1
-        self._session.recompiled_at = self._session.step
         try:
             diffs, problem, clipped_reasons = self._analyze_entries(entries, frame, reasons)
         except Exception as error:

@@ -38,9 +38,6 @@ from compilediag_harness.user_api.spans import BACKWARD, DATA_WAIT, SpanRow
 step_limit: int | None = None
 """Steps of the first session after which the program stops."""
 
-recompile_limit: int | None = None
-"""Recompiles of the first session after which the program stops, at the end of a step."""
-
 _active: tuple[StepSource, ...] = ()
 """One per session, in order of installation."""
 
@@ -64,8 +61,7 @@ def step() -> None:
     marks; the first call makes `step()` the only mark. Inside of compiled code it does nothing.
 
     Raises:
-        SystemExit: after the last step that `compilediag run --steps N` allows, or at the end of
-            the step of the last recompile that `--max-recompiles N` allows.
+        SystemExit: after the last step that `compilediag run --steps N` allows.
     """
     global _marks
     # Checked first: compiled code is then not guarded on whether a session is there.
@@ -86,41 +82,30 @@ def drive(train: Callable[[int], object], steps: int = 60) -> int:
     """Calls `train(0)`, `train(1)`, ... and returns how often.
 
     Each call is one step, unless `train` calls `step()` itself. `compilediag run --steps N` sets
-    the number of steps, in place of `steps`, and `--max-recompiles N` may end the loop earlier;
-    what follows the loop then still runs.
+    the number of steps, in place of `steps`; what follows the loop then still runs.
 
     Raises:
         ValueError: `steps` is negative.
     """
-    global step_limit, recompile_limit
+    global step_limit
     if steps < 0:
         raise ValueError(f"drive: steps must be 0 or more, not {steps}")
-    options = process_options.read()
-    step_limit = recompile_limit = None  # the loop keeps to the numbers by itself
-    steps = options.steps or steps
+    step_limit = None  # the loop keeps to the number by itself
+    steps = process_options.read().steps or steps
     for index in range(steps):
         before = _marks
         train(index)
         if _marks == before:
             step()
-        if _active and _has_recompiled(_active[0].clock.session, options.max_recompiles):
-            return index + 1
     return steps
-
-
-def _has_recompiled(session: Session, times: int | None) -> bool:
-    """Whether the step of that recompile has ended; False where `times` is None."""
-    return (
-        times is not None and session.recompiles >= times and session.step > session.recompiled_at
-    )
 
 
 def install(session: Session, torch_module: Any) -> None:
     """Start counting steps and spans for `session`; call it when torch is imported."""
-    global _active, _callables, step_limit, recompile_limit, _hooked
+    global _active, _callables, step_limit, _hooked
     dynamo_skip.bind(torch_module)
     if not _active:
-        step_limit, recompile_limit = session.options.steps, session.options.max_recompiles
+        step_limit = session.options.steps
     sample_again()
     source = StepSource(session, OptimizerRegistry(torch_module), _monotonic(), _pause, _resume)
     source.clock.phases.before_flattening = attribute_ended_spans
@@ -355,22 +340,20 @@ def end_phase(phase: int, clocks: list[StepClock]) -> None:
 
 
 def _stop_if_done() -> None:
-    """End the program from the main thread when the first session has done its steps, or at the
-    end of a step when it has seen its recompiles.
+    """End the program from the main thread when the first session has done its steps.
 
     The exception passes through the training loop: `finally` blocks, context managers and
     `atexit` run, and a bare `except Exception` does not swallow it.
 
     Raises:
-        SystemExit: so many steps have ended or recompiles were made, and no more are allowed.
+        SystemExit: so many steps have ended, and no more are allowed.
     """
-    if (step_limit is None and recompile_limit is None) or not _active:
-        return
-    session = _active[0].clock.session
     if (
-        (step_limit is not None and session.step >= step_limit)
-        or _has_recompiled(session, recompile_limit)
-    ) and threading.current_thread() is threading.main_thread():
+        step_limit is not None
+        and _active
+        and _active[0].clock.session.step >= step_limit
+        and threading.current_thread() is threading.main_thread()
+    ):
         raise SystemExit(0)
 
 
