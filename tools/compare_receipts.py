@@ -65,6 +65,7 @@ VIEWS = (
     "--timeline",
     "--steps",
     "--compile-time",
+    "--slowest",
     "--ranks",
     "--md",
     "--json",
