@@ -65,7 +65,6 @@ VIEWS = (
     "--timeline",
     "--steps",
     "--compile-time",
-    "--slowest",
     "--ranks",
     "--md",
     "--json",

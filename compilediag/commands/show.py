@@ -29,7 +29,6 @@ class Views:
     timeline: bool = flag("--timeline", "Show step, seconds and all causes of each compile.")
     steps: bool = flag("--steps", "Show step times by phase, long steps, spans and hooks.")
     compile_time: bool = flag("--compile-time", "Show where compile seconds went.")
-    slowest: bool = flag("--slowest", "Show the ten compiles that took longest.")
     ranks: bool = flag("--ranks", "Show each rank, and where ranks differ.")
     markdown: bool = flag("--md", "Print Markdown for a pull request.")
     as_json: bool = flag("--json", "Print the receipt itself.")
@@ -43,7 +42,7 @@ class Views:
         names = (*collect_options(Views), "perfetto", "html", "issue")
         chosen = [name for name in names if getattr(self, name, None) not in (False, None)]
         if len(chosen) > 1:
-            flags = "--all, --frames, --timeline, --steps, --compile-time, --slowest, --ranks, --md"
+            flags = "--all, --frames, --timeline, --steps, --compile-time, --ranks, --md"
             written = ", --json, --perfetto, --html and --issue"
             more = written if hasattr(self, "issue") else " and --json"
             raise UsageError(f"{flags}{more} are different views; give one")
@@ -116,7 +115,6 @@ _BLOCKS = {
     "timeline": ("compiles", "explain 1"),
     "steps": ("steps", "show"),
     "compile_time": ("compiles", "show --timeline"),
-    "slowest": ("slowest", "show --compile-time"),
     "ranks": ("ranks", "show"),
 }
 """Views that are blocks: the module of `show_NAME`, and the command that leads on from there."""

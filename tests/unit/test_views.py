@@ -34,7 +34,6 @@ from compilediag.views.findings import MAX_FINDINGS
 from compilediag.views.headline import build_headline
 from compilediag.views.lookups import list_causes, list_compiles, list_main_findings
 from compilediag.views.markdown import escape_prose, quote_code
-from compilediag.views.slowest import MAX_ROWS, show_slowest
 from compilediag.views.style import PLAIN, RenderOptions
 from compilediag.views.summary import render_issue, render_markdown, render_notebook
 from compilediag.views.text import measure_width
@@ -73,7 +72,6 @@ def every_view(name: str, options: RenderOptions) -> dict[str, str]:
         "verdict": render(made, options, complete=True),
         "frames": screen(show_frames, made, options),
         "timeline": screen(show_timeline, made, options),
-        "slowest": screen(show_slowest, made, options),
         "comparison": comparison_screen(compare(stored("findings"), made), options),
     }
     for number, item in enumerate(made.findings, 1):
@@ -106,19 +104,6 @@ def test_the_verdict_is_one_screen_and_colour_changes_nothing_else(name: str) ->
         codes = ANSI.findall(line)
         assert not codes or codes[-1] == "\x1b[0m"
     assert all(measure_width(line) <= 40 for line in render(made, RenderOptions(40)).splitlines())
-
-
-def test_the_slowest_compiles_are_first_and_few() -> None:
-    """Ten of many, and those that were not timed are left out."""
-    made = stored("findings")
-    first = made.compile.events[0]
-    seconds = [None, *map(float, range(1, 13))]
-    events = tuple(replace(first, compile_id=f"{n}/0", seconds=s) for n, s in enumerate(seconds))
-    shown = screen(show_slowest, replace(made, compile=replace(made.compile, events=events)))
-    assert shown.startswith("the 10 slowest of 12 compiles")
-    assert re.findall(r"^  (\d+)/0", shown, re.MULTILINE) == [str(n) for n in range(12, 2, -1)]
-    assert MAX_ROWS == 10
-    assert screen(show_slowest, stored("blind")).startswith("no compile was")
 
 
 # --- the verdict -----------------------------------------------------------------------------
