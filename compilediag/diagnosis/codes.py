@@ -130,7 +130,6 @@ CD601 repeated-blocks info: equal blocks are compiled as one graph, which takes 
 CD602 analysis-restarts info: a frame was traced repeatedly, once for each of its graph breaks
 CD603 autotuning-dominates info: trying kernels takes at least half of the compile time
 CD604 builds-without-cache info: kernels are built at every start because torch's caches are off
-CD605 many-graphs info: the graph breaks of one function make it five graphs or more
 CD611 cache-bypass: torch caches nothing of a graph, so every start compiles it again
 CD612 changing-cache-key: a compile cache gets a different key at every start
 CD613 cache-not-kept: the compile caches cannot be written, or are not kept
@@ -249,7 +248,6 @@ UNCHANGEABLE = {
     "CD406": "the function must be told which rows are real",
     "CD408": "which rows are computed again is part of the algorithm",
     "CD409": "a different number of rows per call leaves no calls to compare",
-    "CD605": "the breaks have their own findings",
     "CD611": "about what torch caches between starts: a trial has empty caches",
     "CD613": _CACHE,
     "CD614": _CACHE,

@@ -1,4 +1,4 @@
-"""Compile time where something can be done about it (CD601 to CD605), the time that guards take
+"""Compile time where something can be done about it (CD601 to CD604), the time that guards take
 (CD621), and ranks that compile while the others wait for them in the next collective (CD641).
 
 What makes compiling long is for information: a program that compiles long is not wrong. Kernels
@@ -7,7 +7,6 @@ that are built or tuned are counted apart: equal ones are built once, however of
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from compilediag.diagnosis.figures.compile_costs import (
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import format_count, make_finding, pick, shorten
 from compilediag.timeline.timeline import Compile, Timeline
-from compilediag_harness.wire import Location, find_resumed_function
+from compilediag_harness.wire import Location
 
 WORTH_S = 2.0
 """Less is not worth a reader's time."""
@@ -36,10 +35,6 @@ RESTARTS, RESTARTS_WORTH_S = 0.25, 5.0
 imports parts of torch, for some seconds on a slow disk."""
 
 MAX_REASONS = 5
-
-MANY_GRAPHS = 5
-"""Graphs of one function, from which on they are named together: a break or two is its own finding.
-"""
 _ONCE = ("kernel_builds", "autotuning")
 """Phases that equal blocks do not make longer."""
 
@@ -144,41 +139,6 @@ def find_builds_without_cache(timeline: Timeline) -> Iterable[Finding]:
             "torch._inductor.config.force_disable_caches, fx_graph_cache): the next start then "
             "builds nothing",
             None,
-        )
-
-
-def find_many_graphs(timeline: Timeline) -> Iterable[Finding]:
-    """CD605: one function became many graphs, one more behind each of its graph breaks."""
-    frames = [
-        frame for frame in timeline.frames if frame.graphs and frame.key.process == timeline.lead
-    ]
-    whole = [frame for frame in frames if find_resumed_function(frame.where.function) is None]
-    for first in whole:
-        name, file, start = first.where.function, first.where.file, first.where.line
-        # Of another function of this name, which begins below, the frames stand below that too.
-        starts = [
-            at.where.line for at in whole if (at.where.file, at.where.function) == (file, name)
-        ]
-        end = min((line for line in starts if line > start), default=math.inf)
-        rest = [
-            frame.where
-            for frame in frames
-            if (frame.where.file, find_resumed_function(frame.where.function)) == (file, name)
-            and start <= frame.where.line < end
-            and frame.key.epoch == first.key.epoch
-        ]
-        graphs, lines = 1 + len(rest), sorted({at.line for at in rest})
-        if graphs < MANY_GRAPHS:
-            continue
-        yield make_finding(
-            timeline,
-            "CD605",
-            f"{name} is {graphs} graphs: breaks cut it at {format_count(len(lines), 'line')}",
-            "remove the graph breaks that its other findings name, those in the middle first; or "
-            "compile the parts between them instead of the whole",
-            caveat="each graph is a call with guards of its own, and nothing is fused across them",
-            location=first.where,
-            evidence={"graphs": graphs, "lines": lines},
         )
 
 
@@ -492,5 +452,4 @@ RULES: tuple[Rule, ...] = (
     find_restarts,
     find_autotuning,
     find_builds_without_cache,
-    find_many_graphs,
 )

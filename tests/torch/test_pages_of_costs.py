@@ -17,7 +17,6 @@ from compilediag.diagnosis.findings import Rule
 from compilediag.fixes.numbers.first_difference import judge_calls
 from compilediag.rules.costs import (
     find_builds_without_cache,
-    find_many_graphs,
     find_repeated_blocks,
     find_restarts,
 )
@@ -87,17 +86,6 @@ def test_page_of_caches_that_are_off(load: Load, tmp_path: Path, monkeypatch) ->
         with config.patch(force_disable_caches=False), watch() as seen:
             load("CD604", heading).forward(torch.ones(4))
         assert found_by(find_builds_without_cache, seen.timeline, "compile_file") == expected
-
-
-def test_page_of_many_graphs(load: Load) -> None:
-    """CD605: torch itself compiles five graphs, and one."""
-    for heading, graphs, expected in (("Bad", 5, ["CD605"]), ("Good", 1, [])):
-        torch._dynamo.utils.clear_compilation_metrics()
-        with watch() as seen:
-            load("CD605", heading)
-        rows = torch._dynamo.utils.get_compilation_metrics()
-        assert sum(bool(row.graph_op_count) for row in rows) == graphs
-        assert [item.rule for item in find_many_graphs(seen.timeline)] == expected
 
 
 def test_page_of_guards(load: Load) -> None:

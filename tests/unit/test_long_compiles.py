@@ -1,4 +1,4 @@
-"""CD601 to CD605: what makes compiling long, or into many graphs."""
+"""CD601 to CD604: what makes compiling long."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,7 @@ from built_receipt import compiled, ended, started, torch_seen
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.costs import RULES
 from compilediag.timeline.timeline import fold
-from compilediag_harness.wire import Compiled, Location, RepeatedBlocks
+from compilediag_harness.wire import Compiled, RepeatedBlocks
 
 BLOCKS = RepeatedBlocks("self.layers", "Block", 12, 60)
 
@@ -88,27 +88,3 @@ def test_what_takes_most_of_a_compile(fields: dict[str, Any], rule: str, cost_s:
     assert (finding.rule, finding.cost_s) == (rule, cost_s)
     if rule == "CD602":
         assert finding.evidence["reasons"] == ["Graph break: print"]
-
-
-def graph_at(number: int, line: int, function: str, **fields: Any) -> Compiled:
-    made = compiled(f"{number}/0", 1.0, 0, 0.1, **fields)
-    return replace(made, frame=Location(made.frame.file, line, function))
-
-
-def parts_of_forward(*lines: int, **fields: Any) -> list[Compiled]:
-    """A function of line 10, and what goes on behind its breaks."""
-    rest = [(line, f"torch_dynamo_resume_in_forward_at_{line}") for line in lines]
-    return [graph_at(i, *at, **fields) for i, at in enumerate([(10, "forward"), *rest])]
-
-
-def test_a_function_that_is_many_graphs() -> None:
-    (finding,) = found(*parts_of_forward(11, 12, 13, 14))
-    assert (finding.rule, finding.location.line, finding.cost_s) == ("CD605", 10, None)
-    assert finding.evidence == {"graphs": 5, "lines": [11, 12, 13, 14]}
-
-
-def test_few_graphs_are_no_matter() -> None:
-    """Nor are frames without an operation, nor those of a function of the same name below."""
-    assert found(*parts_of_forward(11, 12, 13)) == []
-    assert found(*parts_of_forward(11, 12, 13, 14, graph_ops=0)) == []
-    assert found(*parts_of_forward(11, 12, 23, 24), graph_at(9, 20, "forward")) == []
