@@ -27,7 +27,7 @@ _PAGES = next(
     _PACKAGE,
 )
 _CODE = re.compile(r"CD\d{3}\Z", re.IGNORECASE)
-_INDEX = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
+_FINDING = re.compile(r"F?\d{1,6}\Z|CD\d{3}-.", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,13 @@ class ExplainOptions:
     examples="""\
   compilediag explain CD103    the page of a rule: bad code, good code, the fix
   compilediag explain 1        finding 1 of the latest run, with every fact
+  compilediag explain CD103-rotary    the finding with that key, which is the same over runs
   compilediag explain --list   every code
   compilediag explain 1 --json    the finding, its compiles and its rule, for a program
 """,
 )
 def command(options: ExplainOptions) -> None:
-    """Explain a rule by its CODE, or finding N of a run.
+    """Explain a rule by its CODE, or a finding by its number N or its KEY.
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
@@ -69,12 +70,13 @@ def command(options: ExplainOptions) -> None:
         write("\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n")
     elif options.code_or_number is None:
         raise UsageError("say what to explain: a code such as CD103, or the number of a finding")
-    elif index := _INDEX.match(options.code_or_number):
+    elif _FINDING.match(options.code_or_number):
         from compilediag.commands.receipts import format_suffix, load_finding
         from compilediag.views.finding import build_finding_document, render_finding
 
-        number, suffix = int(index[1]), format_suffix(options.receipt)
-        receipt, finding = load_finding(number, options.receipt)
+        suffix = format_suffix(options.receipt)
+        receipt, finding = load_finding(options.code_or_number, options.receipt)
+        number = int(finding.id[1:])
         if options.as_json:
             rule = _make_rule_document(finding.rule)
             write_document(build_finding_document(number, receipt, rule, suffix))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import click
 
-from compilediag.commands.receipts import get_finding
+from compilediag.commands.receipts import find_finding, names_finding
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.target import (
     TargetCommand,
@@ -44,8 +44,6 @@ from compilediag.runs.work_progress import WorkProgress
 from compilediag.views.fix import render_candidates, render_fixes
 from compilediag_harness.base import atomic_write
 
-_NUMBER = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
-
 
 @dataclass(frozen=True, slots=True)
 class FixOptions(TrialOptions):
@@ -79,9 +77,7 @@ class FixCommand(TargetCommand):
     """The command whose argument is a finding's number, or TARGET with its own arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if (
-            args and _parse_finding_number((args[0],)) is not None
-        ):  # options may follow a finding's number
+        if _get_finding_word(args[:1]):  # options may follow it
             args = [*args[1:], args[0]]
         rest = super().parse_args(ctx, args)
         ctx.params.pop("cadence_probe", None)
@@ -94,7 +90,7 @@ class FixCommand(TargetCommand):
     examples="""\
   compilediag fix train.py --lr 3e-4    run it, try changes for each finding, prove them
   compilediag fix                       the same for the latest run
-  compilediag fix 2                     finding 2 of the latest run only
+  compilediag fix 2                     finding 2 of the latest run only (or its key)
   compilediag fix --dry-run             list what would be tried
   compilediag fix --apply               make the proved edits in your files
   compilediag fix --patch fix.patch     write the proved edits as a diff, for `git apply`
@@ -114,11 +110,11 @@ def command(options: FixOptions) -> int:
     program computes the same results. None of your files is changed without --apply. The exit code
     is 0 if every finding of at least `warning` has a proved change, and 3 if one has none.
     """
-    number = _parse_finding_number(options.target)
+    word = _get_finding_word(options.target)
     shared = {key: getattr(options, key) for key in collect_options(FixOptions) if key != "dry_run"}
     run_options = RunOptions(**shared)
     require_possible(run_options)
-    if options.target and number is None:
+    if options.target and word is None:
         if options.dry_run:
             raise UsageError("--dry-run uses the latest run: do not name a program")
         _confirm(run_options, options.target)
@@ -128,8 +124,8 @@ def command(options: FixOptions) -> int:
         return fix_run(run_options, outcome, trial)
     path, receipt = find_repeatable_run("compilediag fix train.py")
     findings = receipt.findings
-    if number is not None:
-        findings = (get_finding(number, receipt, path),)
+    if word is not None:
+        findings = (find_finding(word, receipt, path),)
     listed = list_candidates(receipt, findings)
     if options.dry_run:
         rows = [(finding, listed[finding.id]) for finding in findings]
@@ -166,9 +162,10 @@ def require_possible(options: RunOptions) -> None:
             raise UsageError(f"{name} {path} names no file in an existing folder")
 
 
-def _parse_finding_number(words: tuple[str, ...]) -> int | None:
-    match = _NUMBER.match(words[0]) if len(words) == 1 else None
-    return int(match[1]) if match is not None and not os.path.exists(words[0]) else None
+def _get_finding_word(words: Sequence[str]) -> str | None:
+    """Get the number or key of a finding, where the only word is one and no file."""
+    found = len(words) == 1 and names_finding(words[0]) and not os.path.exists(words[0])
+    return words[0] if found else None
 
 
 def _run_first(options: RunOptions) -> tuple[Outcome, Trial]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from compilediag.receipt.file import is_newer, read_receipt
 from compilediag.receipt.locate import find_newer_unfinished, find_receipt
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION, Receipt
+from compilediag.views.text import clean
 
 
 def load_receipt(where: str | None) -> tuple[str, Receipt]:
@@ -35,28 +37,42 @@ def load_receipt(where: str | None) -> tuple[str, Receipt]:
     return path, receipt
 
 
-def load_finding(index: int, where: str | None) -> tuple[Receipt, FindingRecord]:
-    """Load finding 1, 2, … of a receipt.
+_NUMBER = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
+_KEY = re.compile(r"CD\d{3}-.", re.IGNORECASE | re.DOTALL)
+
+
+def names_finding(word: str) -> bool:
+    """True where a word is the number of a finding (1, F1), or may be its key (CD103-rotary)."""
+    return bool(_NUMBER.match(word) or _KEY.match(word))
+
+
+def load_finding(word: str, where: str | None) -> tuple[Receipt, FindingRecord]:
+    """Load finding 1, 2, … of a receipt, or the one with this key.
 
     Raises:
         UsageError: it has no such finding.
         ReceiptNotFound, ReceiptUnreadable: as `load_receipt`.
     """
     path, receipt = load_receipt(where)
-    return receipt, get_finding(index, receipt, path)
+    return receipt, find_finding(word, receipt, path)
 
 
-def get_finding(index: int, receipt: Receipt, path: str) -> FindingRecord:
-    """Return finding 1, 2, … of the receipt in the file `path`.
+def find_finding(word: str, receipt: Receipt, path: str) -> FindingRecord:
+    """Find finding 1, 2, …, or the one with this key, in the receipt in the file `path`.
 
     Raises:
         UsageError: it has no such finding.
     """
-    findings = receipt.findings
-    if not 1 <= index <= len(findings):
+    number, findings = _NUMBER.match(word), receipt.findings
+    for finding in findings:
+        name = finding.id if number else (finding.key or "").upper()
+        if name == (f"F{int(number[1])}" if number else word.upper()):
+            return finding
+    if number:
         known = f"findings 1 to {len(findings)}" if findings else "no findings"
-        raise UsageError(f"{path} has {known}, and no {index}")
-    return findings[index - 1]
+    else:
+        known = ", ".join(finding.key or finding.id for finding in findings) or "no findings"
+    raise UsageError(f"{path} has {known}, and no {clean(word, limit=60)}")
 
 
 def format_suffix(where: str | None) -> str:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from compilediag import extension_points
-from compilediag.commands.receipts import format_suffix, load_finding, load_receipt, write_html
+from compilediag.commands.receipts import (
+    format_suffix,
+    load_finding,
+    load_receipt,
+    names_finding,
+    write_html,
+)
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import format_json, get_render_options, write
 from compilediag.errors import ReproImpossible, UsageError
@@ -161,13 +167,13 @@ def _render_issue(number: str, where: str | None) -> str:
     """
     from compilediag.views.summary import render_issue
 
-    if number and not number.isdecimal():  # `--issue run`: the word is the receipt
+    if number and not names_finding(number):  # `--issue run`: the word is the receipt
         if where is not None:
             raise UsageError(f"--issue {number}: the number of a finding, such as --issue 1")
         number, where = "", number
     if number:
-        receipt, _ = load_finding(int(number), where)
-        numbers = [int(number)]
+        receipt, finding = load_finding(number, where)
+        numbers = [int(finding.id[1:])]
     else:
         _, receipt = load_receipt(where)
         numbers = [index for index, _ in list_main_findings(receipt)]

@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from compilediag.compare.keys import normalize_file, normalize_function
 from compilediag.diagnosis.figures.key_difference import KeyChange, find_key_changes
+from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.caches import CacheLookupRecord
 from compilediag.receipt.schema.receipt import Receipt
 

@@ -32,18 +32,12 @@ from compilediag.compare.changes import (
     format_place,
     relocate,
 )
-from compilediag.compare.keys import (
-    CHANGED_BY_FIXES,
-    BreakKey,
-    CauseKey,
-    list_configuration_fields,
-    normalize_file,
-    normalize_function,
-)
+from compilediag.compare.keys import CHANGED_BY_FIXES, BreakKey, CauseKey, list_configuration_fields
 from compilediag.compare.run_baseline import RunBaseline, build_run_baseline
 from compilediag.errors import ConfigurationsNotComparable
 from compilediag.json_document import Document
 from compilediag.receipt.file import ADDED_TO_CONFIGURATION, parse_version
+from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import FindingRecord, UserCallRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten

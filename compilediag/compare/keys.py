@@ -7,11 +7,11 @@ compared field by field.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from msgspec import Struct, field
 
+from compilediag.receipt.finding_keys import mask_addresses, normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import EventCause, FrameName, GraphBreak
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten
@@ -43,15 +43,6 @@ COUNTS = (
     "recompile_limit_hits",
 )
 """Fields of `receipt.compile` that are compared, in the order in which they are shown."""
-
-_RESUMED = "torch_dynamo_resume_in_"
-_INSTALLED = re.compile(r".*/(?:site|dist)-packages/", re.DOTALL)
-_STANDARD_LIBRARY = re.compile(r".*/lib(?:64)?/python3(?:\.[0-9]{1,3}t?)?/", re.DOTALL)
-_GENERATED = re.compile(r"<[^<>]{1,80}>")
-#: Addresses and ids of objects, which differ in every run.
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,16}\b|\b[0-9]{12,20}\b")
-_FOLDERS_SHOWN = 2
-"""Last parts shown of a file that lies neither below the working directory nor in a package."""
 
 
 class CauseKey(Struct, frozen=True, order=True):
@@ -85,7 +76,7 @@ def build_cause_key(cause: EventCause) -> CauseKey:
     placed = bool(cause.source) or cause.rule != "CD111"
     return CauseKey(
         cause.rule or cause.family,
-        _ADDRESS.sub("...", cause.variable),
+        mask_addresses(cause.variable),
         normalize_file(cause.file) if placed and cause.file is not None else None,
         normalize_function(cause.function) if placed and cause.function is not None else None,
     )
@@ -93,34 +84,13 @@ def build_cause_key(cause: EventCause) -> CauseKey:
 
 def build_break_key(site: GraphBreak) -> BreakKey:
     """Build the key of one graph-break site."""
-    function, reason = normalize_function(site.function), _ADDRESS.sub("...", site.reason)
+    function, reason = normalize_function(site.function), mask_addresses(site.reason)
     return BreakKey(normalize_file(site.file), function, site.category, reason)
 
 
 def build_frame_key(frame: FrameName) -> FrameKey:
     """Build the key of a frame."""
     return FrameKey(normalize_file(frame.file), normalize_function(frame.function))
-
-
-def normalize_function(name: str) -> str:
-    """Remove the line number: torch names what follows a graph break after its line."""
-    if not name.startswith(_RESUMED):
-        return name
-    match = re.fullmatch(rf"(?:{_RESUMED})+(.+?)(?:_at_[0-9]+)+", name)
-    return name if match is None else f"{match[1]} (resumed)"
-
-
-def normalize_file(file: str) -> str:
-    """Make a file the same everywhere: below the working directory as it is; packages by name."""
-    file = file.replace("\\", "/")
-    if (generated := _GENERATED.match(file)) is not None:
-        return generated[0]
-    for pattern, root in ((_INSTALLED, "site-packages/"), (_STANDARD_LIBRARY, "python/")):
-        if (match := pattern.match(file)) is not None:
-            return root + file[match.end() :]
-    if not file.startswith(("/", "~")) and file[1:3] != ":/":
-        return file
-    return "/".join(["...", *file.split("/")[-_FOLDERS_SHOWN:]])
 
 
 def list_configuration_fields(receipt: Receipt) -> dict[str, Any]:

@@ -21,9 +21,9 @@ from compilediag.compare.keys import (
     build_cause_key,
     build_frame_key,
     list_configuration_fields,
-    normalize_function,
 )
 from compilediag.diagnosis.codes import EAGER
+from compilediag.receipt.finding_keys import normalize_function
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     EventCause,

@@ -7,13 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from compilediag.compare.changes import find_changes
-from compilediag.compare.keys import (
-    BreakKey,
-    build_break_key,
-    build_cause_key,
-    normalize_file,
-    normalize_function,
-)
+from compilediag.compare.keys import BreakKey, build_break_key, build_cause_key
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.fixes.outputs import order_functions
 from compilediag.fixes.proof_types import (
@@ -26,6 +20,7 @@ from compilediag.fixes.proof_types import (
     make_figure,
     make_finding_key,
 )
+from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import FrameName, ProofPoint
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt

@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from compilediag.compare.keys import (
-    BreakKey,
-    CauseKey,
-    build_break_key,
-    build_cause_key,
-    normalize_file,
-    normalize_function,
-)
+from compilediag.compare.keys import BreakKey, CauseKey, build_break_key, build_cause_key
 from compilediag.compare.run_baseline import RunBaseline, build_run_baseline
 from compilediag.fixes.outputs import (
     ExactValue,
@@ -24,6 +17,7 @@ from compilediag.fixes.outputs import (
     collect_exact_values,
     compare_outputs,
 )
+from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import (
     FindingRecord,
     ProofFigure,

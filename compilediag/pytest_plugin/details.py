@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from compilediag.compare.keys import CauseKey, build_cause_key, normalize_function
+from compilediag.compare.keys import CauseKey, build_cause_key
 from compilediag.compare.run_baseline import find_frame_finding
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.findings import make_call_record
 from compilediag.receipt.compiles import make_cause_record
+from compilediag.receipt.finding_keys import normalize_function
 from compilediag.receipt.sanitize import list_working_directories, sanitize
 from compilediag.receipt.schema.compiles import (
     CompileEvent,

@@ -49,6 +49,7 @@ from compilediag.receipt.compiles import (
     count_events_left_out,
     make_finding_record,
 )
+from compilediag.receipt.finding_keys import assign_keys
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.sanitize import list_working_directories, sanitize
 from compilediag.receipt.schema.identity import (
@@ -112,6 +113,7 @@ def build_receipt(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) ->
     header = receipt.header
     return replace(
         receipt,
+        findings=assign_keys(receipt.findings),
         header=replace(header, run=replace(header.run, redactions=record)),
         checks=replace(receipt.checks, values_finite=finite),
     )
@@ -423,7 +425,7 @@ def extend_receipt(
     return replace(
         receipt,
         verdict="findings" if added and receipt.verdict == "clean" else receipt.verdict,
-        findings=(*receipt.findings, *added),
+        findings=assign_keys((*receipt.findings, *added)),
         checks=checks if finite else replace(checks, values_finite=False),
         **dict(zip(sections, safe, strict=True)),
     )

@@ -8,8 +8,8 @@ from typing import Any
 
 from compilediag.compare.changed_data import OPTION, CacheKeyChange, ChangedData, FieldChange
 from compilediag.compare.diff import BreakChange, CauseChange, Comparison, FrameChange
-from compilediag.compare.keys import normalize_file
 from compilediag.diagnosis.figures.key_difference import describe_changes
+from compilediag.receipt.finding_keys import normalize_file
 from compilediag.receipt.user_line import is_foreign
 from compilediag.views.document import Code, Listing, Overview, Section, Table
 from compilediag.views.format import format_metric, format_seconds, pluralize

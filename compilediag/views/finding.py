@@ -49,7 +49,7 @@ def render_finding(
     """Render all facts of one finding, labelled, each compile on its own line."""
     title = f"{options.clean(finding.rule, 8)} {options.clean(get_title(finding))}"
     lines = [*options.wrap(title, f"finding {number}: ", "  ", style="bold"), ""]
-    facts: _Facts = []
+    facts: _Facts = [] if finding.key is None else [("key", options.clean(finding.key))]
     if finding.variable:
         facts.append(("variable", options.clean(finding.variable)))
     changed = lookups.find_change(finding, receipt)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.compare.keys import normalize_file
+from compilediag.receipt.finding_keys import normalize_file
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     FindingRecord,

@@ -15,9 +15,10 @@ from timelines import PACKAGE_FILE, TORCH_FILE
 from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, format_lock, parse_lock
 from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
 from compilediag.compare.gate.judge import judge, list_enlarged, record_baseline
-from compilediag.compare.keys import FrameKey, normalize_file
+from compilediag.compare.keys import FrameKey
 from compilediag.compare.run_baseline import KnownFrame, build_run_baseline
 from compilediag.errors import BaselineUnreadable
+from compilediag.receipt.finding_keys import normalize_file
 
 RUN = receipt(first(), again("n"), eager(), breaks=[branch()])
 

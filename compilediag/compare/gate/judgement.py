@@ -10,7 +10,6 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
 from compilediag.compare.changes import CountChange
-from compilediag.compare.keys import normalize_function
 from compilediag.compare.run_baseline import (
     Allowed,
     KnownBreak,
@@ -22,6 +21,7 @@ from compilediag.compare.run_baseline import (
     find_cause_finding,
     find_frame_finding,
 )
+from compilediag.receipt.finding_keys import normalize_function
 from compilediag.receipt.proofs import describe_proved_change
 from compilediag.receipt.schema.compiles import FindingRecord, UserCallRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -58,6 +58,7 @@ class Issue(Struct, frozen=True):
     fix: str | None = None  #: What to change.
     cost_s: float | None = None  #: Seconds it cost in this run; for information.
     finding: str | None = None  #: Its details: `compilediag explain 1` for "F1".
+    key: str | None = None  #: The same over runs: CD103-rotary.
     reason: str | None = None  #: Why it is allowed, for what the baseline has.
     #: What tells apart two of one function without a variable: torch's reason for a break.
     detail: str | None = None
@@ -240,7 +241,8 @@ def _add_finding(issue: Issue, receipt: Receipt, finding: FindingRecord | None) 
         return issue
     cost_s = finding.cost_s if finding.cost_s is not None else issue.cost_s
     fix, proved = finding.fix.summary, describe_proved_change(finding, receipt)
-    return replace(issue, fix=fix, proved=proved, cost_s=cost_s, finding=finding.id)
+    known = {"finding": finding.id, "key": finding.key}
+    return replace(issue, fix=fix, proved=proved, cost_s=cost_s, **known)
 
 
 def build_improvement(known: Allowed, after: int) -> Issue:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-import click
-
 from compilediag.commands.receipts import format_suffix, load_finding
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import get_render_options, write, write_document
@@ -30,7 +28,7 @@ MAX_BYTES = 4 << 20
 class ReproOptions:
     """The finding, and where to write its program."""
 
-    index: int = argument(metavar="N", type=click.IntRange(min=1))
+    finding: str = argument(metavar="N|KEY")
     receipt: str | None = receipt_argument()
     output: str | None = option(
         "-o --output FILE", "Where to write it (default: repro_N.py); - prints it."
@@ -66,8 +64,8 @@ def command(options: ReproOptions) -> None:
     guard on the same variable and values. If that is impossible, the reason is printed and the exit
     code is 2. RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
-    index = options.index
-    receipt, finding = load_finding(index, options.receipt)
+    receipt, finding = load_finding(options.finding, options.receipt)
+    index = int(finding.id[1:])
     try:
         text = build_program(index, receipt)
     except ReproImpossible as error:

@@ -183,6 +183,7 @@ class TraceScanner:
             self.losses.add("too_long")
             return None
         payload = _remove_tabs(raw)
+        # `trace_structured` (torch/_logging/_internal.py) hashes the payload without the tabs.
         if hashlib.md5(payload, usedforsecurity=False).hexdigest().encode() == md5:
             return payload
         if last:

@@ -422,6 +422,9 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     """One thing to know."""
 
     id: str  #: F1, F2, ...: the N of `compilediag explain N`.
+    #: Its name over runs, such as CD103-rotary: rule and last name of the variable, with four more
+    #: digits where two share them. Null in receipts that were made without.
+    key: str | None = None
     rule: str  #: Code of the rule.
     slug: str  #: Its name.
     severity: str  #: error, warning or info.

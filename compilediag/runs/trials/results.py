@@ -47,6 +47,7 @@ class NamedFinding(Struct, frozen=True, kw_only=True):
     """A finding of the receipt."""
 
     id: str
+    key: str | None = None
     rule: str
     severity: str
     variable: str | None

@@ -23,6 +23,7 @@ def write(path: str | os.PathLike[str], pieces: Iterable[bytes], *, flushed: boo
     Raises:
         OSError: the folder or the disk does not take it; the file is left as it was.
     """
+    # Invariant: the temporary file lies beside it: `os.replace` moves within one file system.
     target = os.path.realpath(path)  # a link stays a link
     folder, name = os.path.split(target)
     unique = f"{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"

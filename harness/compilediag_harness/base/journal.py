@@ -117,6 +117,8 @@ class Journal:
 
     def append(self, kind: str, payload: bytes) -> bool:
         """Append one encoded record, or leave it out; False when it was dropped."""
+        # Invariant: checked at each record: Python announces no fork that C code makes, and such a
+        # child must not write into the file of its parent.
         if self.silent:  # a forked child: its own file, the parent's stays untouched
             self.close()
             self._begin()
@@ -125,6 +127,7 @@ class Journal:
             self.left_out[kind] = self.left_out.get(kind, 0) + 1
             return True
         # `count` is atomic where a lock could be held across a fork or by a signal handler.
+        # Invariant: taken before the write can fail: a gap in the numbers is a missing record.
         body = b"%d %s\n" % (next(self._sequence), payload)
         has_room = over < RESERVE_BYTES or kind == "ProcessEnded"
         if self._fd < 0 or len(body) > LINE_LIMIT or not has_room:
@@ -185,6 +188,7 @@ def move_descriptor_up(fd: int) -> int:
     if fcntl is None:
         return fd
     try:
+        # Close-on-exec: what the program runs by `exec` must not inherit the file.
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH_FD)
     except OSError:
         return fd

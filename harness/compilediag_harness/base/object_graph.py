@@ -123,6 +123,7 @@ def get_plain_attribute(holder: Any, name: str) -> Any:
 
 def _read_from_class(kind: type, name: str, value: Any) -> Any:
     """Read a name of a class; for one with slots, what its instance `value` stores there."""
+    # Through `type` itself: a metaclass of the program's may have names of its own for both.
     for base in type.__dict__["__mro__"].__get__(kind):
         member = type.__dict__["__dict__"].__get__(base).get(name, MISSING)
         if member is MISSING:
@@ -267,6 +268,7 @@ class WeakByIdentity(Generic[Key, Value]):
 
     def __setitem__(self, key: Key, value: Value) -> None:
         """Gives an object, which can be referred to weakly, a value."""
+        # Invariant: no value refers to its key, which would then never go.
         # Called in C with the reference as the default: a function of ours would be a frame that
         # Dynamo is offered where the object goes in a compiled call.
         forget = functools.partial(self._entries.pop, id(key))

@@ -23,6 +23,8 @@ class PostImport(importlib.abc.MetaPathFinder):
 
     def run_after_import(self, name: str, action: Action) -> None:
         """Run `action` after `name` was imported; at once if it is imported already."""
+        # Invariant: not called for a module from an action of that same module, nor while another
+        # thread imports it: its loader has been given by then, and the action would never run.
         module = sys.modules.get(name)
         if module is not None and not is_initialising(module):
             action(module)
@@ -74,6 +76,7 @@ class PostImport(importlib.abc.MetaPathFinder):
             with contextlib.suppress(AttributeError):
                 del loader.exec_module
             run(module)
+            # Invariant: an action does not raise: that would end the program's import.
             for action in self._wanted.pop(name, []):
                 action(module)
             if (package_action := self._packages.get(name.partition(".")[0])) is not None:

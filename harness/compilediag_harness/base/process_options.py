@@ -50,8 +50,8 @@ class ProcessOptions:
 
 
 def read(fault: Callable[[str, Exception], None] = lambda where, error: None) -> ProcessOptions:
-    """Read the options in the environment of this process; the defaults where they cannot be read,
-    which `fault` is called with."""
+    """Read the options in the environment of this process; the defaults where they cannot be read.
+    Then `fault(name of the variable, error)` is called; nothing is raised."""
     text = os.environ.get(VARIABLE)
     if not text:
         return ProcessOptions()

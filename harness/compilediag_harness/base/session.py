@@ -99,6 +99,7 @@ class Session:
 
     def end_step(self) -> None:
         """Close the step in progress and open the next: `steps.py` alone calls this."""
+        # Invariant: advanced before the listeners are called: what they emit is of the next step.
         finished, compiled = self.step, self.compiled_in_step
         self.step, self.compiled_in_step = finished + 1, False
         if compiled:
@@ -123,6 +124,7 @@ class Session:
 
     def record_fault(self, where: str, error: BaseException) -> None:
         """Record a fault of ours; of each source `where` only the first."""
+        # Invariant: `where` is one of a few texts, without ids or paths: the set only grows.
         if where in self._faults:
             return
         self._faults.add(where)
@@ -147,6 +149,7 @@ class SessionSink:
 
     def discard(self) -> None:
         """Drop what is not written: this process is a fork, and that belongs to the parent."""
+        # Invariant: what a subclass adds up is made anew in its `discard`, which `__init__` calls.
         self.lock = threading.RLock()  # new: a thread that is not here may have held the old one
         self.written = 0.0
         """When the last batch was written, by `time.monotonic()`."""

@@ -72,6 +72,7 @@ class _Call:
     ) -> None:
         """`receiver`: the object that the function is looked up in; None where it is in none."""
         self._inside, self._node, self._target = inside, node, (called, receiver)
+        # One level only, by global names: `_follow_calls` goes further, and costs more.
         names = map(called.__globals__.get, called.__code__.co_names[:_MAX_NAMES])
         in_turn = (held.__code__ for held in names if type(held) is types.FunctionType)
         self.codes = called.__code__, *in_turn

@@ -35,6 +35,8 @@ def compile_source(text: str) -> types.CodeType:
 def evaluate_source(source: str, scope: Mapping[str, Any]) -> Any:
     """Evaluate a source in the locals and globals {L, G}; `MISSING` where that raises."""
     try:
+        # A copy, as `eval` adds `__builtins__`. Code of the program runs where there are calls or
+        # properties: torch evaluates the same text to find its reason.
         return eval(compile_source(source), dict(scope))
     except Exception:
         return MISSING

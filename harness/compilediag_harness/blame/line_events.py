@@ -75,6 +75,7 @@ class TraceFunction:
 
     def pause(self) -> bool:
         """Follow no line in this thread; False where somebody else has taken over meanwhile."""
+        # Invariant: `_function` is one bound method, made once, since it is compared by identity.
         if sys.gettrace() is not self._function:
             self.problem = self.problem or REPLACED
             return False
@@ -183,6 +184,7 @@ class Monitoring:
 
     def _handle_start(self, code: types.CodeType, offset: int) -> Any:
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - of the user's code
+        # DISABLE holds for this place of the code until `restart_events`, which nobody here calls.
         if not is_followed(frame):
             return self._api.DISABLE
         if not self._paused.here:

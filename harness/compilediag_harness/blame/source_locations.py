@@ -62,6 +62,7 @@ _OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 @functools.lru_cache(maxsize=16384)
 def is_ours(file: str) -> bool:
     """Whether a file belongs to compilediag, either half of it."""
+    # Cached by file: the answer for one is that of the first time, with or without the outer half.
     outside = getattr(sys.modules.get("compilediag"), "__file__", None)
     folder = os.path.join(os.path.dirname(os.path.abspath(outside)), "") if outside else _OURS
     return file.startswith((_OURS, folder))

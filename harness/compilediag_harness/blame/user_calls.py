@@ -90,6 +90,7 @@ def copy_locals(frame: types.FrameType) -> dict[str, Any]:
     snapshot = frame.f_locals
     own_copy = dict(snapshot)
     is_function = bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
+    # Not below a trace function: a debugger writes into this very dict.
     if is_function and sys.version_info < (3, 13) and sys.gettrace() is None:
         snapshot.clear()
     return own_copy

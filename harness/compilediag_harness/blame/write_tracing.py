@@ -133,6 +133,7 @@ class WriteTracer:
             calls = list(iterate_own_frames(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
             thread.called_at = tuple(_locate(frame, frame.f_lineno) for frame in calls)[:_MAX_STACK]
             followed, thread.followed = thread.followed, False
+            # Invariant: paused before torch runs: Dynamo and guards must not meet a trace function.
             if followed and (thread.compiling or not self._events.pause()):
                 followed, thread.compiling = False, False
             self._record_changes(thread.called_at if followed else ())
@@ -157,6 +158,7 @@ class WriteTracer:
                 self._events.stop()
                 return
             frames = iterate_own_frames(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+            # Invariant: made anew at each resume: ids of frames that ended unseen are used again.
             thread.lines = {id(frame): frame.f_lineno for frame in frames}
             thread.followed = self._events.resume()
             if self._events.problem is not None:
@@ -210,6 +212,7 @@ class WriteTracer:
         """Compare every value. Those that differ were changed by `stack`, or `line` of `frame`."""
         started = time.perf_counter()
         try:
+            # Invariant: nothing below calls compiled code or a listener: the lock is not reentrant.
             with self._lock, self._below():
                 alone = self._is_alone()
                 changed = self._watches.collect_changes()

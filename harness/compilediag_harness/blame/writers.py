@@ -240,6 +240,7 @@ def _find_cell_writes(cell: Any) -> list[Location]:
     """Find the functions that share the cell: those that rebind it, then those that change it."""
     rebinds: list[Location] = []
     changes: list[Location] = []
+    # `type(x) is`: `isinstance` would ask each object of the heap for its class, by its own code.
     for function in gc.get_objects():  # one pass; `gc.get_referrers` would take one per closure
         closure = function.__closure__ if type(function) is types.FunctionType else None
         at = next((at for at, held in enumerate(closure or ()) if held is cell), None)
@@ -351,6 +352,7 @@ def _find_program_writes(
         for store in stores
         if any(target is holder for target in _iterate_assigned(store, instances))
     )
+    # Invariant: by id only with a weak reference beside it, which tells whether it is the same one.
     with contextlib.suppress(TypeError):  # no weak reference, so that its id may be another's later
         _known_writes[id(holder), name] = weakref.ref(holder), writes
     return writes

@@ -55,6 +55,7 @@ class CacheCollector:
     def record_lookup(self, cache: str, outcome: str, info: Mapping[str, Any], within: str) -> None:
         session, started = self._session, time.monotonic()
         with session.catch_faults("cache lookup"):
+            # At a lookup torch has written its choice of folder into the environment.
             folder = None if self._folder_read else torch_caches.read_cache_folder(session.now())
             if folder is not None:
                 self._folder_read = True

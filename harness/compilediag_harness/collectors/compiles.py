@@ -95,6 +95,7 @@ class SizeGuardCollector:
 
     def _get_attempt(self, env: Any) -> SizeAttempt:
         compile_id = torch_compiles.get_compile_id()
+        # Invariant: weak: what torch knows of an export must go when torch drops it.
         if not compile_id and (self._env is None or self._env() is not env):
             self.report_attempt("")
             self._env = weakref.ref(env)
@@ -179,6 +180,7 @@ class CompileCollector:
 
     def record_start(self, trigger: str, compile_id: str) -> None:
         """A compile began (live view only: nothing is counted from it)."""
+        # Invariant: torch holds its callbacks' lock meanwhile (`_call_before_callbacks`).
         session = self._session
         session.compiled_in_step = True
         compiled = torch_compiles.find_compiling_frame()

@@ -112,6 +112,7 @@ class Baselines:
         for guard in guards:
             with contextlib.suppress(Exception):
                 baseline.add_guard(guard, known)
+        # Weak: generated code may be gone before the step ends.
         self._fresh.append(weakref.ref(code))
 
     def get_facts(self, code: types.CodeType, compile_id: str) -> FactsAtCompile:

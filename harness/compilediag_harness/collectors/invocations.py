@@ -226,6 +226,7 @@ class Invocations(SessionSink):
         known = self._known.get(key)
         if known is not None and (known[1] is None or known[1]() is target):
             return known[0]
+        # Invariant: an index is never used again: events that were written refer to it.
         index = len(self._locations)
         if index >= MAX_CALLABLES:
             return OTHERS
@@ -270,6 +271,7 @@ def uninstall(session: Session) -> None:
 
 def _read_sizes(tensor: Any) -> tuple[Any, ...]:
     try:
+        # The `torch.Size` itself is stored: a tuple of numbers, which does not hold the tensor.
         sizes = tensor.shape
     except RuntimeError:  # a nested tensor has none
         return ("nested",)

@@ -104,6 +104,7 @@ class LeafChecks:
     def examine(self, entry: Any, lengths: Mapping[str, int]) -> ExaminedEntry:
         """Find every false leaf of an entry; `lengths`: of its guarded containers, by source."""
         scope = torch_guards.build_scope(entry, self._locals)
+        # The values hold these globals themselves, so that no other dict gets their id meanwhile.
         values = self._values.setdefault(id(scope["G"]), {"L": self._locals, "G": scope["G"]})
         examined = ExaminedEntry(entry, scope, values)
         if time.thread_time() > self._deadline:
@@ -171,6 +172,7 @@ def _evaluate_leaf(leaf: torch_guards.Leaf, examined: ExaminedEntry) -> bool | N
             return result if isinstance(result, bool) else None
         if leaf.source in values:
             return None
+        # Invariant: noted before it is tried: a source that raises is evaluated once, not per leaf.
         values[leaf.source] = MISSING  # until the source could be evaluated
         value = values[leaf.source] = eval(compile_source(leaf.source), scope)
         return bool(leaf.check(value))

@@ -69,6 +69,7 @@ class TextLogFile:
         if self._failed:
             return
         data = _encode(in_process.redact_text(formatter.format(shorten_record(record))))
+        # Invariant: one `os.write` a message, since processes append to the same file.
         if len(data) > self._room:
             self._failed = True
             record = copy.copy(record)
@@ -277,6 +278,7 @@ def redact_trace(session: Session) -> None:
     if handler is None:
         if os.path.realpath(os.environ.get("TORCH_TRACE") or os.sep) == os.path.realpath(folder):
             session.record_fault(FAULT, RuntimeError("torch's trace has no handler that is known"))
+    # Invariant: never wrapped twice: `restore_trace` takes one off.
     elif not isinstance(handler.formatter, RedactedTrace):
         handler.setFormatter(RedactedTrace(handler.formatter, session))
 

@@ -86,6 +86,7 @@ def read_resident() -> Resident | None:
         with open(STATUS, encoding="ascii", errors="replace") as status:
             for line in status:
                 if line.startswith(("VmHWM:", "VmRSS:")):
+                    # "VmRSS:   12345 kB", where the kernel's kB are of 1024 bytes.
                     sizes[line[:5]] = int(line.split()[1]) * 1024
         return Resident(sizes["VmRSS"], sizes["VmHWM"])
     except (OSError, ValueError, IndexError, KeyError):

@@ -68,6 +68,7 @@ class RecompileRiskCollector:
         entries = torch_guards.get_cache_entries(code)
         if not entries:
             return False
+        # Strong references, for this check alone: they end with the function.
         roots = {name: ref() for name, (ref, _) in baseline.roots.items()}
         f_locals = {name: value for name, value in roots.items() if value is not None}
         # A guard on a local that is not at hand cannot be evaluated: `unevaluated` counts it.

@@ -103,6 +103,8 @@ class CollectorSet:
     def list_hooks(self) -> list[tuple[str, Callable[[], Remover | Removers | None]]]:
         """List the hooks, each with the module of torch after whose import it is installed;
         installing one returns what removes it again."""
+        # Invariant: hooks of one module are installed in this order and removed in the reverse one
+        # (`Attachment.uninstall`), since two of them may wrap the same function.
         caches, logs, compiles, sizes = self._caches, self.logs, self._compiles, self._sizes
         safe, tracer = logs.catch_faults_in, self._write_tracer
         loaded, written = (caches.record_load, caches.record_call), caches.record_write
@@ -158,6 +160,7 @@ class CollectorSet:
 
     def handle_compile_start(self, trigger: str, compile_id: str) -> None:
         """A compile begins: no synchronisation is sampled in its step."""
+        # Invariant: first, so that Dynamo meets `torch.Tensor` as torch made it.
         self.syncs.stop()
         if self._write_tracer is not None:
             self._write_tracer.pause_for_compile()

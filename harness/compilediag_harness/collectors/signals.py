@@ -66,6 +66,7 @@ def arm() -> None:
     fork_handlers.append(_handle_fork)
 
 
+# Invariant: sets one flag. It runs between any two instructions of the program, also in a compile.
 def _handle_signal(signum: int, _frame: FrameType | None) -> None:
     global _requested
     _requested = signum == signal.SIGUSR1
@@ -217,6 +218,8 @@ class InterruptWatch:
         self._pid = os.getpid()
         if _has_default_sigint() and hasattr(os, "memfd_create"):
             self._fd = move_descriptor_up(os.memfd_create("compilediag-interrupts"))
+            # `chain`: Python's own handler still runs. The descriptor must stay open until
+            # `unregister`, since the dump is written to its number.
             faulthandler.register(signal.SIGINT, file=self._fd, all_threads=False, chain=True)
 
     def check_interrupt(self) -> None:

@@ -199,6 +199,7 @@ def add_listener(tensor_type: Any, listener: Listener) -> None:
         _measure_unread()
     _listeners = (*_listeners, listener)
     bases: tuple[type, ...] = tensor_type.__mro__[1:]
+    # Invariant: only names that the class has from its C base, so that `delattr` brings it back.
     for name in (*_METHODS, "to", *_SLOTS):
         base = next((base for base in bases if name in vars(base)), None)
         if base is not None and name not in vars(tensor_type):

@@ -163,6 +163,7 @@ class WarmCalls:
             return
         calls = torch_open_calls.this_thread.open
         self._thread.sample = sample = _Sample(calls[-1].function, self._attempts())
+        # Invariant: the last thing before torch goes on: nothing of ours is in the time.
         sample.began_ns = time.monotonic_ns()
 
     def _handle_disabled_begin(self, function: Any) -> None:
@@ -204,6 +205,7 @@ class WarmCalls:
                 total.direct = total.direct and sample.direct
                 total.runs.update(map(source_locations.get_location, sample.graphs))
                 done = self._left <= 0
+            # Outside of the lock, which `finish` takes again and which is not reentrant.
             if done:
                 self.uninstall()
                 self.finish()

@@ -106,6 +106,7 @@ def _begin() -> None:
     """Begin to look at calls: the program has a function to time. Not before: torch calls disabled
     functions of its own several times a step."""
     global _forget_calls
+    # Invariant: idempotent: torch_calls calls it for each function that is disabled.
     if _forget_calls is None and sinks.all:
         _forget_calls = torch_calls.watch_disabled_calls(_record_end)
 

@@ -181,6 +181,7 @@ class PhasesInProgress:
     def cut_step(self, at: float) -> Seconds:
         """End the step at `at`. Returns its seconds by phase, in the order of `NAMES`; open phases
         go on in the next step."""
+        # Invariant: while one is added, `_open` holds those around it alone: `add` looks at them.
         opened = self._open
         for index in range(len(opened) - 1, -1, -1):  # counted up to `at`, innermost first
             self._open = opened[:index]
@@ -284,6 +285,7 @@ class DeviceClock:
         self._rows, self.dropped = [], 0
 
     def _record_mark(self) -> Mark:
+        # Recorded on the current stream, after what the program has queued there: no wait.
         event = self._make_mark()
         event.record()
         return event
@@ -292,6 +294,7 @@ class DeviceClock:
         """Read the steps that are over, in order: events of one stream end in order."""
         while self._waiting:
             step = self._waiting[0]
+            # Invariant: queried first: `elapsed_time` raises of an event that is not over.
             if step.ended.query():
                 self._rows.append(
                     (

@@ -168,6 +168,7 @@ class StepClock:
             return
         while self.tentative:
             self.tentative -= 1
+            # Wall and phases of both add up, so that phases stay within the wall time.
             end, wall_after, after, sampled_after = self.records.pop()
             _, wall, before, sampled = self.records.pop()
             both: Any = tuple(x + y for x, y in zip(before, after, strict=True))
@@ -298,6 +299,8 @@ class StepSampling:
     def record_end(self, key: int, at: float) -> bool:
         """Record the end of an unsampled step. False where that is not all there is to do."""
         clock, session = self._clock, self._session
+        # Invariant: no lock before the block below: every unsampled step pays for what comes first.
+        # `deque.append` is atomic.
         if key != self.key or threading.get_ident() != clock.thread:
             return False
         ends = session.noted

@@ -121,6 +121,7 @@ class OptimizerRegistry:
         kinds = _list_subclasses(base)
         # torch puts its profiling wrapper around a class's `step` when the first object is made
         # (`Optimizer._patch_step_function`, torch 2.7 to 2.15).
+        # "hooked" is on the function of the class, and stays when the optimizers are gone.
         steps = [getattr(kind, "step", None) for kind in kinds]
         if hasattr(base, "profile_hook_step") and not any(getattr(s, "hooked", 0) for s in steps):
             return False

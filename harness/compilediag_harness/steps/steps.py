@@ -109,6 +109,7 @@ def install(session: Session, torch_module: Any) -> None:
     sample_again()
     source = StepSource(session, OptimizerRegistry(torch_module), _monotonic(), _pause, _resume)
     source.clock.phases.before_flattening = attribute_ended_spans
+    # Replaced, never changed: hooks iterate over it in any thread, without a lock.
     _active = (*_active, source)
     _callables = _callables or CompiledCallables(torch_module)
     source.clock.device = phases.watch_device(session, torch_module)
@@ -123,6 +124,7 @@ def install(session: Session, torch_module: Any) -> None:
         _hooked = True
         fork_handlers.append(_handle_fork)
         backward_ends = functools.partial(end_phase, BACKWARD)
+        # Once in a process, as they stay: twice would count each run twice.
         torch_api.wrap_backward(torch_module, begin_backward, backward_ends)
         torch_api.wrap_recorded(
             torch_module,

@@ -91,6 +91,7 @@ def _get_strategies(torch_module: Any) -> tuple[Any, Any, Any] | None:
         native: Any = torch_module._C._dynamo.eval_frame
         skip, default = native._FrameAction.SKIP, native._FrameAction.DEFAULT
         alone, with_callees = (native._FrameExecStrategy(skip, it) for it in (default, skip))
+        # The first action is for the frame, the second for the frames below it (eval_frame.pyi).
         return native.set_code_exec_strategy, alone, with_callees
     except AttributeError:
         return None
@@ -107,6 +108,8 @@ Invariant: module names by text; a module that is renamed is renamed here."""
 def iterate_codes(module: types.ModuleType) -> Iterator[types.CodeType]:
     """Iterate over the code of every function that a module defines: methods, properties, and
     functions within functions included."""
+    # Invariant: no table or class of a module leads back to itself: what was seen is not noted, and
+    # this would not end. Tables that hold code of the program later must be empty here.
     own, members = module.__name__, vars(module).values()
     pending: list[Any] = [value for value in members if getattr(value, "__module__", own) == own]
     while pending:
@@ -138,6 +141,8 @@ def make_stand_in(original: Any, ours: Any, torch_module: Any) -> Any:
         ours.__code__ = ours.__code__.replace(
             co_filename=code.co_filename, co_firstlineno=code.co_firstlineno, co_name=code.co_name
         )
+        # Marked here, after the replacement, which makes another code object: `iterate_codes`
+        # passes over code with the file name of torch.
         if (strategies := _get_strategies(torch_module)) is not None:
             mark, alone, _ = strategies
             mark(ours.__code__, alone)
@@ -155,6 +160,8 @@ class _HiddenFrame:
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        # Invariant: the block stands in the very function that is to be left out: its frame is the
+        # first of the traceback here.
         # What is raised again after the block does not put the frame back.
         if error is not None and traceback is not None and traceback.tb_next is not None:
             error.__traceback__ = traceback.tb_next

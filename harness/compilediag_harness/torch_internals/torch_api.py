@@ -17,6 +17,7 @@ from compilediag_harness.torch_internals.torch_names import get_imported, lookup
 def get_torch_function_disabler() -> Callable[[], AbstractContextManager[Any]]:
     """Get what makes blocks in which no `__torch_function__` runs, neither that of subclasses nor
     of modes. torch must be imported."""
+    # `DisableTorchFunctionSubclass`, its neighbour in disable_torch_function.cpp, leaves modes on.
     return getattr(get_imported("torch._C"), "DisableTorchFunction", nullcontext)
 
 
@@ -28,6 +29,7 @@ def mark_fixed(tensor: Any, *, address: bool) -> bool:
     if decorators is None or tensor.dim() == 0:
         return decorators is not None
     decorators.mark_static(tensor)
+    # `guard=False`: an address that moves makes CUDA graphs record again; guarded, it recompiles.
     if address:
         decorators.mark_static_address(tensor, guard=False)
     return True
@@ -38,7 +40,11 @@ _MARKS = ("mark_dynamic", "maybe_mark_dynamic", "mark_unbacked")
 
 def mark_dimension(name: str, tensor: Any, dimension: int) -> str | None:
     """Mark a dimension of a tensor by Dynamo's function named `name`. Returns why that cannot be
-    done; None when it was."""
+    done; None when it was.
+
+    Raises:
+        Exception: what Dynamo's function raises, of a tensor or dimension that it does not take.
+    """
     mark = getattr(get_imported("torch._dynamo.decorators"), name, None) if name in _MARKS else None
     if mark is None:
         return f"this torch has no {name}"
@@ -63,6 +69,7 @@ def read_device_memory() -> dict[int, dict[str, Any]]:
     """Read the statistics of each CUDA device's allocator that was used, by device index, nested as
     torch gives them; empty while the program has not initialised CUDA, which this never does. Waits
     for no device."""
+    # `peak` is of what was reserved: 0 on a device whose allocator never had to give memory.
     cuda = get_imported("torch.cuda")
     if cuda is None or not cuda.is_initialized():
         return {}
@@ -88,10 +95,12 @@ def read_versions(groups: Iterable[Any]) -> list[int]:
     """Read how often each trained parameter of an optimizer's groups was written in place, as torch
     counts it (`Tensor._version`): it only grows."""
     weights = (weight for group in groups for weight in group["params"])
+    # The counter that autograd itself checks saved tensors by; there is no public one.
     # An inference tensor has no version.
     return [one._version for one in weights if one.requires_grad and not one.is_inference()]
 
 
+# Invariant: changed by the thread of the key alone, so that no lock is needed.
 _engine_runs: dict[int, int] = {}
 """Runs of the autograd engine in progress, by the thread that waits for them."""
 
@@ -122,6 +131,9 @@ class _EngineRun(functools.partial[Any]):
 def wrap_backward(torch_module: Any, begin: Callable[[], Any], end: Callable[[Any], None]) -> None:
     """Call `begin()`, and `end` with what it returned, around each run of the autograd engine that
     Python starts (`backward`, `torch.autograd.grad`), for ever."""
+    # `_engine_run_backward` of torch/autograd/graph.py, through which all of them go, looks this
+    # attribute up at each run. Wrappers of `torch.autograd.backward` and its like would miss who
+    # imported these by name, and stand in tracebacks.
     variable: Any = lookup(torch_module, "autograd.variable.Variable")
     engine = getattr(variable, "_execution_engine", None)
     if engine is None:
@@ -134,6 +146,7 @@ def wrap_backward(torch_module: Any, begin: Callable[[], Any], end: Callable[[An
         @property
         def run_backward(self) -> Any:
             global _engine_runs_begun
+            # Invariant: nothing but the caller refers to `run`: its end is when that drops it.
             run = _EngineRun(kind.run_backward.__get__(self))
             try:
                 _engine_runs_begun += 1
@@ -193,6 +206,7 @@ def wrap_recorded(
     batch_begins, batch_ends = batch
 
     def enter(self: Any) -> Any:
+        # Invariant: any other `record_function` of the program pays for this one test alone.
         result = entering(self)
         if "#" in self.name:
             here = _recorded
@@ -200,6 +214,8 @@ def wrap_recorded(
                 here.batches[id(self)] = batch_begins()
             elif self.name.startswith(_STEP) and here.step is None:
                 caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+                # `profile_hook_step`, whose local `self` the optimizer is; not a block of the
+                # program's that has such a name.
                 if caller.f_globals.get("__name__") == "torch.optim.optimizer":
                     here.step = self
                     here.begun = step_begins(caller.f_locals.get("self"))
@@ -256,6 +272,7 @@ def is_plain_data(torch_module: Any, tensor: Any) -> bool:
     """Whether the elements of a tensor can be read now by torch's own kernels alone: it is strided,
     is none of a tracer's or transform's, no graph is being captured, and no mode or subclass of the
     program's would see the operations."""
+    # What torch/utils/_python_dispatch.py itself counts active modes by; not public, as the other.
     native = torch_module._C
     count = getattr(native, "_len_torch_dispatch_stack", None)
     wrapped = lookup(native, "_functorch.is_functorch_wrapped_tensor")
@@ -281,6 +298,7 @@ def is_cuda_in_use(torch_module: Any) -> bool:
 
 def count_hooks(module: Any = None) -> tuple[int, int]:
     """Count the forward hooks and pre-hooks of one module; without one, those of all modules."""
+    # The tables of torch/nn/modules/module.py: whether one is empty is what a module call looks at.
     prefix = "_global_forward" if module is None else "_forward"
     owner = get_imported("torch.nn.modules.module") if module is None else module
     hooks, pre_hooks = (getattr(owner, f"{prefix}_{kind}", ()) for kind in ("hooks", "pre_hooks"))
@@ -327,7 +345,11 @@ def is_registered(kind: type) -> bool:
 
 
 def get_members(value: Any) -> Members:
-    """Get the members of an instance of a registered class (`is_registered`)."""
+    """Get the members of an instance of a registered class (`is_registered`).
+
+    Raises:
+        AttributeError: it is not registered. Else what its own functions raise.
+    """
     node = _find_node(_type_of(value))
     flatten_with_keys = getattr(node, "flatten_with_keys_fn", None)
     if flatten_with_keys is None:
@@ -365,6 +387,7 @@ _type_of: Callable[[Any], Any] = type
 
 
 def _find_node(kind: type) -> Any:
+    # By exact class, as torch looks it up but for named tuples: one of a subclass is a leaf.
     nodes: Any = lookup(get_imported("torch.utils._pytree"), "SUPPORTED_NODES") or {}
     node: Any = nodes.get(kind)
     complete = all(hasattr(node, name) for name in ("flatten_fn", "unflatten_fn"))

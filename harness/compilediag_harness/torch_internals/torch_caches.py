@@ -69,11 +69,13 @@ _saving = _Saving()
 def watch_cache_events(listener: LookupListener) -> Remover | None:
     """Call the listener at each lookup that torch's compile log has an instant of. A graph that
     AOTAutograd's entry refers to has none."""
+    # `load_with_key` logs nothing itself: only those who call it log an instant.
     logger = lookup(get_imported(UTILS), "ChromiumEventLogger")
 
     def report_event(_: Any, event_name: Any, *args: Any, **kwargs: Any) -> None:
         for prefix, cache in _EVENTS.items():
             if isinstance(event_name, str) and event_name.startswith(prefix):
+                # By position: the time in nanoseconds, then the dictionary about the lookup.
                 info = kwargs.get("metadata", args[1] if len(args) > 1 else None)
                 outcome = event_name[len(prefix) :]
                 listener(cache, outcome, _get_mapping(info), "")
@@ -111,6 +113,7 @@ def watch_choices(listener: LookupListener) -> Remover | None:
     def lookup_choices(
         self: Any, choices: Any, op: Any, inputs: Any, benchmark: Any, *args: Any, **kwargs: Any
     ) -> Any:
+        # torch calls `benchmark` where a variant is not in the cache; None: nothing is to be timed.
         timed: list[bool] = []
 
         def time_choices(*own: Any, **named: Any) -> Any:
@@ -130,6 +133,7 @@ def watch_choices(listener: LookupListener) -> Remover | None:
 def watch_counted_caches(listener: LookupListener) -> Removers:
     """Call the listener at each lookup of a cache that torch only counts: of autotuning, remote
     ones, and those of other packages."""
+    # Invariant: `get` is not wrapped: it calls `hit` or `miss`, and would count a lookup twice.
     stats: Any = getattr(get_imported(STATS), "cache_stats", None)
     owner: Any = stats.__class__
 
@@ -179,6 +183,8 @@ def watch_artifacts(listener: LookupListener) -> Remover | None:
 
 def watch_writes(cache: str, listener: WriteListener) -> Removers:
     """Call the listener after each entry that FxGraphCache or AOTAutogradCache saves, or cannot."""
+    # Invariant: in one thread no save lies in another, since `_saving` holds one outcome. A write
+    # outside of a save (loaded artifacts) is forgotten when the next save begins.
     module, name, save, unwritten = _SAVES[cache]
     owner = lookup(get_imported(module), name)
     writing, saving = getattr(owner, "_write_to_local_cache", None), getattr(owner, save, None)
@@ -288,6 +294,7 @@ def watch_packages(was_loaded: LoadListener, was_called: CallListener) -> Remove
             if getattr(entry, "guarded_codes", ()) and not getattr(entry, "bypassed", False)
         ]
         owners = {backend_id: code for code, entry in entries for backend_id in entry.backend_ids}
+        # A dict of our own: the program's keeps the graphs that it gave.
         watched = {
             name: _WatchedGraph(backend, functools.partial(was_called, owners[name]))
             if name in owners
@@ -314,6 +321,8 @@ class _WatchedGraph:
     def after_deserialization(self) -> Any:
         graph = self._backend.after_deserialization()
 
+        # Without the graph's own `__dict__`, which may hold marks of torch's. `install` puts what
+        # it gets here behind `torch._dynamo.disable`.
         @functools.wraps(graph, updated=())
         def run(*args: Any, **kwargs: Any) -> Any:
             if not self._seen:
@@ -339,6 +348,7 @@ def watch_loaded_functions(was_loaded: LoadListener, was_called: CallListener) -
                 was_called(code)
                 return compiled(*own, **named)
 
+            # `AOTCompiledFunction.__call__` reads `fn` at each call; `run` takes itself out again.
             made.fn = run
 
     owner = lookup(get_imported(AOT_COMPILE), "AOTCompiledFunction")

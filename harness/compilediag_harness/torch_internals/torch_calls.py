@@ -59,6 +59,7 @@ def pause_calls(mark: Callable[[int], None] | None = None) -> bool:
 def resume_calls() -> None:
     """Call the listeners again, for calls that begin from now on."""
     global _paused, _mark
+    # Invariant: emptied before the hooks are back: the end of what is in these lists was not seen.
     _paused, _mark = False, None
     for calls in list(every_thread.values()):
         calls.clear()  # one that began while calls were being paused
@@ -135,6 +136,7 @@ def _make_call_hooks(eval_frame: Any) -> None:
     global _hooked_module
     original = eval_frame._callback_from_stance
 
+    # Invariant: called by torch's wrapper directly (its locals are read one frame up).
     @functools.wraps(original)
     def report_call_begin(callback: Any) -> Any:
         # None: a function behind `disable`, several times a step those of torch itself, so these go
@@ -153,6 +155,7 @@ def _make_call_hooks(eval_frame: Any) -> None:
 
         @functools.wraps(switch)
         def set_callback(callback: Any) -> Any:
+            # Invariant: cheap, for torch calls this twice in each call of either wrapper.
             calls = this_thread.open
             if calls:
                 caller = _get_frame(1)
@@ -217,6 +220,7 @@ def _handle_callback_set(caller: types.FrameType) -> None:
         return
     del calls[index:]
     if call.key:
+        # A copy, since a listener may remove itself (`WarmCalls` does).
         for _, end in tuple(_call_listeners):
             if end is not None:
                 end(call.key)
@@ -278,6 +282,7 @@ def _watch_disabling() -> bool | None:
     """Put a wrapper on `DisableContext.__call__`, which `torch.compiler.disable` and Dynamo itself
     call with each function. Returns whether no function can have been disabled before; None while
     Dynamo is not loaded."""
+    # `disable(recursive=False)` does not come here: its wrapper (external_utils.py) only calls.
     eval_frame = get_imported(EVAL_FRAME)
     if eval_frame is None:
         return None
@@ -324,6 +329,7 @@ def find_graph_code(wrapper: types.FrameType, function: Any) -> types.CodeType |
     caller = wrapper.f_back
     if caller is None:
         return None
+    # By identity: compiled code may call other disabled functions beside its graph.
     for name in caller.f_code.co_names:
         if name.startswith(_GRAPH):
             graph = caller.f_globals.get(name)
@@ -334,6 +340,7 @@ def find_graph_code(wrapper: types.FrameType, function: Any) -> types.CodeType |
 
 def get_stance() -> str | None:
     """Get the stance in force now (`torch.compiler.set_stance`); None where torch has none."""
+    # torch.compiler has no getter. Looked up each time: `set_stance` puts another object there.
     known = lookup(get_imported(EVAL_FRAME), "_stance.stance")
     return known if isinstance(known, str) else None
 

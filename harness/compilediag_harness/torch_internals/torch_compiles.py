@@ -57,6 +57,8 @@ def watch_metrics_rows(listener: Callable[[Any], None]) -> bool:
     `set_compilation_metrics_limit` replaces the list and with it the listeners: call again now and
     then, it is cheap and idempotent.
     """
+    # Not `record_compilation_metrics`: the metrics contexts of torch hold that function already
+    # (`on_exit`), while the list is read by its name at each row.
     utils: Any = get_imported(UTILS)
     rows: Any = getattr(utils, "_compilation_metrics", None)
     if not isinstance(rows, collections.deque):
@@ -94,7 +96,8 @@ def _read_trigger_and_id(given: Any = None) -> tuple[str, str]:
 
 
 def watch_compile_ends(callback: Callable[[], None]) -> Remover | None:
-    """Call `callback()` when the last of the compiles in progress has ended."""
+    """Call `callback()` when the last of the compiles in progress has ended, in whatever thread:
+    torch runs these for the first begin and the last end alone. 2.7 may run them for each."""
     return _call_before_callbacks("run_end_callbacks", lambda *_: callback())
 
 
@@ -105,6 +108,8 @@ _before_callbacks_listeners: dict[str, list[Callable[..., None]]] = {}
 def _call_before_callbacks(name: str, callback: Callable[..., None]) -> Remover | None:
     """Call `callback` before torch calls those that are registered with it. Ours is not registered:
     the program may list those, and a reset forgets them."""
+    # Invariant: `install_callbacks` (torch/_dynamo/callback.py) calls these under a lock that is
+    # not reentrant: a listener that compiles, or waits for a thread that does, waits for ever.
     known = lookup(get_imported("torch._dynamo.callback"), "callback_handler")
     handler = cast(Any, type(known))
     original = getattr(handler, name, None)
@@ -120,6 +125,7 @@ def _call_before_callbacks(name: str, callback: Callable[..., None]) -> Remover 
             with hide_own_frame:
                 return original(self, *args)
 
+        # For ever: the class has it once, however many sessions come and go.
         setattr(handler, name, run_callbacks)
     return subscribe(_before_callbacks_listeners[name], callback)
 
@@ -173,6 +179,7 @@ def watch_resets(callback: Callable[[], None]) -> Remover | None:
 def watch_compile_requests(callback: Callable[[dict[str, Any]], None]) -> Remover | None:
     """Call `callback` with backend, mode, dynamic, fullgraph and cudagraphs of each
     `torch.compile(...)`, which hands them to `torch._dynamo.optimize`."""
+    # Not `torch.compile`, which the program may have imported by name: it looks this one up.
     before: Callable[..., None] = lambda *args, **given: callback(_describe_request(*args, **given))
     return call_beside(get_imported(DYNAMO), "optimize", before=before)
 
@@ -226,6 +233,7 @@ _MODES = {
 
 def get_compile_id() -> str:
     """Get the id of the compile in progress in this thread, "" outside one."""
+    # `_TLS` of torch/_guards.py holds it: "" in any other thread, whatever compiles meanwhile.
     current = lookup(get_imported("torch._guards"), "CompileContext.current_compile_id")
     try:
         return str(current() or "") if current is not None else ""
@@ -235,6 +243,7 @@ def get_compile_id() -> str:
 
 def get_recompile_limit() -> int | None:
     """Get `torch._dynamo.config.recompile_limit` in force; None while Dynamo is not imported."""
+    # Not to be stored: 2.13 patches the config in a compile for which a limit was passed.
     limit = getattr(get_imported("torch._dynamo.config"), "recompile_limit", None)
     return limit if isinstance(limit, int) else None
 
@@ -335,9 +344,12 @@ def watch_conditions(
     if log is None or replacing is None:
         return ()
 
+    # Invariant: torch logs a condition before it makes a replacement of it (`evaluate_expr`, then
+    # `_maybe_guard_rel`): so `fixed` is about the one that was added last.
     @functools.wraps(log)
     def log_guard(self: Any, prefix: Any, g: Any, *args: Any, **kwargs: Any) -> Any:
         _leave_out_our_lines()
+        # "eval [guard suppressed]": evaluated, and not guarded.
         if "suppressed" not in str(prefix):
             added(self, _make_condition(self, g))
         with hide_own_frame:
@@ -360,6 +372,7 @@ def watch_conditions(
 def _leave_out_our_lines() -> None:
     """Add this file to those in which torch looks for no line to name beside a guard: it names the
     innermost that is in none of them. Done while torch compiles, since it imports modules."""
+    # torch caches this set (`lru_cache`), so that what is added to it stays.
     with contextlib.suppress(Exception):
         skipped = lookup(get_imported(SYMBOLIC_SHAPES), "uninteresting_files")
         if skipped is not None:

@@ -55,6 +55,7 @@ class TreeState:
         self.recorded: set[int] = set()
 
 
+# Weak: a manager holds its graphs, whose memory must go when torch gives it up.
 managers: weakref.WeakSet[Any] = weakref.WeakSet()
 """Those that have run and are in use."""
 
@@ -184,6 +185,7 @@ class _Checks(threading.local):
     how many it recorded or replayed here."""
 
     def __init__(self) -> None:
+        # Invariant: emptied by whatever runs next: a graph in it could not be given up.
         self.failed: list[tuple[Any, str]] = []
         self.run = 0
 
@@ -227,6 +229,7 @@ def listen(listener: Any) -> Remover | None:
 
     def remove() -> None:
         unsubscribe()
+        # Invariant: in reverse order, and only when no session is left: the wrappers are shared.
         while _removers and not _listeners:
             _removers.pop()()
 
@@ -235,6 +238,7 @@ def listen(listener: Any) -> Remover | None:
 
 def _wrap_recording(original: Callable[..., Any]) -> Callable[..., Any]:
     def record_function(self: Any, new_inputs: Any, function_id: Any) -> Any:
+        # Invariant: addresses and shapes are read, never data: that would wait for the device.
         # Read before the call: the inputs are still as the program gave them.
         begun = None
         try:

@@ -45,12 +45,14 @@ def watch_recompile_reasons(
 
     @functools.wraps(original)
     def get_reasons(entries: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+        # 2.7 has neither a backend nor `skip_logging`: (entries, frame) alone.
         repeat = bool(kwargs.get("skip_logging")) or (len(args) > 1 and bool(args[1]))
         reasons: list[str] = []
         try:
             with hide_own_frame:
                 reasons = original(entries, frame, *args, **kwargs)
             return reasons
+        # Also where torch raises: under `error_on_recompile` it does so from here, with no reasons.
         finally:
             if not repeat:
                 callback(list_entries(entries), frame, list(reasons or ()))
@@ -75,6 +77,8 @@ def watch_guard_builds(
     """Call `callback(code, compile_id, local_scope, guards, manager)` after each compile built its
     guards. `local_scope` is the frame's locals at compile time, `guards` torch's Guard objects,
     `manager` what evaluates them."""
+    # torch has no callback for this. When `__init__` returns, torch has seen that the guards hold
+    # (but for exports), and has not made the cache entry yet.
     manager = lookup(get_imported(GUARDS), "CheckFunctionManager")
     original = getattr(manager, "__init__", None)
     if manager is None or original is None:
@@ -82,6 +86,7 @@ def watch_guard_builds(
 
     @functools.wraps(original)
     def build(self: Any, f_code: Any, output_graph: Any, *args: Any, **kwargs: Any) -> None:
+        # Invariant: these hold the user's arguments: of them only weak references may be stored.
         scope = dict(getattr(output_graph, "local_scope", None) or {})
         guards = list(getattr(output_graph, "guards", None) or ())
         with hide_own_frame:
@@ -94,6 +99,7 @@ def watch_guard_builds(
 
 def get_cache_entries(code: Any) -> list[Any]:
     """Get the live cache entries of a code object, most recently used first."""
+    # The C function itself: its namesake in eval_frame.py would need Dynamo to be imported.
     get = getattr(get_imported("torch._C._dynamo.eval_frame"), "_debug_get_cache_entry_list", None)
     return [] if get is None else list(get(code))
 
@@ -167,6 +173,7 @@ def iterate_leaves(entry: Any, sizes: Mapping[str, int]) -> Iterator[Leaf]:
     """Iterate over every callable leaf guard of a cache entry, in guard order, and its symbolic
     shape conditions last (kind "SHAPE", `check` None, one leaf per condition). `sizes`: lengths of
     the guarded containers by their source."""
+    # Of an entry that torch gave up nothing is yielded: callers take that as not known.
     root = getattr(entry.guard_manager, "root", None)
     # Guards over several values cannot be called from Python. 2.7 has no common base of them.
     native = get_imported("torch._C._dynamo.guards")
@@ -268,6 +275,8 @@ def _read_directly(read: Callable[[Any], Value], tensor: Any) -> Value | None:
 
 def get_storage_id(tensor: Any) -> int | None:
     """Get the identity of a tensor's memory, the same for its views; None where it has none."""
+    # The address of the C++ storage, which another one may get later. Not `data_ptr()`: that is 0
+    # of every storage without elements.
     return _read_directly(lambda below: int(below.untyped_storage()._cdata), tensor)
 
 

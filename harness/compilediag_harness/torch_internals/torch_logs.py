@@ -43,6 +43,7 @@ def watch_graph_breaks(callback: Callable[[str, str], None]) -> Remover | None:
     @functools.wraps(original)
     def log_graph_break(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
+        # Read before the call, which sets it, and which logs nothing where it is set. Not in 2.7.
         already_logged = getattr(given.get("exc"), "logged", False)
         result = original(*args, **kwargs)
         if not already_logged:
@@ -132,6 +133,8 @@ def watch_cudagraph_skips(callback: Callable[[str], None]) -> Removers:
     def report_skip(message: Any) -> None:
         callback(str(message))
 
+    # cudagraph_trees.py, output_code.py and compile_fx.py import it by name, in 2.7 and 2.13. Those
+    # that do so later get our wrapper, and keep it when it is taken out here.
     # Modules that were imported before we came have the function under its name.
     modules = list(sys.modules.items())
     owners = [owner for path, owner in modules if path.startswith("torch.") and name in vars(owner)]
@@ -146,6 +149,7 @@ def get_torch_formatter() -> Any | None:
 def find_trace_handler(folder: str) -> Any | None:
     """Find the handler that writes torch's structured trace; None where it writes elsewhere than
     into `folder`, or there is none."""
+    # torch makes it once; each `_init_logs` gives it a formatter anew, and ours is gone then.
     handler = getattr(get_imported(LOGGING), "LOG_TRACE_HANDLER", None)
     written = getattr(handler, "root_dir", None)
     return handler if written and os.path.realpath(written) == os.path.realpath(folder) else None

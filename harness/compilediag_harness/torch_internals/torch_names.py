@@ -189,6 +189,8 @@ def probe() -> list[tuple[str, bool, str]]:
 
 def replace_attribute(owner: Any, name: str, wrapper: Any) -> Remover:
     """Put `wrapper` in place and return what undoes it, unless somebody wrapped it again."""
+    # Invariant: removers of one name run in reverse order of the calls. One that runs too early
+    # does nothing, and the later one puts its wrapper back.
     descriptor: Any = vars(owner).get(name) if isinstance(owner, type) else None
     # A static or class method is put back as its descriptor: `getattr` gives what is bound by it.
     static = type(descriptor) in (staticmethod, classmethod)
@@ -211,6 +213,8 @@ def call_beside(
 ) -> Remover | None:
     """Call `before` with the arguments of each call of `owner.name`, and `after` with what it
     returned and the arguments; None where there is no such function."""
+    # Invariant: neither listener raises, which would reach the user's compile. One that does not
+    # take `*_` and `**__` raises as soon as a torch passes one argument more.
     original = getattr(owner, name, None)
     if original is None:
         return None

@@ -36,6 +36,8 @@ class OpenCalls(list[OpenCall]):
     __slots__ = ("__weakref__",)
 
 
+# Weak: `threading.local` alone holds the list of a thread, so it goes when the thread does; an
+# identity that is used again gets a list of its own.
 every_thread: weakref.WeakValueDictionary[int, OpenCalls] = weakref.WeakValueDictionary()
 """The calls in progress, by thread."""
 
@@ -53,6 +55,7 @@ def find_callable(function: Any) -> Any:
     another backend or after a reset, makes no other callable of it."""
     # The wrapper that a decorator makes has the same code for whatever it is put on:
     # `torch.no_grad()`, and torch's own around a module of a library.
+    # Invariant: nothing is made here, since callers go by the address of what is returned.
     while isinstance(function, types.FunctionType) and "__wrapped__" in vars(function):
         function = vars(function)["__wrapped__"]
     owner = getattr(function, "__self__", None)
@@ -178,7 +181,9 @@ class ReturningCall:
     """The result of the outermost compiled call that begins in this thread, read at its end."""
 
     def __init__(self) -> None:
+        # The frame holds the arguments of the call: to be dropped when it was read.
         self._frame = this_thread.open[-1].frame
+        # What the caller may be handling already: another one at the end is the call's own.
         self._error = sys.exc_info()[1]
 
     def read(self, callback: Callable[[Any], None]) -> bool:

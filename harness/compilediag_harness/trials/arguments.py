@@ -111,6 +111,7 @@ class PlannedArguments:
     def _watch_writes(self, label: str, torch: Any, value: Any) -> None:
         # Autograd's version counter rises with every write in place, also through a view.
         if value.is_inference():  # has no version
+            # Costs memory as large as the argument, until the call ends.
             before = value.clone()
             self._this.watched.append((label, lambda: not torch.equal(value, before)))
         else:
@@ -170,6 +171,7 @@ def bind_arguments(
 
 def _resolve_argument(argument: str, arguments: dict[str, Any]) -> Any:
     """Resolve a path such as "batch['ids']", without running code; `MISSING` where that fails."""
+    # As the guard of a local: so paths of plans and of guards are read by one parser.
     root = _ROOT.match(argument)
     path = parse_path(f"L['{root[0]}']{argument[root.end() :]}") if root else None
     if path is None:

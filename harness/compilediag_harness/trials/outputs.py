@@ -126,6 +126,7 @@ class OutputWatcher:
         self._session.add_overhead(time.monotonic() - started)
 
     def _handle_begin(self, _key: int) -> None:
+        # What is left of a call that raised: it holds the frame of torch's wrapper.
         if is_outermost():
             self._sampled.call = None
         with self.shield_and_charge("trial: a compiled call begins"):
@@ -185,6 +186,7 @@ class OutputWatcher:
         local = self._sampled
         if local.in_batch:
             return lambda _result, _returned: None
+        # Invariant: the end is called whatever happens, or no later call here is sampled.
         local.in_batch = True
         local.function = self._of_shapes.get(number)  # a batch without rows calls nothing
 

@@ -94,6 +94,7 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         if type(value) is not list:
             raise ValueError(f"{where} is no list")
         elements: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        # `tuple[X, ...]` is the only form that plans have.
         inner = typing.get_args(kind)[0]
         return tuple(_decode(inner, element, f"{where}[{n}]") for n, element in enumerate(elements))
     if typing.get_origin(kind) is types.UnionType:

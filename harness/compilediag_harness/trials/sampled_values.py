@@ -91,6 +91,8 @@ class ValueSampler:
             return sample, False
         norm, largest, not_finite = _measure_magnitude(torch, flat.reshape(-1))
         size = count * flat.element_size()  # on the host, and not copied
+        # Invariant: `flat` is on the host, contiguous and alive until the digest is computed: the
+        # memory is read in place, also of types that numpy does not have (bfloat16).
         content = (ctypes.c_char * size).from_address(flat.data_ptr()) if size else b""
         digest = _compute_digest(content)
         return dataclasses.replace(

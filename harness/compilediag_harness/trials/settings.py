@@ -149,6 +149,7 @@ def change_compile(
                 return _wrap_in_fixed_shape(torch, change, function, compiled, notes)
         return compiled
 
+    # Invariant: right after the import of torch, before anybody can have `compile` by name.
     return replace_attribute(torch, "compile", compile)
 
 
@@ -242,6 +243,7 @@ class PlannedObjects:
                         self._notes.record_change(change.label)
 
     def _remember_optimizer(self, _made: None, optimizer: Any, *_args: Any, **_kwargs: Any) -> None:
+        # Not changed here: the rest of the class's own `__init__` comes after this.
         self._made.append(weakref.ref(optimizer))
 
     def _watch_registering(self, name: str) -> None:

@@ -89,6 +89,7 @@ class Copier:
         flags = source.is_neg() or source.is_conj()
         whole = source.resolve_conj().resolve_neg() if flags else source
         self.floating |= bool(whole.is_floating_point() or whole.is_complex())
+        # By dtype too: a storage seen as two types is copied twice, which shares nothing.
         key = whole.untyped_storage().data_ptr(), whole.dtype
         flat = None if flags else self._memory.get(key)
         if flat is None:
@@ -168,6 +169,7 @@ def _run_eager(
 ) -> Shadow:
     """Run a call eager, on copies; nothing is compiled, and the generators are restored."""
     copier = Copier(torch, double=double)
+    # Invariant: `set_stance` raises inside a compiled region: only for a call that begins.
     with preserve_random_states(torch), torch.no_grad(), torch.compiler.set_stance("force_eager"):
         copied = copier.copy_call(call)
         value = copied.function(*copied.args, **copied.kwargs)

@@ -112,6 +112,7 @@ def _replace_in_loaders(sources: ReplacedSources) -> None:
         text = sources.find_text(path)
         return get_data(self, path) if text is None else _encode_text(text)
 
+    # `get_code` is replaced because the other one would find bytecode of the file in its cache.
     loader.get_code, loader.get_data = load_code, load_data
 
 
@@ -144,6 +145,7 @@ def _replace_in_linecache(sources: ReplacedSources) -> None:
         module.cache[filename] = (len(text), None, lines, filename)
         return lines
 
+    # Invariant: `getlines` looks it up by its name in the module.
     module.updatecache = update
 
 

@@ -1,0 +1,82 @@
+"""Keys of findings: names that stay the same over runs, such as CD103-rotary.
+
+A key is the rule and the last name of the variable, else of the function. Findings of one run that
+share these get four hexadecimal digits of what else tells them apart; no key counts, because
+numbers move when another finding comes or goes. Made from what the receipt stores, redacted as it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from compilediag.receipt.schema.compiles import FindingRecord
+
+MAX_NAME = 40  #: Characters of a name in a key.
+_NAME = re.compile(r"[^\W\d]\w*")
+_RESUMED = "torch_dynamo_resume_in_"
+_INSTALLED = re.compile(r".*/(?:site|dist)-packages/", re.DOTALL)
+_STANDARD_LIBRARY = re.compile(r".*/lib(?:64)?/python3(?:\.[0-9]{1,3}t?)?/", re.DOTALL)
+_GENERATED = re.compile(r"<[^<>]{1,80}>")
+#: Addresses and ids of objects, which differ in every run.
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,16}\b|\b[0-9]{12,20}\b")
+_FOLDERS_SHOWN = 2
+"""Last parts shown of a file that lies neither below the working directory nor in a package."""
+
+
+def assign_keys(findings: Sequence[FindingRecord]) -> tuple[FindingRecord, ...]:
+    """Give each finding of a receipt its key."""
+    short = [f"{finding.rule}-{_choose_name(finding)}" for finding in findings]
+    shared = Counter(short)
+    return tuple(
+        replace(finding, key=f"{key}-{_compute_digest(finding)}" if shared[key] > 1 else key)
+        for finding, key in zip(findings, short, strict=True)
+    )
+
+
+def _choose_name(finding: FindingRecord) -> str:
+    function = "" if finding.location is None else normalize_function(finding.location.function)
+    for text in (mask_addresses(finding.variable or ""), function.partition(" ")[0]):
+        if names := _NAME.findall(text):
+            return names[-1][:MAX_NAME]
+    return finding.slug
+
+
+def _compute_digest(finding: FindingRecord) -> str:
+    """Compute four digits from frame and source; the title tells apart two breaks of a function."""
+    place = finding.location
+    where = ("", "") if place is None else (place.file, place.function)
+    facts = (normalize_file(where[0]), normalize_function(where[1]), finding.variable or "")
+    title = "" if finding.variable else finding.title or ""
+    text = "\x00".join(mask_addresses(fact) for fact in (*facts, title))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:4]
+
+
+def mask_addresses(text: str) -> str:
+    """Replace addresses and ids of objects, which differ in every run, by "..."."""
+    return _ADDRESS.sub("...", text)
+
+
+def normalize_function(name: str) -> str:
+    """Remove the line number: torch names what follows a graph break after its line."""
+    if not name.startswith(_RESUMED):
+        return name
+    match = re.fullmatch(rf"(?:{_RESUMED})+(.+?)(?:_at_[0-9]+)+", name)
+    return name if match is None else f"{match[1]} (resumed)"
+
+
+def normalize_file(file: str) -> str:
+    """Make a file the same everywhere: below the working directory as it is; packages by name."""
+    file = file.replace("\\", "/")
+    if (generated := _GENERATED.match(file)) is not None:
+        return generated[0]
+    for pattern, root in ((_INSTALLED, "site-packages/"), (_STANDARD_LIBRARY, "python/")):
+        if (match := pattern.match(file)) is not None:
+            return root + file[match.end() :]
+    if not file.startswith(("/", "~")) and file[1:3] != ":/":
+        return file
+    return "/".join(["...", *file.split("/")[-_FOLDERS_SHOWN:]])
