@@ -1,4 +1,7 @@
-"""`compilediag run`: runs a program and says why torch.compile compiled again."""
+"""`compilediag run`: runs a program and says why torch.compile compiled again.
+
+Its options are `RunOptions` in `runs/supervised/run_options.py`, since runs read them too.
+"""
 
 from __future__ import annotations
 
