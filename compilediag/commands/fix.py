@@ -164,8 +164,8 @@ def require_possible(options: RunOptions) -> None:
 
 def _get_finding_word(words: Sequence[str]) -> str | None:
     """Get the number or key of a finding, where the only word is one and no file."""
-    found = len(words) == 1 and names_finding(words[0]) and not os.path.exists(words[0])
-    return words[0] if found else None
+    named = len(words) == 1 and names_finding(words[0]) and not os.path.exists(words[0])
+    return words[0] if named else None
 
 
 def _run_first(options: RunOptions) -> tuple[Outcome, Trial]:
