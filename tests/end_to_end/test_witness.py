@@ -67,7 +67,7 @@ def test_the_last_run_is_made_once_more_and_the_line_is_seen(folder: Path) -> No
         done.stderr
     )
     assert after["witness"]["stopped"] is None
-    assert f"witness: {after['witness']['line_events']} lines followed" in done.stderr
+    assert f"write tracing: {after['witness']['line_events']} lines followed" in done.stderr
 
 
 def test_a_program_that_has_changed_since_is_followed_in_all_steps(folder, tmp_path: Path) -> None:
@@ -86,10 +86,10 @@ PLAIN = "import torch; torch.compile(lambda x: x + 1, backend='eager')(torch.one
     ("before", "message"),
     [
         (None, "there is no run to repeat here"),
-        (("x.py",), "recorded no recompile: nothing to witness"),
+        (("x.py",), "recorded no recompile: no writes to trace"),
         (("x.py", "--api-key", "sk-abcdefghijklmnopqrstuvwxyz0123456789"), "a secret in it was"),
     ],
-    ids=["no run", "nothing to witness", "redacted"],
+    ids=["no run", "no writes", "redacted"],
 )
 def test_what_cannot_be_repeated(before, message: str, tmp_path: Path) -> None:
     """One sentence, and nothing is started."""

@@ -179,7 +179,9 @@ def test_a_comparison_reports_that_only_the_code_differs() -> None:
     before, raw = stored("findings"), msgspec.to_builtins(stored("findings"))
     raw["header"]["provenance"]["git_commit"] = "another"
     text = comparison_screen(compare(before, msgspec.convert(raw, Receipt)))
-    assert text.startswith("the same counts; only code, environment or tracked lanes differ")
+    assert text.startswith(
+        "the same counts; only code, environment or tracked configurations differ"
+    )
     assert "code (1)" in text
     assert comparison_screen(compare(before, before)).startswith("the same counts; nothing changed")
 

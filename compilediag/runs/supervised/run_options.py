@@ -139,7 +139,7 @@ class RunOptions(TrialOptions):
     )
     name: str | None = option(
         "--name NAME",
-        "Name of the lane; default: the name of the script.",
+        "Name of the configuration; default: the name of the script.",
         toml=str,
         check=_check_name,
     )

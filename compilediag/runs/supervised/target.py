@@ -282,7 +282,7 @@ def find_last_run() -> RepeatedRun:
     plan = plan_write_tracing(receipt)
     if not plan.steps:
         raise UsageError(
-            f"the last run, {os.path.dirname(path)}, recorded no recompile: nothing to witness"
+            f"the last run, {os.path.dirname(path)}, recorded no recompile: no writes to trace"
         )
     sentence = f"once more, following lines: {shlex.join(words)}"
     changed = list_changed_files(receipt)

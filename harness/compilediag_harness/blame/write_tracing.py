@@ -311,7 +311,7 @@ class WriteTracer:
         self._events.close()
 
     def _report_fault(self, error: Exception) -> None:
-        self._session.record_fault("witness", error)
+        self._session.record_fault("write tracing", error)
         self._stop("a fault of compilediag itself")
 
     def stop_in_child(self) -> None:
