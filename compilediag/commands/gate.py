@@ -53,7 +53,7 @@ class GateOptions:
         "--base REF", "Show what this baseline allows and that of the branch or commit does not."
     )
     configuration: str | None = option(
-        "--lane NAME", "Configuration of the baseline; default: the receipt's."
+        "--configuration --lane NAME", "Configuration of the baseline; default: the receipt's."
     )
     limits: tuple[Limit, ...] = option(
         "--fail-on EXPR",
@@ -183,9 +183,9 @@ def load_configs(options: GateOptions) -> tuple[ConfigReceipt, ...]:
 
     name = options.configuration
     if name is not None and len(options.receipts) > 1:
-        raise UsageError("--lane names the lane of one receipt: give one, or leave out --lane")
+        raise UsageError("--configuration names that of one receipt: give one, or leave it out")
     if name is not None and not name.strip():
-        raise UsageError("--lane is empty: say the lane's name")
+        raise UsageError("--configuration is empty: say its name")
     by_name: dict[str, ConfigReceipt] = {}
     for where in options.receipts or (None,):
         file, receipt = load_receipt(where)

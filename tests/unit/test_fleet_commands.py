@@ -98,12 +98,12 @@ def test_stats_are_a_line_a_lane(run: Run) -> None:
 
 def test_stats_by_preset(run: Run) -> None:
     """All lanes of a preset in one line."""
-    assert "(no preset)    70" in run("stats", "receipts", "--by", "preset")
+    assert "(no preset)      70" in run("stats", "receipts", "--by", "preset")
 
 
 def test_a_lane_from_the_index(run: Run) -> None:
     """`--indexed` answers for the newest of one lane; where it cannot, every file is looked at."""
-    asked = ("stats", "receipts", "--lane", "gpt-small/train", "--last", "5", "--indexed")
+    asked = ("stats", "receipts", "--configuration", "gpt-small/train", "--last", "5", "--indexed")
     assert "5 receipts of 1 configuration" in run(*asked)
 
 
@@ -112,13 +112,13 @@ def test_a_lane_from_the_index(run: Run) -> None:
     [
         (("trend", "nowhere"), "there is no folder nowhere"),
         (
-            ("trend", "receipts", "--lane", "vit"),
+            ("trend", "receipts", "--configuration", "vit"),
             "none of the 70 receipts in receipts fits: configurations gpt",
         ),
         (("trend", "receipts", "--since", "soon"), "--since 'soon' is no time"),
         (("trend", "receipts", "--measure", "speed"), "there is no measure 'speed'"),
-        (("stats", "receipts", "--indexed"), "--indexed is for one configuration"),
-        (("stats", "--lane", "x"), "there is no .compilediag here"),
+        (("stats", "receipts", "--indexed"), "--indexed is for one --configuration"),
+        (("stats", "--configuration", "x"), "there is no .compilediag here"),
     ],
 )
 def test_an_error_is_one_sentence(arguments, message, receipts, capsys, monkeypatch) -> None:

@@ -131,16 +131,16 @@ def test_a_file_that_is_no_baseline_stays_as_it_is(content: str, capsys: Any) ->
 
 
 def test_lanes(capsys: Any) -> None:
-    """Several receipts are several lanes; two of one name are refused; --lane renames one."""
+    """Two of one name are refused; --configuration renames one."""
     one, two = saved(receipt(name="a"), "a.json"), saved(receipt(name="b"), "b.json")
     assert gate(one, two, "--update") == 0
     assert gate(one, two) == 0
     assert "gate of 2 configurations: passed" in capsys.readouterr().out
     assert gate(one, saved(receipt(name="a"), "c.json"), "--fail-on", "frames>1") == 2
     assert "a.json and c.json are both of the configuration 'a'" in capsys.readouterr().err
-    assert gate(one, "--lane", "b") == 0
-    assert gate(one, two, "--lane", "b") == 2
-    assert gate(one, "--lane", "z") == 2
+    assert gate(one, "--configuration", "b") == 0
+    assert gate(one, two, "--configuration", "b") == 2
+    assert gate(one, "--configuration", "z") == 2
     assert "has no configuration 'z'" in capsys.readouterr().out
 
 
@@ -161,7 +161,7 @@ def test_a_failure_comes_before_what_cannot_be_judged() -> None:
         (("r.json", "--format", "json="), "names no file"),
         (("r.json", "--format", "json", "--format", "junit"), "cannot go to stdout together"),
         (("r.json", "--format", "json=x", "--format", "md=./x"), "to the same file"),
-        (("r.json", "--lane", " "), "--lane is empty"),
+        (("r.json", "--configuration", " "), "--configuration is empty"),
         (("r.json", "--reason", "x"), "--reason goes with --update"),
         (("r.json", "--update", "--reason", " "), "--reason is empty"),
         (("r.json", "--update", "--fail-on", "frames>1"), "leave out --fail-on"),

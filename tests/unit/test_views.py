@@ -147,8 +147,8 @@ def test_who_changed_a_value_in_a_library_can_be_seen() -> None:
         first, rule="CD106", location=place, ownership="third_party", evidence=evidence
     )
     shown = replace(made, findings=(hidden,))
-    assert "compilediag run --witness" in render(shown)
-    assert "--witness" not in render(made) + render(shown, suffix=" r.json")
+    assert "compilediag run --trace-writes" in render(shown)
+    assert "--trace-writes" not in render(made) + render(shown, suffix=" r.json")
 
 
 def test_headline_without_a_verdict_does_not_claim_one() -> None:

@@ -36,7 +36,7 @@ class FleetOptions:
 
     folder: str | None = argument(metavar="[DIR]", required=False, type=click.Path())
     configurations: tuple[str, ...] = option(
-        "--lane NAME",
+        "--configuration --lane NAME",
         "Only configurations with this name or pattern, such as gpt-*.",
         default=(),
         multiple=True,
@@ -51,7 +51,7 @@ class FleetOptions:
         "--until WHEN", "Only receipts before then; same formats as --since."
     )
     indexed: bool = flag(
-        "--indexed", "With one --lane and --last: use the index instead of looking at every file."
+        "--indexed", "With one --configuration and --last: read the index, not every file."
     )
 
     def make_filter(self) -> ReceiptFilter:
@@ -62,8 +62,7 @@ class FleetOptions:
         """
         names = self.configurations
         if self.indexed and (len(names) != 1 or set(names[0]) & set("*?[")):
-            problem = "--indexed is for one configuration: name it with --lane, without a pattern"
-            raise UsageError(problem)
+            raise UsageError("--indexed is for one --configuration NAME, without a pattern")
         now = time.time()
         return ReceiptFilter(
             configurations=names,

@@ -32,8 +32,8 @@ class StatsOptions(FleetOptions):
     by: str = option(
         "--by",
         "One line per configuration (default), or one for all those of a preset.",
-        default="lane",
-        type=click.Choice(["lane", "preset"]),
+        default="configuration",
+        type=click.Choice(["configuration", "lane", "preset"]),
     )
     as_json: bool = flag("--json", "Print the figures as JSON.")
 
@@ -43,7 +43,7 @@ class StatsOptions(FleetOptions):
     StatsOptions,
     examples="""\
   compilediag stats receipts/                       one line per configuration
-  compilediag stats receipts/ --lane 'gpt-*' --since 30d
+  compilediag stats receipts/ --configuration 'gpt-*' --since 30d
   compilediag stats receipts/ --json                with smallest, largest and newest values
 """,
 )

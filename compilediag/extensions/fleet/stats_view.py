@@ -35,7 +35,7 @@ def render_stats(configs: Sequence[Stats], options: RenderOptions) -> str:
     shown = configs[:MAX_ROWS]
     title = options.paint(describe_span(configs, options), "bold")
     lines = [title, "", *_render_table(shown, options)]
-    lines += format_more(len(configs) - MAX_ROWS, " lanes: --lane NAME, or --json")
+    lines += format_more(len(configs) - MAX_ROWS, ": --configuration NAME, or --json")
     # What the line of a configuration alone does not show.
     remarks: list[str] = []
     for config in shown:

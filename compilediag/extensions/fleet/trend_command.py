@@ -56,7 +56,7 @@ class TrendOptions(FleetOptions):
     TrendOptions,
     examples="""\
   compilediag trend receipts/                       what got worse, and since when
-  compilediag trend receipts/ --lane gpt-small --since 2026-09-01
+  compilediag trend receipts/ --configuration gpt-small --since 2026-09-01
   compilediag trend receipts/ --measure step_s --at-least 5
 """,
 )

@@ -175,7 +175,7 @@ class EventCause(Record, frozen=True, kw_only=True):
     confidence: str | None = None
     #: Id of the finding that explains it, such as F1; null where none does.
     finding: str | None = None
-    #: How the value was seen to change (`run --witness`); null where that was not seen.
+    #: How the value was seen to change (`run --trace-writes`); null where that was not seen.
     changed_at: ChangedAt | None = None
 
 
@@ -448,7 +448,7 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     entered_at: UserCallRecord | None = None
     #: Where the thread has no such call: the thread, and the outermost call in it.
     entered_from: str | None = None
-    #: How the value was seen to change (`run --witness`); null where that was not seen.
+    #: How the value was seen to change (`run --trace-writes`); null where that was not seen.
     changed_at: ChangedAt | None = None
     #: The command that leads on from here: `compilediag fix N` tries changes for it, `compilediag
     #: explain N` tells all of it, where no program is known that could be run again.

@@ -144,8 +144,8 @@ class Receipt(Record, frozen=True, kw_only=True):
     ablations: tuple[AblationRecord, ...] = ()
     #: What the run cost by the price table that was given (`--prices`); null without one.
     cost: CostSection | None = None
-    #: How the program's lines were followed to see who changes what is guarded (`run --witness`);
-    #: null where they were not to be.
+    #: How the program's lines were followed to see who changes what is guarded (`run
+    #: --trace-writes`); null where they were not to be.
     write_tracing: WriteTracingSection | None = msgspec.field(default=None, name="witness")
     checks: Checks  #: Yes or no; null where nothing was observed. No threshold on speed, ever.
     failure: Failure | None = None  #: Why the run did not end well; null when it did.
