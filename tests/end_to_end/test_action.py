@@ -131,6 +131,8 @@ def test_nothing_judged_is_red(workspace: Path, given: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", ["configuration", "lane"])
 def test_both_names_of_the_configuration(workspace: Path, name: str) -> None:
     """The baseline has none of that name, and the log says so."""
+    lock = {"schema": "compilediag.lock", "schema_version": "1.0", "lanes": {}}
+    (workspace / "compilediag.lock.json").write_text(json.dumps(lock), encoding="utf-8")
     result = act(workspace, **{"receipts": "receipt.json", "any_code": "true", name: "other"})
     assert (result.code, "has no configuration 'other'" in result.log) == (2, True)
 
