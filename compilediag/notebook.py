@@ -33,7 +33,10 @@ def unload_ipython_extension(shell: Any) -> None:
 
 @_ARGUMENTS.magic_arguments(NAME)
 @_ARGUMENTS.argument(
-    "--lane", metavar="NAME", help="name under which the receipt is compared with others"
+    "--configuration",
+    "--lane",
+    metavar="NAME",
+    help="name under which the receipt is compared with others",
 )
 @_ARGUMENTS.argument("--save", metavar="FILE", help="write the receipt to FILE")
 @_ARGUMENTS.argument(
@@ -54,7 +57,7 @@ def watch_cell(line: str, cell: str) -> None:
     seen: WatchResult | None = None
     try:
         # With a folder named, that of this file is not taken for one of the user's.
-        with watch(user_roots=(os.getcwd(),), lane=options.lane) as seen:
+        with watch(user_roots=(os.getcwd(),), lane=options.configuration) as seen:
             _run_cell(shell, cell)
     finally:
         if seen is not None:

@@ -121,7 +121,7 @@ def page() -> str:
         "",
         "Every command that prints something about a run prints it as JSON with `--json`: one",
         "document on stdout, in ASCII. Messages go to stderr; where a command cannot do what was",
-        "asked, stdout is empty, stderr has one sentence, and the exit code is 2.",
+        "requested, stdout is empty, stderr has one sentence, and the exit code is 2.",
         "",
         "Each document begins with `schema` and `schema_version`. A minor version adds fields:",
         "ignore those you do not know. A field that is removed or means something else is a new",

@@ -38,7 +38,15 @@ from compilediag.runs.trials.campaign import describe_failure
 from compilediag.runs.trials.trial import Trial, run_first_trial
 from compilediag.runs.work_progress import WorkProgress
 
-_ONE_RUN = ("fix", "cadence_probe", "witness", "trace", "tlparse", "depyf", "profile_on_signal")
+_ONE_RUN = (
+    "fix",
+    "cadence_probe",
+    "trace_writes",
+    "trace",
+    "tlparse",
+    "depyf",
+    "profile_on_signal",
+)
 """RunOptions that change the runs that are compared, or make others."""
 
 

@@ -53,7 +53,7 @@ class ReadOptions:
         "-o --output DIR", "Folder for the receipts; default: .compilediag/<time>-analyze-<pid>."
     )
     name: str | None = option(
-        "--name NAME", "Lane of the receipts; default: the name of the first PATH."
+        "--name NAME", "Configuration of the receipts; default: the name of the first PATH."
     )
     world_size: int | None = option(
         "--world-size N",

@@ -43,10 +43,10 @@ def command(options: DiffOptions) -> None:
     """Compare two receipts: counts, causes, graph breaks, frames.
 
     A and B are receipt files or folders of runs; B is the latest run by default. Receipts of
-    different lanes (another precision, backend or preset) or of different work (samples, elements)
-    are refused with exit code 2. With --changed-data they may differ in what a fix changes
-    (padding, drop_last, other sizes, dynamic=, a setting, the name of the script): the first line
-    names the difference, and counts and causes are compared, but not times and memory.
+    different configurations (another precision, backend or preset) or of different work (samples,
+    elements) are refused with exit code 2. With --changed-data they may differ in what a fix
+    changes (padding, drop_last, other sizes, dynamic=, a setting, the name of the script): the
+    first line names the difference, and counts and causes are compared, but not times and memory.
     """
     from compilediag.compare.diff import build_document, compare
 

@@ -53,7 +53,7 @@ class GateOptions:
         "--base REF", "Show what this baseline allows and that of the branch or commit does not."
     )
     configuration: str | None = option(
-        "--lane NAME", "Lane of the baseline; default: the receipt's."
+        "--configuration --lane NAME", "Configuration of the baseline; default: the receipt's."
     )
     limits: tuple[Limit, ...] = option(
         "--fail-on EXPR",
@@ -150,11 +150,11 @@ def command(options: GateOptions) -> int:
     """Judge receipts by limits and by a checked-in baseline.
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run. Several
-    receipts are several lanes. Counts are judged; seconds only by --ab or a limit such as
+    receipts are several configurations. Counts are judged; seconds only by --ab or a limit such as
     'compile_s>60'.
 
     The exit code is 0 if everything passes, 3 if something fails, and 2 if nothing can be judged:
-    the receipt is blind, the baseline lacks the lane, or the file is no receipt.
+    the receipt is blind, the baseline lacks the configuration, or the file is no receipt.
     """
     options.refuse_contradictions()
     if options.update:
@@ -183,9 +183,9 @@ def load_configs(options: GateOptions) -> tuple[ConfigReceipt, ...]:
 
     name = options.configuration
     if name is not None and len(options.receipts) > 1:
-        raise UsageError("--lane names the lane of one receipt: give one, or leave out --lane")
+        raise UsageError("--configuration names that of one receipt: give one, or leave it out")
     if name is not None and not name.strip():
-        raise UsageError("--lane is empty: say the lane's name")
+        raise UsageError("--configuration is empty: say its name")
     by_name: dict[str, ConfigReceipt] = {}
     for where in options.receipts or (None,):
         file, receipt = load_receipt(where)
@@ -203,8 +203,8 @@ def load_configs(options: GateOptions) -> tuple[ConfigReceipt, ...]:
         other = by_name.setdefault(config.name, config)
         if other is not config:
             raise UsageError(
-                f"{other.where} and {where} are both of the lane {config.name!r}: judge "
-                "them one after the other, or name lanes apart with `compilediag run --name`"
+                f"{other.where} and {where} are both of the configuration {config.name!r}: judge "
+                "them one after the other, or name them apart with `compilediag run --name`"
             )
     return tuple(by_name.values())
 
@@ -379,7 +379,7 @@ def update_baseline(
         }
         shown = f"{_format_counts(configuration.counts)}; allowed: {_format_counts(allowed)}"
         doubtful = f" ({silent} without a reason)" if silent else ""
-        lines.append(f"  lane {configuration.name}: {shown}{doubtful}")
+        lines.append(f"  configuration {configuration.name}: {shown}{doubtful}")
     named = "" if path is None else os.path.basename(path)
     option = "" if named in ("", LOCK_NAME) else f" --baseline {shlex.quote(name)}"
     following = f"  next: git add {shlex.quote(name)}, and in CI: compilediag gate{option}"
@@ -392,12 +392,12 @@ def _refuse(new: Sequence[RecordedBaseline], reasons: Sequence[tuple[str, str]],
         config = record.baseline.name
         if record.inconclusive:
             raise UsageError(
-                f"the run of lane {config!r} is not recorded, because "
+                f"the run of configuration {config!r} is not recorded, because "
                 f"{'; '.join(record.inconclusive)}; run it again"
             )
         if record.unexplained:
             raise UsageError(
-                f"{name} would newly allow in lane {config!r}: "
+                f"{name} would newly allow in configuration {config!r}: "
                 f"{_format_names(record.unexplained)}; say why they are all right: "
                 '--reason "TEXT" (nothing was written)'
             )

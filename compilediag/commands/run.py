@@ -30,8 +30,8 @@ from compilediag.runs.supervised.run_options import RunOptions
   compilediag run --steps 50 -- -m package.train
   compilediag run torchrun --nproc-per-node 2 train.py
   compilediag run --otlp http://localhost:4318 train.py
-  compilediag run --witness train.py
-  compilediag run --witness
+  compilediag run --trace-writes train.py
+  compilediag run --trace-writes
   compilediag run --fix train.py
   compilediag run --against-eager train.py
   compilediag run --cold-and-warm train.py
@@ -63,7 +63,7 @@ def command(options: RunOptions) -> int:
             raise UsageError(sentence)
     if options.target:
         return finish(supervised.run(options.target, read_option_files(options)), options)
-    if not options.witness:
+    if not options.trace_writes:
         raise UsageError("say what to run: `compilediag run train.py`")
     from compilediag.runs.supervised.target import find_last_run
 
@@ -87,7 +87,7 @@ _BELONGING = {
 }
 """Options of the other modes, and what is said where they are given to a plain run."""
 
-_OTHER_RUNS = ("fix", "cadence_probe", "witness", "depyf", "group", "keep_caches")
+_OTHER_RUNS = ("fix", "cadence_probe", "trace_writes", "depyf", "group", "keep_caches")
 """Options that make other runs than `--cold-and-warm`, or change what is compiled."""
 
 

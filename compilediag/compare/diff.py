@@ -281,7 +281,9 @@ def _refuse_other_configurations(different: Sequence[FieldChange], *, other_data
         return
     named = "; ".join(f"{i.path} is {i.before!r} and {i.after!r}" for i in refused)
     allowed = "" if no_fix else f" {_IF_A_FIX}"
-    raise ConfigurationsNotComparable(f"The receipts are of different lanes: {named}.{allowed}")
+    raise ConfigurationsNotComparable(
+        f"The receipts are of different configurations: {named}.{allowed}"
+    )
 
 
 def _refuse_other_work(before: Receipt, after: Receipt) -> None:

@@ -164,7 +164,7 @@ def measure_costs(baseline: ObservedRun, runs: Sequence[ObservedRun]) -> ProofPo
         ),
     ]
     known = tuple(cost for cost in costs if cost.before is not None and cost.after is not None)
-    return ProofPoint("cost", None, "stated, not judged", known)
+    return ProofPoint("cost", None, "reported, not judged", known)
 
 
 def _sum_guard_time(run: ObservedRun) -> float | None:

@@ -33,13 +33,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--compilediag-update",
         action="store_true",
-        help="write the lanes of compile_baseline into the baseline instead of judging them",
+        help="write what compile_baseline names into the baseline instead of judging it",
     )
     parser.addini("compilediag", "as --compilediag", type="bool", default=False)
     parser.addini("compilediag_report", "as --compilediag-report", default="")
     parser.addini(
         "compilediag_baseline",
-        "file of the lanes of compile_baseline, relative to the configuration file",
+        "baseline of compile_baseline, relative to pytest's configuration file",
         default="compilediag.lock.json",
     )
     parser.addini(
@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini(
         "compilediag_strict_improvement",
-        "a lane that is better than the baseline fails until it is updated",
+        "a configuration that is better than the baseline fails until it is updated",
         type="bool",
         default=False,
     )

@@ -54,7 +54,7 @@ def judge_config(
         made = record_baseline(run.receipt, known, configuration=name)
         if made.inconclusive:
             why, *more = (clean(reason) for reason in made.inconclusive)
-            return [Problem(f"lane {clean(name)!r} is not written: {why}", tuple(more))], 0
+            return [Problem(f"configuration {clean(name)!r} is not written: {why}", tuple(more))], 0
         text = format_lock(Baseline((made.baseline,)))
         if hasattr(config, "workeroutput"):
             output: dict[str, dict[str, str]] = getattr(config, "workeroutput")  # noqa: B009
@@ -83,7 +83,7 @@ def _list_problems(judgement: Judgement, run: WatchResult, *, absent: bool) -> l
         return []
     about, against = "", f" by compilediag_fail_on ({', '.join(judgement.limits)})"
     if judgement.baseline is not None:
-        about = f"lane {clean(judgement.configuration)!r}: "
+        about = f"configuration {clean(judgement.configuration)!r}: "
         against = f" against {clean(judgement.baseline)}"
     issues = judgement.failures or judgement.improvements
     part = JudgedPart(run)
@@ -132,7 +132,7 @@ def write_baseline(session: pytest.Session) -> None:
         return
     path, texts = get_baseline_path(config), config.stash.setdefault(_CHANGED, {})
     if not texts:
-        config.stash[_MESSAGES] = [f"{path.name}: no lane was recorded"]
+        config.stash[_MESSAGES] = [f"{path.name}: no configuration was recorded"]
         return
     try:
         known = read_lock(path) if path.exists() else Baseline()
@@ -143,7 +143,7 @@ def write_baseline(session: pytest.Session) -> None:
         config.stash[_MESSAGES] = [f"nothing was written: {error}"]
         return
     how = "written to" if different else "already in"
-    messages = [f"{pluralize(len(configs), 'lane')} {how} {path.name}"]
+    messages = [f"{pluralize(len(configs), 'configuration')} {how} {path.name}"]
     silent = sum(not allowed.reason for config in configs for allowed in config.allowed)
     if silent:
         added = f'{pluralize(silent, "item")} allowed without a reason: add "reason" in the file'

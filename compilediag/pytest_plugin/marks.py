@@ -18,7 +18,7 @@ MARKERS = {
     "compile_budget": "compile_budget(recompiles=, graph_breaks=, frames=, compiles=, "
     "eager_fallbacks=, recordings=, own_code_only=False): the most that the test may have",
     "compile_baseline": "compile_baseline(lane): the test must do no worse than what "
-    "compilediag.lock.json has for this lane",
+    "compilediag.lock.json has for this configuration",
 }
 """Each marker with what `pytest --markers` says of it."""
 
@@ -92,12 +92,12 @@ def read_requirements(test: pytest.Item) -> Requirements:
         name = baseline.args[0] if len(baseline.args) == 1 and not baseline.kwargs else None
         source = _quote_mark(baseline)
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise BadMark(f'{source}: give the lane a name, as in compile_baseline("train")')
+            raise BadMark(f'{source}: name the configuration, as in compile_baseline("train")')
         # A test with parameters has one configuration for each of them.
         parameters = getattr(getattr(test, "callspec", None), "id", None)
         name = f"{name}[{parameters}]" if parameters is not None else name
         if len(name) > _MAX_NAME_CHARS:
-            raise BadMark(f"{source}: the name of the lane is longer than {_MAX_NAME_CHARS}")
+            raise BadMark(f"{source}: the configuration's name is longer than {_MAX_NAME_CHARS}")
     return Requirements(limits, own_code_only, warmup, name, has_fixture(test))
 
 
@@ -190,4 +190,4 @@ def list_shared(tests: Mapping[str, Requirements]) -> Iterator[str]:
             holders.setdefault(required.configuration, []).append(node)
     for name, nodes in holders.items():
         if len(nodes) > 1:
-            yield f"two lanes are called {name!r}: {nodes[0]} and {nodes[1]}; name each test's own"
+            yield f"{nodes[0]} and {nodes[1]} are both configuration {name!r}; name each its own"

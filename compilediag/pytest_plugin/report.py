@@ -95,7 +95,7 @@ def write_summary(terminal: Any, reports: Sequence[Any]) -> None:
         terminal.line(f"{pluralize(len(watched) - len(compiled), 'watched test')} compiled nothing")
     better = sum(1 for properties in watched.values() if properties.get("compilediag.improvements"))
     if better:
-        word = "lane is" if better == 1 else "lanes are"
+        word = "configuration is" if better == 1 else "configurations are"
         terminal.line(f"{better} {word} better than the baseline: {UPDATE} keeps that")
     for text in get_update_messages(terminal.config):
         terminal.line(clean(text, limit=1000))

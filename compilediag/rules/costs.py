@@ -116,7 +116,7 @@ def find_autotuning(timeline: Timeline) -> Iterable[Finding]:
         "autotuning",
         "trying kernels",
         'compile without mode="max-autotune" while the program changes, and keep the folder of '
-        "TORCHINDUCTOR_CACHE_DIR between starts: what was found is kept there",
+        "TORCHINDUCTOR_CACHE_DIR between starts: what was found is stored there",
         "kernels that were not tried may be slower",
     )
 

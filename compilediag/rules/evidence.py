@@ -448,7 +448,7 @@ _STANCES = {
         "a call that no compiled graph fits ran eager; torch does not report which",
         (
             'set "fail_on_recompile" instead: it raises at the first of those calls and names its '
-            "guard; warm up that case before the stance is set"
+            "guard; warm up that call before the stance is set"
         ),
     ),
 }

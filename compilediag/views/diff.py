@@ -17,7 +17,7 @@ from compilediag.views.place import format_call
 from compilediag.views.style import RenderOptions
 
 _SIDES = ("before", "after")
-_SHORT = {"lane.name": "lane", "steps.count": "steps"}
+_SHORT = {"lane.name": "configuration", "steps.count": "steps"}
 """Names in the sentence, where the path's last part is not enough."""
 
 
@@ -39,7 +39,7 @@ def show_comparison(diff: Comparison, options: RenderOptions) -> Overview:
     if diff.changed:
         others = "other things changed"
     elif beside or diff.command:
-        others = "only code, environment or tracked lanes differ"
+        others = "only code, environment or tracked configurations differ"
     head = ("count", *_SIDES, "change")
     counts = Table(head, rows, right=head[1:])
     sections = (
@@ -129,9 +129,13 @@ def _build_listings(diff: Comparison, options: RenderOptions) -> list[Listing]:
         ("checks", diff.checks, _describe_field),
         ("environment", diff.environment, _describe_field),
         ("command line and variables", diff.command, _describe_field),
-        ("tracked runs of other lanes", diff.tracked_configurations, _describe_field),
+        ("tracked runs of other configurations", diff.tracked_configurations, _describe_field),
         ("keys of compile caches (CD612)", diff.cache_keys, _describe_cache_key),
-        ("lane, not in the older receipt", diff.configuration_not_recorded, _describe_field),
+        (
+            "configuration, not in the older receipt",
+            diff.configuration_not_recorded,
+            _describe_field,
+        ),
         ("code", diff.provenance, _describe_field),
     ]
     return [

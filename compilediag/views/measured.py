@@ -84,7 +84,7 @@ def render_measured(
         hidden = f"+{len(runs) - MAX_RUNS} more tracked: compilediag show --all{suffix}"
         lines += options.wrap(hidden, "  ", "    ")
     if receipt.write_tracing is not None:
-        lines += options.wrap(_describe_writes(receipt.write_tracing, options), "  witness: ")
+        lines += options.wrap(_describe_writes(receipt.write_tracing, options), "  write tracing: ")
     if receipt.cost is not None:
         lines += options.wrap(_describe_cost(receipt.cost, options), "  cost: ")
     return lines
@@ -113,7 +113,7 @@ def _describe_writes(tracing: WriteTracingSection, options: RenderOptions) -> st
     why = options.clean(tracing.stopped)
     if not tracing.line_events:
         return f"nothing was followed: {why}"
-    return f"{text}; not witnessed after step {tracing.stopped_step}: {why}"
+    return f"{text}; not traced after step {tracing.stopped_step}: {why}"
 
 
 def _render_metrics(run: TrackedRecord, options: RenderOptions) -> list[str]:

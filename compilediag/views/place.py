@@ -81,7 +81,7 @@ def describe_no_call(
 ) -> str:
     """Describe what is known instead of a call where none of the program's own is."""
     if record.entered_from:
-        return f"entered from {options.clean(record.entered_from, 200)}, no line of which is yours"
+        return f"called from {options.clean(record.entered_from, 200)}, no line of which is yours"
     return NOT_RECORDED
 
 

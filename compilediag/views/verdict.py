@@ -147,7 +147,7 @@ def _render_next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[
             and not lookups.list_writers(finding, receipt)
             for _, finding in chosen
         )
-        commands += ["run --witness"] if any(out_of_sight) else []
+        commands += ["run --trace-writes"] if any(out_of_sight) else []
     return options.wrap_commands(commands)
 
 

@@ -128,13 +128,25 @@ def test_nothing_judged_is_red(workspace: Path, given: dict[str, str]) -> None:
     assert "compilediag: " in result.log
 
 
+@pytest.mark.parametrize("name", ["configuration", "lane"])
+def test_both_names_of_the_configuration(workspace: Path, name: str) -> None:
+    """The baseline has none of that name, and the log says so."""
+    lock = {"schema": "compilediag.lock", "schema_version": "1.0", "lanes": {}}
+    (workspace / "compilediag.lock.json").write_text(json.dumps(lock), encoding="utf-8")
+    result = act(workspace, **{"receipts": "receipt.json", "any_code": "true", name: "other"})
+    assert (result.code, "has no configuration 'other'" in result.log) == (2, True)
+
+
 HOSTILE = ("$(touch hacked)", "`touch hacked`", '"; touch hacked; "', "a\nb=$(touch hacked)")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize(
     "name",
-    ["receipts", "baseline", "lane", "fail_on", "strict_improvement", "sarif_file", "run", "base"],
+    [
+        *("receipts", "baseline", "configuration", "lane", "fail_on", "strict_improvement"),
+        *("sarif_file", "run", "base"),
+    ],
 )
 def test_inputs_are_data(workspace: Path, name: str, text: str) -> None:
     """No input is run as a part of a script, nor adds an output of its own."""

@@ -13,8 +13,13 @@ pytest.importorskip("ipykernel")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "html_report.md"
 
 CELLS = {
-    "value": "%%compilediag --lane cell --save run.json\nout = scaled(torch.ones(2), 7)\nout.sum()",
+    "value": (
+        "%%compilediag --configuration cell --save run.json\n"
+        "out = scaled(torch.ones(2), 7)\nout.sum()"
+    ),
     "names": "print(float(out.sum()), _compilediag.receipt.header.configuration.name)",
+    "former": "%%compilediag --lane former\nout = scaled(torch.ones(2), 7)",
+    "former name": "print(_compilediag.receipt.header.configuration.name)",
     "again": "%%compilediag\nfor factor in (1, 2, 3):\n    out = scaled(torch.ones(2), factor)",
     "reset": "%%compilediag\ntorch.compiler.reset()\nout = scaled(torch.ones(2), 5)",
     "error": "%%compilediag\n\n\ndef fails():\n    raise KeyError('it')\nfails()",
@@ -82,6 +87,7 @@ def test_a_watched_cell_is_a_cell(cells: dict[str, Any]) -> None:
     """Its last value is displayed, its variables stay."""
     assert cells["value"].outputs[0].data["text/plain"] == "tensor(14.)"
     assert printed(cells["names"]).split() == ["14.0", "cell"]
+    assert printed(cells["former name"]) == "former\n"
 
 
 def test_a_cell_that_is_run_again(cells: dict[str, Any]) -> None:
@@ -112,5 +118,5 @@ def test_lines_are_those_of_the_cell(cells: dict[str, Any]) -> None:
 def test_options_and_unloading(cells: dict[str, Any]) -> None:
     """One sentence for what is wrong; the magic goes when it is unloaded."""
     assert printed(cells["option"], "stderr") == "UsageError: unrecognized arguments: --nonsense\n"
-    assert "--lane NAME" in printed(cells["help"])
+    assert "--configuration NAME, --lane NAME" in printed(cells["help"])
     assert printed(cells["left"]) == "False\n"

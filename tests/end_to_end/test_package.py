@@ -81,8 +81,8 @@ def test_it_is_small(clean: Environment) -> None:
     [
         (("show", "run.json"), "3 recompiles in 12 steps"),
         (("diff", "run.json", "run.json"), "nothing changed"),
-        (("stats", "."), "1 receipt of 1 lane"),
-        (("trend", "."), "1 receipt of 1 lane"),
+        (("stats", "."), "1 receipt of 1 configuration"),
+        (("trend", "."), "1 receipt of 1 configuration"),
         (("explain", "CD103"), "lazy-buffer"),
         (("explain", "1", "run.json"), "CD103"),
         (("plan", "run.json"), "no sizes that change"),

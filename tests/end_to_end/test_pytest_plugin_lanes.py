@@ -36,7 +36,7 @@ def test_a_lane_from_nothing(pytester: pytest.Pytester) -> None:
     written = run(pytester, TESTS, "--compilediag-update", "-n2")
     written.assert_outcomes(passed=4)
     written.stdout.fnmatch_lines(
-        ["4 lanes written to compilediag.lock.json", "2 items allowed without a reason: *"]
+        ["4 configurations written to compilediag.lock.json", "2 items allowed without a reason: *"]
     )
     lanes = json.loads(lock.read_text())["lanes"]
     assert list(lanes) == ["better", "same[2]", "same[3]", "worse"]
@@ -58,13 +58,18 @@ def test_a_lane_from_nothing(pytester: pytest.Pytester) -> None:
         "test_same[4]": "FAILED",
     }
     worse = failure_of(done, "test_worse")
-    assert "lane 'worse': 1 reason to fail against compilediag.lock.json" in worse
+    assert "configuration 'worse': 1 reason to fail against compilediag.lock.json" in worse
     assert "x  [2] → [3], [3] → [4] (the baseline has 1)" in worse
     assert "fix: " in worse
     absent = failure_of(done, "test_same[4]")
-    assert "blind: lane 'same[4]': the baseline compilediag.lock.json has no lane" in absent
+    assert (
+        "blind: configuration 'same[4]': the baseline compilediag.lock.json has no configuration"
+        in absent
+    )
     assert "pytest --compilediag-update writes it" in absent
-    done.stdout.fnmatch_lines(["1 lane is better than the baseline: pytest --compilediag-*"])
+    done.stdout.fnmatch_lines(
+        ["1 configuration is better than the baseline: pytest --compilediag-*"]
+    )
     assert lock.read_bytes() == before
 
 
@@ -79,7 +84,7 @@ def test_what_is_not_written(pytester: pytest.Pytester) -> None:
     done = again(pytester, "--compilediag-update", "-k", "not better")
     done.assert_outcomes(failed=3, deselected=1)
     assert "blind: nothing was compiled" in failure_of(done, "test_same[2]")
-    done.stdout.fnmatch_lines(["compilediag.lock.json: no lane was recorded"])
+    done.stdout.fnmatch_lines(["compilediag.lock.json: no configuration was recorded"])
     assert lock.read_bytes() == before
     edit(pytester, "sizes(4, 5)", "sizes(4, 4)")
     strict = again(pytester, "-o", "compilediag_strict_improvement=true", "-k", "better")

@@ -25,10 +25,10 @@ WRONG = {
     "zero_recompiles(warmup='two')": "warmup is a whole number of steps, not 'two'",
     "zero_recompiles(steps=2)": "it takes only warmup, a number of steps (default 1)",
     "zero_recompiles(1, warmup=2)": "it takes only warmup",
-    "compile_baseline": 'give the lane a name, as in compile_baseline("train")',
-    "compile_baseline('')": "give the lane a name",
-    "compile_baseline('a\\nb')": "give the lane a name",
-    "compile_baseline(lane='x')": "give the lane a name",
+    "compile_baseline": 'name the configuration, as in compile_baseline("train")',
+    "compile_baseline('')": "name the configuration",
+    "compile_baseline('a\\nb')": "name the configuration",
+    "compile_baseline(lane='x')": "name the configuration",
     "compile_baseline('x' * 300)": "longer than 200",
 }
 
@@ -180,7 +180,7 @@ def test_markers_that_contradict_each_other(pytester: pytest.Pytester) -> None:
         [
             "*::test_both: zero_recompiles() allows no recompile and * keep one of the two",
             "*::test_twice: compile_budget(*) and compile_budget(*) stand at the same place: *",
-            "*two lanes are called 'train': *::test_lane and *::test_other; name each test's own",
+            "*::test_lane and *::test_other are both configuration 'train'; name each its own",
         ]
     )
 

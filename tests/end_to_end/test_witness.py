@@ -1,4 +1,4 @@
-"""`run --witness`: the line that was seen, the same compiles as without, what cannot be done."""
+"""`run --trace-writes`: the line that was seen, the same compiles as without, what is refused."""
 
 import json
 import shutil
@@ -44,7 +44,7 @@ def test_the_last_run_is_made_once_more_and_the_line_is_seen(folder: Path) -> No
     """What torch counts, what the program prints and its exit code are those of the run before."""
     before = receipt(folder)
     plain = captured(sys.executable, "train.py", cwd=folder, check=True)
-    done = run(folder, "--witness")
+    done = run(folder, "--trace-writes")
     after = receipt(folder)
     assert (done.returncode, done.stdout) == (0, plain.stdout)
     assert after["receipt_id"] != before["receipt_id"]
@@ -67,14 +67,14 @@ def test_the_last_run_is_made_once_more_and_the_line_is_seen(folder: Path) -> No
         done.stderr
     )
     assert after["witness"]["stopped"] is None
-    assert f"witness: {after['witness']['line_events']} lines followed" in done.stderr
+    assert f"write tracing: {after['witness']['line_events']} lines followed" in done.stderr
 
 
 def test_a_program_that_has_changed_since_is_followed_in_all_steps(folder, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True, symlinks=True)
     with (tmp_path / "train.py").open("a") as file:
         file.write("\n")
-    done = run(tmp_path, "--witness")
+    done = run(tmp_path, "--trace-writes")
     assert "train.py has changed since: every step is followed" in done.stderr
     assert "(seen)" in done.stderr
 
@@ -86,17 +86,17 @@ PLAIN = "import torch; torch.compile(lambda x: x + 1, backend='eager')(torch.one
     ("before", "message"),
     [
         (None, "there is no run to repeat here"),
-        (("x.py",), "recorded no recompile: nothing to witness"),
+        (("x.py",), "recorded no recompile: no writes to trace"),
         (("x.py", "--api-key", "sk-abcdefghijklmnopqrstuvwxyz0123456789"), "a secret in it was"),
     ],
-    ids=["no run", "nothing to witness", "redacted"],
+    ids=["no run", "no writes", "redacted"],
 )
 def test_what_cannot_be_repeated(before, message: str, tmp_path: Path) -> None:
     """One sentence, and nothing is started."""
     if before is not None:
         (tmp_path / "x.py").write_text(PLAIN)
         assert run(tmp_path, "--quiet", *before).returncode == 0
-    done = run(tmp_path, "--witness")
+    done = run(tmp_path, "--trace-writes")
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -106,6 +106,6 @@ def test_what_cannot_be_repeated(before, message: str, tmp_path: Path) -> None:
 
 def test_a_probe_is_not_witnessed(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text(PLAIN)
-    done = run(tmp_path, "--witness", "--cadence-probe", "x.py")
+    done = run(tmp_path, "--trace-writes", "--cadence-probe", "x.py")
     assert done.returncode == 2
-    assert "--witness follows one run" in done.stderr
+    assert "--trace-writes follows one run" in done.stderr

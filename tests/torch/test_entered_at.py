@@ -152,7 +152,7 @@ def test_a_thread_pool(library: ModuleType) -> None:
     assert found.entered_from.startswith("thread loader_0 (futures/thread.py:")
     number = seen.receipt.findings.index(found) + 1
     text = render_finding(number, found, seen.receipt, RenderOptions())
-    assert "entered from thread loader_0" in " ".join(text.split())
+    assert "called from thread loader_0" in " ".join(text.split())
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's own reading of them

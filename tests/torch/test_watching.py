@@ -77,7 +77,7 @@ def test_reading_too_early_is_refused() -> None:
 
 
 def test_the_lines_of_a_run_are_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`run --witness` around it has a session of its own for that."""
+    """`run --trace-writes` around it has a session of its own for that."""
     options = process_options.ProcessOptions(write_tracing=process_options.WriteTracingPlan())
     monkeypatch.setenv(process_options.VARIABLE, options.encode())
     double = fresh()

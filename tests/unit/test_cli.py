@@ -1,5 +1,6 @@
 """The command line: exit codes, errors in a sentence, help with examples, faults of ours."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_wrong_use_is_one_sentence(arguments: list[str], said: str, capsys: Any)
         (WHOLE[:2000], ("show",), "bad.json"),
         (WHOLE.replace('"precision": "fp32"', '"precision": "bf16"'), ("diff", FINDINGS), "bf16"),
     ],
-    ids=["torn", "of another lane"],
+    ids=["torn", "of another configuration"],
 )
 def test_a_receipt_that_cannot_be_used_is_one_sentence(text, command, said, tmp_path, capsys):
     (tmp_path / "bad.json").write_text(text, encoding="utf-8")
@@ -67,6 +68,44 @@ def test_a_receipt_that_cannot_be_used_is_one_sentence(text, command, said, tmp_
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "spellings"),
+    [
+        (("gate", FINDINGS, "--fail-on", "frames>99"), (("--configuration", "x"), ("--lane", "x"))),
+        (("stats", "DIR"), (("--configuration", "gpt-*"), ("--lane", "gpt-*"))),
+        (("stats", "DIR"), (("--configuration", "none"), ("--lane", "none"))),
+        (("stats", "DIR"), (("--by", "configuration"), ("--by", "lane"), ())),
+        (("trend", "DIR"), (("--configuration", "gpt-*"), ("--lane", "gpt-*"))),
+        (("run",), (("--trace-writes",), ("--witness",))),
+        (("run", "--cadence-probe", "x.py"), (("--trace-writes",), ("--witness",))),
+    ],
+)
+def test_a_former_spelling_does_the_same(
+    command: tuple[str, ...], spellings: tuple[tuple[str, ...], ...], tmp_path: Path, capsys: Any
+) -> None:
+    """The same output, error and exit code, whatever that is."""
+    (tmp_path / "DIR").mkdir()
+    (tmp_path / "DIR" / "r.json").write_text(WHOLE, encoding="utf-8")
+    name, *rest = command
+    did = [(cli.main([name, *spelling, *rest]), capsys.readouterr()) for spelling in spellings]
+    assert did == did[:1] * len(spellings)
+    assert not re.search("no such|no option", did[0][1].err, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        *((name, "--configuration, --lane NAME") for name in ("gate", "stats", "trend")),
+        ("stats", "--by [configuration|lane|preset]"),
+        ("run", "--trace-writes, --witness"),
+    ],
+)
+def test_help_has_both_spellings(command: str, shown: str, capsys: Any) -> None:
+    """The better one first."""
+    assert cli.main([command, "--help"]) == 0
+    assert f"  {shown} " in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_hostile_arguments_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,5 +113,5 @@ def test_stats_and_trend_name_it_and_go_on(tmp_path: Path, capsys: Any) -> None:
     for command in ("stats", "trend"):
         assert main([command, str(folder)]) == 0
         printed = " ".join(capsys.readouterr().out.split())
-        assert "3 receipts of 1 lane" in printed
+        assert "3 receipts of 1 configuration" in printed
         assert "1 contradicting itself: r00002.json: compile.recompiles is 184467" in printed

@@ -72,7 +72,10 @@ def campaigns(monkeypatch: pytest.MonkeyPatch) -> CampaignCalls:
         ("run --fix --yes", "say what to run: `compilediag run --fix train.py`"),
         ("run --fix train.py", "add --yes if nobody can be asked"),
         ("run --apply train.py", "belong to --fix"),
-        ("run --fix --witness --yes train.py", "--witness changes the runs that --fix compares"),
+        (
+            "run --fix --trace-writes --yes train.py",
+            "--trace-writes changes the runs that --fix compares",
+        ),
         ("run --fix train.py --cadence-probe", "--cadence-probe changes the runs"),
         ("fix --timeout 0", "x>0"),
         ("fix --dry-run train.py", "do not name a program"),

@@ -58,7 +58,10 @@ def test_trend_shows_since_when(run: Run) -> None:
     """One screen: what got worse, since when, what else changed, and what to type next."""
     screen = run("trend", "receipts")
     lines = screen.splitlines()
-    assert lines[0] == "✗ 1 change for the worse · 70 receipts of 1 lane, 2025-10-09 to 2025-10-12"
+    assert (
+        lines[0]
+        == "✗ 1 change for the worse · 70 receipts of 1 configuration, 2025-10-09 to 2025-10-12"
+    )
     assert "since 2025-10-11 00:53 r00040.json (commit " in lines[2]
     assert "\x1b" not in screen
     assert "\\x1b[31mflex" in screen
@@ -85,7 +88,7 @@ def test_stats_are_a_line_a_lane(run: Run) -> None:
     """Medians of the lane, checks of the last hundred runs, and the next command."""
     screen = run("stats", "receipts")
     head, row = screen.splitlines()[2:4]
-    columns = "lane runs throughput step goodput host memory checks"
+    columns = "configuration runs throughput step goodput host memory checks"
     assert head.split() == columns.split()
     assert row.split()[:2] == ["gpt-small/train", "fp32"]
     assert row.endswith("774 MiB  70 of 70")
@@ -95,13 +98,13 @@ def test_stats_are_a_line_a_lane(run: Run) -> None:
 
 def test_stats_by_preset(run: Run) -> None:
     """All lanes of a preset in one line."""
-    assert "(no preset)    70" in run("stats", "receipts", "--by", "preset")
+    assert "(no preset)      70" in run("stats", "receipts", "--by", "preset")
 
 
 def test_a_lane_from_the_index(run: Run) -> None:
     """`--indexed` answers for the newest of one lane; where it cannot, every file is looked at."""
-    asked = ("stats", "receipts", "--lane", "gpt-small/train", "--last", "5", "--indexed")
-    assert "5 receipts of 1 lane" in run(*asked)
+    asked = ("stats", "receipts", "--configuration", "gpt-small/train", "--last", "5", "--indexed")
+    assert "5 receipts of 1 configuration" in run(*asked)
 
 
 @pytest.mark.parametrize(
@@ -109,13 +112,13 @@ def test_a_lane_from_the_index(run: Run) -> None:
     [
         (("trend", "nowhere"), "there is no folder nowhere"),
         (
-            ("trend", "receipts", "--lane", "vit"),
-            "none of the 70 receipts in receipts fits: lanes gpt",
+            ("trend", "receipts", "--configuration", "vit"),
+            "none of the 70 receipts in receipts fits: configurations gpt",
         ),
         (("trend", "receipts", "--since", "soon"), "--since 'soon' is no time"),
         (("trend", "receipts", "--measure", "speed"), "there is no measure 'speed'"),
-        (("stats", "receipts", "--indexed"), "--indexed answers for one lane"),
-        (("stats", "--lane", "x"), "there is no .compilediag here"),
+        (("stats", "receipts", "--indexed"), "--indexed is for one --configuration"),
+        (("stats", "--configuration", "x"), "there is no .compilediag here"),
     ],
 )
 def test_an_error_is_one_sentence(arguments, message, receipts, capsys, monkeypatch) -> None:

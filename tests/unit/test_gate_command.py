@@ -85,7 +85,7 @@ def test_an_update_says_what_it_wrote(capsys: Any) -> None:
     assert capsys.readouterr().out.splitlines() == [
         f"Wrote {LOCK_NAME}",
         (
-            "  lane train: 1 frame, 2 compiles, 1 recompile, 2 graphs, 1 graph break; "
+            "  configuration train: 1 frame, 2 compiles, 1 recompile, 2 graphs, 1 graph break; "
             "allowed: 1 cause, 1 graph break"
         ),
         "",
@@ -113,7 +113,7 @@ def test_what_was_not_seen_is_not_recorded(change: dict[str, str], capsys: Any) 
     good = saved(CLEAN, "good.json")
     bad = saved(receipt(name="bad", change=lambda raw: raw.update(change)))
     assert gate(good, bad, "--update", "--reason", "x") == 2
-    assert "of lane 'bad' is not recorded" in capsys.readouterr().err
+    assert "of configuration 'bad' is not recorded" in capsys.readouterr().err
     assert not Path(LOCK_NAME).exists()
 
 
@@ -131,17 +131,17 @@ def test_a_file_that_is_no_baseline_stays_as_it_is(content: str, capsys: Any) ->
 
 
 def test_lanes(capsys: Any) -> None:
-    """Several receipts are several lanes; two of one name are refused; --lane renames one."""
+    """Two of one name are refused; --configuration renames one."""
     one, two = saved(receipt(name="a"), "a.json"), saved(receipt(name="b"), "b.json")
     assert gate(one, two, "--update") == 0
     assert gate(one, two) == 0
-    assert "gate of 2 lanes: passed" in capsys.readouterr().out
+    assert "gate of 2 configurations: passed" in capsys.readouterr().out
     assert gate(one, saved(receipt(name="a"), "c.json"), "--fail-on", "frames>1") == 2
-    assert "a.json and c.json are both of the lane 'a'" in capsys.readouterr().err
-    assert gate(one, "--lane", "b") == 0
-    assert gate(one, two, "--lane", "b") == 2
-    assert gate(one, "--lane", "z") == 2
-    assert "has no lane 'z'" in capsys.readouterr().out
+    assert "a.json and c.json are both of the configuration 'a'" in capsys.readouterr().err
+    assert gate(one, "--configuration", "b") == 0
+    assert gate(one, two, "--configuration", "b") == 2
+    assert gate(one, "--configuration", "z") == 2
+    assert "has no configuration 'z'" in capsys.readouterr().out
 
 
 def test_a_failure_comes_before_what_cannot_be_judged() -> None:
@@ -161,7 +161,7 @@ def test_a_failure_comes_before_what_cannot_be_judged() -> None:
         (("r.json", "--format", "json="), "names no file"),
         (("r.json", "--format", "json", "--format", "junit"), "cannot go to stdout together"),
         (("r.json", "--format", "json=x", "--format", "md=./x"), "to the same file"),
-        (("r.json", "--lane", " "), "--lane is empty"),
+        (("r.json", "--configuration", " "), "--configuration is empty"),
         (("r.json", "--reason", "x"), "--reason goes with --update"),
         (("r.json", "--update", "--reason", " "), "--reason is empty"),
         (("r.json", "--update", "--fail-on", "frames>1"), "leave out --fail-on"),
@@ -231,7 +231,7 @@ def test_a_reason_for_one_item(capsys: Any) -> None:
     """What none names is refused, and a name that no item has; then nothing is written."""
     both = saved(receipt(first(), again("n"), again("m", 2, 2)))
     assert gate(both, "--update", "--reason-for", "CD107 n", "warm-up") == 2
-    assert "would newly allow in lane 'train': CD107 m" in capsys.readouterr().err
+    assert "would newly allow in configuration 'train': CD107 m" in capsys.readouterr().err
     named = ("--reason-for", "CD107 n", "warm-up", "--reason-for", "CD107 m", "two sizes")
     assert gate(both, "--update", *named, "--reason-for", "CD999", "x") == 2
     assert "--reason-for 'CD999' names nothing" in capsys.readouterr().err

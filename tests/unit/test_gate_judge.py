@@ -231,7 +231,10 @@ def test_a_hook_that_torch_no_longer_has(hook: str, judged: bool) -> None:
 def test_an_absent_lane() -> None:
     """A baseline without this lane is an error and no pass."""
     (item,) = judge(CLEAN, baseline=None, baseline_name="x.json").failures
-    assert (item.kind, item.message) == ("not_judged", "the baseline x.json has no lane 'train'")
+    assert (item.kind, item.message) == (
+        "not_judged",
+        "the baseline x.json has no configuration 'train'",
+    )
 
 
 def test_another_lane_is_named() -> None:
@@ -239,7 +242,7 @@ def test_another_lane_is_named() -> None:
     lane = known(CLEAN)
     other = replace(lane, fields={**lane.fields, "precision": "bf16"})
     (item,) = against(other, CLEAN).failures
-    assert item.message == "another lane: precision is not set and in the baseline bf16"
+    assert item.message == "another configuration: precision is not set and in the baseline bf16"
     older = dict(lane.fields)
     del older["numerics_flags.autocast_cpu"]
     assert against(replace(lane, fields=older), CLEAN).passed

@@ -141,7 +141,9 @@ def test_no_damage_is_a_fault_of_ours(damage: Any) -> None:
 def test_two_entries_of_one_name_are_refused(text: str) -> None:
     """However they are spelled and wherever they stand: a merge that kept both sides must not let
     the last one win in silence."""
-    with pytest.raises(BaselineUnreadable, match=r"two entries named .* two lanes of one name"):
+    with pytest.raises(
+        BaselineUnreadable, match=r"two entries named .* two configurations of one name"
+    ):
         parse_lock(text)
 
 
@@ -275,7 +277,7 @@ def test_a_baseline_that_a_change_enlarges_is_shown_as_such() -> None:
     (smaller,) = list_enlarged(more, base, "main")
     assert smaller.endswith("graph break in forward of app.py 0 → 1 (reason: by design)")
     assert list_enlarged(base, base, "main") == ()
-    assert "adds the lane 'train'" in list_enlarged(None, base, "main")[0]
+    assert "adds the configuration 'train'" in list_enlarged(None, base, "main")[0]
     counts = replace(base, counts={**base.counts, "frames": base.counts["frames"] + 1})
     assert "frames 2 → 3" in list_enlarged(base, counts, "main")[0]
     assert judge(RUN, baseline=base, enlarged=[sentence]).notices[0] == sentence

@@ -190,18 +190,18 @@ def test_terminal_names_every_failure_and_counts_what_it_leaves_out() -> None:
 @pytest.mark.parametrize(
     ("judgement", "first"),
     [
-        (replace(PASSED, improvements=(BETTER,)), "✓ gate passed: 1 improvement, 1 known   lane"),
+        (replace(PASSED, improvements=(BETTER,)), "✓ gate passed: 1 improvement, 1 known   conf"),
         (
             replace(PASSED, improvements=(BETTER,), strict=True),
-            "✗ gate failed: 1 improvement the baseline does not hold yet   lane",
+            "✗ gate failed: 1 improvement the baseline does not hold yet   configuration",
         ),
         (
             replace(FAILED, failures=(replace(CAUSE, before=None), LIMIT), baseline=None),
-            "✗ gate failed: 1 cause, 1 limit exceeded   lane nano/train against graph_breaks>2",
+            "✗ gate failed: 1 cause, 1 limit exceeded   configuration nano/train against gr",
         ),
         (
             replace(FAILED, failures=(BREAK, COUNT), limits=()),
-            "✗ gate failed: 1 graph break at more sites, 1 count over the baseline   lane",
+            "✗ gate failed: 1 graph break at more sites, 1 count over the baseline\n  configuration",
         ),
     ],
 )

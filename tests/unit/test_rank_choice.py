@@ -195,7 +195,7 @@ def test_what_no_told_rank_does_makes_the_verdict_blind(little_room, tmp_path) -
     folder = folder_of_ranks(tmp_path / "in", every=True)
     made = merged(folder)
     assert (made.compile.recompiles, made.verdict) == (0, "blind")
-    said = "ranks: 1 rank does what no rank does that is told here: see their own receipts"
+    said = "ranks: 1 rank does what no rank does that is reported here: see their own receipts"
     assert said in made.completeness.reasons
 
 

@@ -100,7 +100,7 @@ def test_a_line_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("thread", "words"),
     [
-        ("thread pool_0 (thread.py:83 in _worker)", "entered from thread pool_0 (thread.py:83"),
+        ("thread pool_0 (thread.py:83 in _worker)", "called from thread pool_0 (thread.py:83"),
         ("", "your line that led there was not recorded"),
     ],
 )

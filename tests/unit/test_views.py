@@ -147,8 +147,8 @@ def test_who_changed_a_value_in_a_library_can_be_seen() -> None:
         first, rule="CD106", location=place, ownership="third_party", evidence=evidence
     )
     shown = replace(made, findings=(hidden,))
-    assert "compilediag run --witness" in render(shown)
-    assert "--witness" not in render(made) + render(shown, suffix=" r.json")
+    assert "compilediag run --trace-writes" in render(shown)
+    assert "--trace-writes" not in render(made) + render(shown, suffix=" r.json")
 
 
 def test_headline_without_a_verdict_does_not_claim_one() -> None:
@@ -179,7 +179,9 @@ def test_a_comparison_reports_that_only_the_code_differs() -> None:
     before, raw = stored("findings"), msgspec.to_builtins(stored("findings"))
     raw["header"]["provenance"]["git_commit"] = "another"
     text = comparison_screen(compare(before, msgspec.convert(raw, Receipt)))
-    assert text.startswith("the same counts; only code, environment or tracked lanes differ")
+    assert text.startswith(
+        "the same counts; only code, environment or tracked configurations differ"
+    )
     assert "code (1)" in text
     assert comparison_screen(compare(before, before)).startswith("the same counts; nothing changed")
 

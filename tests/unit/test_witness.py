@@ -220,7 +220,7 @@ def test_the_screen_names_the_line_first() -> None:
     ]
     assert "     changed by arm, train.py:34, called from train.py:49 (seen)" in text
     assert "written by" not in text
-    assert "witness: 155 lines followed, 3 values watched, 20 ms" in text
+    assert "write tracing: 155 lines followed, 3 values watched, 20 ms" in text
 
 
 def test_a_change_inside_a_call_is_told_apart() -> None:
@@ -233,7 +233,7 @@ def test_a_change_inside_a_call_is_told_apart() -> None:
 def test_the_screen_says_why_nothing_was_seen() -> None:
     _, text = screen(None, stopped="a debugger", stopped_step=4)
     assert "written by arm, train.py:34" in text
-    assert "3 values watched, 20 ms; not witnessed after step 4: a debugger" in text
+    assert "3 values watched, 20 ms; not traced after step 4: a debugger" in text
 
 
 # --- what an earlier run makes worth following -----------------------------------------------

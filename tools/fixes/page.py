@@ -18,7 +18,7 @@ Every finding of at least `warning` of every `scenarios/*/broken.py`: the change
 [fix](../reference/fix.md) proves, or why there is none. Each proof was then followed as its
 line or patch says, in a plain run without compilediag, and torch's own counters were compared with
 the certificate.
-`make fixes FIXES="NAME NAME"` runs some scenarios again; results are kept in `build/fixes`.
+`make fixes FIXES="NAME NAME"` runs some scenarios again; results are stored in `build/fixes`.
 """
 
 

@@ -148,8 +148,8 @@ def _parse_document(text: str, name: str) -> dict[str, Any]:
         if len(members) < len(pairs):
             twice = next(k for k, n in Counter(key for key, _ in pairs).items() if n > 1)
             raise BaselineUnreadable(
-                f"{name} has two entries named {twice!r} in one place: two lanes of one name, "
-                "or a merge that kept both sides; keep one"
+                f"{name} has two entries named {twice!r} in one place: two configurations of one "
+                "name, or a merge that kept both sides; keep one"
             )
         return members
 

@@ -62,9 +62,9 @@ def find_mismatches(receipt: Receipt, baseline: ConfigBaseline) -> list[str]:
         return "not set" if value is None else str(value)
 
     return [
-        f"another lane: {name} is {show(fields.get(name))} and in the baseline {show(value)}"
-        for name, value in baseline.fields.items()
-        if fields.get(name) != value
+        f"another configuration: {key} is {show(fields.get(key))} and in the baseline {show(value)}"
+        for key, value in baseline.fields.items()
+        if fields.get(key) != value
     ]
 
 

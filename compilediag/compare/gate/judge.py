@@ -197,7 +197,7 @@ def list_enlarged(before: ConfigBaseline | None, now: ConfigBaseline, base: str)
     no key says what they are of."""
     if before is None:
         return (
-            f"this change adds the lane {now.name!r} to the baseline: it is not in that of {base}",
+            f"this change adds the configuration {now.name!r}: the baseline of {base} lacks it",
         )
     changes = find_changes(relocate(before, now).baseline, now)
     sentences: list[str] = []
@@ -257,7 +257,7 @@ def judge(
     if baseline is not None:
         reasons += _explain_mismatch(receipt, whole, baseline)
     elif baseline_name is not None:
-        reasons.append(f"the baseline {baseline_name} has no lane {name!r}")
+        reasons.append(f"the baseline {baseline_name} has no configuration {name!r}")
     differences: Differences = ((), (), (), ())
     usable, failures = baseline if not reasons else None, list[Issue]()
     if usable is not None:

@@ -77,7 +77,7 @@ class LevelChange(NamedTuple):
 
 
 class Series(NamedTuple):
-    """One measure of a lane over time."""
+    """One measure of a configuration over time."""
 
     measure: str
     machine: str | None
@@ -94,7 +94,7 @@ class Series(NamedTuple):
 
 
 class Trend(NamedTuple):
-    """One lane over time."""
+    """One configuration over time."""
 
     lane: ConfigurationKey
     label: str

@@ -18,7 +18,7 @@ SOFTWARE = ("python", "torch", "triton", "cuda", "driver")
 
 
 class ConfigurationKey(NamedTuple):
-    """What must be equal for two receipts to be comparable; see `receipt.lane`."""
+    """What must be equal for two receipts to be comparable; see `header.lane`."""
 
     name: str
     preset: str | None

@@ -36,13 +36,13 @@ class FleetOptions:
 
     folder: str | None = argument(metavar="[DIR]", required=False, type=click.Path())
     configurations: tuple[str, ...] = option(
-        "--lane NAME",
-        "Only lanes with this name or pattern, such as gpt-*.",
+        "--configuration --lane NAME",
+        "Only configurations with this name or pattern, such as gpt-*.",
         default=(),
         multiple=True,
     )
     presets: tuple[str, ...] = option(
-        "--preset NAME", "Only lanes with this preset or pattern.", default=(), multiple=True
+        "--preset NAME", "Only those with this preset or pattern.", default=(), multiple=True
     )
     since: str | None = option(
         "--since WHEN", "Only receipts since then: 2026-11-01, 2026-11-01T14:00, 30d, 12h or 2w."
@@ -51,7 +51,7 @@ class FleetOptions:
         "--until WHEN", "Only receipts before then; same formats as --since."
     )
     indexed: bool = flag(
-        "--indexed", "With one --lane and --last: use the index instead of looking at every file."
+        "--indexed", "With one --configuration and --last: read the index, not every file."
     )
 
     def make_filter(self) -> ReceiptFilter:
@@ -62,8 +62,7 @@ class FleetOptions:
         """
         names = self.configurations
         if self.indexed and (len(names) != 1 or set(names[0]) & set("*?[")):
-            problem = "--indexed answers for one lane: name it with --lane, without a pattern"
-            raise UsageError(problem)
+            raise UsageError("--indexed is for one --configuration NAME, without a pattern")
         now = time.time()
         return ReceiptFilter(
             configurations=names,
@@ -129,7 +128,7 @@ def load_receipts(options: FleetOptions, last: int | None) -> Fleet:
         shown = ", ".join(names[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")
         span = f"{entries[0].created[:10]} to {entries[-1].created[:10]}"
         none = f"none of the {len(entries):,} receipts in {root} fits"
-        raise UsageError(f"{none}: lanes {shown}; {span}")
+        raise UsageError(f"{none}: configurations {shown}; {span}")
     return fleet
 
 
@@ -165,13 +164,13 @@ class FleetDocument(Document, frozen=True, kw_only=True):
 
 
 class StatsDocument(FleetDocument, frozen=True, kw_only=True):
-    """Each lane summed up."""
+    """Each configuration summed up."""
 
     configurations: tuple[Stats, ...] = msgspec.field(name="lanes")
 
 
 class TrendEvent(NamedTuple):
-    """Changes of one lane that began together."""
+    """Changes of one configuration that began together."""
 
     lane: str
     first: Mark
@@ -180,7 +179,7 @@ class TrendEvent(NamedTuple):
 
 
 class TrendDocument(FleetDocument, frozen=True, kw_only=True):
-    """Each lane over time, and the changes by the receipt in which they began."""
+    """Each configuration over time, and the changes by the receipt in which they began."""
 
     configurations: tuple[Trend, ...] = msgspec.field(name="lanes")
     events: tuple[TrendEvent, ...]

@@ -21,7 +21,7 @@ LAST_CHECKS = 100
 
 
 class Figures(NamedTuple):
-    """One measure of a lane."""
+    """One measure of a configuration."""
 
     receipts: int
     """Receipts that have it."""
@@ -43,7 +43,7 @@ class Passed(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """The receipts of one lane."""
+    """The receipts of one configuration."""
 
     lane: ConfigurationKey
     label: str

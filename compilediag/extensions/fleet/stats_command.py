@@ -26,12 +26,14 @@ from compilediag.option_fields import flag, option
 class StatsOptions(FleetOptions):
     """The receipts to sum up, and how."""
 
-    last: int | None = option("--last N", "Only the newest N of each lane.", type=click.IntRange(1))
+    last: int | None = option(
+        "--last N", "Only the newest N of each configuration.", type=click.IntRange(1)
+    )
     by: str = option(
         "--by",
-        "One line per lane (default), or one for all lanes of a preset.",
-        default="lane",
-        type=click.Choice(["lane", "preset"]),
+        "One line per configuration (default), or one for all those of a preset.",
+        default="configuration",
+        type=click.Choice(["configuration", "lane", "preset"]),
     )
     as_json: bool = flag("--json", "Print the figures as JSON.")
 
@@ -40,17 +42,17 @@ class StatsOptions(FleetOptions):
     "stats",
     StatsOptions,
     examples="""\
-  compilediag stats receipts/                       one line per lane
-  compilediag stats receipts/ --lane 'gpt-*' --since 30d
+  compilediag stats receipts/                       one line per configuration
+  compilediag stats receipts/ --configuration 'gpt-*' --since 30d
   compilediag stats receipts/ --json                with smallest, largest and newest values
 """,
 )
 def command(options: StatsOptions) -> None:
     """Sum up a folder of receipts.
 
-    For each lane: median throughput, step time and goodput, peak memory, and how many of the last
-    100 runs passed their checks. DIR is a folder that contains receipt files or runs at any depth
-    (default .compilediag), or a URI such as s3://bucket/runs.
+    For each configuration: median throughput, step time and goodput, peak memory, and how many of
+    the last 100 runs passed their checks. DIR is a folder that contains receipt files or runs at
+    any depth (default .compilediag), or a URI such as s3://bucket/runs.
     """
     fleet = load_receipts(options, options.last)
     entries = merge_by_preset(fleet.entries) if options.by == "preset" else fleet.entries

@@ -35,7 +35,7 @@ def render_stats(configs: Sequence[Stats], options: RenderOptions) -> str:
     shown = configs[:MAX_ROWS]
     title = options.paint(describe_span(configs, options), "bold")
     lines = [title, "", *_render_table(shown, options)]
-    lines += format_more(len(configs) - MAX_ROWS, " lanes: --lane NAME, or --json")
+    lines += format_more(len(configs) - MAX_ROWS, ": --configuration NAME, or --json")
     # What the line of a configuration alone does not show.
     remarks: list[str] = []
     for config in shown:
@@ -61,7 +61,7 @@ def _render_table(configs: Sequence[Stats], options: RenderOptions) -> list[str]
         for name, measures in _COLUMNS
         if any(measure in config.measures for config in configs for measure in measures)
     ]
-    head = ("lane", "runs", "throughput", *(name for name, _ in columns), "checks")
+    head = ("configuration", "runs", "throughput", *(name for name, _ in columns), "checks")
     rows = [
         (
             options.clean(config.label, 80),
@@ -75,7 +75,7 @@ def _render_table(configs: Sequence[Stats], options: RenderOptions) -> list[str]
     note = "medians of the runs; checks: how many of the last 100 runs passed all of theirs"
     if any(name == "GPU memory" for name, _ in columns):
         note += "; GPU memory: allocated / reserved, of the fullest device"
-    lines = render_table(Table(head, rows, right=head[1:], shrink="lane"), options)
+    lines = render_table(Table(head, rows, right=head[1:], shrink="configuration"), options)
     return lines + options.wrap(note, "  ", style="dim")
 
 
@@ -94,11 +94,11 @@ def _format_medians(config: Stats, names: Sequence[str]) -> str:
 
 
 def describe_span(configs: Sequence[Trend] | Sequence[Stats], options: RenderOptions) -> str:
-    """Describe the span: `12 receipts of 3 lanes, 2026-01-01 to 2026-02-01`."""
+    """Describe the span: `12 receipts of 3 configurations, 2026-01-01 to 2026-02-01`."""
     receipts = pluralize(sum(config.receipts for config in configs), "receipt")
     first, last = min(config.first for config in configs), max(config.last for config in configs)
     days = f"{options.clean(first[:10], 40)} to {options.clean(last[:10], 40)}"
-    return f"{receipts} of {pluralize(len(configs), 'lane')}, {days}"
+    return f"{receipts} of {pluralize(len(configs), 'configuration')}, {days}"
 
 
 def format_counts(counts: Mapping[str, int], options: RenderOptions) -> str:

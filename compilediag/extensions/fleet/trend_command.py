@@ -33,7 +33,7 @@ class TrendOptions(FleetOptions):
 
     last: int = option(
         "--last N",
-        "Only the newest N of each lane (default 1000; 0: all).",
+        "Only the newest N of each configuration (default 1000; 0: all).",
         default=1000,
         type=click.IntRange(0),
     )
@@ -56,7 +56,7 @@ class TrendOptions(FleetOptions):
     TrendOptions,
     examples="""\
   compilediag trend receipts/                       what got worse, and since when
-  compilediag trend receipts/ --lane gpt-small --since 2026-09-01
+  compilediag trend receipts/ --configuration gpt-small --since 2026-09-01
   compilediag trend receipts/ --measure step_s --at-least 5
 """,
 )
@@ -64,8 +64,8 @@ def command(options: TrendOptions) -> None:
     """Report what got slower or less stable, and since which commit.
 
     Follows throughput, step time, goodput, compile seconds, memory, recompiles, graph breaks and
-    checks of each lane over the receipts in DIR (default .compilediag). A change is shown if it
-    lasts; docs/reference/stats.md explains how that is decided. The exit code is always 0.
+    checks of each configuration over the receipts in DIR (default .compilediag). A change is shown
+    if it lasts; docs/reference/stats.md explains how that is decided. The exit code is always 0.
     """
     for name in options.measures:
         if name not in BY_NAME:

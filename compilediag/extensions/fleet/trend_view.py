@@ -84,7 +84,7 @@ def render_trend(trends: Sequence[Trend], options: RenderOptions, *, complete: b
     lines.append("")
     for trend in visible:
         lines += render_steady(trend, options, complete=complete)
-    lines += format_more(len(trends) - len(visible), " lanes: --all, or --lane NAME")
+    lines += format_more(len(trends) - len(visible), ": --all, or --configuration NAME")
     return "\n".join(lines) + "\n"
 
 

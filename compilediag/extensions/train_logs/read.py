@@ -321,9 +321,9 @@ def _describe_left_out(counts: Mapping[str, int]) -> Iterator[str]:
     reasons = {
         "unread": "like the line of a step, but not to be read",
         "cut": "too long, and cut",
-        "repeated": "a step that was told before, as by ranks whose lines bear no name",
+        "repeated": "a step that was reported before, as by ranks whose lines bear no name",
         "backwards": "back in time or in steps, so that no step time was made of it",
-        "over_limit": "more than are kept",
+        "over_limit": "more than are stored",
         "grad_norms_not_finite": "the norm of the gradients was not finite",
     }
     for name, text in reasons.items():

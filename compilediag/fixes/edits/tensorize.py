@@ -255,7 +255,7 @@ class _Number:
                 return
             local = find_local_name(self.source, node, parent) if is_fresh else None
             if local is None:
-                raise self._make_error(node, "is kept: it would change with the variable")
+                raise self._make_error(node, "is stored: it would change with the variable")
             for read in list_reads(self.source, local) if local.value not in seen else ():
                 self.follow(read, seen | {local.value}, is_fresh=True)
         elif isinstance(parent, libcst.AugAssign):

@@ -112,7 +112,7 @@ _TEXTS = {
     "bad_payload_hash": "payloads are not what torch wrote",
     "bad_utf8": "records hold bytes that are not UTF-8, and are read without them",
     "too_long": "records are too long to be read",
-    "over_limit": "records are beyond the limit on what is kept",
+    "over_limit": "records are beyond the limit on what is stored",
     "empty": "files hold no record",
 }
 

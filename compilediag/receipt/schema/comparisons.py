@@ -215,7 +215,7 @@ class RankDivergence(Record, frozen=True, kw_only=True):
     """Ranks that differ from most of the others in one respect."""
 
     #: `compile_ids`, `recompile_causes`, `graph_breaks`, `collectives` (the order of collectives in
-    #: compiled graphs, which only traces tell), `cache_hits` (what compile caches answered) or
+    #: compiled graphs, which only traces tell), `cache_hits` (hits and misses of compile caches) or
     #: `cache_keys` (of what their keys are made, without the index of a rank's device).
     aspect: str
     ranks: tuple[int, ...]  #: Ranks that differ, all in the same way; at most 64.

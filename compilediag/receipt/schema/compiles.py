@@ -175,7 +175,7 @@ class EventCause(Record, frozen=True, kw_only=True):
     confidence: str | None = None
     #: Id of the finding that explains it, such as F1; null where none does.
     finding: str | None = None
-    #: How the value was seen to change (`run --witness`); null where that was not seen.
+    #: How the value was seen to change (`run --trace-writes`); null where that was not seen.
     changed_at: ChangedAt | None = None
 
 
@@ -349,7 +349,7 @@ class ProofPoint(Record, frozen=True):
 
     #: applied, finding, others, compiled, padding (of changes that pad), answers, time or cost.
     name: str
-    passed: bool | None  #: Whether it holds; null where it is stated and not judged.
+    passed: bool | None  #: Whether it holds; null where it is reported and not judged.
     sentence: str  #: What was seen.
     figures: tuple[ProofFigure, ...] = ()  #: The numbers behind it.
 
@@ -394,7 +394,7 @@ class FixRecord(Record, frozen=True, kw_only=True):
 
 
 class PartRecord(Record, frozen=True, kw_only=True):
-    """Another cause that the act of a finding made."""
+    """Another cause that the common cause of a finding set off."""
 
     rule: str  #: Code of the rule.
     kind: str | None  #: Refinement within the family.
@@ -441,7 +441,7 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     title: str | None = None  #: What happened, in one short line.
     #: Codes of symptoms of the same thing, which have no findings of their own.
     also: tuple[str, ...] = ()
-    #: What else the same act changed; the recompiles of all parts are counted once.
+    #: What else the common cause changed; the recompiles of all parts are counted once.
     parts: tuple[PartRecord, ...] = ()
     #: The line of the program that changed several values; null where there is one value, or the
     #: line is not known.
@@ -451,7 +451,7 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     entered_at: UserCallRecord | None = None
     #: Where the thread has no such call: the thread, and the outermost call in it.
     entered_from: str | None = None
-    #: How the value was seen to change (`run --witness`); null where that was not seen.
+    #: How the value was seen to change (`run --trace-writes`); null where that was not seen.
     changed_at: ChangedAt | None = None
     #: The command that leads on from here: `compilediag fix N` tries changes for it, `compilediag
     #: explain N` tells all of it, where no program is known that could be run again.

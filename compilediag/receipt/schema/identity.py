@@ -25,7 +25,7 @@ class Completeness(Record, frozen=True, kw_only=True):
     journal_records: int | None
     journal_torn_tail: bool | None  #: A journal ends in the middle of a record, as after a kill.
     records_lost: dict[str, int]  #: Records that could not be used, by reason.
-    ranks_expected: int | None  #: Ranks the launcher was asked for; 1 without a launcher.
+    ranks_expected: int | None  #: Ranks requested from the launcher; 1 without a launcher.
     ranks_present: tuple[int, ...]  #: Ranks whose journal arrived.
     sources: Sources  #: Which independent sources of evidence spoke.
     differences: tuple[str, ...] = ()  #: One sentence for each count on which the sources differ.
@@ -70,13 +70,13 @@ class NumericsFlags(Record, frozen=True, kw_only=True):
     backend: str | None = None  #: backend of torch.compile.
     dynamic: bool | None = None  #: dynamic of torch.compile; null is torch's own default.
     fullgraph: bool | None = None  #: fullgraph of torch.compile.
-    cudagraphs: bool | None = None  #: CUDA graphs are asked for.
+    cudagraphs: bool | None = None  #: CUDA graphs are requested.
     matmul_precision: str | None = None  #: float32 matmul precision.
     allow_tf32_matmul: bool | None = None  #: TF32 is allowed in CUDA matrix products.
     allow_tf32_cudnn: bool | None = None  #: TF32 is allowed in cuDNN.
     cudnn_benchmark: bool | None = None  #: cuDNN picks kernels by timing.
     cudnn_deterministic: bool | None = None  #: cuDNN is deterministic.
-    deterministic: bool | None = None  #: Deterministic algorithms are asked for.
+    deterministic: bool | None = None  #: Deterministic algorithms are requested.
     default_dtype: str | None = None  #: Default dtype.
     autocast_cpu: str | None = None  #: Autocast dtype on the CPU at the end; null is off.
     autocast_cuda: str | None = None  #: Autocast dtype on CUDA at the end; null is off.
@@ -115,7 +115,7 @@ class Run(Record, frozen=True, kw_only=True):
 
 
 class Header(Record, frozen=True, kw_only=True):
-    """Who wrote the receipt, of which code, in which lane and run."""
+    """Who wrote the receipt, of which code, configuration and run."""
 
     created_at_utc: str  #: When the receipt was made: ISO 8601, UTC.
     producer: Producer  #: The program that wrote the receipt.

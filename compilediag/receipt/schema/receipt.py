@@ -96,7 +96,7 @@ class Receipt(Record, frozen=True, kw_only=True):
     #: or sources disagree).
     verdict: VerdictName | None = None
     completeness: Completeness  #: How much of the evidence arrived.
-    header: Header  #: Who wrote the receipt, of which code, in which lane and run.
+    header: Header  #: Who wrote the receipt, of which code, configuration and run.
     environment: Environment  #: The machine and the versions.
     compile: CompileSection  #: What was compiled, and why again.
     findings: tuple[FindingRecord, ...] = ()  #: What to know, most important first.
@@ -110,7 +110,7 @@ class Receipt(Record, frozen=True, kw_only=True):
     syncs: SyncsSection | None = None
     #: Periodic groups and what each costs; null when no probe ran.
     cadence: CadenceSection | None = None
-    #: What torch's compile caches answered; null where no lookup was recorded.
+    #: Hits and misses of torch's compile caches; null where no lookup was recorded.
     caches: CacheSection | None = None
     #: Whether compiling pays: the program compiled and eager, in runs that took turns (`run
     #: --against-eager`); null where that was not run.
@@ -132,20 +132,20 @@ class Receipt(Record, frozen=True, kw_only=True):
     shapes: ShapesSection | None = None
     #: Capacities of a producer-consumer loop and its bottleneck; null when there is none.
     pipeline: PipelineSection | None = None
-    #: Windows of torch.profiler that a signal asked for; their steps are slower than the others.
+    #: Windows of torch.profiler that a signal requested; their steps are slower than the others.
     profiles: tuple[Profile, ...] = ()
     #: The ranks of a run compared; null where there are fewer than two.
     ranks: RanksSection | None = None
     #: Runs that the program tracked itself with `tracker()`, in the order in which they began; at
-    #: most 200, see `completeness.reasons`. Name and config are the evaluation lane: what must be
-    #: equal for two of them to be comparable.
+    #: most 200, see `completeness.reasons`. Name and config are the configuration: what must
+    #: be equal for two of them to be comparable.
     tracked: tuple[TrackedRecord, ...] = ()
     #: Reports of ablations that were validated and written; the files are among the artifacts.
     ablations: tuple[AblationRecord, ...] = ()
     #: What the run cost by the price table that was given (`--prices`); null without one.
     cost: CostSection | None = None
-    #: How the program's lines were followed to see who changes what is guarded (`run --witness`);
-    #: null where they were not to be.
+    #: How the program's lines were followed to see who changes what is guarded (`run
+    #: --trace-writes`); null where they were not to be.
     write_tracing: WriteTracingSection | None = msgspec.field(default=None, name="witness")
     checks: Checks  #: Yes or no; null where nothing was observed. No threshold on speed, ever.
     failure: Failure | None = None  #: Why the run did not end well; null when it did.

@@ -21,9 +21,9 @@ class MetricRecord(Record, frozen=True, kw_only=True):
 
 
 class TrackedRecord(Record, frozen=True, kw_only=True):
-    """One run of an evaluation lane: `name` and `config` are the lane."""
+    """One run of an evaluation: `name` and `config` are its configuration."""
 
-    name: str  #: Name of the lane.
+    name: str  #: Name of the evaluation.
     config: dict[str, Any] = EMPTY  #: Its configuration, as the program gave it, redacted.
     state: str  #: finished, failed (an exception ended it), or running (the process ended first).
     steps: int  #: Steps that were recorded.
@@ -42,7 +42,7 @@ class TrackedRecord(Record, frozen=True, kw_only=True):
     per_s: dict[str, float | None] = EMPTY
     #: What the steps gave; `step_s` is the time from one recorded step to the next.
     metrics: tuple[MetricRecord, ...] = ()
-    left_out: int = 0  #: Names of metrics and counts beyond the 256 that are kept.
+    left_out: int = 0  #: Names of metrics and counts beyond the 256 that are stored.
 
 
 class AblationRecord(Record, frozen=True, kw_only=True):

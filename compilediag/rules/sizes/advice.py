@@ -76,7 +76,7 @@ AT_LEAST_TWO = Advice(
     "mark_unbacked may raise where the code branches on the size",
 )
 EACH_SIDE = Advice(
-    "warm up one case for each side of `{guard}` before the timed steps; or decide before the "
+    "warm up one input for each side of `{guard}` before the timed steps; or decide before the "
     "compiled call",
     "one graph for each side",
 )

@@ -236,7 +236,7 @@ def _describe_losses(unlisted: Sequence[RankFingerprint], different: int) -> Ite
         yield EvidenceLost(0.0, 0, "ranks", more)
     if different:
         who = "1 rank does" if different == 1 else f"{different} ranks do"
-        note = f"{who} what no rank does that is told here: see their own receipts"
+        note = f"{who} what no rank does that is reported here: see their own receipts"
         yield EvidenceLost(0.0, 0, "ranks", note)
 
 

@@ -91,7 +91,7 @@ def _run_child(
             experiments_s=options.telemetry.experiments_every_s if options.telemetry else None,
             sync_steps=options.sync_steps,
             write_tracing=limit_plan(options.write_tracing_plan or WriteTracingPlan())
-            if options.witness
+            if options.trace_writes
             else None,
         ),
         trace_dir=trace_dir,

@@ -139,7 +139,7 @@ class RunOptions(TrialOptions):
     )
     name: str | None = option(
         "--name NAME",
-        "Name of the lane; default: the name of the script.",
+        "Name of the configuration; default: the name of the script.",
         toml=str,
         check=_check_name,
     )
@@ -234,8 +234,8 @@ class RunOptions(TrialOptions):
         "Report to the W&B, MLflow or TensorBoard run that the target opened.",
         toml=bool,
     )
-    witness: bool = _run_flag(
-        "--witness",
+    trace_writes: bool = _run_flag(
+        "--trace-writes --witness",
         "Record which line changes a guarded value; without TARGET, repeat the last run.",
     )
     fix: bool = _run_flag(
@@ -276,7 +276,7 @@ class RunOptions(TrialOptions):
     telemetry: Any = None
     """The settings of an extension that sends metrics of the run while it goes on."""
     write_tracing_plan: WriteTracingPlan | None = None
-    """Steps and guards for which `witness` traces writes; None: all."""
+    """Steps and guards for which `trace_writes` holds; None: all."""
     sync_steps: tuple[int, int] | None = None
     """Period and first step of the work that a variant of a probe moves."""
     output_file: str | None = None

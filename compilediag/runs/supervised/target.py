@@ -1,5 +1,5 @@
 """TARGET and its arguments as a command for the operating system, and its name; and those of the
-newest run, to be made once more: what has changed since, and where `run --witness` traces writes.
+newest run, to be made once more: what has changed since, and where `run --trace-writes` looks.
 """
 
 from __future__ import annotations
@@ -277,12 +277,12 @@ def find_last_run() -> RepeatedRun:
         UsageError: there is none, it cannot be repeated, or it recorded no recompile to trace.
         ReceiptUnreadable: its receipt is damaged.
     """
-    path, receipt = find_repeatable_run("compilediag run --witness train.py")
+    path, receipt = find_repeatable_run("compilediag run --trace-writes train.py")
     words = receipt.header.run.argv_redacted
     plan = plan_write_tracing(receipt)
     if not plan.steps:
         raise UsageError(
-            f"the last run, {os.path.dirname(path)}, recorded no recompile: nothing to witness"
+            f"the last run, {os.path.dirname(path)}, recorded no recompile: no writes to trace"
         )
     sentence = f"once more, following lines: {shlex.join(words)}"
     changed = list_changed_files(receipt)

@@ -47,7 +47,7 @@ def render_annotations(judgements: Sequence[Judgement], options: RenderOptions) 
     for judgement, issue in failures[:MAX_ERRORS]:
         parts = [
             *list_details(issue, options, TEXT_CHARS),
-            f"lane: {options.clean(judgement.configuration, 200)}",
+            f"configuration: {options.clean(judgement.configuration, 200)}",
         ]
         target = find_location(issue, options)
         place = {} if target is None else {"file": target.path, "line": str(target.line)}
@@ -59,7 +59,7 @@ def render_annotations(judgements: Sequence[Judgement], options: RenderOptions) 
         notices.append(_format_command("notice", _GATE, f"{left}: see the job summary or the log"))
     for judgement in judgements:
         # That a configuration passed, that it is better, and its notices.
-        label = f"lane {options.clean(judgement.configuration, 200)}"
+        label = f"configuration {options.clean(judgement.configuration, 200)}"
         better = judgement.improvements
         notes: list[tuple[str, str]] = []
         if better:
@@ -170,7 +170,7 @@ def render_junit(judgements: Sequence[Judgement], options: RenderOptions) -> str
         rest = _render_rest(judgement, options, room // 4)
         lines += [f"<system-out>{rest}</system-out>", "</testcase>"]
     if not shown:
-        lines.append('<testcase classname="compilediag.gate" name="no lane">')
+        lines.append('<testcase classname="compilediag.gate" name="no configuration">')
         lines += ['<error message="nothing was judged, which is no pass"/>', "</testcase>"]
     return "\n".join([*lines, "</testsuite>\n</testsuites>\n"])
 
@@ -348,7 +348,7 @@ def _build_invocation(
     if left:
         parts.append(("warning", f"{left} more failures: compilediag gate --format json"))
     for judgement in judgements:
-        label = f"lane {options.clean(judgement.configuration, 200)}"
+        label = f"configuration {options.clean(judgement.configuration, 200)}"
         parts += [
             ("error", f"{label}: {options.clean(issue.message, TEXT_CHARS)}")
             for issue in judgement.failures

@@ -63,7 +63,8 @@ def render_terminal(judgements: Sequence[Judgement], options: RenderOptions) -> 
         bad = len(kinds) - kinds.count("good")
         sentence = "passed" if not bad else f"failed for {bad} of them"
         worst = "bad" if "bad" in kinds else kinds[0]
-        line = f"{options.get_sign(worst)} gate of {pluralize(len(kinds), 'lane')}: {sentence}"
+        number = pluralize(len(kinds), "configuration")
+        line = f"{options.get_sign(worst)} gate of {number}: {sentence}"
         lines.append(options.paint(line, _STYLE[worst]))
     for judgement in ordered[:MAX_CONFIGURATIONS]:
         lines += [*([""] if lines else []), *_render_head(judgement, options)]
@@ -97,7 +98,7 @@ def render_terminal(judgements: Sequence[Judgement], options: RenderOptions) -> 
         hidden = len(failures) - MAX_IN_FULL - MAX_LINES
         lines += format_more(hidden, ": compilediag gate --format json", INDENT)
         lines += _render_passing(judgement, options)
-    hidden = format_more(len(ordered) - MAX_CONFIGURATIONS, " lanes: --format json", "")
+    hidden = format_more(len(ordered) - MAX_CONFIGURATIONS, " configurations: --format json", "")
     lines += ["", *hidden] if hidden else []
     return "\n".join(escape_commands(line.rstrip()) for line in lines) + "\n"
 
@@ -106,7 +107,8 @@ def _render_head(judgement: Judgement, options: RenderOptions) -> list[str]:
     kind = get_outcome(judgement)
     sentence = f"{options.get_sign(kind)} {options.clean(describe_outcome(judgement))}"
     base = options.clean(describe_standard(judgement), 300)
-    label = f"lane {options.clean(judgement.configuration, 120)}" + (base and f" against {base}")
+    label = f"configuration {options.clean(judgement.configuration, 120)}"
+    label += base and f" against {base}"
     if measure_width(sentence) + 3 + measure_width(label) <= options.width:
         lines = [f"{options.paint(sentence, _STYLE[kind])}   {options.paint(label, 'dim')}"]
     else:
@@ -191,7 +193,7 @@ def render_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> 
         sentence = _render_configuration(judgement, rows[id(judgement)])
         room -= len(sentence.encode()) + 1
         if room < 0:
-            cut.append(pluralize(len(ordered) - index, "more lane"))
+            cut.append(pluralize(len(ordered) - index, "more configuration"))
             break
         lines.append(sentence)
     cut += [pluralize(left, "more failure")] if left else []
@@ -202,7 +204,8 @@ def render_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> 
 
 def _render_configuration(judgement: Judgement, rows: Sequence[Sequence[Text]]) -> str:
     base = describe_standard(judgement)
-    label = ("lane ", Code(judgement.configuration), *((" against ", Code(base)) if base else ()))
+    against = (" against ", Code(base)) if base else ()
+    label = ("configuration ", Code(judgement.configuration), *against)
     blocks: list[Block] = [Paragraph((*label, ", receipt ", Code(judgement.receipt_id)))]
     if rows:
         head = ("#", "what", "why", "where", "how often", "cost", "fix")

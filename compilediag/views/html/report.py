@@ -175,7 +175,7 @@ def _list_facts(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str
         ("torch", machine.torch),
         ("Python", machine.python),
         ("machine", ", ".join(part for part in parts if part)),
-        ("lane", header.configuration.name),
+        ("configuration", header.configuration.name),
         ("commit", commit),
         ("receipt", receipt.receipt_id),
         ("written by", f"{header.producer.name} {header.producer.version}"),

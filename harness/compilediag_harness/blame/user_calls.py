@@ -359,7 +359,7 @@ def find_user_call_or_thread(session: Session) -> tuple[UserCall | None, str]:
     Returns:
         (call, "") or (None, a text that names the thread and its innermost line).
     """
-    with session.catch_faults("the line that entered compiled code"):
+    with session.catch_faults("the line that called compiled code"):
         here: types.FrameType = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         call = find_user_call(torch_compiles.find_compiling_frame(), here)
         if call is None and (waiting := torch_compiles.find_frame_awaiting_backward()) is not None:

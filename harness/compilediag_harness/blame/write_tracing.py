@@ -1,5 +1,5 @@
 """Write tracing: watches what compiled frames are guarded on, from one compiled call to the next,
-and notes the line of the program that changed it (`run --witness`).
+and notes the line of the program that changed it (`run --trace-writes`).
 
 Nothing is followed inside a compiled call: what Dynamo sees is what it sees in any other run. A
 value that changes there is seen to differ when the call returns.
@@ -314,7 +314,7 @@ class WriteTracer:
         self._events.close()
 
     def _report_fault(self, error: Exception) -> None:
-        self._session.record_fault("witness", error)
+        self._session.record_fault("write tracing", error)
         self._stop("a fault of compilediag itself")
 
     def stop_in_child(self) -> None:

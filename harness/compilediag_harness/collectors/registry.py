@@ -203,7 +203,7 @@ class CollectorSet:
             ("CUDA graphs", self._cudagraphs and self._cudagraphs.finish),
             ("last look", self._check_last),
             ("warm calls", self._warm_calls.finish),
-            ("witness", self._write_tracer and self._write_tracer.finish),
+            ("write tracing", self._write_tracer and self._write_tracer.finish),
             ("hooks", self._unguarded_changes.report_hooks),
         ]
 

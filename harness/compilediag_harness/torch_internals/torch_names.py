@@ -77,13 +77,13 @@ HOOKS = (
         "guard_managers",
         GUARDS,
         "CheckFunctionManager.__init__",
-        "user lines of guards, instance tests and armed hazards",
+        "user lines of guards, instance tests and armed guards",
     ),
     Hook(
         "cache_entries",
         "torch._C._dynamo.eval_frame",
         "_debug_get_cache_entry_list",
-        "armed hazards after a step",
+        "armed guards after a step",
     ),
     Hook(  # 2.7 calls it without arguments
         "compile_callback",
