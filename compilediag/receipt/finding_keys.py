@@ -31,11 +31,15 @@ _FOLDERS_SHOWN = 2
 def assign_keys(findings: Sequence[FindingRecord]) -> tuple[FindingRecord, ...]:
     """Give each finding of a receipt its key."""
     short = [f"{finding.rule}-{_choose_name(finding)}" for finding in findings]
-    shared = Counter(short)
-    return tuple(
-        replace(finding, key=f"{key}-{_compute_digest(finding)}" if shared[key] > 1 else key)
-        for finding, key in zip(findings, short, strict=True)
-    )
+    keys = short
+    # Lines move with every edit above: last, for what follows two graph breaks of one function.
+    for with_line in (False, True):
+        shared = Counter(keys)
+        keys = [
+            f"{name}-{_compute_digest(finding, with_line)}" if shared[key] > 1 else key
+            for finding, name, key in zip(findings, short, keys, strict=True)
+        ]
+    return tuple(replace(one, key=key) for one, key in zip(findings, keys, strict=True))
 
 
 def _choose_name(finding: FindingRecord) -> str:
@@ -46,13 +50,13 @@ def _choose_name(finding: FindingRecord) -> str:
     return finding.slug
 
 
-def _compute_digest(finding: FindingRecord) -> str:
+def _compute_digest(finding: FindingRecord, with_line: bool) -> str:
     """Compute four digits from frame and source; the title tells apart two breaks of a function."""
-    place = finding.location
-    where = ("", "") if place is None else (place.file, place.function)
-    facts = (normalize_file(where[0]), normalize_function(where[1]), finding.variable or "")
-    title = "" if finding.variable else finding.title or ""
-    text = "\x00".join(mask_addresses(fact) for fact in (*facts, title))
+    facts = [finding.variable or finding.title or ""]
+    if (place := finding.location) is not None:
+        facts += [normalize_file(place.file), normalize_function(place.function)]
+        facts += [str(place.line)] if with_line else []
+    text = "\x00".join(map(mask_addresses, facts))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:4]
 
 

@@ -50,6 +50,9 @@ def test_findings_with_one_name_are_told_apart_by_what_they_are_about() -> None:
     assert all(str(key).startswith("CD103-pe-") for key in both)
     moved = replace(one, location=replace(FORWARD, line=99), id="F7")
     assert keys(elsewhere, other, moved) == both[::-1]
+    behind = [replace(one, location=replace(RESUMED, line=line)) for line in (31, 40)]
+    assert len(set(keys(one, *behind))) == 3
+    assert keys(one, *behind)[0] == both[0]
     prints = finding_record(rule="CD201", variable=None, location=FORWARD, title="print in forward")
     assert len(set(keys(prints, replace(prints, title="warn in forward")))) == 2
 
