@@ -201,7 +201,7 @@ def test_terminal_names_every_failure_and_counts_what_it_leaves_out() -> None:
         ),
         (
             replace(FAILED, failures=(BREAK, COUNT), limits=()),
-            "✗ gate failed: 1 graph break at more sites, 1 count over the baseline\n  configuration",
+            "✗ gate failed: 1 graph break at more sites, 1 count over the baseline\n  config",
         ),
     ],
 )
