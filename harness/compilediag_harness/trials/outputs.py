@@ -110,7 +110,8 @@ class OutputWatcher:
         self._arguments, self._settings, self._objects = arguments, settings, objects
         self._reader = ValueSampler(torch)
         self._functions: dict[Any, CompiledFunction] = {}
-        self._lock = threading.Lock()
+        # Reentrant: a finalizer or signal handler that runs in our code may call compiled code.
+        self._lock = threading.RLock()
         self._sampled = _ThreadState()
         self._of_shapes: dict[int, CompiledFunction] = {}
         self.uninstall = torch_calls.watch_every_call(self._handle_begin, self._handle_end)
@@ -323,7 +324,7 @@ class CallSeconds:
         self._left = MAX_ROWS
         self._written = session.now()
         self._calls = _Timed()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as that of `OutputWatcher`
         self.uninstall = torch_calls.watch_outermost_calls(self._start_timing, self._stop_timing)
         session.step_listeners.append(self._handle_step_end)
 
@@ -345,12 +346,13 @@ class CallSeconds:
         if place is None:
             return
         with self._lock:
-            row = self._rows.get((place, self._session.step))
+            key = place, self._session.step
+            row = self._rows.get(key)
             if row is None:
                 if not self._left:
                     return
                 self._left -= 1
-                row = self._rows[place, self._session.step] = [0, 0.0]
+                row = self._rows.setdefault(key, [0, 0.0])  # not over one made meanwhile
             row[0] += 1
             row[1] += ended - began
 
