@@ -18,6 +18,7 @@ from compilediag.timeline.timeline import fold
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import false_guards, recompiles
+from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.steps import steps
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import (
@@ -302,6 +303,17 @@ def test_a_dead_cache_entry_does_not_disarm_a_hazard(monkeypatch):
         monkeypatch.setattr(torch_guards, "get_cache_entries", lambda code: [dead])
     (hazards,) = fold([seen]).risk_checks
     assert hazards.guards, module
+
+
+def test_after_a_reset_the_newest_compile_has_a_number_of_an_older_one():
+    """torch begins again at 0/0."""
+
+    def probe(): ...
+
+    code, baselines = probe.__code__, Baselines(torch.Tensor, None)
+    for number in ("0/0", "0/1", "0/0"):
+        baselines.remember(code, number, {}, ())
+    assert baselines.get_newest(code) is baselines.get_facts(code, "0/0")
 
 
 def test_silenced_loggers_lose_nothing():
