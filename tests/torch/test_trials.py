@@ -649,6 +649,23 @@ def test_a_model_that_is_dropped_is_dropped():
     assert event.call == 0
 
 
+def test_nothing_is_kept_of_a_call_that_raised():
+    """The frame of torch's wrapper has the arguments."""
+
+    def fail(x):
+        raise KeyError("mine")
+
+    with trying(wire.TrialPlan()) as events:
+        argument = torch.ones(2)
+        gone = weakref.ref(argument)
+        with suppress(KeyError):
+            compiled(fail)(argument)
+        del argument
+        assert events.session.trial._outputs._sampled.call is None
+        gc.collect()
+        assert gone() is None
+
+
 def test_an_older_torch_has_the_same_answers(monkeypatch):
     """Its wrapper keeps the result in no local variable: a profile function sees it, and is gone
     after it. A call that raises has no answer; nor has one under a profile function of the

@@ -127,7 +127,7 @@ class OutputWatcher:
         self._session.add_overhead(time.monotonic() - started)
 
     def _handle_begin(self, _key: int) -> None:
-        # What is left of a call that raised: it holds the frame of torch's wrapper.
+        # What is left of a call whose end was not seen: it holds the frame of torch's wrapper.
         if is_outermost():
             self._sampled.call = None
         with self.shield_and_charge("trial: a compiled call begins"):
@@ -218,8 +218,12 @@ class OutputWatcher:
             with self.shield_and_charge("trial: an output"):
                 self._emit(function, number, value, beside)
 
+        is_read = False
         with self._session.catch_faults("trial: a compiled call ends"):
-            returning.read(sample_result)
+            is_read = returning.read(sample_result)
+        # The sampled call is over, unless this one was inside it.
+        if not is_read and not torch_open_calls.is_in_compiled_call():
+            self._sampled.call = None
 
     def _emit(self, function: CompiledFunction, number: int, value: Any, refs: _References) -> None:
         session, place, (exact, beside) = self._session, function.place, refs
