@@ -349,7 +349,7 @@ def watch_stance(callback: Callable[[str, types.FrameType], None]) -> Remover | 
     """Call `callback(stance, frame)` after each stance that is set, with the frame that set it: of
     `set_stance` itself."""
 
-    def report_stance(_before: Any, chosen: Any) -> None:
+    def report_stance(_before: Any, chosen: Any, *_: Any, **__: Any) -> None:
         callback(str(chosen.stance), _get_frame(2))
 
     # `set_stance` imports the function by its name: it is replaced there, not where it is defined.
