@@ -1,7 +1,9 @@
 """The collectors against live torch: what they tell is compared with torch's own metrics."""
 
+import importlib
 import logging
 import logging.config
+import sys
 import types
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -12,14 +14,16 @@ import torch._dynamo.convert_frame as convert_frame
 import torch._dynamo.guards as guards
 import torch._dynamo.utils as dynamo_utils
 from foreign_library import installed
+from torch._inductor import cudagraph_utils
 from torch.nn.modules import container
 
 from compilediag.timeline.timeline import fold
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import false_guards, recompiles
+from compilediag_harness.collectors import compiles, false_guards, recompiles
+from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.steps import steps
-from compilediag_harness.torch_internals import torch_guards
+from compilediag_harness.torch_internals import torch_caches, torch_guards, torch_logs
 from compilediag_harness.wire import (
     Compiled,
     EvidenceLost,
@@ -28,6 +32,7 @@ from compilediag_harness.wire import (
     GraphBroke,
     HazardsChecked,
     Recompiled,
+    WarningSeen,
     encode,
 )
 
@@ -304,6 +309,17 @@ def test_a_dead_cache_entry_does_not_disarm_a_hazard(monkeypatch):
     assert hazards.guards, module
 
 
+def test_after_a_reset_the_newest_compile_has_a_number_of_an_older_one():
+    """torch begins again at 0/0."""
+
+    def probe(): ...
+
+    code, baselines = probe.__code__, Baselines(torch.Tensor, None)
+    for number in ("0/0", "0/1", "0/0"):
+        baselines.remember(code, number, {}, ())
+    assert baselines.get_newest(code) is baselines.get_facts(code, "0/0")
+
+
 def test_silenced_loggers_lose_nothing():
     """`dictConfig` disables existing loggers by default: a break is reported all the same."""
     root = logging.getLogger()
@@ -332,6 +348,62 @@ def test_a_failing_sink_never_reaches_the_users_compile():
     with observed(sink=full):
         result = compiled(lambda x: x + 1)(torch.ones(2))
     assert result.tolist() == [2.0, 2.0]
+
+
+def fail(*_, **__):
+    raise AttributeError("ours")
+
+
+def test_a_fault_at_the_begin_of_a_compile_never_reaches_it(monkeypatch):
+    with observed() as seen:
+        monkeypatch.setattr(compiles.CompileCollector, "record_start", fail)
+        result = compiled(lambda x: x + 1)(torch.ones(2))
+    assert result.tolist() == [2.0, 2.0]
+    assert [event.where for event in seen.of(FaultOccurred)] == ["compile start"]
+
+
+def test_a_break_that_cannot_be_described_never_reaches_the_compile(monkeypatch):
+    def broken(x):
+        torch._dynamo.graph_break()
+        return x + 1
+
+    with observed() as seen:
+        monkeypatch.setattr(torch_logs, "get_imported", fail)
+        result = compiled(broken)(torch.ones(2))
+        monkeypatch.undo()
+    assert result.tolist() == [2.0, 2.0]
+    assert [event.where for event in seen.of(FaultOccurred)] == ["torch's messages"]
+
+
+def test_a_package_that_cannot_be_read_is_installed(monkeypatch):
+    class Package:
+        _codes = None
+
+        def install(self, backends):
+            return backends
+
+    monkeypatch.setattr(importlib.import_module(torch_caches.PACKAGE), "CompilePackage", Package)
+    backends = {"graph": None}
+    with observed() as seen:
+        assert Package().install(backends) is backends
+    assert [event.where for event in seen.of(FaultOccurred)] == ["precompiled code"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "known", "kind"),
+    [
+        (convert_frame, "add_skip_reason", ("why", sys._getframe()), FrameSkipped),
+        (cudagraph_utils, "log_cudagraph_skip_and_bump_counter", ("skipping",), WarningSeen),
+        (torch._dynamo.decorators, "_set_stance", (SimpleNamespace(stance="default"),), None),
+    ],
+)
+def test_a_torch_that_passes_one_argument_more_is_followed(owner, name, known, kind, monkeypatch):
+    monkeypatch.setattr(owner, name, lambda *args, **kwargs: (args, kwargs))
+    with observed() as seen:
+        forwarded = getattr(owner, name)(*known, "later", later=1)
+    assert forwarded == ((*known, "later"), {"later": 1})
+    assert seen.of(FaultOccurred) == []
+    assert kind is None or len(seen.of(kind)) == 1
 
 
 def test_uninstalling_leaves_torch_as_it_was(capfd):

@@ -203,6 +203,15 @@ def test_a_fault_of_ours_reaches_nobody(watched: Watched) -> None:
     ]
 
 
+def test_a_node_of_another_torch_is_replayed(watched: Watched) -> None:
+    """Without what we read of it."""
+    replay = torch_cudagraphs._wrap_replay(lambda *_: "result")  # pyright: ignore[reportPrivateUsage]
+    assert replay(object(), object(), []) == "result"
+    assert [event.where for event in watched.events if isinstance(event, FaultOccurred)] == [
+        "CUDA graph"
+    ]
+
+
 def test_skips_are_counted_until_torch_forgets(watched: Watched) -> None:
     """torch's own count from the attaching on; after a reset, which clears it, it is not known."""
     torch._inductor.cudagraph_utils.log_cudagraph_skip_and_bump_counter("skipping cudagraphs")

@@ -4,6 +4,8 @@ What it saves is counted: guards that torch evaluates before a call. Nothing is 
 """
 
 import re
+import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +18,10 @@ from torch import nn
 from compilediag.rules import costs as guard_cost
 from compilediag.runs.watch import watch
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness.base.session import Session
+from compilediag_harness.collectors import warm_calls
 from compilediag_harness.torch_internals import torch_guards
+from compilediag_harness.wire import WarmCallsTimed
 
 config = torch._dynamo.config
 TAGS = "use_recursive_dict_tags_for_guards"
@@ -131,6 +136,36 @@ def test_warm_calls_are_timed_up_to_their_graph() -> None:
     assert found.before_graph_us > 0
     (attempt,) = timeline.compiles
     assert found.runs == ((attempt.frame, 2),)
+
+
+@pytest.mark.parametrize("under", ["get_location", "median"])
+def test_a_signal_handler_under_our_lock_may_call_compiled_code(
+    under: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, ran = list[Any](), list[Any]()
+    timed = warm_calls.WarmCalls(Session(events.append), lambda: 0)
+    model, other = (torch.compile(Total(), backend="eager") for _ in range(2))
+
+    def handle_signal(original: Any, given: Any) -> Any:
+        if not ran:
+            ran.append(None)
+            ran.append(other(torch.ones(2, 4)))
+        return original(given)
+
+    def use() -> None:
+        model(torch.ones(2, 4))
+        timed.finish()
+
+    owner: Any = warm_calls if under == "median" else warm_calls.source_locations
+    monkeypatch.setattr(owner, under, partial(handle_signal, getattr(owner, under)))
+    timed.install()
+    thread = threading.Thread(target=use, daemon=True)
+    thread.start()
+    thread.join(20)
+    timed.uninstall()
+    assert not thread.is_alive()
+    assert len(ran) == 2
+    assert [type(event) for event in events] == [WarmCallsTimed]
 
 
 def test_eager_code_before_the_first_graph_is_not_timed() -> None:

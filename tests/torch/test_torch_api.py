@@ -4,7 +4,10 @@ Each test uses torch itself as the witness: what a hook tells is compared with t
 its counters or its own printed text.
 """
 
+import gc
+import weakref
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -252,6 +255,35 @@ def test_the_end_of_a_compiled_call_is_told_however_it_ends():
         with pytest.raises(KeyError, match="mine"):
             compiled_function(torch.ones(2), True)
     assert told == ["begin", "work", "end"] * 2
+
+
+@pytest.mark.parametrize("raiser", ["listener", "torch", "disabled"])
+def test_a_call_that_does_not_begin_is_not_open(raiser, monkeypatch):
+    """`--steps N` ends the program there; torch refuses a stance."""
+    told = []
+
+    def begin(key):
+        if raiser == "listener":
+            raise SystemExit
+
+    def end(*_):
+        told.append(torch_open_calls.is_in_compiled_call())
+
+    if raiser != "listener":
+        stance = SimpleNamespace(stance="none", backend=None, skip_guard_eval_unsafe=False)
+        monkeypatch.setattr(torch._dynamo.eval_frame, "_stance", stance)
+    call = torch.compiler.disable(lambda x: x) if raiser == "disabled" else compiled(lambda x: x)
+    argument = torch.ones(2)
+    gone = weakref.ref(argument)
+    remove = torch_calls.watch_outermost_calls(begin, end)
+    with listening(remove), listening(torch_calls.watch_disabled_calls(end)):
+        with pytest.raises((SystemExit, RuntimeError)):
+            call(argument)
+        open_calls = list(torch_open_calls.this_thread.open)
+    del argument
+    gc.collect()
+    assert (open_calls, gone()) == ([], None)
+    assert told == [False] or raiser == "disabled"
 
 
 def test_calls_of_disabled_functions_are_told_with_their_function():

@@ -9,6 +9,7 @@ import gc
 import math
 import random
 import sys
+import threading
 import weakref
 from contextlib import contextmanager, suppress
 
@@ -648,6 +649,23 @@ def test_a_model_that_is_dropped_is_dropped():
     assert event.call == 0
 
 
+def test_nothing_is_kept_of_a_call_that_raised():
+    """The frame of torch's wrapper has the arguments."""
+
+    def fail(x):
+        raise KeyError("mine")
+
+    with trying(wire.TrialPlan()) as events:
+        argument = torch.ones(2)
+        gone = weakref.ref(argument)
+        with suppress(KeyError):
+            compiled(fail)(argument)
+        del argument
+        assert events.session.trial._outputs._sampled.call is None
+        gc.collect()
+        assert gone() is None
+
+
 def test_an_older_torch_has_the_same_answers(monkeypatch):
     """Its wrapper keeps the result in no local variable: a profile function sees it, and is gone
     after it. A call that raises has no answer; nor has one under a profile function of the
@@ -809,6 +827,50 @@ def test_modules_of_torch_are_timed_by_their_class():
             compiled(module)(torch.ones(2))
     names = {place.function for event in events.of(wire.CallsTimed) for place in event.functions}
     assert names == {"ReLU.forward", "Sequential.forward"}
+
+
+def run_in_thread(work):
+    """What hangs there fails here."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_a_signal_handler_while_a_call_is_timed_may_call_compiled_code():
+    class Rows(dict):
+        def get(self, key):
+            known = super().get(key)
+            if not ran:
+                ran.append(None)
+                run(torch.ones(2))
+            return known
+
+    ran = []
+    with trying(wire.TrialPlan(outputs=False, call_seconds=True)) as events:
+        run = compiled(torch.nn.ReLU())
+        events.session.trial._call_seconds._rows = Rows()
+        run_in_thread(lambda: run(torch.ones(2)))
+    assert sum(sum(event.counts) for event in events.of(wire.CallsTimed)) == 2
+
+
+def test_a_signal_handler_at_the_end_of_a_batch_may_call_compiled_code():
+    class Function(outputs.CompiledFunction):
+        def __getattribute__(self, name):
+            if name == "calls" and not ran:
+                ran.append(None)
+                run(torch.ones(2))
+            return super().__getattribute__(name)
+
+    ran = []
+    with trying(wire.TrialPlan()) as events:
+        run, watcher = compiled(torch.nn.ReLU()), events.session.trial._outputs
+        run(torch.ones(2))
+        (function,) = watcher._functions.values()
+        function.__class__ = Function
+        watcher._of_shapes[0] = function
+        run_in_thread(lambda: watcher.begin_batch(0)(torch.ones(2), True))
+    assert [call for call, _ in outputs_in(events)] == [0, 1, 2]
 
 
 def test_a_plan_that_only_times_calls_lets_steps_go_unsampled():

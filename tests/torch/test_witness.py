@@ -313,6 +313,40 @@ def test_a_change_that_may_be_another_threads_has_no_line(monkeypatch):
     assert changes_in(events) == [[None]]
 
 
+def test_a_finalizer_in_a_comparison_may_call_compiled_code(monkeypatch):
+    """Nothing waits for a lock of ours, and lines are followed as before."""
+    compare = witness_module.WatchedValues.collect_changes
+    busy, called = [], []
+
+    def compare_and_finalize(values):
+        if not busy:
+            busy.append(True)
+            called.append(other(x))
+            busy.clear()
+        return compare(values)
+
+    def use():
+        other(x)
+        monkeypatch.setattr(witness_module.WatchedValues, "collect_changes", compare_and_finalize)
+        probe(x)
+        arm(True)
+        probe(x)
+        monkeypatch.undo()
+
+    with witnessing() as events:
+        (probe, arm), other = armable(), compiled(lambda value: value + 2)
+        thread = threading.Thread(target=use, daemon=True)
+        thread.start()
+        thread.join(20)
+        ended = not thread.is_alive()
+        if not ended:  # it goes on, so that the next test can begin
+            attach._attachments[id(events.session)]._collectors._write_tracer._lock.release()
+    assert ended
+    assert called
+    change = changes_in(events)[-1][0]  # `other` may compile again: torch functions were disabled
+    assert text_at(change.stack[0]) == "armed = value  # the line"
+
+
 class Poisoned:
     """Any code of it that runs is a failure."""
 

@@ -159,6 +159,17 @@ def test_a_watch_ends_with_its_object_and_with_the_limit() -> None:
     assert (watches.collect_changes(), watches.count) == ([], 0)
 
 
+def test_an_id_that_is_used_again_takes_the_old_values_with_it() -> None:
+    """They are gone before the next comparison finds their object dead."""
+    watches, held, other = WatchedValues(9), Held(), Held()
+    watches.add(held, (Hop("attribute", "flag"),))
+    roots = watches._roots  # pyright: ignore[reportPrivateUsage]
+    roots[id(other)] = roots.pop(id(held))  # as if `other` were where `held` was
+    del held
+    watches.add(other, (Hop("attribute", "flag"),))
+    assert (watches.count, watches.collect_changes(), watches.count) == (1, [], 1)
+
+
 # --- from a change to a writer ---------------------------------------------------------------
 
 

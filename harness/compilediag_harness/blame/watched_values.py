@@ -92,6 +92,8 @@ class WatchedValues:
                 reference = (lambda: root) if is_module else weakref.ref(root)
             except TypeError:
                 return
+            if known is not None:  # gone, and its id is used again
+                self.count -= sum(1 for _ in _iterate_below(known.watched))
             known = self._roots[id(root)] = Root(reference, WatchedValue(()))
         value, watched = root, known.watched
         for hop in hops:

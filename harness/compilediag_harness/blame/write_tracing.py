@@ -56,6 +56,8 @@ class _Thread(threading.local):
         self.followed = False
         """Its lines have been followed since the last comparison."""
         self.compiling = False
+        self.comparing = False
+        """It holds our lock: what a finalizer or signal handler then calls is not looked at."""
         self.lines: dict[int, int] = {}
         """The line that each call in progress runs, by identity of its frame."""
         self.called_at: tuple[Location, ...] | None = None
@@ -91,24 +93,34 @@ class WriteTracer:
         self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
     ) -> None:
         """Watch what a frame that was just compiled is guarded on, from now on."""
-        if self._stopped is not None:
+        thread = self._thread
+        if self._stopped is not None or thread.comparing:
             return
-        with self._lock, self._below():
-            self._order += 1
-            self._compiled.setdefault(code, {})[compile_id] = self._order
-            wanted, sources = self._plan.sources, set[str]()
-            for guard in guards:
-                name = str(guard.name)
-                if not name or name.startswith("G['__builtins_dict"):
-                    continue
-                known = not wanted or name in wanted or f"{name}.__dict__" in wanted
-                if known and torch_guards.get_guard_kind(guard) not in _TORCH_GUARD_KINDS:
-                    sources.add(torch_guards.get_guarded_source(guard))
-            for source in sources:
-                path = parse_path(source)
-                root = None if path is None else self._find_root(path, code, scope)
-                if root is not None:
-                    self._watches.add(*root)
+        thread.comparing = True
+        try:
+            with self._lock, self._below():
+                self._add_watches(code, compile_id, scope, guards)
+        finally:
+            thread.comparing = False
+
+    def _add_watches(
+        self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
+    ) -> None:
+        self._order += 1
+        self._compiled.setdefault(code, {})[compile_id] = self._order
+        wanted, sources = self._plan.sources, set[str]()
+        for guard in guards:
+            name = str(guard.name)
+            if not name or name.startswith("G['__builtins_dict"):
+                continue
+            known = not wanted or name in wanted or f"{name}.__dict__" in wanted
+            if known and torch_guards.get_guard_kind(guard) not in _TORCH_GUARD_KINDS:
+                sources.add(torch_guards.get_guarded_source(guard))
+        for source in sources:
+            path = parse_path(source)
+            root = None if path is None else self._find_root(path, code, scope)
+            if root is not None:
+                self._watches.add(*root)
 
     def _find_root(
         self, path: SourcePath, code: types.CodeType, scope: dict[str, Any]
@@ -126,10 +138,10 @@ class WriteTracer:
         return function, (*start, *path.hops)
 
     def _handle_call_begin(self, key: int) -> None:
-        if self._stopped is not None:
+        thread = self._thread
+        if self._stopped is not None or thread.comparing:
             return
         try:
-            thread = self._thread
             calls = list(iterate_own_frames(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
             thread.called_at = tuple(_locate(frame, frame.f_lineno) for frame in calls)[:_MAX_STACK]
             followed, thread.followed = thread.followed, False
@@ -146,10 +158,10 @@ class WriteTracer:
             self._report_fault(error)
 
     def _handle_call_end(self, key: int) -> None:
-        if self._stopped is not None:
+        thread = self._thread
+        if self._stopped is not None or thread.comparing:
             return
         try:
-            thread = self._thread
             called_at, thread.called_at = thread.called_at, None
             self._record_changes(called_at or (), in_call=True)
             if not self._compiled:
@@ -210,9 +222,14 @@ class WriteTracer:
         in_call: bool = False,
     ) -> None:
         """Compare every value. Those that differ were changed by `stack`, or `line` of `frame`."""
+        thread = self._thread
+        if thread.comparing:
+            return
         started = time.perf_counter()
         try:
-            # Invariant: nothing below calls compiled code or a listener: the lock is not reentrant.
+            # Invariant: set before the lock is held, which is not reentrant: a finalizer or signal
+            # handler that runs below may call compiled code, and is not to change what is compared.
+            thread.comparing = True
             with self._lock, self._below():
                 alone = self._is_alone()
                 changed = self._watches.collect_changes()
@@ -229,6 +246,8 @@ class WriteTracer:
                         watched.record_change(SeenChange(old, new, at))
         except Exception as error:
             self._report_fault(error)
+        finally:
+            thread.comparing = False
         self._seconds += time.perf_counter() - started
 
     def _collect_mode_changes(self) -> list[tuple[WatchedValue, Snapshot, Snapshot]]:

@@ -74,6 +74,10 @@ class CacheCollector:
         if self._left >= 0:
             self._session.emit_in_step(PrecompiledLoaded, get_definition(code), entries)
 
+    def record_load_fault(self, error: Exception) -> None:
+        """What torch put in place could not be read."""
+        self._session.record_fault("precompiled code", error)
+
     def record_call(self, code: CodeType) -> None:
         """Such code is called for the first time."""
         self._left -= 1

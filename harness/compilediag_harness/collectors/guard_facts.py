@@ -102,7 +102,9 @@ class Baselines:
     def remember(
         self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
     ) -> None:
-        baseline = self._by_code.setdefault(code, {})[compile_id] = _make_unseen_facts(code)
+        known_facts = self._by_code.setdefault(code, {})
+        known_facts.pop(compile_id, None)  # after a reset, ids begin again: the newest is the last
+        baseline = known_facts[compile_id] = _make_unseen_facts(code)
         baseline.inference_mode = torch_guards.is_inference_mode()
         for name, value in scope.items():
             if not isinstance(value, self.tensor_type):

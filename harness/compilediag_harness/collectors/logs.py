@@ -139,7 +139,9 @@ class LogCollector:
         head = f"Recompiling function {place}\n    triggered by the following guard failure(s):\n"
         self._write(_RECOMPILES, head + failed)
 
-    def record_break(self, head: str, stack: str) -> None:
+    def record_break(self, given: dict[str, Any]) -> None:
+        """torch reported a graph break, with these arguments."""
+        head, stack = torch_logs.format_break_report(given)
         repeated = head in self._seen
         if not repeated:
             self._seen.add(head)

@@ -141,7 +141,10 @@ class CollectorSet:
             (torch_caches.STATS, partial(torch_caches.watch_counted_caches, caches.record_lookup)),
             (torch_caches.PGO, partial(torch_caches.watch_profile_lookups, caches.record_lookup)),
             (torch_caches.ARTIFACTS, partial(torch_caches.watch_artifacts, caches.record_lookup)),
-            (torch_caches.PACKAGE, partial(torch_caches.watch_packages, *loaded)),
+            (
+                torch_caches.PACKAGE,
+                partial(torch_caches.watch_packages, *loaded, caches.record_load_fault),
+            ),
             (torch_caches.AOT_COMPILE, partial(torch_caches.watch_loaded_functions, *loaded)),
         ]
 
@@ -160,13 +163,14 @@ class CollectorSet:
 
     def handle_compile_start(self, trigger: str, compile_id: str) -> None:
         """A compile begins: no synchronisation is sampled in its step."""
-        # Invariant: first, so that Dynamo meets `torch.Tensor` as torch made it.
-        self.syncs.stop()
-        if self._write_tracer is not None:
-            self._write_tracer.pause_for_compile()
-        # Again at each compile: `set_compilation_metrics_limit` may have replaced torch's list.
-        torch_compiles.watch_metrics_rows(self._compiles.record_row)
-        self._compiles.record_start(trigger, compile_id)
+        with self._session.catch_faults("compile start"):
+            # Invariant: first, so that Dynamo meets `torch.Tensor` as torch made it.
+            self.syncs.stop()
+            if self._write_tracer is not None:
+                self._write_tracer.pause_for_compile()
+            # Again at each compile: `set_compilation_metrics_limit` may have replaced torch's list.
+            torch_compiles.watch_metrics_rows(self._compiles.record_row)
+            self._compiles.record_start(trigger, compile_id)
 
     def handle_recompile(self, entries: list[Any], frame: Any, reasons: list[str]) -> None:
         with self._session.catch_faults("torch's messages"):

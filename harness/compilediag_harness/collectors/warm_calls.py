@@ -115,7 +115,8 @@ class WarmCalls:
         self._session = session
         self._attempts = attempts
         self._thread = _ThreadState()
-        self._lock = threading.Lock()
+        # Reentrant: a finalizer or signal handler that runs in our code may call compiled code.
+        self._lock = threading.RLock()
         self._sums: dict[Location, _Sum] = {}
         self._keys: Counter[int] = Counter()
         self._left = MAX_CALLS
@@ -133,6 +134,7 @@ class WarmCalls:
 
     def finish(self) -> None:
         with self._lock:
+            self._left = 0  # no such call adds to what is read here
             rows = [
                 (index, frame, runs)
                 for index, total in enumerate(self._sums.values())
@@ -205,7 +207,7 @@ class WarmCalls:
                 total.direct = total.direct and sample.direct
                 total.runs.update(map(source_locations.get_location, sample.graphs))
                 done = self._left <= 0
-            # Outside of the lock, which `finish` takes again and which is not reentrant.
+            # After the block: `finish` reads what the block adds to.
             if done:
                 self.uninstall()
                 self.finish()

@@ -279,8 +279,11 @@ CallListener = Callable[[CodeType], None]
 """Called at the first call of compiled code of the function."""
 
 
-def watch_packages(was_loaded: LoadListener, was_called: CallListener) -> Remover | None:
-    """Watch the precompiled code that `CompilePackage.install` puts in place."""
+def watch_packages(
+    was_loaded: LoadListener, was_called: CallListener, failed: Callable[[Exception], None]
+) -> Remover | None:
+    """Watch the precompiled code that `CompilePackage.install` puts in place. `failed(error)` is
+    called where it cannot be read, and nothing is watched of it."""
     owner = lookup(get_imported(PACKAGE), "CompilePackage")
     original = getattr(owner, "install", None)
     if original is None:
@@ -288,23 +291,28 @@ def watch_packages(was_loaded: LoadListener, was_called: CallListener) -> Remove
 
     @functools.wraps(original)
     def install(self: Any, backends: Any, *args: Any, **kwargs: Any) -> Any:
-        entries: list[tuple[CodeType, Any]] = [
-            (code, entry)
-            for code, entry in getattr(self, "_codes", {}).items()
-            if getattr(entry, "guarded_codes", ()) and not getattr(entry, "bypassed", False)
-        ]
-        owners = {backend_id: code for code, entry in entries for backend_id in entry.backend_ids}
-        # A dict of our own: the program's keeps the graphs that it gave.
-        watched = {
-            name: _WatchedGraph(backend, functools.partial(was_called, owners[name]))
-            if name in owners
-            else backend
-            for name, backend in backends.items()
-        }
+        watched, loaded = backends, list[tuple[CodeType, int]]()
+        try:
+            entries: list[tuple[CodeType, Any]] = [
+                (code, entry)
+                for code, entry in getattr(self, "_codes", {}).items()
+                if getattr(entry, "guarded_codes", ()) and not getattr(entry, "bypassed", False)
+            ]
+            owners = {name: code for code, entry in entries for name in entry.backend_ids}
+            # A dict of our own: the program's keeps the graphs that it gave.
+            watched = {
+                name: _WatchedGraph(backend, functools.partial(was_called, owners[name]))
+                if name in owners
+                else backend
+                for name, backend in backends.items()
+            }
+            loaded = [(code, len(entry.guarded_codes)) for code, entry in entries]
+        except Exception as error:
+            failed(error)
         with hide_own_frame:
             result = original(self, watched, *args, **kwargs)
-        for code, entry in entries:
-            was_loaded(code, len(entry.guarded_codes))
+        for code, count in loaded:
+            was_loaded(code, count)
         return result
 
     return replace_attribute(owner, "install", install)

@@ -141,12 +141,16 @@ def _make_call_hooks(eval_frame: Any) -> None:
     def report_call_begin(callback: Any) -> Any:
         # None: a function behind `disable`, several times a step those of torch itself, so these go
         # straight on; False: Dynamo is not to run at all (stance "force_eager").
-        if callback is None:
-            if _disabled_listeners and not _paused:
-                _begin_disabled_call(_get_frame(1))
-        elif callback is not False and (_mark if _paused else _call_listeners):
-            _begin_call(callback, _get_frame(1))
-        return original(callback)
+        try:
+            if callback is None:
+                if _disabled_listeners and not _paused:
+                    _begin_disabled_call(_get_frame(1))
+            elif callback is not False and (_mark if _paused else _call_listeners):
+                _begin_call(callback, _get_frame(1))
+            return original(callback)
+        except BaseException:  # of torch's for a stance; of ours `SystemExit` after the last step
+            _end_unbegun_call(_get_frame(1))
+            raise
 
     _hooked_module = eval_frame
     _call_hooks["_callback_from_stance"] = original, report_call_begin
@@ -203,6 +207,14 @@ def _begin_disabled_call(caller: types.FrameType) -> None:
         for _, begins in tuple(_disabled_listeners):
             if begins is not None:
                 begins(call.function)
+
+
+def _end_unbegun_call(caller: types.FrameType) -> None:
+    """End a call that raised before its wrapper set a callback, which would have ended it."""
+    calls = this_thread.open
+    if calls and calls[-1].frame is caller:
+        calls[-1].has_own_callback = True
+        _handle_callback_set(caller)
 
 
 def _handle_callback_set(caller: types.FrameType) -> None:
@@ -349,7 +361,7 @@ def watch_stance(callback: Callable[[str, types.FrameType], None]) -> Remover | 
     """Call `callback(stance, frame)` after each stance that is set, with the frame that set it: of
     `set_stance` itself."""
 
-    def report_stance(_before: Any, chosen: Any) -> None:
+    def report_stance(_before: Any, chosen: Any, *_: Any, **__: Any) -> None:
         callback(str(chosen.stance), _get_frame(2))
 
     # `set_stance` imports the function by its name: it is replaced there, not where it is defined.

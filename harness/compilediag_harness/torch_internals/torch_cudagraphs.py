@@ -262,7 +262,7 @@ def _wrap_recording(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wrap_replay(original: Callable[..., Any]) -> Callable[..., Any]:
     def execute_node(self: Any, node: Any, new_inputs: Any) -> Any:
-        _record_run(self, node.wrapped_function.id, replay=True)
+        _record_run(self, node=node)
         with hide_own_frame:
             return original(self, node, new_inputs)
 
@@ -271,7 +271,7 @@ def _wrap_replay(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wrap_warmup(original: Callable[..., Any]) -> Callable[..., Any]:
     def run_eager(self: Any, new_inputs: Any, function_id: Any) -> Any:
-        _record_run(self, function_id, replay=False)
+        _record_run(self, function_id)
         with hide_own_frame:
             return original(self, new_inputs, function_id)
 
@@ -298,9 +298,12 @@ def _report_fault(error: Exception) -> None:
         listener.record_fault("CUDA graph", error)
 
 
-def _record_run(manager: Any, function_id: Any, *, replay: bool) -> None:
+def _record_run(manager: Any, function_id: Any = None, *, node: Any = None) -> None:
+    """Record that a function ran without its graph, or that the graph `node` is replayed."""
+    replay = node is not None
     try:
         _checks.failed.clear()
+        function_id = node.wrapped_function.id if replay else function_id
         _checks.run += replay
         key = (get_tree(manager).index, function_id.id)
         compile_id = manager.id_to_compile_id.get(function_id)

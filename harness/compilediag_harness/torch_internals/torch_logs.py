@@ -28,9 +28,9 @@ from compilediag_harness.torch_internals.torch_names import (
 CUDAGRAPH_UTILS = "torch._inductor.cudagraph_utils"
 
 
-def watch_graph_breaks(callback: Callable[[str, str], None]) -> Remover | None:
-    """Call `callback(head, stack)` after torch reported a graph break: the lines with its place
-    and reason, and the user's stack, in the words of torch's own report."""
+def watch_graph_breaks(callback: Callable[[dict[str, Any]], None]) -> Remover | None:
+    """Call `callback(given)` after torch reported a graph break, with the arguments of its report,
+    for `format_break_report`."""
     module = get_imported(SYMBOLIC_CONVERT)
     owner = lookup(module, "InstructionTranslatorBase")
     if not hasattr(owner, "log_graph_break"):  # 2.7: a function of the module
@@ -47,14 +47,15 @@ def watch_graph_breaks(callback: Callable[[str, str], None]) -> Remover | None:
         already_logged = getattr(given.get("exc"), "logged", False)
         result = original(*args, **kwargs)
         if not already_logged:
-            callback(*_format_break_report(given))
+            callback(given)
         return result
 
     return replace_attribute(owner, "log_graph_break", log_graph_break)
 
 
-def _format_break_report(given: dict[str, Any]) -> tuple[str, str]:
-    """Format what `log_graph_break` logs of its arguments, in two parts: head and stack."""
+def format_break_report(given: dict[str, Any]) -> tuple[str, str]:
+    """Format what `log_graph_break` logs of its arguments, in two parts and torch's own words: the
+    lines with place and reason, and the user's stack."""
     stack = given.get("user_stack") or getattr(given.get("exc"), "real_stack", None)
     if stack is None:
         guards: Any = get_imported("torch._guards")
@@ -108,7 +109,7 @@ def watch_skipped_frames(callback: Callable[[Any, str], None]) -> Remover | None
     """Call `callback(code, reason)` for each frame that Dynamo does not try to compile; None on a
     torch that only logs them (2.7)."""
 
-    def report_skip(reason: Any, frame: Any) -> None:
+    def report_skip(reason: Any, frame: Any, *_: Any, **__: Any) -> None:
         callback(frame.f_code, str(reason))
 
     return call_beside(get_imported(CONVERT_FRAME), "add_skip_reason", before=report_skip)
@@ -130,7 +131,7 @@ def watch_cudagraph_skips(callback: Callable[[str], None]) -> Removers:
     """Call `callback(message)` each time torch says why it runs something without CUDA graphs."""
     name = "log_cudagraph_skip_and_bump_counter"
 
-    def report_skip(message: Any) -> None:
+    def report_skip(message: Any, *_: Any, **__: Any) -> None:
         callback(str(message))
 
     # cudagraph_trees.py, output_code.py and compile_fx.py import it by name, in 2.7 and 2.13. Those

@@ -110,7 +110,8 @@ class OutputWatcher:
         self._arguments, self._settings, self._objects = arguments, settings, objects
         self._reader = ValueSampler(torch)
         self._functions: dict[Any, CompiledFunction] = {}
-        self._lock = threading.Lock()
+        # Reentrant: a finalizer or signal handler that runs in our code may call compiled code.
+        self._lock = threading.RLock()
         self._sampled = _ThreadState()
         self._of_shapes: dict[int, CompiledFunction] = {}
         self.uninstall = torch_calls.watch_every_call(self._handle_begin, self._handle_end)
@@ -126,7 +127,7 @@ class OutputWatcher:
         self._session.add_overhead(time.monotonic() - started)
 
     def _handle_begin(self, _key: int) -> None:
-        # What is left of a call that raised: it holds the frame of torch's wrapper.
+        # What is left of a call whose end was not seen: it holds the frame of torch's wrapper.
         if is_outermost():
             self._sampled.call = None
         with self.shield_and_charge("trial: a compiled call begins"):
@@ -217,8 +218,12 @@ class OutputWatcher:
             with self.shield_and_charge("trial: an output"):
                 self._emit(function, number, value, beside)
 
+        is_read = False
         with self._session.catch_faults("trial: a compiled call ends"):
-            returning.read(sample_result)
+            is_read = returning.read(sample_result)
+        # The sampled call is over, unless this one was inside it.
+        if not is_read and not torch_open_calls.is_in_compiled_call():
+            self._sampled.call = None
 
     def _emit(self, function: CompiledFunction, number: int, value: Any, refs: _References) -> None:
         session, place, (exact, beside) = self._session, function.place, refs
@@ -323,7 +328,7 @@ class CallSeconds:
         self._left = MAX_ROWS
         self._written = session.now()
         self._calls = _Timed()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as that of `OutputWatcher`
         self.uninstall = torch_calls.watch_outermost_calls(self._start_timing, self._stop_timing)
         session.step_listeners.append(self._handle_step_end)
 
@@ -345,12 +350,13 @@ class CallSeconds:
         if place is None:
             return
         with self._lock:
-            row = self._rows.get((place, self._session.step))
+            key = place, self._session.step
+            row = self._rows.get(key)
             if row is None:
                 if not self._left:
                     return
                 self._left -= 1
-                row = self._rows[place, self._session.step] = [0, 0.0]
+                row = self._rows.setdefault(key, [0, 0.0])  # not over one made meanwhile
             row[0] += 1
             row[1] += ended - began
 
