@@ -40,8 +40,9 @@ def iterate_own_frames(frame: types.FrameType | None) -> Iterator[types.FrameTyp
 
 class TraceFunction:
     """Follows lines by `sys.settrace`, on Python 3.10 and 3.11. The thread that runs the line calls
-    the listener, which must not raise: `entered(frame)` where a user's function begins or goes on,
-    `line(frame, line)` before it runs a line, `left(frame)` where it returns, yields or raises."""
+    the listener, which must not raise: `handle_entry(frame)` where a user's function begins or goes
+    on, `handle_line(frame, line)` before a line, `handle_exit(frame)` where it returns, yields or
+    raises."""
 
     def __init__(self, listener: Any) -> None:
         self._listener = listener
@@ -100,14 +101,14 @@ class TraceFunction:
     def _handle_call(self, frame: types.FrameType, event: str, arg: object) -> Any:
         if self._closed or event != "call" or not is_followed(frame):
             return None
-        self._listener.entered(frame)
+        self._listener.handle_entry(frame)
         return self._line
 
     def _handle_event(self, frame: types.FrameType, event: str, arg: object) -> Any:
         if event == "line":
-            self._listener.line(frame, frame.f_lineno)
+            self._listener.handle_line(frame, frame.f_lineno)
         elif event == "return":
-            self._listener.left(frame)
+            self._listener.handle_exit(frame)
         return self._line
 
 
@@ -189,14 +190,14 @@ class Monitoring:
             return self._api.DISABLE
         if not self._paused.here:
             self._follow(code)
-            self._listener.entered(frame)
+            self._listener.handle_entry(frame)
         return None
 
     def _handle_line(self, code: types.CodeType, line: int) -> None:
         if not self._paused.here:
-            self._listener.line(sys._getframe(1), line)  # pyright: ignore[reportPrivateUsage]
+            self._listener.handle_line(sys._getframe(1), line)  # pyright: ignore[reportPrivateUsage]
 
     def _handle_end(self, code: types.CodeType, offset: int, value: object) -> None:
         # A call that raises reports it whether it is followed or not.
         if not self._paused.here and code in self._followed:
-            self._listener.left(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+            self._listener.handle_exit(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]

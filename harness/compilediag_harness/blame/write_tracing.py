@@ -189,13 +189,13 @@ class WriteTracer:
             self._thread.compiling = False
             self._thread.followed = self._events.resume()
 
-    def entered(self, frame: types.FrameType) -> None:
+    def handle_entry(self, frame: types.FrameType) -> None:
         """A function begins: what changed was changed by the line that called it."""
         if self._stopped is None:
             self._record_changes(_collect_stack(frame.f_back, None))
             self._thread.lines[id(frame)] = frame.f_lineno
 
-    def line(self, frame: types.FrameType, line: int) -> None:
+    def handle_line(self, frame: types.FrameType, line: int) -> None:
         """A line begins: what changed was changed by the line before."""
         if self._stopped is not None:
             return
@@ -208,7 +208,7 @@ class WriteTracer:
         elif self._seconds > MAX_SECONDS:
             self._stop(f"after {MAX_SECONDS:g} seconds of looking at values")
 
-    def left(self, frame: types.FrameType) -> None:
+    def handle_exit(self, frame: types.FrameType) -> None:
         """A function returns, yields or raises: what changed was changed by its last line."""
         if self._stopped is None:
             self._record_changes(None, frame, self._thread.lines.pop(id(frame), None))

@@ -75,7 +75,7 @@ class CacheCollector:
             self._session.emit_in_step(PrecompiledLoaded, get_definition(code), entries)
 
     def record_load_fault(self, error: Exception) -> None:
-        """What torch put in place could not be read."""
+        """Record that what torch put in place could not be read."""
         self._session.record_fault("precompiled code", error)
 
     def record_call(self, code: CodeType) -> None:

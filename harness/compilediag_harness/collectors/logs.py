@@ -140,7 +140,7 @@ class LogCollector:
         self._write(_RECOMPILES, head + failed)
 
     def record_break(self, given: dict[str, Any]) -> None:
-        """torch reported a graph break, with these arguments."""
+        """Record a graph break that torch reported, from the arguments of its report."""
         head, stack = torch_logs.format_break_report(given)
         repeated = head in self._seen
         if not repeated:
