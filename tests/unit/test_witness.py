@@ -310,9 +310,9 @@ class Api:
 def listener(calls: list[tuple[str, str, int]]) -> Any:
     """What is told of lines, as it is written down."""
     return types.SimpleNamespace(
-        entered=lambda frame: calls.append(("entered", frame.f_code.co_name, 0)),
-        line=lambda frame, line: calls.append(("line", frame.f_code.co_name, line)),
-        left=lambda frame: calls.append(("left", frame.f_code.co_name, 0)),
+        handle_entry=lambda frame: calls.append(("entered", frame.f_code.co_name, 0)),
+        handle_line=lambda frame, line: calls.append(("line", frame.f_code.co_name, line)),
+        handle_exit=lambda frame: calls.append(("left", frame.f_code.co_name, 0)),
     )
 
 

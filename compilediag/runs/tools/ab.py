@@ -58,16 +58,22 @@ def measure(
 def _measure_once(name: str, line: str, index: int) -> CommandRun:
     with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
-        # A session of its own: all that it leaves behind can be killed at once.
-        child = subprocess.Popen(
-            [_SHELL, "-c", line],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            start_new_session=True,
-        )
+        interrupts: list[int] = []
+        # The command may run before `Popen` returns: a Ctrl-C until then waits for its id.
+        handler = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
         try:
-            _, status, used = _wait_for_end(child)
+            # A session of its own: all that it leaves behind can be killed at once.
+            child = subprocess.Popen(
+                [_SHELL, "-c", line],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+        finally:
+            signal.signal(signal.SIGINT, handler)
+        try:
+            _, status, used = _wait_for_end(child, interrupted=bool(interrupts))
         except BaseException:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -88,9 +94,13 @@ def _measure_once(name: str, line: str, index: int) -> CommandRun:
     return CommandRun(used.ru_utime + used.ru_stime, wall_s)
 
 
-def _wait_for_end(child: subprocess.Popen[bytes]) -> tuple[int, int, resource.struct_rusage]:
+def _wait_for_end(
+    child: subprocess.Popen[bytes], *, interrupted: bool
+) -> tuple[int, int, resource.struct_rusage]:
     """Wait for a command; one Ctrl-C is passed on to it, and it may take its time to end."""
     try:
+        if interrupted:
+            raise KeyboardInterrupt
         return os.wait4(child.pid, 0)
     except KeyboardInterrupt:
         os.killpg(child.pid, signal.SIGINT)
