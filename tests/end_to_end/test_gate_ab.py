@@ -86,7 +86,7 @@ def test_ctrl_c_before_the_start_is_over_is_passed_on_too(monkeypatch) -> None:
 
     monkeypatch.setattr(ab.subprocess, "Popen", Slow)
     kill = os.killpg
-    noted = lambda pid, number: (sent.append(number), kill(pid, number))  # noqa: E731
+    noted = lambda pid, number: (sent.append(number), kill(pid, number))
     monkeypatch.setattr(ab.os, "killpg", noted)
     with pytest.raises(KeyboardInterrupt):
         measure("sleep 60", "true", 3)
