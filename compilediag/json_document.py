@@ -13,7 +13,7 @@ from msgspec import Struct
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """What one command prints with `--json`."""
+    """The output of one command with `--json`."""
 
     schema: str
     schema_version: str = "1.0"

@@ -26,7 +26,7 @@ Check = Callable[[str, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class OptionField:
-    """How a field of a command's options is given."""
+    """The way in which a field of a command's options is given."""
 
     make_parameter: Callable[[str], click.Parameter] | None
     """Makes the parameter of the command line; None: the value stands in pyproject.toml alone."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What to read, and how."""
+    """Sources to read, and how."""
 
     paths: tuple[str, ...] = argument(
         default=(), metavar="PATH...", nargs=-1, required=True, type=click.Path()
@@ -84,7 +84,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class AnalyzeOptions(Views, ReadOptions):
-    """What to read, and which view of it to show."""
+    """Sources to read, and which view of them to show."""
 
 
 @subcommand(

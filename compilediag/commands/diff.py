@@ -18,7 +18,7 @@ _SIDES = ("before", "after")
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
-    """What to compare."""
+    """The receipts to compare."""
 
     before: str = argument(metavar="A", type=click.Path())
     after: str | None = argument(metavar="[B]", required=False, type=click.Path())

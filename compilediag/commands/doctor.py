@@ -87,7 +87,7 @@ class DoctorDocument(Document, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """What to check, and how to print it."""
+    """The way in which checks are printed."""
 
     as_json: bool = flag("--json", "Print the same as JSON.")
     output: Path = option(  # noqa: RUF009 - it is dataclasses.field

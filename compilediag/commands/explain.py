@@ -32,7 +32,7 @@ _FINDING = re.compile(r"F?\d{1,6}\Z|CD\d{3}-.", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    """What to explain."""
+    """The rule or finding to explain."""
 
     code_or_number: str | None = argument(metavar="CODE|N", required=False)
     receipt: str | None = receipt_argument()

@@ -47,7 +47,7 @@ from compilediag_harness.base import atomic_write
 
 @dataclass(frozen=True, slots=True)
 class FixOptions(TrialOptions):
-    """What to fix."""
+    """The findings to fix."""
 
     target: tuple[str, ...] = argument(
         default=(), nargs=-1, type=click.UNPROCESSED, metavar="[N | TARGET [ARGS]...]"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    """What to judge, by what, and where to write it."""
+    """The receipts to judge, by what, and where to write it."""
 
     receipts: tuple[str, ...] = argument(
         default=(), metavar="[RECEIPT]...", nargs=-1, type=click.Path()

@@ -18,7 +18,7 @@ from compilediag_harness.shapes.buckets import BucketsImpossible
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Which plans are allowed."""
+    """Limits of the plans."""
 
     receipt: str | None = receipt_argument()
     graphs: int = option(

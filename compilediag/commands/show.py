@@ -57,7 +57,7 @@ class Views:
 
 @dataclass(frozen=True)
 class ShowOptions(Views):
-    """Which receipt to show, and how."""
+    """The receipt to show, and how."""
 
     receipt: str | None = receipt_argument()
     perfetto: str | None = option(

@@ -34,7 +34,7 @@ class FieldChange(Struct, frozen=True):
 
 
 class ChangedData(Struct, frozen=True):
-    """What differs between two runs that is accepted as the work of a fix."""
+    """Differences between two runs that are accepted as the work of a fix."""
 
     #: Those of the configuration, of the work (`throughput`), and `steps.count`.
     fields: tuple[FieldChange, ...]

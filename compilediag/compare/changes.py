@@ -40,7 +40,7 @@ class KnownChange(Struct, Generic[KnownT], frozen=True):
 
     @property
     def kind(self) -> Literal["new", "gone", "changed", "same"]:
-        """How the runs differ in it."""
+        """The way in which the runs differ in it."""
         if self.before is None:
             return "new"
         if self.after is None:
@@ -49,12 +49,12 @@ class KnownChange(Struct, Generic[KnownT], frozen=True):
 
     @property
     def count_before(self) -> int:
-        """How often the earlier run has it."""
+        """Times that the earlier run has it."""
         return self.before.count if self.before is not None else 0
 
     @property
     def count_after(self) -> int:
-        """How often the later run has it."""
+        """Times that the later run has it."""
         return self.after.count if self.after is not None else 0
 
 
@@ -67,7 +67,7 @@ class CountChange(Struct, frozen=True):
 
     @property
     def change(self) -> int:
-        """How many more (negative: fewer) after."""
+        """The increase (negative: decrease) from before to after."""
         return self.after - self.before
 
 

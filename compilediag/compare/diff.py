@@ -129,7 +129,7 @@ class NumberChange(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True):
-    """What changed from one receipt to another."""
+    """The changes from one receipt to another."""
 
     before_id: str
     after_id: str
@@ -163,7 +163,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def changed(self) -> bool:
-        """Whether anything but code, environment and timings differs."""
+        """True if anything but code, environment and timings differs."""
         pairs = (*self.counts, *self.causes_same, *self.breaks_same)
         came = (*self.causes_new, *self.breaks_new, *self.findings_new)
         went = (*self.causes_gone, *self.breaks_gone, *self.findings_gone)

@@ -141,7 +141,7 @@ Allowed: TypeAlias = KnownCause | KnownBreak | KnownFallback
 
 
 class ConfigBaseline(Struct, frozen=True):
-    """What a program does in one configuration: as a baseline allows it, or a receipt shows it."""
+    """A program in one configuration, as a baseline allows it, or a receipt shows it."""
 
     name: str
     fields: Mapping[str, Scalar]  #: What must be equal: "precision", "numerics_flags.backend"...
@@ -175,7 +175,7 @@ class RunBaseline(Struct, frozen=True):
     own_code_only: bool = False
 
     def is_finding_counted(self, finding: FindingRecord) -> bool:
-        """Whether a finding counts: as what it is about does."""
+        """True if a finding counts: as what it is about does."""
         files = [finding.location.file if finding.location is not None else None]
         files += [part.location.file for part in finding.parts]
         is_called = finding.rule.startswith(_RECOMPILES) and finding.entered_at is not None
@@ -226,7 +226,7 @@ def get_torch_release(receipt: Receipt) -> str | None:
 
 
 def is_own(file: str | None) -> bool:
-    """Whether a file as a baseline has it is the user's own; what has no file is too."""
+    """True if a file as a baseline has it is the user's own; what has no file is too."""
     if file is None:
         return True
     return not file.startswith(("site-packages/", "python/")) and classify_ownership(file) == "user"
@@ -291,7 +291,7 @@ def _sum_frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameDe
 
 
 def is_recompile_counted(event: CompileEvent, counted: FileFilter) -> bool:
-    """Whether a recompile is of the user's own code: the frame, any of its causes, or the call that
+    """True if a recompile is of the user's own code: the frame, any of its causes, or the call that
     led there is."""
     causes = any(cause.file and counted(cause.file) for cause in event.causes)
     return counted(event.frame.file) or causes or event.entered_at is not None

@@ -50,7 +50,7 @@ def select_writers(writers: tuple[Location, ...], *, traced: bool) -> tuple[Loca
 
 
 def is_write_traced(changed: ValueChange | None, writers: tuple[Location, ...]) -> bool:
-    """Whether the line that changed the value is known. Inside a compiled call no line is followed:
+    """True if the line that changed the value is known. Inside a compiled call no line is followed:
     there it is one of those that the source has."""
     if changed is None or not changed.stack:
         return False

@@ -66,7 +66,7 @@ def reconcile(timeline: Timeline) -> Agreement:
 
 
 def _is_text_complete(timeline: Timeline) -> bool:
-    """Whether the whole text log is there. One that the program silenced half-way is no second
+    """True if the whole text log is there. One that the program silenced half-way is no second
     opinion; CD902 reports the loss. Nor is one that was over its limit."""
     over_limit = timeline.text_log is not None and timeline.text_log.over_limit
     return not over_limit and not any(loss.source in TEXT_SOURCES for loss in timeline.lost)
@@ -79,7 +79,7 @@ def _find_limited_processes(timeline: Timeline) -> set[int]:
 
 
 def _are_totals_complete(timeline: Timeline) -> bool:
-    """Whether torch's own totals leave no room for what only its loggers report: breaks, frames
+    """True if torch's own totals leave no room for what only its loggers report: breaks, frames
     that it skips without a metrics row, and why CUDA graphs were left out."""
     if any(run.skips != 0 for run in timeline.cudagraphs) or _find_unseen_breaks(timeline):
         return False
@@ -105,7 +105,7 @@ _TOTALS = {"frames_total", "frames_ok", "unique_graphs", "break_events"}
 
 
 def _has_hook(process: Process, hook: str) -> bool:
-    """Whether torch was imported with this hook; a process that never imported torch has none."""
+    """True if torch was imported with this hook; a process that never imported torch has none."""
     return process.torch is not None and process.torch.hooks.get(hook, True)
 
 

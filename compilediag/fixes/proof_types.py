@@ -33,7 +33,7 @@ Unit = Literal["recompiles", "graph breaks", "findings"]
 
 @dataclass(frozen=True, slots=True)
 class FindingIdentity:
-    """What identifies a finding in other runs of the program."""
+    """The identity of a finding in other runs of the program."""
 
     unit: Unit
     causes: frozenset[CauseKey] = frozenset()

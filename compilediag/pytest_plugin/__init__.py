@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def should_watch_all(config: pytest.Config) -> bool:
-    """Whether `--compilediag`, or its ini key, asks to watch every test."""
+    """True if `--compilediag`, or its ini key, asks to watch every test."""
     return bool(config.getoption("compilediag") or config.getini("compilediag"))
 
 
@@ -95,7 +95,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def compilediag(request: pytest.FixtureRequest) -> CompileFixture:
-    """What torch.compile does in this test: warmup(), steady(), expect(), assert_frames()."""
+    """torch.compile in this test: warmup(), steady(), expect(), assert_frames()."""
     from compilediag.pytest_plugin.hooks import get_fixture
 
     return get_fixture(request)

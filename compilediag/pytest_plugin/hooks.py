@@ -50,7 +50,7 @@ from compilediag_harness.torch_internals.torch_calls import get_stance
 
 
 class CompileFixture:
-    """What torch.compile does in one test, in all of its threads.
+    """torch.compile in one test, in all of its threads.
 
     Blocks may be nested, and may overlap in concurrent tasks: each is an interval of time.
     """

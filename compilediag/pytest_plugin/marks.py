@@ -102,12 +102,12 @@ def read_requirements(test: pytest.Item) -> Requirements:
 
 
 def has_fixture(test: pytest.Item) -> bool:
-    """Whether the test, or one of its fixtures, has the fixture `compilediag`."""
+    """True if the test, or one of its fixtures, has the fixture `compilediag`."""
     return FIXTURE in getattr(test, "fixturenames", ())
 
 
 def is_marked(test: pytest.Item) -> bool:
-    """Whether the test has a marker, on itself or around it, or the fixture."""
+    """True if the test has a marker, on itself or around it, or the fixture."""
     return has_fixture(test) or any(mark.name in MARKERS for mark in test.iter_markers())
 
 

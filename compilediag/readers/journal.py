@@ -168,7 +168,7 @@ READ_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class _Position:
-    """How far one journal was read."""
+    """The position up to which one journal was read."""
 
     offset: int = 0
     rest: bytes = b""

@@ -165,7 +165,7 @@ def parse_version(text: object) -> tuple[int, int] | None:
 
 
 def is_newer(receipt: Receipt) -> bool:
-    """Whether a newer minor version wrote it: the file may hold more than the receipt."""
+    """True if a newer minor version wrote it: the file may hold more than the receipt."""
     written, ours = parse_version(receipt.schema_version), parse_version(SCHEMA_VERSION)
     return written is not None and ours is not None and written > ours
 

@@ -14,7 +14,7 @@ NOT_RECORDED = "your line that led there was not recorded"
 
 
 def is_foreign(owner: str | None, file: str | None) -> bool:
-    """Whether a place is no line of the program's own. `owner`: as the receipt has it."""
+    """True if a place is no line of the program's own. `owner`: as the receipt has it."""
     if not file:
         return False
     return (owner or classify_ownership(file)) != "user"
@@ -28,7 +28,7 @@ def find_leading_call(record: FindingRecord | GraphBreak | FrameDetail) -> UserC
 
 
 def is_foreign_record(record: FindingRecord | GraphBreak | FrameDetail) -> bool:
-    """Whether the record's place is in a library or in torch."""
+    """True if the record's place is in a library or in torch."""
     if isinstance(record, FindingRecord):
         return is_foreign(record.ownership, record.location.file if record.location else None)
     if isinstance(record, GraphBreak):

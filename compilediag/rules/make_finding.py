@@ -23,7 +23,7 @@ from compilediag_harness.wire import Location, ValueChange
 
 
 class Advice(NamedTuple):
-    """What to change, in the imperative, and what that costs. Names in braces are filled in."""
+    """The change to make, in the imperative, and its price. Names in braces are filled in."""
 
     fix: str
     caveat: str | None = None

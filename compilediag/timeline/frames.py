@@ -200,12 +200,12 @@ def collect_skipped(part: ProcessEvents) -> Iterable[wire.FrameSkipped]:
 
 
 def is_compile(attempt: Compile) -> bool:
-    """Whether an attempt counts as a compile."""
+    """True if an attempt counts as a compile."""
     return attempt.forward and attempt.guarded
 
 
 def is_recompile(attempt: Compile) -> bool:
-    """Whether an attempt counts as a recompile too."""
+    """True if an attempt counts as a recompile too."""
     return attempt.recompile is not None and attempt.recompile.produced
 
 

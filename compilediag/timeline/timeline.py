@@ -247,7 +247,7 @@ class Timeline:
         return guards
 
     def can_observe(self, hook: str) -> bool:
-        """Whether the record of some process can hold this at all: that of a live run everything,
+        """True if the record of some process can hold this at all: that of a live run everything,
         a trace no steps, a text log no metrics. `hook`: a key of `TorchSeen.hooks`."""
         torches = [process.torch for process in self.processes if process.torch is not None]
         return not torches or any(torch.hooks.get(hook, True) for torch in torches)

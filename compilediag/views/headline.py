@@ -85,7 +85,7 @@ def build_headline(receipt: Receipt) -> Headline:
 
 
 def has_several_ranks(receipt: Receipt) -> bool:
-    """Whether the run was one of several ranks, however many of them the receipt has."""
+    """True if the run was one of several ranks, however many of them the receipt has."""
     ranks, size = receipt.ranks, receipt.header.run.world_size
     expected = ranks.expected if ranks is not None else None
     return (expected or size or 1) > 1 or (ranks is not None and len(ranks.rows) > 1)
@@ -151,7 +151,7 @@ def _format_recompiles(receipt: Receipt) -> str:
 
 
 def _are_all_in_warmups(receipt: Receipt) -> bool:
-    """Whether every recompile belongs to a warm-up for several sizes, which is reported as
+    """True if every recompile belongs to a warm-up for several sizes, which is reported as
     information. One recompile may have several causes, so distinct ids are counted."""
     planned: set[str] = set()
     for finding in receipt.findings:
@@ -164,7 +164,7 @@ def _are_all_in_warmups(receipt: Receipt) -> bool:
 
 
 def was_seen(receipt: Receipt) -> bool:
-    """Whether the only reason for blindness is that nothing was compiled, and that was observed:
+    """True if the only reason for blindness is that nothing was compiled, and that was observed:
     then a count of 0 is one."""
     whys = _list_doubts(receipt)
     return bool(whys) and all(why in _NOTHING_RAN for why in whys)
@@ -214,7 +214,7 @@ def describe_ending(receipt: Receipt) -> str | None:
 
 
 def is_training_alone(receipt: Receipt) -> bool:
-    """Whether all that is known of a run is what its trainer printed: then its figures are the
+    """True if all that is known of a run is what its trainer printed: then its figures are the
     headline, and counts of what torch.compile did are not shown."""
     seen = receipt.compile
     nothing = not (seen.frames or seen.compiles or seen.graph_breaks or seen.eager_fallbacks)

@@ -127,7 +127,7 @@ def list_causes(finding: FindingRecord, receipt: Receipt) -> list[EventCause]:
 
 
 def matches_cause(finding: FindingRecord, cause: EventCause) -> bool:
-    """Whether the finding explains the cause of a compile."""
+    """True if the finding explains the cause of a compile."""
     if cause.finding is not None:
         return cause.finding == finding.id
     # Older receipts have no ids of findings in their causes.

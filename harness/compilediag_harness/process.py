@@ -284,7 +284,7 @@ def _read_argv() -> list[str]:
 
 
 def _is_plain(words: list[str]) -> bool:
-    """Whether a command line is words and numbers that hold no secret for certain, as is so in most
+    """True if a command line is words and numbers that hold no secret for certain, as is so in most
     children: then what finds secrets, which takes `re`, is not loaded for it."""
     secrets = [
         value

@@ -44,7 +44,7 @@ class ClockComparison(NamedTuple):
 
     @property
     def slower(self) -> bool:
-        """Whether B takes longer than A by more than `SLOWER`, even at the lower bound."""
+        """True if B takes longer than A by more than `SLOWER`, even at the lower bound."""
         return self.low > SLOWER
 
 

@@ -115,7 +115,7 @@ def list_harmless_losses(receipt: Receipt) -> list[str]:
 
 
 def is_code(path: str) -> bool:
-    """Whether a tracked file may change what a program does: documents and the baseline do not."""
+    """True if a tracked file may change what a program does: documents and the baseline do not."""
     return not f"/{path}".endswith(_TEXTS)
 
 

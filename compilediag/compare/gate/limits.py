@@ -52,7 +52,7 @@ class Limit(NamedTuple):
     bound: int
 
     def is_broken_by(self, count: float) -> bool:
-        """Whether a count, or seconds, is what it must not be."""
+        """True if a count, or seconds, is what it must not be."""
         return _OPERATORS[self.operator](count, self.bound)
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ class BehindBreaks:
     compiles: Mapping[CompileId, Compile] = field(default_factory=dict[CompileId, Compile])
 
     def is_between_calls(self, recompile: Recompile, entry: str) -> bool:
-        """Whether the recompile is of a call that an earlier call of the same step differs from,
+        """True if the recompile is of a call that an earlier call of the same step differs from,
         for which the cache entry `entry` was compiled: both are made by a broken function, and
         without the break they were parts of one graph."""
         earlier = self.compiles.get(CompileId(recompile.process, recompile.epoch, entry))

@@ -281,7 +281,7 @@ class Invalidated:
         )
 
     def is_hidden(self, condition: Condition) -> bool:
-        """Whether `condition` is of a tensor, and of what a mode does to its dispatch keys."""
+        """True if `condition` is of a tensor, and of what a mode does to its dispatch keys."""
         guard = condition.guard
         return (
             guard.check == "tensor"
@@ -290,7 +290,7 @@ class Invalidated:
         )
 
     def is_implied(self, cond: Condition) -> bool:
-        """Whether `cond` follows from what is gone."""
+        """True if `cond` follows from what is gone."""
         guard, path = cond.guard, cond.guard.path
         if get_code_info(cond.decision.code).owner == "process":
             return self.inference_mode and guard.aspect == "grad_mode"
@@ -320,7 +320,7 @@ class Invalidated:
         )
 
     def _is_same_hook(self, path: GuardPath, depth: int) -> bool:
-        """Whether the member at `depth` is a hook, and its function is as guarded: one more behind
+        """True if the member at `depth` is a hook, and its function is as guarded: one more behind
         it moved nothing."""
         hook = GuardPath(path.root, path.scope, path.hops[: depth + 1])
         within = depth > 0 and path.hops[depth - 1].is_hooks and len(path.hops) > depth + 1
@@ -343,7 +343,7 @@ def _find_absent_member(condition: Condition, path: GuardPath) -> GuardPath | No
 
 
 def _is_positional(path: GuardPath, depth: int) -> bool:
-    """Whether the hop at `depth` takes a member by position, which a new length or order moves."""
+    """True if the hop at `depth` takes a member by position, which a new length or order moves."""
     if len(path.hops) <= depth:
         return False
     hop = path.hops[depth]
@@ -380,7 +380,7 @@ def _get_priority(condition: Condition) -> tuple[bool, bool, int, int]:
 
 
 def _is_covered(condition: Condition, others: Sequence[Condition]) -> bool:
-    """Whether another condition has the same and more: a printed reason without a source beside
+    """True if another condition has the same and more: a printed reason without a source beside
     its leaf, a mode without its name beside the named one, a mode stack beside its device mode."""
     code, kind = condition.decision.code, condition.decision.kind
     for other in others:

@@ -122,7 +122,7 @@ def _is_on_sizes(group: Group) -> bool:
 
 
 def _is_condition_of(condition: Group, sizes: Group) -> bool:
-    """Whether both are of the same tensor of the same frame, at one line, in the same recompiles: a
+    """True if both are of the same tensor of the same frame, at one line, in the same recompiles: a
     condition that a later size meets has a fix of its own."""
     return _is_on_sizes(condition) and any(
         part.changed == "size"
@@ -136,7 +136,7 @@ def _is_condition_of(condition: Group, sizes: Group) -> bool:
 
 
 def _is_within(group: Group, whole: Group) -> bool:
-    """Whether both combine known values in one frame, one of them fewer of the same values."""
+    """True if both combine known values in one frame, one of them fewer of the same values."""
     own, others = (
         {(part.rule, part.variable, part.kind) for part in combination.first.parts}
         for combination in (group, whole)
@@ -200,7 +200,7 @@ def _make_independence_test(timeline: Timeline) -> Callable[[Group, Group], bool
 
 
 def _is_length(number: Group, sizes: Group) -> bool:
-    """Whether a number in an argument object changed by as much as the sizes in it, each time."""
+    """True if a number in an argument object changed by as much as the sizes in it, each time."""
     if sizes.changed != "size" or sizes.planned or number.planned:
         return False
     holder = _find_container(sizes.variable)
@@ -262,7 +262,7 @@ def _list_moments(group: Group) -> list[Hashable]:
 
 
 def _is_callee(caller: Group, callee: Group, behind: BehindBreaks) -> bool:
-    """Whether every recompile of the one followed, with the same change, one of the other."""
+    """True if every recompile of the one followed, with the same change, one of the other."""
     before: dict[Hashable, list[Recompile]] = {}
     for part in caller.parts:
         for moment, recompile in zip(_list_moments(part), part.recompiles, strict=True):
@@ -277,7 +277,7 @@ def _is_callee(caller: Group, callee: Group, behind: BehindBreaks) -> bool:
 
 
 def _is_rest_or_callee(caller: Recompile, callee: Recompile, behind: BehindBreaks) -> bool:
-    """Whether a frame is what is left of another after a graph break, or is called by it."""
+    """True if a frame is what is left of another after a graph break, or is called by it."""
     outer, inner = caller.frame, callee.frame
     if caller.id == callee.id:
         return False

@@ -334,7 +334,7 @@ def merge_companions(own: Sequence[Condition], every: Iterable[Condition]) -> tu
 
 
 def _belongs_to(cond: Condition, buffer: Condition) -> bool:
-    """Whether `cond` is a value on the object that holds `buffer`, and goes with it."""
+    """True if `cond` is a value on the object that holds `buffer`, and goes with it."""
     mine, its = cond.variable_path, buffer.variable_path
     if cond.guard.check == "shape" and its is not None:
         # `x.size()[0] > self.seq_len`: the int has become a symbol.

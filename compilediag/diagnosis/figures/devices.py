@@ -55,7 +55,7 @@ def build_memory_section(timeline: Timeline) -> MemorySection:
 
 
 def has_gpu(timeline: Timeline) -> bool | None:
-    """Whether there is a CUDA device; None where it was not recorded."""
+    """True if there is a CUDA device; None where it was not recorded."""
     lead = find_lead_process(timeline)
     if lead is None or "gpus" not in lead.facts:
         return None

@@ -53,7 +53,7 @@ def get_logged_allocator(timeline: Timeline) -> Allocator:
 
 
 def are_logged_losses_finite(timeline: Timeline) -> bool | None:
-    """Whether all losses that the trainer printed are finite; None where it printed none."""
+    """True if all losses that the trainer printed are finite; None where it printed none."""
     log = timeline.train_log
     if log is None or not (log.losses or log.losses_not_finite):
         return None

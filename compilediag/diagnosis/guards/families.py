@@ -250,7 +250,7 @@ def _match_identity(guard: Guard, known: GuardContext) -> FamilyMatch:
 
 
 def _is_singleton(guard: Guard, known: GuardContext) -> bool:
-    """Whether an identity check guards a value: an enum member; True, False, None on torch 2.7."""
+    """True if an identity check guards a value: an enum member; True, False, None on torch 2.7."""
     facts = known.facts
     if facts.is_enum or (guard.type_name or "").startswith("enum."):
         return True
@@ -269,7 +269,7 @@ def _is_singleton(guard: Guard, known: GuardContext) -> bool:
 
 
 def _is_cache_count(guard: Guard) -> bool:
-    """Whether an int is named as the fill of a cache: `cached_freqs_seq_len`, `max_seq_len_cached`.
+    """True if an int is named as the fill of a cache: `cached_freqs_seq_len`, `max_seq_len_cached`.
     The cache itself may be preallocated, and then no tensor shows that it is filled lazily."""
     member = guard.path.member if guard.path is not None else None
     if member is None or not (guard.expected or "").lstrip("-").isdigit():
@@ -279,7 +279,7 @@ def _is_cache_count(guard: Guard) -> bool:
 
 
 def _is_tensor_now(guard: Guard, known: GuardContext) -> bool:
-    """Whether the value, or the attribute that was absent, is a tensor now."""
+    """True if the value, or the attribute that was absent, is a tensor now."""
     facts = known.facts
     now = facts.member_type if guard.check == "attribute" else facts.value_type
     if now is None or (guard.check == "attribute" and guard.expected != "absent"):
@@ -288,7 +288,7 @@ def _is_tensor_now(guard: Guard, known: GuardContext) -> bool:
 
 
 def _is_filled_outside(guard: Guard, known: GuardContext) -> bool:
-    """Whether it is a field of an argument object that lives on, and that no method of its class
+    """True if it is a field of an argument object that lives on, and that no method of its class
     writes: the caller puts other tensors into it between the calls. A cache fills itself."""
     path, facts = guard.path, known.facts
     if path is None or path.root in ("self", "fn") or facts.holder_kind != "object":
@@ -334,7 +334,7 @@ def classify_owner(path: GuardPath | None, facts: GuardFacts) -> Owner:
 
 
 def _is_argument(path: GuardPath, facts: GuardFacts) -> bool:
-    """Whether it is an argument, or a part of one: an element of its containers, or a field of an
+    """True if it is an argument, or a part of one: an element of its containers, or a field of an
     object that is another one at every call. On the way to other arguments is no attribute, but
     those of named tuples, slices, and the defaults and keywords of functions."""
     own = path.root in ("self", "fn")

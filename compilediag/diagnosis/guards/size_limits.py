@@ -112,7 +112,7 @@ def find_guard_behind(
 
 
 def _is_at(guard: SizeGuard, place: Location) -> bool:
-    """Whether some line of the traced stack is the place, whose path torch may have shortened."""
+    """True if some line of the traced stack is the place, whose path torch may have shortened."""
     return any(
         at.line == place.line
         and at.function == place.function
@@ -172,7 +172,7 @@ _OPERATORS: Mapping[str, Callable[[int, int], int]] = {
 
 
 def holds(expression: str, values: Mapping[str, int]) -> bool | None:
-    """Whether a condition as sympy prints it holds for these values; None if it cannot be read."""
+    """True if a condition as sympy prints it holds for these values; None if it cannot be read."""
     try:
         return bool(_evaluate(ast.parse(expression, mode="eval").body, values))
     except (SyntaxError, ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):

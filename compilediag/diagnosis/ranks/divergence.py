@@ -231,7 +231,7 @@ class RankSelection:
 
 
 def has_room(ranks: int, events: int) -> bool:
-    """Whether all of so many ranks with so many events are listed."""
+    """True if all of so many ranks with so many events are listed."""
     return ranks <= MIN_RANKS or (ranks <= MAX_RANKS and events <= MAX_EVENTS)
 
 

@@ -118,7 +118,7 @@ MIN_AGREEING = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one group, or several on the same steps, cost over a whole variant."""
+    """The cost of one group, or of several on the same steps, over a whole variant."""
 
     fires: tuple[int, ...]
     """Steps in which it fired."""
@@ -145,7 +145,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class _Usual:
-    """What is usual in a quiet step: everything one firing is compared with."""
+    """The usual figures of a quiet step: everything one firing is compared with."""
 
     by_number: Mapping[int, StepSample]
     work: QuietSteps

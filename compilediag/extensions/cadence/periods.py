@@ -135,7 +135,7 @@ class _Series:
         return self._open[window.stop] - self._open[window.start]
 
     def is_longest(self, index: int, period: int) -> bool:
-        """Whether the step is the longest of its window, and not the only one in it."""
+        """True if the step is the longest of its window, and not the only one in it."""
         window = self.get_window(index, period)
         leads = self._before[index] < window.start <= window.stop <= self._after[index]
         return leads and self.count_rivals(window) >= 2

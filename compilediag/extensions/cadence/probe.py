@@ -213,7 +213,7 @@ def _run(
 
 
 def _was_interrupted(outcome: Outcome) -> bool:
-    """Whether the run ended by Ctrl-C, a signal to us, or the time limit."""
+    """True if the run ended by Ctrl-C, a signal to us, or the time limit."""
     receipt = outcome.receipt
     return outcome.stopped or (receipt is not None and receipt.status == "interrupted")
 

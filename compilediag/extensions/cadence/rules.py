@@ -83,7 +83,7 @@ def find_cadence_recompiles(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _are_in_firings(compiled: set[int], fires: set[int], evidence: VariantEvidence) -> bool:
-    """Whether every recompile from the first firing on is in a step with a firing, and by chance
+    """True if every recompile from the first firing on is in a step with a firing, and by chance
     they would not all be."""
     since = min(fires)
     later = [step for step in compiled if step >= since]
@@ -95,7 +95,7 @@ def _are_in_firings(compiled: set[int], fires: set[int], evidence: VariantEviden
 
 
 def _is_compilation(steps: Collection[int], evidence: VariantEvidence) -> bool:
-    """Whether compiling takes most of what these steps take more than the others do."""
+    """True if compiling takes most of what these steps take more than the others do."""
     quiet = _select_quiet(evidence)
     usual_s = median(sample.work_s for sample in quiet) if quiet else 0.0
     at = [sample for sample in evidence.samples if sample.number in steps]

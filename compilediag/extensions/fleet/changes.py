@@ -70,7 +70,7 @@ class LevelChange(NamedTuple):
 
     @property
     def same_commit(self) -> bool:
-        """Whether the code is known to be the same on both sides: then it is not the cause."""
+        """True if the code is known to be the same on both sides: then it is not the cause."""
         left, right = self.last_before, self.latest
         clean = left.dirty is False and right.dirty is False
         return clean and left.commit is not None and left.commit == right.commit
@@ -112,7 +112,7 @@ class Trend(NamedTuple):
 
     @property
     def machines(self) -> int:
-        """How many machines its timings were taken on."""
+        """The number of machines on which its timings were taken."""
         return len({series.machine for series in self.series if series.machine is not None})
 
     def get_points(self, change: LevelChange) -> tuple[float, ...]:
@@ -135,7 +135,7 @@ class ChangeEvent(NamedTuple):
 
     @property
     def state(self) -> State:
-        """What it means today."""
+        """The state in which it is today."""
         standing = [change for change in self.changes if change.undone is None]
         if any(change.worse and change.lasting for change in standing):
             return "worse"

@@ -18,7 +18,7 @@ SOFTWARE = ("python", "torch", "triton", "cuda", "driver")
 
 
 class ConfigurationKey(NamedTuple):
-    """What must be equal for two receipts to be comparable; see `header.lane`."""
+    """The facts that must be equal for two receipts to be comparable; see `header.lane`."""
 
     name: str
     preset: str | None
@@ -135,7 +135,7 @@ class ReceiptFilter(NamedTuple):
     until_s: float | None = None
 
     def wants(self, configuration: str, created_s: float | None) -> bool:
-        """Whether a receipt of this configuration and time may be one of them."""
+        """True if a receipt of this configuration and time may be one of them."""
         if self.configurations and not _fits(configuration, self.configurations):
             return False
         if self.since_s is None and self.until_s is None:

@@ -48,7 +48,7 @@ CREATE TABLE files (
 
 
 class Row(NamedTuple):
-    """What one file was read as."""
+    """One file as it was read."""
 
     path: str
     configuration: str | None
@@ -341,7 +341,7 @@ def _open_index(folder: str) -> Generator[sqlite3.Connection | None, None, None]
 
 
 def _is_ours(path: str) -> bool:
-    """Whether there is an index, of whatever version; an empty or half-made file is none.
+    """True if there is an index, of whatever version; an empty or half-made file is none.
 
     Raises:
         NotAnIndex: a file of that name is not ours.

@@ -153,7 +153,7 @@ def make_fleet_fields(fleet: Fleet) -> dict[str, Any]:
 
 
 class FleetDocument(Document, frozen=True, kw_only=True):
-    """Which receipts were read."""
+    """The receipts that were read."""
 
     folder: str
     receipts: int

@@ -120,7 +120,7 @@ def _split_series(members: Sequence[Entry], rules: Rules) -> Iterable[_Part]:
 
 
 def _is_tested(part: _Part) -> bool:
-    """Whether a series is noisy; one that never moves is not, whatever its measure."""
+    """True if a series is noisy; one that never moves is not, whatever its measure."""
     if len(part.entries) < 2 * noisy_steps.SHORTEST or len(set(part.values)) == 1:
         return False
     return part.measure.kind != "count" or find_levels(list(map(int, part.values))) is None

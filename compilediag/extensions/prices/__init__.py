@@ -34,7 +34,7 @@ class Price:
     per_hour: float
 
     def fits(self, name: str) -> bool:
-        """Whether it is for a thing of this name; capitals do not matter."""
+        """True if it is for a thing of this name; capitals do not matter."""
         parts = (".*" if c == "*" else "." if c == "?" else re.escape(c) for c in self.pattern)
         return re.fullmatch("".join(parts), name, re.IGNORECASE | re.DOTALL) is not None
 

@@ -37,7 +37,7 @@ class ReproOptions:
 
 
 class ReproDocument(Document, frozen=True, kw_only=True):
-    """What `repro --json` prints."""
+    """The output of `repro --json`."""
 
     receipt_id: str
     finding: str

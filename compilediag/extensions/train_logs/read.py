@@ -63,7 +63,7 @@ class Reader:
         return tuple(dict.fromkeys(pattern.trainer for pattern in self.patterns))
 
     def has_steps(self, head: bytes) -> bool:
-        """Whether the first bytes of a file are those of a trainer's output."""
+        """True if the first bytes of a file are those of a trainer's output."""
         markers = (pattern.marker for pattern in self.patterns if pattern.kind == STEP)
         if not any(marker.encode() in head for marker in markers):
             return False

@@ -51,7 +51,7 @@ class NumbersComparison(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What was compared, and the first difference, in words."""
+        """The comparison and its first difference, in words."""
         section = self.section
         values = format_count(section.values, "value")
         compared = f"{values} of {format_count(section.calls, 'compiled call')}"

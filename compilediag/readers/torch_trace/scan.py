@@ -87,7 +87,7 @@ class TraceRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Losses:
-    """What could not be used of a file, by reason."""
+    """The records of a file that could not be used, by reason."""
 
     counts: Counter[str] = field(default_factory=Counter[str])
     torn: bool = False
@@ -258,7 +258,7 @@ class Metrics(msgspec.Struct):
 
 
 class About(msgspec.Struct):
-    """What other records tell: the start of a compile its stack, whose last entry is the frame
+    """Facts of other records: the start of a compile has its stack, whose last entry is the frame
     itself; an artifact its name; the others of a symbol that was made, of a condition on symbols,
     or of a symbol that became a constant."""
 

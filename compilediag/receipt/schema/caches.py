@@ -29,7 +29,7 @@ class CacheUsed(Record, frozen=True, kw_only=True):
 
 
 class CacheRefusal(Record, frozen=True, kw_only=True):
-    """Why torch did not cache something, or could not write it."""
+    """A reason why torch did not cache something, or could not write it."""
 
     cache: str  #: The cache.
     outcome: str  #: bypass, miss, not_written.
@@ -61,7 +61,7 @@ class CacheLookupRecord(Record, frozen=True, kw_only=True):
 
 
 class CachePlace(Record, frozen=True, kw_only=True):
-    """Where inductor's caches lie."""
+    """The place of inductor's caches."""
 
     folder: str  #: The folder.
     configured: bool  #: true: TORCHINDUCTOR_CACHE_DIR names it; false: torch chose it.

@@ -69,7 +69,7 @@ class CostSplit(Record, frozen=True, kw_only=True):
 
 
 class CadenceCause(Record, frozen=True, kw_only=True):
-    """Why a group made torch compile again."""
+    """One cause for which a group made torch compile again."""
 
     rule: str | None  #: Code of the rule.
     variable: str  #: The variable that changed.
@@ -79,7 +79,7 @@ class CadenceCause(Record, frozen=True, kw_only=True):
 
 
 class Attribution(Record, frozen=True, kw_only=True):
-    """What one group costs."""
+    """The cost of one group."""
 
     group: str  #: Name of the group.
     every: int  #: The period it had alone, chosen by the probe.

@@ -49,7 +49,7 @@ class NarrowedRecord(Record, frozen=True, kw_only=True):
 
 
 class NumbersSection(Record, frozen=True, kw_only=True):
-    """What the comparison found."""
+    """The result of the comparison."""
 
     #: False: some differ by more than eager's own rounding explains; null where that is not known.
     same: bool | None
@@ -116,7 +116,7 @@ class ArmRecord(Record, frozen=True, kw_only=True):
 
 
 class AgainstEagerSection(Record, frozen=True, kw_only=True):
-    """What the pairs of runs show."""
+    """The result of the pairs of runs."""
 
     #: pays, does_not_pay (eager is faster in steady state), same (within 1 %), not_resolved (the
     #: interval is wider than the effect), outputs_differ, not_concluded.
@@ -249,7 +249,7 @@ class RankTotals(Record, frozen=True, kw_only=True):
 
 
 class RanksSection(Record, frozen=True, kw_only=True):
-    """What the ranks of a run did, and where they did not do the same."""
+    """The ranks of a run: what each did, and where they did not do the same."""
 
     #: World size, as reported or as the highest rank implies; null where neither is known.
     expected: int | None

@@ -119,7 +119,7 @@ class Place(Record, frozen=True, kw_only=True):
 
 
 class ChangedAt(Record, frozen=True, kw_only=True):
-    """How a guarded value was seen to change."""
+    """A change of a guarded value as it was seen."""
 
     #: File of the line after which it differed; for a change inside a compiled call whose line is
     #: not known, of the call.
@@ -247,7 +247,7 @@ class FrameSeconds(Record, frozen=True, kw_only=True):
 
 
 class CompileSeconds(Record, frozen=True, kw_only=True):
-    """Where compile seconds went: phases without those within them, which add up to the total."""
+    """Seconds of compiling by phase, without the phases within each: they add up to the total."""
 
     attempts: int  #: Attempts to compile, failed ones and backward compiles too.
     total: float  #: Seconds of all attempts, failed ones and backward compiles too.
@@ -377,7 +377,7 @@ class RefusedChange(Record, frozen=True, kw_only=True):
 
 
 class FixRecord(Record, frozen=True, kw_only=True):
-    """What to change, what that costs, and whether a rerun has proved it."""
+    """The change to make, its price, and whether a rerun has proved it."""
 
     summary: str  #: One line, in the imperative.
     how: str  #: Page that explains it.
@@ -459,7 +459,7 @@ class FindingRecord(Record, frozen=True, kw_only=True):
 
 
 class WriteTracingSection(Record, frozen=True, kw_only=True):
-    """How lines were followed to see who changes what is guarded, and what that cost."""
+    """The following of lines to see who changes what is guarded, and its cost."""
 
     line_events: int  #: Lines that were followed, of all processes.
     #: Seconds spent in looking at values, of all processes; what the interpreter spends in between

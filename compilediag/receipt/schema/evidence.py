@@ -19,7 +19,7 @@ def _fits(kind: type[Record], name: str, value: Any) -> bool:
 
 
 class AnyEvidence(Record, frozen=True, kw_only=True):
-    """Of any rule. A field that the evidence does not have is nothing, also in those below."""
+    """Evidence of any rule. A field that it does not have is nothing, also in those below."""
 
     compile_ids: tuple[str, ...] = ()
     why: str | None = None
@@ -38,7 +38,7 @@ class AnyEvidence(Record, frozen=True, kw_only=True):
 
 
 class GuardEvidence(AnyEvidence, frozen=True, kw_only=True):
-    """Of the rules CD1xx: a guard that was false or is armed, a frame at or near its limit."""
+    """Evidence of CD1xx: a guard that was false or is armed, a frame at or near its limit."""
 
     cause: str | None = None
     kind: str | None = None

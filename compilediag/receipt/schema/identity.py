@@ -8,7 +8,7 @@ from compilediag.receipt.schema.record import EMPTY, Record
 
 
 class Sources(Record, frozen=True, kw_only=True):
-    """Which sources of evidence spoke, and whether their counts are the same."""
+    """The sources of evidence that spoke, and whether their counts are the same."""
 
     events: bool | None = None  #: Events of the collectors in the process.
     metrics: bool | None = None  #: torch's own totals at the end of the process.
@@ -18,7 +18,7 @@ class Sources(Record, frozen=True, kw_only=True):
 
 
 class Completeness(Record, frozen=True, kw_only=True):
-    """How much of the evidence arrived."""
+    """The part of the evidence that arrived."""
 
     #: Records read from the journals of all processes; null when the events never passed through
     #: one.
@@ -83,7 +83,7 @@ class NumericsFlags(Record, frozen=True, kw_only=True):
 
 
 class Configuration(Record, frozen=True, kw_only=True):
-    """What must be equal for two receipts to be comparable."""
+    """The facts that must be equal for two receipts to be comparable."""
 
     name: str  #: Name of the work; by default the script.
     preset: str | None = None  #: Name of its configuration.
@@ -92,7 +92,7 @@ class Configuration(Record, frozen=True, kw_only=True):
 
 
 class Redactions(Record, frozen=True, kw_only=True):
-    """How many secrets were replaced, and by which rules."""
+    """The number of secrets that were replaced, and by which rules."""
 
     count: int = 0  #: How many times.
     rules: tuple[str, ...] = ()  #: By which rules.

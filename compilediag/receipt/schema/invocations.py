@@ -18,7 +18,7 @@ class PerStep(Record, frozen=True, kw_only=True):
 
 
 class ShapesRecord(Record, frozen=True, kw_only=True):
-    """How often one combination of shapes was there."""
+    """One combination of shapes, with its count."""
 
     shapes: str  #: As in `[8, 16], mask=[8]`; a tensor of a subclass by its class.
     count: int  #: Calls with these shapes.
@@ -62,7 +62,7 @@ class Invocation(Record, frozen=True, kw_only=True):
 
 
 class Throughput(Record, frozen=True, kw_only=True):
-    """How much work was done, to compare only runs of the same work, and how fast."""
+    """The work that was done, to compare only runs of the same work, and its speed."""
 
     #: Steps by their wall seconds; of a trainer's output by the median step after warm-up, or of
     #: the whole run where it printed only that.
@@ -108,7 +108,7 @@ class SizeRecord(Record, frozen=True, kw_only=True):
 
 
 class PaddingOutput(Record, frozen=True, kw_only=True):
-    """What the check found out about one result."""
+    """The check's finding about one result."""
 
     #: Path of an output (empty for the only one), or `buffer`, `attribute`, `variable`, `global`,
     #: `class`, `default`, `argument`, `gradient` and a name.

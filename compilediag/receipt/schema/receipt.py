@@ -63,7 +63,7 @@ class Checks(Record, frozen=True, kw_only=True):
 
 
 class Failure(Record, frozen=True, kw_only=True):
-    """Why the run did not end well; both texts are bounded and redacted."""
+    """The reason why the run did not end well; both texts are bounded and redacted."""
 
     reason: str | None  #: The exception or signal, redacted, at most 8 KiB.
     log_tail: str | None  #: The end of the output, redacted, at most 8 KiB.

@@ -75,7 +75,7 @@ class Phases(ByPhase, frozen=True, kw_only=True):
 
 
 class DeviceTiming(Record, frozen=True, kw_only=True):
-    """How device time was read; `extra_syncs` is always 0 by default."""
+    """The way device time was read; `extra_syncs` is always 0 by default."""
 
     method: str | None = None  #: Method: cuda_events; null when device time was not read.
     extra_syncs: int = 0  #: Synchronisations that measuring added: always 0 by default.
@@ -131,7 +131,7 @@ class StepsSection(Record, frozen=True, kw_only=True):
 
 
 class Timing(Record, frozen=True, kw_only=True):
-    """What one span, hook or function took in one phase of the steps; no figures where it could
+    """The time of one span, hook or function in one phase of the steps; no figures where it could
     not be timed, with the reason in `note`."""
 
     #: span, disabled_function, or the kind of hook: forward_hook, forward_pre_hook,
@@ -192,7 +192,7 @@ class CudagraphSection(Record, frozen=True, kw_only=True):
 
 
 class Overhead(Record, frozen=True, kw_only=True):
-    """What measuring cost."""
+    """The cost of measuring."""
 
     #: Seconds in our own code, as far as measured, in the lead process.
     collector_s: float | None = None

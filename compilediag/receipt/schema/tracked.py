@@ -112,7 +112,7 @@ class Profile(Record, frozen=True, kw_only=True):
 
 
 class CostSection(Record, frozen=True, kw_only=True):
-    """What the run cost, by the price table of the user."""
+    """The cost of the run, by the price table of the user."""
 
     #: Wall time by count by price; null where one of them is not known, see `note`.
     amount: float | None = None

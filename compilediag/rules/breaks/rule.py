@@ -57,7 +57,7 @@ class ReportedBreak:
 
     @property
     def ran_eager(self) -> bool:
-        """Whether the whole frame goes to eager, by torch's word or what the frame became."""
+        """True if the whole frame goes to eager, by torch's word or what the frame became."""
         return self.report.ran_eager or bool(self.eager_frames)
 
     @property

@@ -101,7 +101,7 @@ _trial_flag = partial(flag, only=("run", "fix"))
 
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
-    """How long changes are tried, and what becomes of those that are proved."""
+    """The time in which changes are tried, and what becomes of those that are proved."""
 
     budget_s: float | None = _trial_option(
         "--budget TIME",
@@ -129,7 +129,7 @@ class TrialOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions(TrialOptions):
-    """What to run, how, and what to print of it."""
+    """The program to run, how, and what to print of it."""
 
     target: tuple[str, ...] = argument(
         default=(), nargs=-1, type=click.UNPROCESSED, metavar="TARGET [ARGS]..."
@@ -286,5 +286,5 @@ class RunOptions(TrialOptions):
 
     @property
     def live_mode(self) -> LiveMode | None:
-        """How progress is shown, on a terminal; None: not at all."""
+        """The way progress is shown on a terminal; None: not at all."""
         return None if self.quiet else "lines" if self.live_lines else self.live

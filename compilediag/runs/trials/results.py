@@ -104,7 +104,7 @@ class PlannedFinding(NamedFinding, frozen=True, kw_only=True):
 
 
 class FixPlanDocument(Document, frozen=True, kw_only=True):
-    """What would be tried for each finding; nothing was run."""
+    """Changes that would be tried for each finding; nothing was run."""
 
     receipt_id: str
     findings: tuple[PlannedFinding, ...]

@@ -63,7 +63,7 @@ MAX_RAW_CHARS = 150_000
 
 @dataclass(frozen=True, slots=True)
 class ReportSources:
-    """What a report shows beside its receipt; each may be missing."""
+    """Sources that a report shows beside its receipt; each may be missing."""
 
     series: StepSeries = field(default_factory=StepSeries)
     excerpts: Mapping[str, Excerpt] = field(default_factory=dict[str, Excerpt])

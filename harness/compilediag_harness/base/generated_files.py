@@ -11,6 +11,6 @@ _GENERATED = re.compile(
 
 
 def is_generated(file: str) -> bool:
-    """Whether a package wrote the file: a module that torch_geometric names after one of its own
+    """True if a package wrote the file: a module that torch_geometric names after one of its own
     and puts into the temporary folder, or the code of a model that a hub sent (transformers)."""
     return _GENERATED.search(file) is not None

@@ -163,7 +163,7 @@ def describe_kind_and_size(value: Any) -> str:
 
 
 def is_pure_python(kind: Any) -> bool:
-    """Whether instances hold nothing but attributes: no state of a class written in C."""
+    """True if instances hold nothing but attributes: no state of a class written in C."""
     slots = len(list_slots(kind)) + bool(kind.__dictoffset__) + bool(kind.__weakrefoffset__)
     return kind.__basicsize__ <= object.__basicsize__ + slots * _POINTER and not kind.__itemsize__
 

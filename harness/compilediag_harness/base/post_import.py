@@ -86,5 +86,5 @@ class PostImport(importlib.abc.MetaPathFinder):
 
 
 def is_initialising(module: types.ModuleType | None) -> bool:
-    """Whether a module's own code is running: it is being imported."""
+    """True if a module's own code is running: it is being imported."""
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))

@@ -24,7 +24,7 @@ class WriteTracingPlan:
     """Guards that were false in it. Empty: every guarded value is watched."""
 
     def should_follow(self, step: int) -> bool:
-        """Whether what comes after a compiled call in a step may change what a recompile is for."""
+        """True if what comes after a compiled call in a step may change what a recompile is for."""
         return not self.steps or step in self.steps or step + 1 in self.steps
 
 

@@ -155,7 +155,7 @@ class SessionSink:
         """When the last batch was written, by `time.monotonic()`."""
 
     def is_due(self, at: float, rows: int) -> bool:
-        """Whether a batch of so many rows should be written."""
+        """True if a batch of so many rows should be written."""
         return at - self.written >= BATCH_S or rows >= BATCH_ROWS
 
     def handle_step_end(self, step: int, compiled: bool) -> None:

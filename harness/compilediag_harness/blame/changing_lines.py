@@ -203,7 +203,7 @@ def _find_loop_lines(code: types.CodeType, line: int) -> range:
 
 
 def _is_in(writer: Location, code: types.CodeType) -> bool:
-    """Whether the line is one of this very function."""
+    """True if the line is one of this very function."""
     return writer.file == code.co_filename and writer.line in _list_lines(code)
 
 
@@ -305,7 +305,7 @@ def _find_grad_switches(kind: type) -> tuple[Location, ...]:
 
 @cache_by_code
 def _contains_write(code: types.CodeType, name: str) -> bool:
-    """Whether code writes an attribute of that name; of a parameter's, also by its method."""
+    """True if code writes an attribute of that name; of a parameter's, also by its method."""
     if name != _GRADIENTS:
         instructions = dis.get_instructions(code) if name in code.co_names else ()
         return any(

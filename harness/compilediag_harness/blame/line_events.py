@@ -23,7 +23,7 @@ _is_own = functools.lru_cache(maxsize=8192)(source_locations.is_own)
 
 
 def is_followed(frame: types.FrameType) -> bool:
-    """Whether the lines of a call are followed: only those of the program's own code."""
+    """True if the lines of a call are followed: only those of the program's own code."""
     file = frame.f_code.co_filename
     return source_locations.is_own_frame(frame) if file.startswith("<") else _is_own(file)
 

@@ -174,7 +174,7 @@ class _Passed(NamedTuple):
 
 
 def _contains_text(expression: ast.expr) -> bool:
-    """Whether it has a literal of text in it, other than a key."""
+    """True if it has a literal of text in it, other than a key."""
     keys = {id(node.slice) for node in ast.walk(expression) if isinstance(node, ast.Subscript)}
     return any(
         isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
@@ -233,7 +233,7 @@ class _Names:
 
 
 def _is_wrapper(frame: types.FrameType) -> bool:
-    """Whether a call hands all its arguments on as they are. `contextlib` decorates with what torch
+    """True if a call hands all its arguments on as they are. `contextlib` decorates with what torch
     sets during a compile, our own code watches."""
     file = frame.f_code.co_filename
     if is_torch(file):
@@ -284,7 +284,7 @@ def _get_member(held: Any, key: Any) -> Any:
 
 
 def _is_method_call(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bool:
-    """Whether the first parameter is the object whose method is called, which no argument is."""
+    """True if the first parameter is the object whose method is called, which no argument is."""
     code = compiled.code
     if not code.co_argcount:
         return False
@@ -308,7 +308,7 @@ def _is_method_call(call: ast.Call, compiled: FrameBeingCompiled, names: _Names)
 
 
 def _is_certain(call: ast.Call, passed: list[_Passed], names: _Names) -> bool:
-    """Whether the binding by position is that of the call: `functools.partial`, which leaves no
+    """True if the binding by position is that of the call: `functools.partial`, which leaves no
     frame, may have put others first."""
     confirmed = False
     for arg in passed:
@@ -331,7 +331,7 @@ def _is_certain(call: ast.Call, passed: list[_Passed], names: _Names) -> bool:
 
 
 def _is_shared(value: Any) -> bool:
-    """Whether one object stands for many equal values."""
+    """True if one object stands for many equal values."""
     return value is None or isinstance(value, (bool, int, float, str, bytes, tuple, type))
 
 

@@ -228,7 +228,7 @@ def format_snapshot(snapshot: Snapshot) -> str:
 
 
 def has_changed(old: Snapshot, new: Snapshot, aspect: str | None) -> bool:
-    """Whether two snapshots differ in a guard's aspect: "key NAME" of a dict, "length" of a
+    """True if two snapshots differ in a guard's aspect: "key NAME" of a dict, "length" of a
     container, "presence", "requires_grad", "dtype", "shape" or "device" of a tensor; None: any."""
     if aspect is None:
         return old != new

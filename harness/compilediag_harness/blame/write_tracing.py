@@ -263,7 +263,7 @@ class WriteTracer:
         return changes
 
     def _is_alone(self) -> bool:
-        """Whether no other thread has run a line of the user's since the last comparison: a change
+        """True if no other thread has run a line of the user's since the last comparison: a change
         would be anybody's."""
         if threading.active_count() == 1:
             moved, self._others = bool(self._others), {}

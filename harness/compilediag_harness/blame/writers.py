@@ -61,7 +61,7 @@ class ReachableNames:
         """By package."""
 
     def may_run(self, writer: Location) -> bool:
-        """Whether names lead to the function; always for code outside installed packages."""
+        """True if names lead to the function; always for code outside installed packages."""
         package = _PACKAGE.match(writer.file)
         if package is None or source_locations.is_own(writer.file):
             return True
@@ -185,7 +185,7 @@ class CompiledCode(NamedTuple):
     reach: ReachableNames
 
     def holds(self, writer: Location) -> bool:
-        """Whether a function is known to have been compiled into it."""
+        """True if a function is known to have been compiled into it."""
         return (writer.file, writer.function.rpartition(".")[2]) in self.functions
 
 

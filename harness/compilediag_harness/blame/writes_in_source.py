@@ -134,7 +134,7 @@ def _parse_function(lines: Sequence[str], first: int, through: int = 0) -> ast.M
 
 @functools.lru_cache(maxsize=1024)
 def has_branch_on(file: str, line: int, name: str) -> bool | None:
-    """Whether the innermost function around a line has a condition that reads a variable or an
+    """True if the innermost function around a line has a condition that reads a variable or an
     attribute of this name. None without its source."""
     function = _find_function_around(file, line)
     if function is None:

@@ -75,7 +75,7 @@ class FactsAtCompile:
         return lines.get((leaf.source, leaf.kind)) or lines.get((leaf.source, ""))
 
     def has_instance_changed(self, name: str | None, value: Any) -> bool | None:
-        """Whether local `name` held another object of the same type then; None: not known."""
+        """True if local `name` held another object of the same type then; None: not known."""
         reference, kind = self.roots.get(name or "", (None, None))
         return None if reference is None or kind is not type(value) else reference() is not value
 

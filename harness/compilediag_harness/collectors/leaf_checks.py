@@ -238,7 +238,7 @@ def _find_size_mismatches(guard: re.Match[str], value: Any) -> list[Mismatch]:
 
 
 def _is_ordered_alike(one: list[int | None], other: list[int]) -> bool:
-    """Whether the strides differ only as other sizes make them: the dimensions lie in memory in the
+    """True if the strides differ only as other sizes make them: the dimensions lie in memory in the
     same order. A dynamic stride has no known place."""
     pairs = [(a, b) for a, b in zip(one, other, strict=False) if a is not None]
     couples = itertools.combinations(pairs, 2)

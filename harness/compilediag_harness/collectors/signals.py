@@ -285,12 +285,12 @@ class InterruptWatch:
 
 
 def _has_default_sigint() -> bool:
-    """Whether SIGINT raises KeyboardInterrupt: any other action is the program's own."""
+    """True if SIGINT raises KeyboardInterrupt: any other action is the program's own."""
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _is_handling_interrupt(error: BaseException | None) -> bool:
-    """Whether a handler of KeyboardInterrupt is in progress, of a chain of exceptions."""
+    """True if a handler of KeyboardInterrupt is in progress, of a chain of exceptions."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, KeyboardInterrupt):
@@ -301,7 +301,7 @@ def _is_handling_interrupt(error: BaseException | None) -> bool:
 
 
 def can_catch(code: types.CodeType) -> bool:
-    """Whether code has a handler anywhere (`except`, `finally`) that could have run for an
+    """True if code has a handler anywhere (`except`, `finally`) that could have run for an
     exception from a call; the end of a `with` block is none."""
     instructions = list(dis.get_instructions(code))
     entries = getattr(dis.Bytecode(code), "exception_entries", None)

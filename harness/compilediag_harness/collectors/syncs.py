@@ -130,7 +130,7 @@ def _is_torch_internal(file: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _is_phase(name: str) -> bool:
-    """Whether a span of that name has all of its time for itself, as the phase "spans"."""
+    """True if a span of that name has all of its time for itself, as the phase "spans"."""
     return spans.span(name).phase == SPANS
 
 
@@ -386,7 +386,7 @@ class SyncCollector:
             self._forget.append(torch_calls.watch_disabled_calls(ended, begins))
 
     def _handle_disabled_begin(self, _function: Any) -> None:
-        """Where a compiled call is in progress, nothing of it is until the function returns."""
+        """Listen to what a disabled function does: it is no part of the compiled call around it."""
         if self._sample is None or _get_ident() not in self._calling or not _is_in_own_function():
             return
         with _lock:
@@ -410,5 +410,5 @@ class SyncCollector:
 
 
 def _is_in_own_function() -> bool:
-    """Whether this thread is in a function of the program's that is not compiled on purpose."""
+    """True if this thread is in a function of the program's that is not compiled on purpose."""
     return disabled_calls.get_own_code(torch_open_calls.get_disabled_function()) is not None

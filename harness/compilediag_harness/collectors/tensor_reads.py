@@ -177,7 +177,7 @@ def _examine_lookup(name: str, code: types.CodeType, at: int) -> tuple[str, bool
 
 
 def _is_called_at_once(rest: list[dis.Instruction]) -> bool:
-    """Whether what follows a look-up loads constants and variables, if anything, and calls."""
+    """True if what follows a look-up loads constants and variables, if anything, and calls."""
     loaded = 0
     for instruction in rest:
         name = instruction.opname

@@ -214,7 +214,7 @@ class WarmCalls:
 
 
 def _is_only_torch_between(wrapper: FrameType, outermost: FrameType) -> bool:
-    """Whether no code of the program's runs uncompiled between the two calls of torch's wrappers:
+    """True if no code of the program's runs uncompiled between the two calls of torch's wrappers:
     the compiled frame itself is `wrapper`'s caller."""
     compiled = wrapper.f_back
     for frame in iterate_frames(compiled and compiled.f_back):

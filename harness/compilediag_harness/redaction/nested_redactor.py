@@ -105,7 +105,7 @@ class NestedRedactor:
 
 
 def is_about_secret(members: Mapping[Any, Any]) -> bool:
-    """Whether an object is about a variable with a name like a secret's."""
+    """True if an object is about a variable with a name like a secret's."""
     return any(is_secret_name(str(members.get(name) or "")) for name in _ABOUT)
 
 

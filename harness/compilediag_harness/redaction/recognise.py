@@ -51,7 +51,7 @@ _SPECIAL = re.compile(
 
 @functools.lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
-    """Whether the value of a variable, option or environment variable of this name is secret."""
+    """True if the value of a variable, option or environment variable of this name is secret."""
     parts = _split_name(name)
     if parts & _ALWAYS_SECRET:
         return True
@@ -59,12 +59,12 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret_key(name: str) -> bool:
-    """Whether what stands at this key of a mapping is secret."""
+    """True if what stands at this key of a mapping is secret."""
     return is_secret_name(name) and not _split_name(name) <= _DOUBTFUL_ALONE
 
 
 def is_certainly_secret_name(name: str) -> bool:
-    """Whether a name is that of a secret also where torch speaks of its passes and keys."""
+    """True if a name is that of a secret also where torch speaks of its passes and keys."""
     return bool(_split_name(name) & _ALWAYS_SECRET)
 
 
@@ -74,7 +74,7 @@ def _split_name(name: str) -> frozenset[str]:
 
 
 def is_harmless_literal(value: str) -> bool:
-    """Whether a text is a number, a boolean or None: no secret, whatever its name is."""
+    """True if a text is a number, a boolean or None: no secret, whatever its name is."""
     return bool(_LITERAL.match(value.strip()))
 
 
@@ -85,7 +85,7 @@ PLACEHOLDER = re.compile(r"<redacted:(?P<kind>[a-z0-9_-]{1,64})(?:#[0-9]{1,9})?>
 
 
 def is_redacted(text: str) -> bool:
-    """Whether a secret was taken out of a text; placeholders of older receipts have no kind."""
+    """True if a secret was taken out of a text; placeholders of older receipts have no kind."""
     return MARK in text or "<redacted>" in text
 
 

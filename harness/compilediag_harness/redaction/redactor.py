@@ -84,7 +84,7 @@ def pair_with_options(arguments: Sequence[str]) -> Iterator[tuple[str, str | Non
 
 
 def is_secret_option(option: str, value: str, arguments: Sequence[str]) -> bool:
-    """Whether the value after an option is secret; `-p` is what database clients call theirs, a
+    """True if the value after an option is secret; `-p` is what database clients call theirs, a
     plugin of pytest, and often a number or a precision."""
     if option != _PASSWORD_OPTION:
         return is_secret_name(option)

@@ -20,7 +20,7 @@ from compilediag_harness.wire import RowsRun
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """How a loop went."""
+    """The course of a loop."""
 
     state: Any
     """The state of all rows, in their order."""

@@ -151,7 +151,7 @@ class FixedShape:
         return begun
 
     def check(self, *args: Any, gradients: bool = True, **kwargs: Any) -> PaddingReport:
-        """Whether padding is harmless, tried on this example: nothing is compiled, and what the
+        """True if padding is harmless, tried on this example: nothing is compiled, and what the
         callable can reach is put back. With `gradients`, and where they are enabled, those of
         parameters and of padded arguments are compared too.
 

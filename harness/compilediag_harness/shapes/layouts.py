@@ -145,7 +145,7 @@ def collect_sizes(layout: Layout, leaves: Sequence[Any], axes: Sequence[str]) ->
 
 
 class _TensorFact(NamedTuple):
-    """What must not change of a tensor."""
+    """Facts of a tensor that must not change."""
 
     shape: tuple[int, ...]
     """-1 for a dimension that is padded."""

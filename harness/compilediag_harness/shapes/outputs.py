@@ -38,7 +38,7 @@ MAX_BUCKETS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a callable returns, whatever the sizes."""
+    """The results of a callable, whatever the sizes."""
 
     structure: Structure
     paths: tuple[str, ...]

@@ -389,7 +389,7 @@ def _judge_gradients(torch: Any, runs: Runs) -> Iterator[tuple[str, Verdict]]:
 
 @dataclass(frozen=True, slots=True)
 class ValueComparison:
-    """How far two values are apart."""
+    """The distance between two values."""
 
     differs: bool
     """By more than noise, where both are finite; or they are of different shapes or types."""

@@ -113,7 +113,7 @@ def judge_padding(kinds: Iterable[str], unseen: Sequence[str], probes: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one output, one value left behind, one argument or one gradient depends on padding."""
+    """The effect of padding on one output, one value left behind, one argument or one gradient."""
 
     kind: str
     """"safe", "contaminated", "state", "reduced", "parity", "nan_leak", "rng", "unknown"."""
@@ -153,7 +153,7 @@ class PaddingReport:
 
     @property
     def verdict(self) -> Judged:
-        """Of padding as a whole; where it is "unknown", `outputs` and `unseen` have the reasons."""
+        """The verdict on padding; if "unknown", `outputs` and `unseen` have the reasons."""
         return judge_padding((out.kind for out in self.outputs.values()), self.unseen, self.probes)
 
     @property
@@ -163,7 +163,7 @@ class PaddingReport:
 
     @property
     def harmful(self) -> dict[str, Verdict]:
-        """What must be changed before padding is used; random numbers alone are not."""
+        """Verdicts that must be changed before padding is used; random numbers alone are not."""
         return {path: verdict for path, verdict in self.outputs.items() if verdict.kind in HARMFUL}
 
     def require_harmless(self) -> None:

@@ -66,7 +66,7 @@ _OF_MODULES = {"_parameters": "parameter", "_buffers": "buffer", "_modules": ""}
 
 
 class Path(NamedTuple):
-    """Where a value was found: what it is of the callable, and how to get there."""
+    """The place of a value: what it is of the callable, and how to get there."""
 
     label: str
     """"attribute", "global", "variable", "argument", "class"; "buffer" and "parameter"."""

@@ -28,7 +28,7 @@ _RULE = re.compile(r"(?:(powers_of_two)|multiples_of_(\d+)):(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class FixedShapeSettings:
-    """What a `FixedShape` was made with."""
+    """The arguments that a `FixedShape` was made with."""
 
     function: Callable[..., Any]
     dims: Dims

@@ -14,7 +14,7 @@ from compilediag_harness.wire import FixedShapeUsed
 
 
 class _Inside(threading.local):
-    """How many calls of `FixedShape`s this thread is in."""
+    """The number of calls of `FixedShape`s that this thread is in."""
 
     depth = 0
     not_counted = 0

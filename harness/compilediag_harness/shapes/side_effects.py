@@ -36,7 +36,7 @@ def list_roots(function: Any, arguments: Mapping[str, Any] | None = None) -> Roo
 
 
 class SavedState:
-    """What a callable can reach, and the random states, as they are: put back after a block.
+    """The values that a callable can reach, and the random states: put back after a block.
 
     With `only_modules` the buffers and parameters of modules alone: what a program sets up in its
     first call, as a cache, then stays.
@@ -62,7 +62,7 @@ class SavedState:
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """What could not be looked into, with its type."""
+        """Values that could not be looked into, with their types."""
         return tuple(f"{path} ({kind})" for path, kind in self._unseen.items())
 
     def __enter__(self) -> SavedState:
@@ -148,7 +148,7 @@ class _TooLarge:
 
 
 def is_equal(torch: Any, one: Any, other: Any) -> bool:
-    """Whether two values are the same; NaN is the same as NaN."""
+    """True if two values are the same; NaN is the same as NaN."""
     if one is other:
         return True
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
@@ -279,7 +279,7 @@ def preserve_random_states(torch: Any, seed: int | None = None) -> Generator[Non
 
 @functools.lru_cache(maxsize=4096)
 def is_generator(kind: type) -> bool:
-    """Whether instances are generators of random numbers."""
+    """True if instances are generators of random numbers."""
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy.random")
     more = () if numpy is None else (numpy.Generator, numpy.RandomState)
     return issubclass(kind, (torch.Generator, random.Random, *more))

@@ -43,7 +43,7 @@ class _Member(NamedTuple):
 
 
 class _Context:
-    """What a registered container is made of besides its members, with the names of these."""
+    """A registered container without its members, with the names of these."""
 
     __slots__ = ("names", "value")
 
@@ -145,19 +145,19 @@ def list_paths(structure: Structure, prefix: str = "") -> list[str]:
 
 
 def is_plain(leaf: Any) -> bool:
-    """Whether a leaf is a value without anything in it: a number, a text, a dtype..."""
+    """True if a leaf is a value without anything in it: a number, a text, a dtype..."""
     if is_a(leaf, (set, frozenset)):
         return all(map(is_plain, leaf))
     return is_plain_type(get_class(leaf))
 
 
 def is_plain_type(kind: type) -> bool:
-    """Whether instances are such values."""
+    """True if instances are such values."""
     return _get_kind(kind) == _PLAIN
 
 
 def is_rebuilt_by_others(structure: Structure) -> bool:
-    """Whether there are containers in it that code other than Python's own puts together."""
+    """True if there are containers in it that code other than Python's own puts together."""
     if structure is None:
         return False
     kind, _, children = structure

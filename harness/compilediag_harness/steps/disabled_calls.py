@@ -112,7 +112,7 @@ def _begin() -> None:
 
 
 def is_watching() -> bool:
-    """Whether the program has functions to time: it disabled one, or called one that it may have
+    """True if the program has functions to time: it disabled one, or called one that it may have
     disabled before we watched."""
     return torch_calls.has_disabled_functions() or any(sink.called for sink in sinks.all)
 

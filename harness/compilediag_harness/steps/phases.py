@@ -104,7 +104,7 @@ class PhasesInProgress:
 
     @property
     def has_ended(self) -> bool:
-        """Whether phases have ended that are not flattened yet."""
+        """True if phases have ended that are not flattened yet."""
         return bool(self._ended)
 
     def find_holding(self, began: float, ended: float) -> str | None:

@@ -185,7 +185,7 @@ class StepClock:
     # --- batches ---
 
     def is_due(self, at: float) -> bool:
-        """Whether a batch should be written: enough time or steps, or something compiled."""
+        """True if a batch should be written: enough time or steps, or something compiled."""
         certain = len(self.records) - self.tentative
         return self._compiled or at - self._written >= BATCH_S or certain >= BATCH_STEPS
 

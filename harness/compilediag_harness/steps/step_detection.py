@@ -115,7 +115,7 @@ class OptimizerRegistry:
         self._engine_runs = torch_api.count_engine_runs()
 
     def has_live_optimizer(self) -> bool:
-        """Whether an optimizer is alive. Walks the garbage collector's objects, which takes tens of
+        """True if an optimizer is alive. Walks the garbage collector's objects, which takes tens of
         milliseconds, but not where no optimizer was ever made."""
         base: type = self._torch.optim.Optimizer
         kinds = _list_subclasses(base)
@@ -161,7 +161,7 @@ class OptimizerRegistry:
         return 0
 
     def has_trained(self) -> bool:
-        """Whether the autograd engine has run since the last check: a micro-batch is over."""
+        """True if the autograd engine has run since the last check: a micro-batch is over."""
         before, self._engine_runs = self._engine_runs, torch_api.count_engine_runs()
         return self._engine_runs != before
 
@@ -399,12 +399,12 @@ class StepSource:
             self._in_cycles = True
 
     def _is_joining(self) -> bool:
-        """Whether no member of the last whole cycle has stepped since it ended: late members, or a
+        """True if no member of the last whole cycle has stepped since it ended: late members, or a
         phase change, which the next optimizer step decides."""
         return bool(self._previous) and self._previous.isdisjoint(self._seen)
 
     def _is_cycle_begin(self, key: int) -> bool:
-        """Whether this call is the first of a cycle that is not the program's first."""
+        """True if this call is the first of a cycle that is not the program's first."""
         seen, first = self._seen, not self._seen
         again = not first and (key in seen or key == self._leader or len(seen) >= CYCLE_LIMIT)
         if first or again:
@@ -431,7 +431,7 @@ class StepSource:
         self._only = 0
 
     def _are_all_held(self) -> bool:
-        """Whether all steps are held back, as a better source may still take them back."""
+        """True if all steps are held back, as a better source may still take them back."""
         limit = OPTIMIZER_TRIAL if self.source == OPTIMIZER else CALL_TRIAL
         return self._trial <= limit
 

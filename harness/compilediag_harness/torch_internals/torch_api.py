@@ -83,7 +83,7 @@ def read_device_memory() -> dict[int, dict[str, Any]]:
 
 
 def is_profiler_enabled() -> bool:
-    """Whether a profiler runs in this thread already; False where that is not known."""
+    """True if a profiler runs in this thread already; False where that is not known."""
     enabled = lookup(get_imported("torch._C"), "_autograd._profiler_enabled")
     return bool(enabled()) if enabled is not None else False
 
@@ -165,7 +165,7 @@ def count_engine_runs() -> int:
 
 
 def is_in_backward() -> bool:
-    """Whether the autograd engine calls what this thread does: in the thread that waits for it, or
+    """True if the autograd engine calls what this thread does: in the thread that waits for it, or
     in one of its own, which it makes in C++ (`threading` has only a stand-in for those)."""
     return bool(_engine_runs) and (
         threading.get_ident() in _engine_runs
@@ -238,7 +238,7 @@ def wrap_recorded(
 
 
 def is_in_optimizer_step() -> bool:
-    """Whether an optimizer that torch records steps in this thread."""
+    """True if an optimizer that torch records steps in this thread."""
     return _recorded.step is not None
 
 
@@ -269,7 +269,7 @@ def wrap_saves(
 
 
 def is_plain_data(torch_module: Any, tensor: Any) -> bool:
-    """Whether the elements of a tensor can be read now by torch's own kernels alone: it is strided,
+    """True if the elements of a tensor can be read now by torch's own kernels alone: it is strided,
     is none of a tracer's or transform's, no graph is being captured, and no mode or subclass of the
     program's would see the operations."""
     # What torch/utils/_python_dispatch.py itself counts active modes by; not public, as the other.
@@ -288,7 +288,7 @@ def is_plain_data(torch_module: Any, tensor: Any) -> bool:
 
 
 def is_cuda_in_use(torch_module: Any) -> bool:
-    """Whether this process uses CUDA and captures no graph now. Initialises nothing."""
+    """True if this process uses CUDA and captures no graph now. Initialises nothing."""
     cuda = getattr(torch_module, "cuda", None)
     try:
         return bool(cuda.is_initialized() and not cuda.is_current_stream_capturing())  # type: ignore[union-attr]
@@ -326,7 +326,7 @@ def iterate_hook_registries(owner: Any) -> Iterator[tuple[str, dict[Any, Any]]]:
 
 
 def is_disabled(function: Any) -> bool:
-    """Whether a function is behind `torch.compiler.disable`."""
+    """True if a function is behind `torch.compiler.disable`."""
     return bool(getattr(function, "_torchdynamo_disable", False))
 
 
@@ -340,7 +340,7 @@ class Members(NamedTuple):
 
 
 def is_registered(kind: type) -> bool:
-    """Whether instances of exactly this class can be taken apart, as pytree nodes."""
+    """True if instances of exactly this class can be taken apart, as pytree nodes."""
     return _find_node(kind) is not None
 
 

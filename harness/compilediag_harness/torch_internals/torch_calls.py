@@ -244,13 +244,13 @@ def _handle_callback_set(caller: types.FrameType) -> None:
 
 
 def are_frames_offered() -> bool:
-    """Whether Dynamo would be offered frames of this thread now, in a compiled call or without."""
+    """True if Dynamo would be offered frames of this thread now, in a compiled call or without."""
     callback = getattr(get_imported("torch._C._dynamo.eval_frame"), "get_eval_frame_callback", None)
     return callback is not None and get_imported(EVAL_FRAME) is not None and callback() is not None
 
 
 def can_see_compiled_calls() -> bool:
-    """Whether begin and end of every outermost compiled call can be reported."""
+    """True if begin and end of every outermost compiled call can be reported."""
     needed = ("compiled_calls", "call_ends")
     return all(is_available(hook) is not False for hook in HOOKS if hook.name in needed)
 
@@ -280,13 +280,13 @@ def watch_disabled_functions(disabled: Callable[[], None]) -> Remover:
 
 
 def has_disabled_functions() -> bool:
-    """Whether a function that is not torch's own was seen to be put behind
+    """True if a function that is not torch's own was seen to be put behind
     `torch.compiler.disable`."""
     return _functions_disabled
 
 
 def is_disabled_by_torch(code: Any) -> bool:
-    """Whether a function was seen to be put behind `torch.compiler.disable` by torch itself."""
+    """True if a function was seen to be put behind `torch.compiler.disable` by torch itself."""
     return code in _disabled_by_torch
 
 
@@ -329,7 +329,7 @@ _DISABLING_MODULES = ("torch.compiler", "torch._dynamo.decorators", EVAL_FRAME)
 
 
 def _is_for_torch(frame: types.FrameType | None) -> bool:
-    """Whether torch itself disables a function: Dynamo does so with every graph it has compiled."""
+    """True if torch itself disables a function: Dynamo does so with every graph it has compiled."""
     modules = (caller.f_globals.get("__name__") for caller in iterate_frames(frame))
     module = next((name for name in modules if name not in _DISABLING_MODULES), "")
     return str(module).startswith("torch.")

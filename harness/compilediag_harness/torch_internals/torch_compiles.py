@@ -192,7 +192,7 @@ def watch_exports(callback: Callable[[], None]) -> Remover | None:
 
 
 def is_exporting() -> bool:
-    """Whether `torch.export` or `torch._dynamo.export` is at work in this thread."""
+    """True if `torch.export` or `torch._dynamo.export` is at work in this thread."""
     # Dynamo's metrics rows do not say; what is at work stands on the stack.
     for frame in iterate_frames(sys._getframe()):  # pyright: ignore[reportPrivateUsage]
         module = frame.f_globals.get("__name__")
@@ -287,7 +287,7 @@ def read_counter(kind: str, name: str) -> int | None:
 
 
 def is_compile_in_progress() -> bool:
-    """Whether a compile is in progress in this thread: what runs then is torch's own work."""
+    """True if a compile is in progress in this thread: what runs then is torch's own work."""
     return get_compile_id() != ""
 
 

@@ -126,7 +126,7 @@ def describe_recording(
 
 
 def _was_recorded(model: Any, manager: Any) -> bool:
-    """Whether a graph of the same compiled code was recorded, for another size, in this manager."""
+    """True if a graph of the same compiled code was recorded, for another size, in this manager."""
     recorded = get_tree(manager).recorded
     functions = tuple(manager.ids_to_funcs.items())
     return any(function.model is model and key.id in recorded for key, function in functions)

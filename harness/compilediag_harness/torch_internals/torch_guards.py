@@ -232,7 +232,7 @@ def read_dispatch_keys(tensor: Any) -> str | None:
 
 
 def is_inference_mode() -> bool | None:
-    """Whether `torch.inference_mode` is on; None where torch is not imported."""
+    """True if `torch.inference_mode` is on; None where torch is not imported."""
     enabled = getattr(get_imported("torch"), "is_inference_mode_enabled", None)
     return None if enabled is None else bool(enabled())
 
@@ -255,7 +255,7 @@ def read_global_modes() -> dict[str, Any]:
 
 
 def is_on_host(tensor: Any) -> bool | None:
-    """Whether a tensor is on the CPU; None if not known."""
+    """True if a tensor is on the CPU; None if not known."""
     native = get_imported("torch._C")
     keys, cpu = getattr(native, "_dispatch_keys", None), lookup(native, "DispatchKey.CPU")
     return None if keys is None or cpu is None else bool(keys(tensor).has(cpu))
@@ -281,7 +281,7 @@ def get_storage_id(tensor: Any) -> int | None:
 
 
 def is_tensor_type(kind: Any) -> bool:
-    """Whether a class is one of tensors."""
+    """True if a class is one of tensors."""
     tensor = getattr(get_imported("torch"), "Tensor", None)
     return tensor is not None and issubclass(kind, tensor)
 

@@ -166,7 +166,7 @@ def lookup(module: Any, path: str) -> Any | None:
 
 
 def is_available(hook: Hook) -> bool | None:
-    """Whether the name exists; None while its module is not imported."""
+    """True if the name exists; None while its module is not imported."""
     module = get_imported(hook.module)
     if module is None:
         return None

@@ -90,13 +90,13 @@ def find_call_origin() -> CallOrigin | None:
 
 
 def is_in_compiled_call() -> bool:
-    """Whether a call of a compiled callable is in progress in this thread."""
+    """True if a call of a compiled callable is in progress in this thread."""
     calls = this_thread.open
     return bool(calls) and any(call.key for call in calls)
 
 
 def is_inside_another() -> bool:
-    """Whether the newest call of this thread is inside of one of a compiled callable: in a function
+    """True if the newest call of this thread is inside of one of a compiled callable: in a function
     that is not compiled on purpose."""
     return any(call.key for call in this_thread.open[:-1])
 
@@ -219,6 +219,6 @@ class ReturningCall:
 
 
 def is_outermost() -> bool:
-    """Whether the compiled call that begins in this thread is inside no other: under a stance that
+    """True if the compiled call that begins in this thread is inside no other: under a stance that
     compiles nothing, calls that a compiled function makes begin as those from eager code do."""
     return sum(call.key != 0 for call in this_thread.open) == 1

@@ -54,7 +54,7 @@ MAX_DIFFERING = 64
 
 
 def is_sampled(call: int) -> bool:
-    """Whether the call of this number is one of those that are sampled."""
+    """True if the call of this number is one of those that are sampled."""
     if call < FIRST:
         return True
     # Three, and the powers of two from 4 to 32, come before the multiples.
@@ -315,7 +315,7 @@ class _Timed(threading.local):
 
 
 class CallSeconds:
-    """How long each outermost call of a compiled callable takes, by callable and step.
+    """The seconds of each outermost call of a compiled callable, by callable and step.
 
     It takes the same two readings of the clock in a compiled run and in one under "force_eager",
     so that both can be compared. In unsampled steps no call is reported, and none is timed.

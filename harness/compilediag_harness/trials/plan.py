@@ -135,7 +135,7 @@ def list_places(functions: list[Any]) -> list[tuple[Location, Any]]:
 
 
 def is_place_of(wanted: Location, place: Location, changed_files: Collection[str]) -> bool:
-    """Whether a function of a plan is the one at a place. In `changed_files` it may stand at
+    """True if a function of a plan is the one at a place. In `changed_files` it may stand at
     another line than in the plan."""
     if wanted.file != place.file:
         return False

@@ -314,7 +314,7 @@ def _iterate_optimizer(path: str, names: dict[str, Any]) -> Iterator[tuple[str, 
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is a number, a flag, a short text, or a list of some."""
+    """True if a value is a number, a flag, a short text, or a list of some."""
     kind = get_class(value)
     if kind in _PLAIN:
         return kind is not str or len(value) <= 256

@@ -231,7 +231,7 @@ def _make_tuple(sample: SampledValue | None) -> tuple[SampledValue, ...]:
 
 
 def _is_same(one: SampledValue, other: SampledValue | None) -> bool:
-    """Whether two sampled values are equal. A value without a digest is too large to be read whole,
+    """True if two sampled values are equal. A value without a digest is too large to be read whole,
     or of a kind with no content."""
     if one.kind == "other" and not one.digest:
         return other is not None and one == other

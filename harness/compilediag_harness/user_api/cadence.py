@@ -44,7 +44,7 @@ class Cadence:
         self._was_checked = False
 
     def due(self, step: int) -> bool:
-        """Whether the group fires in this step: `step % every == 0`, unless a probe moved it.
+        """True if the group fires in this step: `step % every == 0`, unless a probe moved it.
 
         Inside of compiled code it is this expression and no more: nothing is recorded, the graph
         does not break, and the code is guarded on the period and on the answer's step as it would

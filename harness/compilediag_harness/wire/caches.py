@@ -109,7 +109,7 @@ class CacheWritten(StepEvent):
 
 @event
 class CacheFolderRead(Event):
-    """Where inductor's caches of this machine lie."""
+    """The place of inductor's caches of this machine."""
 
     folder: str
     configured: bool

@@ -208,7 +208,7 @@ class DeviceStepsTimed(Event):
 
 @event
 class DeviceMemoryRead(StepEvent):
-    """What the allocator of one CUDA device held at a moment."""
+    """The memory that the allocator of one CUDA device held at a moment."""
 
     device: int
     current: dict[str, int]

@@ -161,7 +161,7 @@ class TrialPlan:
 
     @property
     def looks_at_calls(self) -> bool:
-        """Whether something is done at each call of a compiled callable: none may go unreported."""
+        """True if something is done at each call of a compiled callable: none may go unreported."""
         changes = (self.arguments, self.objects, self.padded, self.settings)
         return self.outputs or self.check_padding or any(changes)
 

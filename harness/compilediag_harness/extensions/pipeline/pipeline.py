@@ -123,7 +123,7 @@ class Unmeasured:
 
     @property
     def samples(self) -> int:
-        """How many samples the block handles; may be set until it ends, if only known then."""
+        """The samples that the block handles; may be set until it ends, if only known then."""
         return 0
 
     @samples.setter
