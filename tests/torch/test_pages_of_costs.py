@@ -86,6 +86,9 @@ def test_page_of_caches_that_are_off(load: Load, tmp_path: Path, monkeypatch) ->
         with config.patch(force_disable_caches=False), watch() as seen:
             load("CD604", heading).forward(torch.ones(4))
         assert found_by(find_builds_without_cache, seen.timeline, "compile_file") == expected
+    # torch 2.7 remembers the header in this folder, which later kernels would include.
+    utils = pytest.importorskip("torch._inductor.utils")
+    (getattr(utils, "clear_inductor_caches", None) or utils.clear_caches)()
 
 
 def test_page_of_guards(load: Load) -> None:
