@@ -91,3 +91,12 @@ def test_ctrl_c_before_the_start_is_over_is_passed_on_too(monkeypatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         measure("sleep 60", "true", 3)
     assert sent[0] == signal.SIGINT
+
+
+def test_an_ignored_ctrl_c_stays_ignored_in_the_commands() -> None:
+    """As of a job in the background of a script: exec keeps what is ignored, and no handler."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        measure("kill -INT $$", "true", 1)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import TypeVar
 
@@ -58,10 +58,8 @@ def measure(
 def _measure_once(name: str, line: str, index: int) -> CommandRun:
     with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
-        interrupts: list[int] = []
         # The command may run before `Popen` returns: a Ctrl-C until then waits for its id.
-        handler = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
-        try:
+        with _hold_interrupts() as interrupts:
             # A session of its own: all that it leaves behind can be killed at once.
             child = subprocess.Popen(
                 [_SHELL, "-c", line],
@@ -70,8 +68,6 @@ def _measure_once(name: str, line: str, index: int) -> CommandRun:
                 stderr=errors,
                 start_new_session=True,
             )
-        finally:
-            signal.signal(signal.SIGINT, handler)
         try:
             _, status, used = _wait_for_end(child, interrupted=bool(interrupts))
         except BaseException:
@@ -92,6 +88,21 @@ def _measure_once(name: str, line: str, index: int) -> CommandRun:
                 f"{f': {last}' if last else ''}"
             )
     return CommandRun(used.ru_utime + used.ru_stime, wall_s)
+
+
+@contextlib.contextmanager
+def _hold_interrupts() -> Generator[list[int], None, None]:
+    """Collect Ctrl-C instead of raising it. An ignored one stays so: children inherit that."""
+    interrupts: list[int] = []
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):
+        yield interrupts
+        return
+    signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _wait_for_end(
