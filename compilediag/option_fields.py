@@ -10,6 +10,7 @@ keys of pyproject.toml follow from it.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -83,6 +84,20 @@ def argument(*, default: Any = None, **attributes: Any) -> Any:
 def receipt_argument() -> Any:
     """A receipt file or the folder of a run; None: the latest run."""
     return argument(required=False, type=click.Path())
+
+
+_FINDING = re.compile(r"(?:F?(\d{1,6})|CD\d{3}-.+)\Z", re.IGNORECASE | re.DOTALL)
+
+
+def names_finding(word: str) -> bool:
+    """True where a word is the number of a finding (1, F1), or may be its key (CD103-rotary)."""
+    return _FINDING.match(word) is not None
+
+
+def parse_finding_id(word: str) -> str | None:
+    """Parse the number of a finding to its id, "F1"; None for its key."""
+    match = _FINDING.match(word)
+    return f"F{int(match[1])}" if match is not None and match[1] else None
 
 
 def collect_options(options: type) -> dict[str, OptionField]:

@@ -15,7 +15,7 @@ from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import get_render_options, write, write_document
 from compilediag.diagnosis.codes import REGISTER, CodeInfo
 from compilediag.errors import UsageError
-from compilediag.option_fields import argument, flag, receipt_argument
+from compilediag.option_fields import argument, flag, names_finding, receipt_argument
 from compilediag.views.text import clean
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ _PAGES = next(
     _PACKAGE,
 )
 _CODE = re.compile(r"CD\d{3}\Z", re.IGNORECASE)
-_FINDING = re.compile(r"F?\d{1,6}\Z|CD\d{3}-.", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def command(options: ExplainOptions) -> None:
         write("\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n")
     elif options.code_or_number is None:
         raise UsageError("say what to explain: a code such as CD103, or the number of a finding")
-    elif _FINDING.match(options.code_or_number):
+    elif names_finding(options.code_or_number):
         from compilediag.commands.receipts import format_suffix, load_finding
         from compilediag.views.finding import build_finding_document, render_finding
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import click
 
-from compilediag.commands.receipts import find_finding, names_finding
+from compilediag.commands.receipts import find_finding
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.target import (
     TargetCommand,
@@ -21,7 +21,7 @@ from compilediag.commands.target import (
 )
 from compilediag.commands.terminal import format_json, get_render_options, write, write_message
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
-from compilediag.option_fields import argument, collect_options, flag, option
+from compilediag.option_fields import argument, collect_options, flag, names_finding, option
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NEEDS_LIBCST

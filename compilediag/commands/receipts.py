@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from dataclasses import dataclass
 
 from compilediag.commands.terminal import get_render_options, write_message
 from compilediag.compare.gate.inconclusive import CodeComparison
 from compilediag.errors import UsageError
+from compilediag.option_fields import parse_finding_id
 from compilediag.receipt.file import is_newer, read_receipt
 from compilediag.receipt.locate import find_newer_unfinished, find_receipt
 from compilediag.receipt.schema.compiles import FindingRecord
@@ -37,15 +37,6 @@ def load_receipt(where: str | None) -> tuple[str, Receipt]:
     return path, receipt
 
 
-_NUMBER = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
-_KEY = re.compile(r"CD\d{3}-.", re.IGNORECASE | re.DOTALL)
-
-
-def names_finding(word: str) -> bool:
-    """True where a word is the number of a finding (1, F1), or may be its key (CD103-rotary)."""
-    return bool(_NUMBER.match(word) or _KEY.match(word))
-
-
 def load_finding(word: str, where: str | None) -> tuple[Receipt, FindingRecord]:
     """Load finding 1, 2, … of a receipt, or the one with this key.
 
@@ -61,14 +52,17 @@ def find_finding(word: str, receipt: Receipt, path: str) -> FindingRecord:
     """Find finding 1, 2, …, or the one with this key, in the receipt in the file `path`.
 
     Raises:
-        UsageError: it has no such finding.
+        UsageError: it has no such finding, or two share the key.
     """
-    number, findings = _NUMBER.match(word), receipt.findings
-    for finding in findings:
-        name = finding.id if number else (finding.key or "").upper()
-        if name == (f"F{int(number[1])}" if number else word.upper()):
-            return finding
-    if number:
+    identity, findings = parse_finding_id(word), receipt.findings
+    key = word.upper()
+    named = [f for f in findings if f.id == identity or (f.key or "").upper() == key]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        ids = " and ".join(finding.id for finding in named)
+        raise UsageError(f"{path} has {ids} with this key: give the number of one")
+    if identity:
         known = f"findings 1 to {len(findings)}" if findings else "no findings"
     else:
         known = ", ".join(finding.key or finding.id for finding in findings) or "no findings"

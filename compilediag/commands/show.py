@@ -12,13 +12,12 @@ from compilediag.commands.receipts import (
     format_suffix,
     load_finding,
     load_receipt,
-    names_finding,
     write_html,
 )
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import format_json, get_render_options, write
 from compilediag.errors import ReproImpossible, UsageError
-from compilediag.option_fields import collect_options, flag, option, receipt_argument
+from compilediag.option_fields import collect_options, flag, names_finding, option, receipt_argument
 from compilediag.receipt.file import read_json
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.lookups import list_main_findings

@@ -3,8 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from compilediag.commands.receipts import find_finding, names_finding
+from compilediag.commands.receipts import find_finding
 from compilediag.errors import UsageError
+from compilediag.option_fields import names_finding
 from compilediag.receipt.finding_keys import assign_keys
 from compilediag.receipt.schema.compiles import FindingRecord, Place
 from tests.support.gate_receipts import again, branch, receipt
@@ -75,3 +76,6 @@ def test_a_finding_is_found_by_number_and_by_key() -> None:
         find_finding("CD107-k", one, "r.json")
     with pytest.raises(UsageError, match=r"r\.json has findings 1 to 2, and no 3"):
         find_finding("3", one, "r.json")
+    same = replace(one, findings=tuple(replace(each, key="CD107-n") for each in one.findings))
+    with pytest.raises(UsageError, match="has F1 and F2 with this key"):
+        find_finding("CD107-n", same, "r.json")
