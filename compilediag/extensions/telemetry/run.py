@@ -30,8 +30,7 @@ LIMIT_BYTES = 65_536
 class ExperimentCounts(msgspec.Struct):
     """Updates of one kind of experiment: W&B, MLflow or TensorBoard."""
 
-    told: int = 0
-    """Updates that succeeded."""
+    succeeded: int = msgspec.field(default=0, name="told")
     failed: int = 0
     problem: str | None = None
     """Why the last failed update failed."""
@@ -70,7 +69,7 @@ def begin(run: SupervisedRun) -> Callable[[ExitInfo, str], TelemetryReport]:
         extension = dict(report.extension)
         if counts:
             extension["experiments"] = {
-                name: msgspec.structs.asdict(kind_counts) for name, kind_counts in counts.items()
+                name: msgspec.to_builtins(kind_counts) for name, kind_counts in counts.items()
             }
         return TelemetryReport((*report.notes, *notes), extension)
 
@@ -126,9 +125,9 @@ def read_experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
                 continue
         for name in EXPERIMENTS:
             one = data.get(name)
-            if one is not None and (one.told or one.failed):
+            if one is not None and (one.succeeded or one.failed):
                 total = totals.setdefault(name, ExperimentCounts())
-                total.told += one.told
+                total.succeeded += one.succeeded
                 total.failed += one.failed
                 if one.problem:
                     total.problem = Redactor().redact_text(one.problem)[:300]
@@ -139,7 +138,7 @@ def describe_failures(name: str, counts: ExperimentCounts) -> str | None:
     """Describe in one sentence that updates failed; None where all succeeded."""
     if not counts.failed:
         return None
-    total = counts.told + counts.failed
+    total = counts.succeeded + counts.failed
     return (
         f"telemetry to {name}: {counts.failed} of {total} updates failed ({counts.problem}); "
         "the run is not affected"

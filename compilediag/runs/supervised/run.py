@@ -71,6 +71,18 @@ def run(words: Sequence[str], options: RunOptions, env: Mapping[str, str] | None
         return replace(outcome, moved=gone, stopped=stopped, timed_out=ended.timed_out)
 
 
+def _make_process_options(options: RunOptions, artifacts: str) -> ProcessOptions:
+    """Make what the processes of the target are told; profiles go into the folder `artifacts`."""
+    telemetry, plan = options.telemetry, options.write_tracing_plan or WriteTracingPlan()
+    return ProcessOptions(
+        steps=options.steps,
+        profile_dir=artifacts if options.profile_on_signal else None,
+        experiments_s=telemetry.experiments_every_s if telemetry else None,
+        sync_steps=options.sync_steps,
+        write_tracing=limit_plan(plan) if options.trace_writes else None,
+    )
+
+
 def _run_child(
     run: SupervisedRun,
     inbox: SignalInbox,
@@ -82,19 +94,9 @@ def _run_child(
     trace_dir = os.path.join(artifacts, TRACES) if options.trace or options.tlparse else None
     if trace_dir is not None:
         os.makedirs(trace_dir, exist_ok=True)
+    process_options = _make_process_options(options, artifacts)
     environment = make_child_environment(
-        run.variables,
-        run.run_dir,
-        ProcessOptions(
-            steps=options.steps,
-            profile_dir=artifacts if options.profile_on_signal else None,
-            experiments_s=options.telemetry.experiments_every_s if options.telemetry else None,
-            sync_steps=options.sync_steps,
-            write_tracing=limit_plan(options.write_tracing_plan or WriteTracingPlan())
-            if options.trace_writes
-            else None,
-        ),
-        trace_dir=trace_dir,
+        run.variables, run.run_dir, process_options, trace_dir=trace_dir
     )
     digests = digest_script(script)  # before the target can change it
     started = time.monotonic()
