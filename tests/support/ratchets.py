@@ -28,6 +28,11 @@ STORED = ROOT / "tests" / "data" / "ratchets.json"
 Amounts = Mapping[str, int]
 """What was counted, by what it was counted in: 1 for a pair or a module, lines for a folder."""
 
+NAMELESS = frozenset(("What", "Which", "Whether", "How", "Where", "Why", "Whose", "Of", "From"))
+PREDICATES = frozenset(
+    ("is", "has", "can", "should", "was", "are", "may", "did", "needs", "contains", "matches")
+)
+
 CODE = re.compile(r"\bCD\d{3}\b")
 POINT = re.compile(r"([\w.]+):\w+")
 """How a register names what it loads by name: "module:attribute"."""
@@ -193,6 +198,36 @@ def _is_evidence(node: ast.expr) -> bool:
     return ast.unparse(node).rpartition(".")[2] == "evidence"
 
 
+def nameless_lines(sources: Iterable[Source]) -> Amounts:
+    """Docstrings that begin with a question word or preposition: they name nothing."""
+    return Counter(
+        source.name
+        for source in sources
+        for node in source.nodes
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if (ast.get_docstring(node) or "").partition(" ")[0] in NAMELESS
+    )
+
+
+def names_without_a_verb(sources: Iterable[Source]) -> Amounts:
+    """Functions that begin with no verb of `tests/data/verbs.txt` and are no predicates, but for
+    properties, overloads and dunders."""
+    verbs = {*(STORED.parent / "verbs.txt").read_text(encoding="utf-8").split(), *PREDICATES}
+    return Counter(
+        f"{source.name}.{node.name}"
+        for source in sources
+        for node in source.nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if not node.name.startswith("__")
+        if node.name.strip("_").partition("_")[0] not in verbs
+        if not any(
+            word in ast.unparse(item)
+            for item in node.decorator_list
+            for word in ("property", "overload", "setter")
+        )
+    )
+
+
 def shown_options(command: click.Command) -> Amounts:
     """Options that the help of a command shows."""
     shown = [item for item in command.params if isinstance(item, click.Option) and not item.hidden]
@@ -279,6 +314,12 @@ RATCHETS = {
     "circles": Ratchet("circles of modules", 0, lambda: circles(project())),
     "evidence_reads": Ratchet(
         "reads of a dict called evidence", 0, lambda: evidence_reads(project())
+    ),
+    "nameless_lines": Ratchet(
+        "docstrings whose first line names nothing", 1, lambda: nameless_lines(project())
+    ),
+    "names_without_a_verb": Ratchet(
+        "functions that begin with no verb", 60, lambda: names_without_a_verb(project())
     ),
     "run_options": Ratchet(
         "options in the help of run", 14, lambda: shown_options(load_command("run"))

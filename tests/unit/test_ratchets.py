@@ -84,6 +84,24 @@ def test_no_number_rises(name: str) -> None:
             ),
             {"m0": 1, "m1": 2},
         ),
+        (
+            ratchets.nameless_lines,
+            (
+                '"""What it does."""',
+                'def f():\n    """Whatever it does."""',
+                "class A:\n    'Of it.'",
+            ),
+            {"m0": 1, "m2": 1},
+        ),
+        (
+            ratchets.names_without_a_verb,
+            (
+                "def found(): ...\nclass A:\n    def _line_of(self): ...",
+                "def find_line(): ...\ndef is_line(): ...\ndef __len__(): ...",
+                "class A:\n    @property\n    def line(self): ...",
+            ),
+            {"m0.found": 1, "m0._line_of": 1},
+        ),
     ],
 )
 def test_a_count_finds_what_it_is_about(count, texts, expected) -> None:
