@@ -72,7 +72,7 @@ def test_an_open_run_is_told_once_a_period(tmp_path: Path, monkeypatch, no_threa
     known.poll(110.0)
     known.poll(116.0)
     assert opened.told == [({"x": 1.0}, False), ({"x": 2.0}, False)]
-    assert read_experiment_counts(str(tmp_path))["wandb"].told == 2
+    assert read_experiment_counts(str(tmp_path))["wandb"].succeeded == 2
 
 
 def test_where_no_run_is_open_nothing_is_told(tmp_path: Path, monkeypatch, no_thread) -> None:
@@ -95,7 +95,7 @@ def test_an_experiment_that_raises_is_counted(tmp_path: Path, monkeypatch, no_th
         figures(tmp_path, float(number), x=1.0)
         known.poll(100.0 * number)
     counts = read_experiment_counts(str(tmp_path))["wandb"]
-    assert (counts.told, counts.failed) == (0, 2)
+    assert (counts.succeeded, counts.failed) == (0, 2)
     note = describe_failures("wandb", counts)
     assert "2 of 2 updates failed (ValueError" in note
     assert "AKIAIOSFODNN7EXAMPLE" not in note
@@ -128,7 +128,7 @@ def test_a_telling_that_fails_before_it_begins_is_counted(tmp_path: Path, monkey
     known._run()
     assert opened.told == [({"x": 1.0}, False)]
     counts = read_experiment_counts(str(tmp_path))["wandb"]
-    assert (counts.told, counts.failed, counts.problem) == (1, 1, "KeyError: 'at_unix'")
+    assert (counts.succeeded, counts.failed, counts.problem) == (1, 1, "KeyError: 'at_unix'")
 
 
 def test_a_process_without_a_problem_hides_no_other_s(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_process_without_a_problem_hides_no_other_s(tmp_path: Path) -> None:
         text = f'{{"wandb": {{"told": 1, "failed": {2 - number}, "problem": {problem}}}}}'
         (tmp_path / f"experiments-{number}.json").write_text(text, encoding="utf-8")
     counts = read_experiment_counts(str(tmp_path))["wandb"]
-    assert (counts.told, counts.failed, counts.problem) == (2, 1, "no network")
+    assert (counts.succeeded, counts.failed, counts.problem) == (2, 1, "no network")
 
 
 def test_doctored_counts_are_left_out(tmp_path: Path) -> None:
