@@ -205,6 +205,18 @@ class Timeline:
     """Of a trial that makes sampled calls eager beside them."""
     held_states: tuple[wire.StateRead, ...] = _collect(wire.StateRead, collect_held_states)
     random_states: tuple[wire.RandomStateRead, ...] = _collect_every(wire.RandomStateRead)
+    recordings: tuple[wire.RecordingStarted, ...] = _collect_every(wire.RecordingStarted)
+    """Of a run that was recorded, as all of the following: one of each process."""
+    recorded_calls: tuple[wire.CallsRecorded, ...] = _collect_every(wire.CallsRecorded)
+    call_samples: tuple[wire.CallSampled, ...] = _collect_every(wire.CallSampled)
+    graphs_run: tuple[wire.GraphRun, ...] = _collect_every(wire.GraphRun)
+    printed: tuple[wire.LinesPrinted, ...] = _collect_every(wire.LinesPrinted)
+    saved: tuple[wire.ValuesSaved, ...] = _collect_every(wire.ValuesSaved)
+    loaded: tuple[wire.SourcesLoaded, ...] = _collect_every(wire.SourcesLoaded)
+    lines_run: tuple[wire.LinesRun, ...] = _collect_every(wire.LinesRun)
+    callers: tuple[wire.CallersSeen, ...] = _collect_every(wire.CallersSeen)
+    varied_calls: tuple[wire.CallVaried, ...] = _collect_every(wire.CallVaried)
+    varying_ends: tuple[wire.VaryingEnded, ...] = _collect_every(wire.VaryingEnded)
     lost: tuple[wire.EvidenceLost, ...] = _collect_every(wire.EvidenceLost)
     faults: tuple[wire.FaultOccurred, ...] = _collect_every(wire.FaultOccurred)
     text_log: TextLog | None = None

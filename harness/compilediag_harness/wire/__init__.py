@@ -12,6 +12,7 @@ from compilediag_harness.wire.compiles import *  # noqa: F403
 from compilediag_harness.wire.event import *  # noqa: F403
 from compilediag_harness.wire.guards import *  # noqa: F403
 from compilediag_harness.wire.process import *  # noqa: F403
+from compilediag_harness.wire.recording import *  # noqa: F403
 from compilediag_harness.wire.steps import *  # noqa: F403
 from compilediag_harness.wire.trials import *  # noqa: F403
 from compilediag_harness.wire.user_events import *  # noqa: F403

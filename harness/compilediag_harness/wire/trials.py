@@ -85,7 +85,8 @@ class SourceChange:
 
     file: str
     sha256: str
-    """Of the file that the text was made from; with any other content nothing is replaced."""
+    """Of the file that the text was made from; with any other content nothing is replaced. Empty:
+    there is no such file, and the text is that of a new one."""
     text: str
 
     @property
@@ -131,6 +132,28 @@ class PaddedFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchedLines:
+    """Lines of a file whose execution is noted."""
+
+    file: str
+    lines: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingPlan:
+    """What is recorded of a run."""
+
+    seed: int
+    """Of `random` and of NumPy's global generator, set once each when they are imported. torch's
+    own generator starts with a constant."""
+    vary_s: float = 0.0
+    """Longest time of the varied calls, in seconds; 0: none is made."""
+    boundaries: tuple[Location, ...] = ()
+    """Functions of the program that are called again in place of the compiled calls inside them."""
+    lines: tuple[WatchedLines, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TrialPlan:
     """Changes of a trial, and what is recorded of its outcomes."""
 
@@ -158,6 +181,10 @@ class TrialPlan:
     shadow: bool = False
     """Whether each sampled call is made eager beside it, on copies of what it is given, twice as it
     is and once in float64."""
+    absent: tuple[str, ...] = ()
+    """Source files that this state of the program does not have: to be imported as if they were not
+    there."""
+    recording: RecordingPlan | None = None
 
     @property
     def looks_at_calls(self) -> bool:

@@ -1,0 +1,1 @@
+"""Certificates of changes: two states of a program compared, whoever made the second."""

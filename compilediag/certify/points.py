@@ -1,0 +1,59 @@
+"""Types of a certificate: two executed states of a program, and the points that were compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from compilediag.receipt.schema.compiles import ProofFigure
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.timeline.timeline import Timeline
+
+Outcome = Literal["holds", "fails", "undecided", "stated"]
+"""Of a point. "stated": reported, and not judged."""
+
+Verdict = Literal["proved", "refused", "not decided"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedState:
+    """One recorded execution of one state of a program."""
+
+    receipt: Receipt
+    timeline: Timeline
+    problem: str | None = None  #: Why it did not end well; None where it did.
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of a certificate."""
+
+    name: str
+    outcome: Outcome
+    sentence: str  #: What was seen, or what is missing.
+    figures: tuple[ProofFigure, ...] = ()
+    details: tuple[str, ...] = ()  #: Every case behind the sentence, one a line.
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The points that were compared of two states."""
+
+    points: tuple[Point, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Refused where a point fails, not decided where one is undecided."""
+        outcomes = {point.outcome for point in self.points}
+        if "fails" in outcomes:
+            return "refused"
+        return "not decided" if "undecided" in outcomes else "proved"
+
+    @property
+    def reason(self) -> str:
+        """The first point that fails, or else is undecided; empty where it is proved."""
+        for outcome in ("fails", "undecided"):
+            for point in self.points:
+                if point.outcome == outcome:
+                    return point.sentence
+        return ""

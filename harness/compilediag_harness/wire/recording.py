@@ -1,0 +1,159 @@
+"""Recording of a run that a change can be proved against: what its outermost compiled calls return,
+what it prints, saves and executes, and the same calls made again with other inputs at its end.
+
+Its plan is a part of that of a trial (`RecordingPlan`); what was recorded comes back as events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compilediag_harness.wire.event import Event, Location, StepEvent, event
+from compilediag_harness.wire.trials import SampledValue
+
+CALL_FORMAT = "<HIdddq"
+"""One call in `CallsRecorded.calls`, for `struct`: callable and structure by their numbers, then
+the fields of a `CallDigest`."""
+
+
+@event
+class RecordingStarted(Event):
+    """Start of a recording in one process."""
+
+    seed: int
+    """Of `random`, of NumPy's global generator and of Python's hashes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallDigest:
+    """What one call returned, folded over its tensors: each by its own scale, its norm together
+    with a floor below which a difference is rounding."""
+
+    total: float
+    """Weighted total of the sums of elements, each divided by the scale of its tensor."""
+    weighted: float
+    """The same of the elements weighted by their position."""
+    magnitude: float
+    """Weighted total of the logarithms of the scales."""
+    exact: int
+    """Checksum of what must be equal bit for bit: integers, flags, and which elements are not
+    finite."""
+
+
+@event
+class CallsRecorded(Event):
+    """Outermost compiled calls of the process since the last such record, in their order."""
+
+    functions: tuple[Location, ...]
+    """Callables that are new since the last record; they are numbered on from 0."""
+    structures: tuple[str, ...]
+    """What was returned, without values: containers, dtypes, shapes; numbered in the same way."""
+    calls: str
+    """Of each call its `CALL_FORMAT`, one after the other, as base64."""
+
+
+@event
+class CallSampled(StepEvent):
+    """Elements of what one outermost call returned: of the first and the last call with each
+    structure."""
+
+    call: int
+    """Number among all recorded calls of the process, 0 for the first."""
+    values: tuple[float | None, ...]
+    """Evenly spread over all tensors; None for one that is not finite."""
+
+
+@event
+class GraphRun(Event):
+    """One captured graph, and how often it was called until the process ended."""
+
+    frame: Location
+    operations: int
+    opaque: tuple[str, ...]
+    """Operations that hide what they compute: custom operators, functions allowed in graphs."""
+    calls: int
+
+
+@event
+class LinesPrinted(Event):
+    """Whole lines that the program wrote to one of its streams, in their order."""
+
+    stream: str
+    """"stdout" or "stderr"."""
+    lines: tuple[str, ...]
+    """Without secrets."""
+    digests: tuple[str, ...] = ()
+    """Of each original line."""
+
+
+@event
+class ValuesSaved(Event):
+    """Values that one call wrote into a file."""
+
+    writer: str
+    """"torch.save" or "safetensors"."""
+    file: str
+    """Name without its folder; empty for an object in memory."""
+    values: tuple[SampledValue, ...]
+    complete: bool = True
+
+
+@event
+class SourcesLoaded(Event):
+    """Source files of the program whose text became code of this process."""
+
+    files: tuple[str, ...]
+    digests: tuple[str, ...]
+    """SHA-256 of the text of each that became code."""
+
+
+@event
+class LinesRun(Event):
+    """Which of the watched lines of a file were executed."""
+
+    file: str
+    run: tuple[int, ...]
+    """By the interpreter, or as a part of compiled code."""
+    in_graph: tuple[int, ...]
+    """While a frame was captured that has a graph."""
+
+
+@event
+class CallersSeen(Event):
+    """The program's own functions above the calls of a compiled callable, innermost first."""
+
+    function: Location
+    """The compiled callable."""
+    callers: tuple[Location, ...]
+    parameters: tuple[tuple[str, ...], ...]
+    """Names of the parameters of each caller."""
+
+
+@event
+class CallVaried(Event):
+    """A call that was made again after the program's end, as it was or with other inputs."""
+
+    function: Location
+    """The compiled callable, or the function of the program above it that was called instead."""
+    call: str
+    """Which of its recorded calls: "training, gradients, 2 tensors"; the same in both states."""
+    variation: str
+    """"as it was", "size 4 → 1", "gradients off", "scale = 2.5", "mask = None"; the same in both
+    states of a program."""
+    structure: str
+    digest: tuple[CallDigest, ...]
+    """One; none where the call raised."""
+    values: tuple[float | None, ...]
+    raised: str | None
+    """Type and first line of the exception."""
+    compiles: int
+    """Graphs that were captured for it."""
+
+
+@event
+class VaryingEnded(Event):
+    """End of the varied calls of the process."""
+
+    seconds: float
+    left_out: tuple[str, ...]
+    """What was not called again or not varied, and why."""
