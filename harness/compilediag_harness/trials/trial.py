@@ -15,6 +15,7 @@ from compilediag_harness.trials import settings
 from compilediag_harness.trials.arguments import PlannedArguments
 from compilediag_harness.trials.outputs import CallSeconds, FixedShapeCalls, OutputWatcher
 from compilediag_harness.trials.plan import Notes
+from compilediag_harness.trials.redirected_writes import RedirectedWrites
 from compilediag_harness.trials.settings import OVERRIDDEN, PlannedObjects, PlannedSettings
 from compilediag_harness.trials.sources import ReplacedSources
 from compilediag_harness.wire import RandomStateRead, TrialPlan, describe_stance
@@ -35,6 +36,8 @@ class ActiveTrial:
         self._torch: Any = None
         self._outputs: OutputWatcher | None = None
         self._call_seconds: CallSeconds | None = None
+        if chosen.protection is not None:  # before what else stands in place of `open`
+            RedirectedWrites(chosen.protection).install(self._imports)
         ReplacedSources(self._plan.sources, self._notes).install()
         if self._plan.seed is not None:
             settings.seed_after_import(self._plan.seed, self._notes, self._imports)

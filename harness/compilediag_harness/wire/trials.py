@@ -154,6 +154,20 @@ class RecordingPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteProtection:
+    """Files that the program must not change: it gets others in their place."""
+
+    folder: str
+    """Of the trial; it holds what is written."""
+    roots: tuple[str, ...]
+    """Folders with files of the user; all but `free` is protected too."""
+    free: tuple[str, ...]
+    """Folders that are written as they are: temporary files, caches. The innermost one counts."""
+    recent: tuple[str, ...] = ()
+    """Files of which it is noted that the program looked at them."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialPlan:
     """Changes of a trial, and what is recorded of its outcomes."""
 
@@ -185,6 +199,7 @@ class TrialPlan:
     """Source files that this state of the program does not have: to be imported as if they were not
     there."""
     recording: RecordingPlan | None = None
+    protection: WriteProtection | None = None
 
     @property
     def looks_at_calls(self) -> bool:
