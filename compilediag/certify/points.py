@@ -14,6 +14,9 @@ Outcome = Literal["holds", "fails", "undecided", "stated"]
 
 Verdict = Literal["proved", "refused", "not decided"]
 
+Execution = Literal["again", "eager"]
+"""Of the old state: once more as it is, or with nothing compiled."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExecutedState:
@@ -33,6 +36,7 @@ class Point:
     sentence: str  #: What was seen, or what is missing.
     figures: tuple[ProofFigure, ...] = ()
     details: tuple[str, ...] = ()  #: Every case behind the sentence, one a line.
+    further: Execution | None = None  #: What could be executed to decide a point that lacks it.
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from compilediag.certify.values import order_functions
 from compilediag.compare.changes import find_changes
 from compilediag.compare.keys import BreakKey, build_break_key, build_cause_key
 from compilediag.diagnosis.codes import get_code_info
-from compilediag.fixes.outputs import order_functions
 from compilediag.fixes.proof_types import (
     FindingIdentity,
     ObservedRun,

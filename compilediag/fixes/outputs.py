@@ -7,26 +7,13 @@ dtype; anything else must be equal. Tensors are compared by a sample, their norm
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from compilediag.certify.values import find_difference, order_functions
 from compilediag.rules.changes import NOTHING_DECLARED, DeclaredEffects, NumberAsTensor
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location, SampledValue
-
-_TOLERANCES = {
-    "float16": (1e-3, 1e-5),
-    "bfloat16": (1.6e-2, 1e-5),
-    "float32": (1.3e-6, 1e-5),
-    "float64": (1e-7, 1e-7),
-    "complex32": (1e-3, 1e-5),
-    "complex64": (1.3e-6, 1e-5),
-    "complex128": (1e-7, 1e-7),
-    "float": (1e-7, 1e-7),
-}
-"""Relative and absolute, of `torch.testing.assert_close`; "float" is Python's. Any other dtype must
-be equal bit for bit."""
+from compilediag_harness.wire import SampledValue
 
 _OUTPUT, _STATE = "output", "state"
 
@@ -184,18 +171,6 @@ def _collect_values(timeline: Timeline) -> Mapping[ValueKey, tuple[str, SampledV
     return values
 
 
-def order_functions(functions: Iterable[Location]) -> dict[Location, tuple[str, str, int]]:
-    """Order functions by file, name, and place among those of the same name: lines are others where
-    a file was edited."""
-    keys: dict[Location, tuple[str, str, int]] = {}
-    often: Counter[tuple[str, str]] = Counter()
-    for function in sorted(set(functions), key=lambda at: (at.file, at.line, at.function)):
-        name = function.file, function.function
-        keys[function] = *name, often[name]
-        often[name] += 1
-    return keys
-
-
 def _name_values(
     key: ValueKey, name: str, values: Iterable[SampledValue]
 ) -> Iterator[tuple[ValueKey, tuple[str, SampledValue]]]:
@@ -225,52 +200,6 @@ def _convert_to_number(
         return after
     # Without a digest the value decides: that of the number is made of its text.
     return replace(after, kind="number", dtype=before.dtype, digest="")
-
-
-def find_difference(before: SampledValue, after: SampledValue) -> tuple[str | None, float]:
-    """Find the first difference between two values.
-
-    Returns:
-        The difference in words, None where they are the same within tolerance; and the greatest
-        absolute difference of their numbers, infinity where they cannot be subtracted.
-    """
-    kinds = [(value.kind, value.dtype, value.shape) for value in (before, after)]
-    if kinds[0] != kinds[1]:
-        return f"{_format_kind(before)} → {_format_kind(after)}", math.inf
-    if before.digest and before.digest == after.digest:
-        return None, 0.0
-    tolerance = _TOLERANCES.get(before.dtype)
-    if tolerance is None:
-        if before.digest and after.digest:
-            return _format_difference(before, after), math.inf
-        same = before.values == after.values
-        return (None, 0.0) if same else (_format_difference(before, after), math.inf)
-    if before.not_finite != after.not_finite:
-        return f"{before.not_finite} → {after.not_finite} values that are not finite", math.inf
-    return _compare_numbers(before, after, *tolerance)
-
-
-def _compare_numbers(
-    before: SampledValue, after: SampledValue, relative: float, absolute: float
-) -> tuple[str | None, float]:
-    """Compare numbers. The absolute tolerance grows with the largest number: sums of large numbers
-    round like them."""
-    absolute *= max(1.0, before.largest or 0.0)
-    error = 0.0
-    for old, new in zip(before.values, after.values, strict=True):
-        if old is None or new is None:
-            if old is not new:
-                return f"{_format_number(old)} → {_format_number(new)}", math.inf
-            continue
-        error = max(error, abs(new - old))
-        if abs(new - old) > absolute + relative * abs(old):
-            return f"{_format_number(old)} → {_format_number(new)}", abs(new - old)
-    if before.norm is not None and after.norm is not None:
-        count = math.prod(before.shape) if before.shape else 1
-        if abs(after.norm - before.norm) > absolute * math.sqrt(count) + relative * before.norm:
-            text = f"norm {_format_number(before.norm)} → {_format_number(after.norm)}"
-            return text, abs(after.norm - before.norm)
-    return None, error
 
 
 _MULTIPLIERS = {"float16": 3.0, "bfloat16": 3.0, "float32": 2.0}
@@ -319,20 +248,3 @@ def _may_round(before: SampledValue, after: SampledValue) -> bool:
     kinds = {(value.kind, value.dtype, value.shape) for value in (before, after)}
     finite = not before.not_finite and not after.not_finite
     return len(kinds) == 1 and before.kind == "tensor" and before.dtype in _MULTIPLIERS and finite
-
-
-def _format_kind(value: SampledValue) -> str:
-    shape = str(list(value.shape)) if value.kind == "tensor" else ""
-    return f"{value.dtype or value.kind}{shape}"
-
-
-def _format_difference(before: SampledValue, after: SampledValue) -> str:
-    if before.values and after.values and before.values != after.values:
-        pairs = zip(before.values, after.values, strict=False)
-        old, new = next(pair for pair in pairs if pair[0] != pair[1])
-        return f"{_format_number(old)} → {_format_number(new)}"
-    return f"another {before.dtype}"
-
-
-def _format_number(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.6g}"

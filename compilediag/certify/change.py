@@ -1,0 +1,160 @@
+"""The change between two states of a program's sources: its digests, and its lines that can run."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from types import CodeType
+
+from compilediag_harness.wire import WatchedLines
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A Python file of the new state that differs from that of the old one, or is new."""
+
+    file: str
+    lines: tuple[int, ...]  #: New or other lines of the new text that can run.
+    removed: tuple[tuple[int, ...], ...] = ()  #: Of each place where code was only removed, the
+    #: lines beside it; one of them has to run.
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Two states of a program's sources, by path as processes load them, and how they differ."""
+
+    files: tuple[ChangedFile, ...]
+    before: Mapping[str, str]  #: SHA-256 of each source of the old state.
+    after: Mapping[str, str]  #: The same of the new state.
+    others: tuple[str, ...] = ()  #: What changed beside sources, in words: lines of environment.
+
+    @property
+    def watched(self) -> tuple[WatchedLines, ...]:
+        """The lines whose execution the certificate asks for."""
+        return tuple(
+            WatchedLines(file.file, tuple(sorted({*file.lines, *sum(file.removed, ())})))
+            for file in self.files
+        )
+
+
+def compare_sources(
+    before: Mapping[str, bytes], after: Mapping[str, bytes], others: tuple[str, ...] = ()
+) -> Change:
+    """Compare the contents of the Python sources of two states, by path as processes load them.
+    A path that one state lacks is a file that it does not have. `others`: see `Change`."""
+    files = [
+        _compare_texts(path, before.get(path, b""), text)
+        for path, text in sorted(after.items())
+        if before.get(path) != text
+    ]
+    digests = [
+        {path: hashlib.sha256(text).hexdigest() for path, text in state.items()}
+        for state in (before, after)
+    ]
+    return Change(tuple(files), digests[0], digests[1], others)
+
+
+def _compare_texts(path: str, old: bytes, new: bytes) -> ChangedFile:
+    old_lines, new_lines = old.split(b"\n"), new.split(b"\n")
+    try:
+        tree = ast.parse(new)
+        was = _find_runnable(ast.parse(old), old)
+        runnable = _find_runnable(tree, new)
+        if ast.dump(ast.parse(old)) == ast.dump(tree):
+            return ChangedFile(path, ())
+    except (SyntaxError, ValueError):  # the program says so itself
+        return ChangedFile(path, tuple(range(1, len(new_lines) + 1)))
+    lines = set[int]()
+    removed: list[tuple[int, ...]] = []
+    matcher = SequenceMatcher(None, old_lines, new_lines, autojunk=False)
+    for kind, start, end, first, last in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        changed = {runnable[line] for line in range(first + 1, last + 1) if line in runnable}
+        lines |= changed
+        gone = [line for line in range(start + 1, end + 1) if line in was]
+        if gone and not changed:
+            indent = min(_measure_indent(old_lines[line - 1]) for line in gone)
+            removed.append(_find_neighbours(tree, first, last, indent))
+    return ChangedFile(path, tuple(sorted(lines)), tuple(removed))
+
+
+def _find_runnable(tree: ast.Module, text: bytes) -> dict[int, int]:
+    """Find the lines with code that can run, and for each the line that the interpreter reports
+    when it does: the elements of a constant tuple have none of their own."""
+    reported = set(_iterate_code_lines(compile(tree, "", "exec", dont_inherit=True)))
+    lines = text.decode("utf-8", "replace").split("\n")
+    written = set[int]()
+    blank = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    for token in tokenize.generate_tokens((f"{line}\n" for line in lines).__next__):
+        if token.type not in blank and token.type != tokenize.ENDMARKER:
+            written.update(range(token.start[0], token.end[0] + 1))
+    found: dict[int, int] = {}
+    for statement in ast.walk(tree):  # outer ones first: inner ones say it again
+        if not isinstance(statement, ast.stmt):
+            continue
+        span = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+        near = sorted(line for line in span if line in reported)
+        for line in span:
+            found.pop(line, None)
+            if near and line in written and not _cannot_run(statement):
+                found[line] = next((other for other in near if other >= line), near[-1])
+        decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+        found.update({line.lineno: line.lineno for line in decorators})
+    for statement in ast.walk(tree):
+        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test):
+            for line in range(statement.lineno, (statement.body[-1].end_lineno or 0) + 1):
+                found.pop(line, None)
+    return found
+
+
+def _iterate_code_lines(code: CodeType) -> Iterator[int]:
+    if code.co_name == "__annotate__":
+        return
+    yield from (line for _, _, line in code.co_lines() if line)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _iterate_code_lines(constant)
+
+
+def _cannot_run(statement: ast.stmt) -> bool:
+    """True for a docstring, and any other text that stands alone."""
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
+        return False
+    return isinstance(statement.value.value, str)
+
+
+def _measure_indent(line: bytes) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _find_neighbours(tree: ast.Module, first: int, last: int, indent: int) -> tuple[int, ...]:
+    """Find the statements of the same block right before and after lines of the new text, counted
+    from 0; where there are none, the nearest ones of the block around."""
+    starts = {
+        node.lineno: node.col_offset
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and not _cannot_run(node)
+    }
+    before = _walk_block(sorted((line for line in starts if line <= first), reverse=True), starts)
+    after = _walk_block(sorted(line for line in starts if line > last), starts)
+    for level in sorted({indent, *range(indent)}, reverse=True):
+        near = tuple(side[level] for side in (before, after) if level in side)
+        if near:
+            return near
+    return ()
+
+
+def _walk_block(lines: Iterable[int], starts: Mapping[int, int]) -> dict[int, int]:
+    """Of lines in their distance, the nearest of each indentation with nothing outer between."""
+    nearest: dict[int, int] = {}
+    least = None
+    for line in lines:
+        if least is None or starts[line] <= least:
+            least = starts[line]
+            nearest.setdefault(least, line)
+    return nearest

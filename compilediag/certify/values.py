@@ -1,0 +1,207 @@
+"""Values of two runs compared: one sampled value, and those of the same keys in both.
+
+Numbers of the same kind may differ by rounding, as `torch.testing.assert_close` allows for their
+dtype; anything else must be equal. Tensors are compared by a sample, their norm and their digest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from compilediag.certify.points import Execution
+from compilediag_harness.wire import Location, SampledValue
+
+TOLERANCES = {
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float32": (1.3e-6, 1e-5),
+    "float64": (1e-7, 1e-7),
+    "complex32": (1e-3, 1e-5),
+    "complex64": (1.3e-6, 1e-5),
+    "complex128": (1e-7, 1e-7),
+    "float": (1e-7, 1e-7),
+}
+"""Relative and absolute, of `torch.testing.assert_close`; "float" is Python's. Any other dtype must
+be equal bit for bit."""
+
+MOST_UNSTABLE = 0.25
+"""Where a larger share differs between two unchanged executions, the rest says nothing."""
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The results of one kind of one execution against those of another."""
+
+    equal: str = ""  #: How many are, in words; empty where there are none.
+    difference: str | None = None  #: The first one; None where all are equal.
+    size: float = math.inf  #: Of that one, relative to its value.
+    decided: bool = True  #: False where two unchanged executions differ too much to tell.
+    notes: tuple[str, ...] = ()  #: What was not compared, or only in part, and why.
+    shows_calls: bool = False  #: It depends on what compiled calls return.
+    further: Execution | None = None  #: What could tell whether the difference counts.
+
+
+def get_cap(dtypes: Collection[str]) -> float:
+    """Get the largest relative difference that can be rounding in values of these dtypes."""
+    coarse = ("float16", "bfloat16", "complex32")
+    return 1e-1 if any(dtype in coarse for dtype in dtypes) else 1e-3
+
+
+def is_rounding(size: float, yardstick: float, cap: float) -> bool:
+    """True where a relative difference is no larger than three times that of eager, nor than
+    rounding can be at all."""
+    return size <= min(3 * yardstick, cap)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueComparison(Generic[Key]):
+    """The values that two executions have under the same keys."""
+
+    equal: int = 0
+    key: Key | None = None  #: Of the first difference.
+    difference: str | None = None
+    size: float = 0.0  #: Of that one, relative to the largest number in the value or 1.
+    unstable: tuple[Key, ...] = ()  #: They differ between two unchanged executions.
+
+
+def compare_values(
+    before: Mapping[Key, SampledValue],
+    after: Mapping[Key, SampledValue],
+    again: Mapping[Key, SampledValue] | None,
+    eager: Mapping[Key, SampledValue] | None,
+) -> ValueComparison[Key]:
+    """Compare values of two executions by their keys; see `judge` for the other two."""
+    equal, unstable = 0, list[Key]()
+    first: tuple[Key | None, str | None, float] = None, None, 0.0
+    for key, value in before.items():
+        other = after.get(key)
+        if other is None:
+            continue
+        difference, size = find_value_difference(value, other)
+        if difference is None:
+            equal += value.kind != "other" or bool(value.digest and other.digest)
+        elif again is not None and _is_unstable(value, again.get(key)):
+            unstable.append(key)
+        elif eager is not None and key in eager and _is_rounded(value, size, eager[key]):
+            equal += 1
+        elif first[1] is None:
+            first = key, difference, size
+    return ValueComparison(equal, *first, tuple(unstable))
+
+
+def _is_unstable(value: SampledValue, again: SampledValue | None) -> bool:
+    return again is None or find_value_difference(value, again)[0] is not None
+
+
+def _is_rounded(value: SampledValue, size: float, eager: SampledValue) -> bool:
+    cap = get_cap({value.dtype})
+    yardstick = find_value_difference(value, eager)[1]
+    return yardstick <= cap and is_rounding(size, yardstick, cap)
+
+
+def find_value_difference(before: SampledValue, after: SampledValue) -> tuple[str | None, float]:
+    """Find the first difference between two values, where a number and a tensor of one element
+    are equal by value, and so are the shapes () and (1,).
+
+    Returns:
+        The difference in words, None where they are the same within tolerance; and the greatest
+        difference of their numbers, relative to the largest of them or 1.
+    """
+    kinds = {before.kind, after.kind}
+    one = all(math.prod(value.shape) == 1 and value.values for value in (before, after))
+    by_value = kinds == {"number", "tensor"} or (
+        kinds == {"tensor"} and before.dtype == after.dtype and before.shape != after.shape
+    )
+    scale = max(1.0, before.largest or 0.0)
+    if not (one and by_value):
+        difference, error = find_difference(before, after)
+        return difference, error / scale
+    tolerances = [TOLERANCES.get(value.dtype, (0.0, 0.0)) for value in (before, after)]
+    relative, absolute = map(max, zip(*tolerances, strict=True))
+    # What is compared has no shape and no digest: that of a number is made of its text.
+    plain = (
+        replace(value, shape=(), norm=None, values=value.values[:1]) for value in (before, after)
+    )
+    difference, error = _compare_numbers(*plain, relative, absolute)
+    return difference, error / scale
+
+
+def order_functions(functions: Iterable[Location]) -> dict[Location, tuple[str, str, int]]:
+    """Order functions by file, name, and place among those of the same name: lines are others where
+    a file was edited."""
+    keys: dict[Location, tuple[str, str, int]] = {}
+    often: Counter[tuple[str, str]] = Counter()
+    for function in sorted(set(functions), key=lambda at: (at.file, at.line, at.function)):
+        name = function.file, function.function
+        keys[function] = *name, often[name]
+        often[name] += 1
+    return keys
+
+
+def find_difference(before: SampledValue, after: SampledValue) -> tuple[str | None, float]:
+    """Find the first difference between two values.
+
+    Returns:
+        The difference in words, None where they are the same within tolerance; and the greatest
+        absolute difference of their numbers, infinity where they cannot be subtracted.
+    """
+    kinds = [(value.kind, value.dtype, value.shape) for value in (before, after)]
+    if kinds[0] != kinds[1]:
+        return f"{_format_kind(before)} → {_format_kind(after)}", math.inf
+    if before.digest and before.digest == after.digest:
+        return None, 0.0
+    tolerance = TOLERANCES.get(before.dtype)
+    if tolerance is None:
+        if before.digest and after.digest:
+            return _format_difference(before, after), math.inf
+        same = before.values == after.values
+        return (None, 0.0) if same else (_format_difference(before, after), math.inf)
+    if before.not_finite != after.not_finite:
+        return f"{before.not_finite} → {after.not_finite} values that are not finite", math.inf
+    return _compare_numbers(before, after, *tolerance)
+
+
+def _compare_numbers(
+    before: SampledValue, after: SampledValue, relative: float, absolute: float
+) -> tuple[str | None, float]:
+    """Compare numbers. The absolute tolerance grows with the largest number: sums of large numbers
+    round like them."""
+    absolute *= max(1.0, before.largest or 0.0)
+    error = 0.0
+    for old, new in zip(before.values, after.values, strict=True):
+        if old is None or new is None:
+            if old is not new:
+                return f"{_format_number(old)} → {_format_number(new)}", math.inf
+            continue
+        error = max(error, abs(new - old))
+        if abs(new - old) > absolute + relative * abs(old):
+            return f"{_format_number(old)} → {_format_number(new)}", abs(new - old)
+    if before.norm is not None and after.norm is not None:
+        count = math.prod(before.shape) if before.shape else 1
+        if abs(after.norm - before.norm) > absolute * math.sqrt(count) + relative * before.norm:
+            text = f"norm {_format_number(before.norm)} → {_format_number(after.norm)}"
+            return text, abs(after.norm - before.norm)
+    return None, error
+
+
+def _format_kind(value: SampledValue) -> str:
+    shape = str(list(value.shape)) if value.kind == "tensor" else ""
+    return f"{value.dtype or value.kind}{shape}"
+
+
+def _format_difference(before: SampledValue, after: SampledValue) -> str:
+    if before.values and after.values and before.values != after.values:
+        pairs = zip(before.values, after.values, strict=False)
+        old, new = next(pair for pair in pairs if pair[0] != pair[1])
+        return f"{_format_number(old)} → {_format_number(new)}"
+    return f"another {before.dtype}"
+
+
+def _format_number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.6g}"
