@@ -36,6 +36,7 @@ COMMANDS = {
     "analyze": "Explain the traces and logs of finished runs, from any machine.",
     "show": "Show the verdict of a run again.",
     "fix": "Try changes for the findings of a run, and prove those that work.",
+    "certify": "Prove that a change makes a program better and changes no result.",
     "explain": "Explain a rule by its CODE, or a finding by its number N or its KEY.",
     "repro": "Write a small program that shows the cause of finding N.",
     "diff": "Compare two receipts: counts, causes, graph breaks, frames.",

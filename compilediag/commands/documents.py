@@ -13,6 +13,7 @@ from compilediag.errors import (
     EXIT_INTERNAL,
     EXIT_INTERRUPTED,
     EXIT_OK,
+    EXIT_UNDECIDED,
     EXIT_UNUSABLE,
     EXIT_USAGE,
 )
@@ -32,6 +33,7 @@ _HOMES = (
     ("receipt", "receipt.schema.receipt:Receipt", "run, probe, analyze, show"),
     ("fix", "runs.trials.results:FixDocument", "fix"),
     ("fix-plan", "runs.trials.results:FixPlanDocument", "fix --dry-run"),
+    ("certificate", "certify.document:CertificateDocument", "certify"),
     ("rule", "views.finding:RuleDocument", "explain CODE"),
     ("rules", "views.finding:RulesDocument", "explain --list"),
     ("finding", "views.finding:FindingDocument", "explain N"),
@@ -74,6 +76,11 @@ EXIT_CODES_BY_COMMAND: Mapping[str, Mapping[int, str]] = {
     "fix": {
         EXIT_OK: "every finding of at least `warning` has a proved change",
         EXIT_GATE: "a finding of at least `warning` has none",
+    },
+    "certify": {
+        EXIT_OK: "the change is proved",
+        EXIT_GATE: "it is refused: something is worse, or a result is another one",
+        EXIT_UNDECIDED: "not decided; the reason says what is missing",
     },
     "explain": _DONE,
     "repro": _DONE,

@@ -79,9 +79,7 @@ class FixCommand(TargetCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if _get_finding_word(args[:1]):  # options may follow it
             args = [*args[1:], args[0]]
-        rest = super().parse_args(ctx, args)
-        ctx.params.pop("cadence_probe", None)
-        return rest
+        return super().parse_args(ctx, args)
 
 
 @subcommand(

@@ -30,6 +30,7 @@ from compilediag.runs.supervised.run_options import RunOptions
   compilediag run --steps 50 -- -m package.train
   compilediag run torchrun --nproc-per-node 2 train.py
   compilediag run --otlp http://localhost:4318 train.py
+  compilediag run --record train.py
   compilediag run --trace-writes train.py
   compilediag run --trace-writes
   compilediag run --fix train.py
@@ -61,6 +62,13 @@ def command(options: RunOptions) -> int:
     for fields, sentence in _BELONGING.items():
         if select_given(options, fields):
             raise UsageError(sentence)
+    if options.record:
+        from compilediag.runs.certify.recorded import record_run
+
+        refuse(options, ("trace_writes", "depyf"), "runs it otherwise than --record: leave one out")
+        if not options.target:
+            raise UsageError("say what to run: `compilediag run --record train.py`")
+        return finish(record_run(options.target, read_option_files(options)), options)
     if options.target:
         return finish(supervised.run(options.target, read_option_files(options)), options)
     if not options.trace_writes:

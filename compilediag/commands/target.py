@@ -41,7 +41,7 @@ PRICES_VARIABLE = "COMPILEDIAG_PRICES"
 TELEMETRY = tuple(
     name
     for name, entry in collect_options(RunOptions).items()
-    if entry.only == ("run",) and entry.toml
+    if entry.only == ("run",) and entry.toml and name != "record"
 )
 """Fields about one run that is observed while it goes on; a probe, which is several, has none."""
 
@@ -107,7 +107,9 @@ class TargetCommand(Command):
             target = target[1:]
         elif before[-1:] != ["--"] and PROBE_FLAG in target:
             target, probe = tuple(word for word in target if word != PROBE_FLAG), True
-        ctx.params.update(target=target, cadence_probe=bool(probe))
+        ctx.params["target"] = target
+        if self.name in ("run", "probe"):
+            ctx.params["cadence_probe"] = bool(probe)
         return rest
 
 

@@ -10,6 +10,9 @@ from compilediag.receipt.schema.receipt import Receipt
 
 MIN_RUNS = 2  #: With the change: one run proves nothing.
 
+CERTIFIED = "certified"
+"""Kind of a proof by `compilediag certify`."""
+
 
 def compute_sources_digest(files: Iterable[str], digests: Mapping[str, str]) -> str:
     """Compute one digest for files by their own (SHA-256); a file without one counts as another."""
@@ -24,7 +27,9 @@ def explain_missing_proof(finding: FindingRecord, receipt: Receipt) -> str | Non
         tried = len(finding.fix.refused)
         many = "one was tried and refused" if tried == 1 else f"{tried} were tried and refused"
         return f"no change is proved ({many})" if tried else "no change is proved"
-    if proof.runs < MIN_RUNS or any(point.passed is False for point in proof.points):
+    compared_whole = proof.kind == CERTIFIED  # every call, not a sample
+    enough = 1 if compared_whole else MIN_RUNS
+    if proof.runs < enough or any(point.passed is False for point in proof.points):
         return "its change did not hold in two runs"
     if proof.torch is None or proof.sources is None:
         return "its change was proved for code and a torch that are not known"

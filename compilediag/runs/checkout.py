@@ -183,6 +183,19 @@ def read_file_at(ref: str, path: str) -> str | None:
     root = find_repository_root(os.path.dirname(os.path.abspath(path)))
     if root is None:
         raise UsageError(f"{path} is in no git repository: {ref} cannot be looked up")
+    sha = resolve_commit(root, ref)
+    name = _make_relative(path, root)
+    if not run_git(root, "ls-tree", "--name-only", sha, "--", name):
+        return None
+    return run_git(root, "show", f"{sha}:{name}")
+
+
+def resolve_commit(root: str, ref: str) -> str:
+    """Resolve a branch, tag or commit of the repository at `root` to the id of its commit.
+
+    Raises:
+        UsageError: the repository does not have it.
+    """
     named = not ref.startswith("-")  # or it would be an option of git
     sha = run_git(root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}") if named else None
     if sha is None or not is_commit(sha.strip()):
@@ -190,10 +203,7 @@ def read_file_at(ref: str, path: str) -> str | None:
             f"git has no {ref!r} here (a shallow clone has only its own commit): fetch it first, "
             "such as `git fetch --depth=1 origin main`, and name it FETCH_HEAD or origin/main"
         )
-    name = _make_relative(path, root)
-    if not run_git(root, "ls-tree", "--name-only", sha.strip(), "--", name):
-        return None
-    return run_git(root, "show", f"{sha.strip()}:{name}")
+    return sha.strip()
 
 
 def read_provenance(folder: str, digests: Mapping[str, str], env: Mapping[str, str]) -> Provenance:

@@ -96,7 +96,7 @@ def _make_fresh_dir(name: str) -> str:
     home = os.path.abspath(RUNS_FOLDER)
     os.makedirs(home, exist_ok=True)
     with contextlib.suppress(FileExistsError), open(os.path.join(home, ".gitignore"), "x") as file:
-        file.write("# runs of compilediag: no source code\n*\n")
+        file.write("# runs of compilediag; those of `run --record` keep source code\n*\n")
     for index in count(1):
         path = os.path.join(home, name if index == 1 else f"{name}-{index}")
         with contextlib.suppress(FileExistsError):

@@ -357,7 +357,9 @@ class ProofPoint(Record, frozen=True):
 class ProofRecord(Record, frozen=True, kw_only=True):
     """The change that was proved, and its certificate."""
 
-    kind: str  #: How the change is applied: "environment", "configuration", "call" or "source".
+    #: How the change is applied: "environment", "configuration", "call" or "source"; "certified"
+    #: where `compilediag certify` proved one that somebody made.
+    kind: str
     change: str  #: The line to type or to write.
     risk: str  #: What else it changes.
     runs: int  #: Runs with the change.

@@ -79,12 +79,8 @@ def assemble(
         events = [(wire.EvidenceLost(0.0, 0, wire.ATTACH, notes[-1]),)]
 
     stage("putting the events in order")
-    roots = [run.folder]
-    if run.target.script:
-        script = os.path.normpath(os.path.join(run.folder, run.target.script))
-        roots.append(script if os.path.isdir(script) else os.path.dirname(script))
-    roots = dict.fromkeys(root for root in roots if root != os.sep)
-    timeline = fold(events, read_logs(logs) if logs else None, tuple(roots))
+    roots = list_user_roots(run.folder, run.target.script)
+    timeline = fold(events, read_logs(logs) if logs else None, roots)
     extensions: dict[str, object] = {}
     if run.options.tlparse:
         stage("waiting for tlparse")
@@ -98,6 +94,15 @@ def assemble(
     known = _build_metadata(run, ended, journals, logs)
     known = replace(known, provenance=code, extensions=extensions)
     return diagnose_run(timeline, known, stage).receipt, tuple(notes), timeline
+
+
+def list_user_roots(folder: str, script: str | None) -> tuple[str, ...]:
+    """List the folders whose code is the user's own: the working directory, and the script's."""
+    roots = [folder]
+    if script:
+        path = os.path.normpath(os.path.join(folder, script))
+        roots.append(path if os.path.isdir(path) else os.path.dirname(path))
+    return tuple(dict.fromkeys(root for root in roots if root != os.sep))
 
 
 def read_logs(paths: Sequence[str], limit_bytes: int = MAX_TEXT_LOG_BYTES) -> TextLog:

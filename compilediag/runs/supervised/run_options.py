@@ -180,6 +180,12 @@ class RunOptions(TrialOptions):
         toml=str,
         check=lambda key, value: parse_limits(value),
     )
+    record: bool = flag(
+        "--record/--no-record",
+        "Record what `compilediag certify` compares a change with: results, prints, sources.",
+        toml=bool,
+        only="run",
+    )
     trace: bool = flag("--trace", "Keep torch's trace (TORCH_TRACE).", toml=bool)
     tlparse: bool = flag("--tlparse", "Keep it, and link tlparse's report of it.", toml=bool)
     depyf: bool = flag("--depyf", "Run it a second time and decompile its frames.", toml=bool)

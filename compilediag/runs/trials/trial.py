@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from compilediag.fixes.certificate import find_results
 from compilediag.fixes.proof_types import ObservedRun
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import build_trial_plan
 from compilediag.rules.environment_variables import merge_environment
 from compilediag.runs.supervised.child import Outcome
@@ -115,7 +116,7 @@ def run_trial(
         folder,
         {
             **merge_environment(variables, program.variables),
-            VARIABLE: _write_plan(plan, f"{folder}.plan.json"),
+            VARIABLE: write_plan(plan, f"{folder}.plan.json"),
         },
         keep_caches=keep_caches,
         timeout_s=timeout_s,
@@ -127,10 +128,20 @@ def run_trial(
     return make_trial(name, outcome, output)
 
 
-def _write_plan(plan: TrialPlan, path: str) -> str:
+def write_plan(plan: TrialPlan, path: str) -> str:
+    """Write the plan of a trial to a file, for `VARIABLE`, and return its path."""
     with open(path, "w", encoding="utf-8") as stream:
         json.dump(dataclasses.asdict(plan), stream, indent=1)
     return path
+
+
+def describe_problem(receipt: Receipt, code: int) -> str | None:
+    """Describe why a run did not end well, with its exit code; None where it did."""
+    if receipt.status == "complete" and not code:
+        return None
+    reason = (receipt.failure.reason or "").strip() if receipt.failure is not None else ""
+    problem = clip(reason.splitlines()[-1], MAX_REASON) if reason else f"exit code {code}"
+    return problem if receipt.status == "failed" else f"{problem} ({receipt.status})"
 
 
 def make_trial(name: str, outcome: Outcome, output: str) -> Trial:
@@ -139,12 +150,7 @@ def make_trial(name: str, outcome: Outcome, output: str) -> Trial:
     if receipt is None or timeline is None:
         why = outcome.notes[0] if outcome.notes else "it left no receipt"
         return Trial(name, None, why, output, 0.0, outcome.stopped, code)
-    problem = None
-    if receipt.status != "complete" or code:
-        reason = (receipt.failure.reason or "").strip() if receipt.failure is not None else ""
-        problem = clip(reason.splitlines()[-1], MAX_REASON) if reason else f"exit code {code}"
-        if receipt.status != "failed":
-            problem = f"{problem} ({receipt.status})"
+    problem = describe_problem(receipt, code)
     text = ""
     with contextlib.suppress(OSError), open(output, "rb") as stream:
         text = stream.read(MAX_OUTPUT_BYTES).decode("utf-8", "replace")
@@ -175,7 +181,7 @@ def run_first_trial(
         provide_caches(keep=keep_caches) as new,
     ):
         plan = plan or build_trial_plan((), seed=SEED)
-        path = _write_plan(plan, os.path.join(folder, "plan.json"))
+        path = write_plan(plan, os.path.join(folder, "plan.json"))
         output = os.path.join(folder, OUTPUT)
         options = replace(options, live=None, quiet=True, output_file=output)
         outcome = run(words, options, {**environ, **new, VARIABLE: path})

@@ -1,0 +1,309 @@
+"""The executions behind a certificate: the recorded run where it can stand for the old state, the
+new state once, and further ones only where they decide something."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from compilediag.certify.change import Change
+from compilediag.certify.judge import judge, needs_again
+from compilediag.certify.other_inputs import find_boundary
+from compilediag.certify.points import Certificate, ExecutedState, Outcome, Point, Verdict
+from compilediag.errors import UsageError
+from compilediag.receipt.locate import RUNS_FOLDER
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.certify.recorded import (
+    HASH_SEED,
+    VARY_S,
+    RecordedRun,
+    choose_seed,
+    explain_other_conditions,
+    load_state,
+)
+from compilediag.runs.certify.states import States
+from compilediag.runs.certify.user_files import UserFiles, iterate_files
+from compilediag.runs.checkout import find_repository_root
+from compilediag.runs.supervised.run import Program, make_program
+from compilediag.runs.supervised.run_options import RunOptions
+from compilediag.runs.trials.trial import Trials
+from compilediag_harness.trials.redirected_writes import LOOKED_AT
+from compilediag_harness.wire import (
+    LinesRun,
+    Location,
+    RecordingPlan,
+    TrialPlan,
+    WriteProtection,
+)
+
+LIMIT_TIMES, LIMIT_EXTRA_S = 4.0, 60.0
+"""The new state may take so many times what the old one took, and so many seconds beside."""
+
+MAX_RECENT = 10_000
+"""Files changed since the recorded run; with more it is executed again."""
+
+_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME")
+_SAME = ("os", "python", "torch", "torch_git", "triton", "cuda", "driver", "cpu_model", "gpus")
+"""Parts of a receipt's environment in which two executions must not differ."""
+
+_OUTCOMES: Mapping[Verdict, Outcome] = {
+    "proved": "holds",
+    "refused": "fails",
+    "not decided": "undecided",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the states are executed."""
+
+    varied: bool = True
+    keep_caches: bool = False
+    timeout_s: float | None = None
+    quiet: bool = False
+
+
+@dataclass(slots=True)
+class Pair:
+    """The two executed states of one command line."""
+
+    program: Program
+    states: States
+    settings: Settings
+    trials: Trials
+    seed: int
+    hash_seed: str
+    change: Change
+    recent: tuple[str, ...] = ()
+    looked_at: str | None = None
+    """A file that changed since the recorded run, which the new state looked at."""
+    problems: list[str] = field(default_factory=list[str])
+    """Why nothing can be decided."""
+    limit_s: float | None = None
+
+    def execute(
+        self, what: str, *, new: bool, stance: str | None = None, at: Location | None = None
+    ) -> ExecutedState:
+        """Execute a state once; `at`: what is called with other inputs.
+
+        Raises:
+            UsageError: it could not be started, or left nothing.
+            KeyboardInterrupt: the user ended it.
+        """
+        states = self.states
+        sources, absent = states.lay_over(states.after if new else states.before)
+        folder = f"{self.program.folder}/{self.trials.runs + 1:02}-files"
+        os.makedirs(folder)
+        vary_s = VARY_S if self.settings.varied and stance is None else 0.0
+        lines = self.change.watched if new else ()
+        recording = RecordingPlan(self.seed, vary_s, () if at is None else (at,), lines)
+        plan = TrialPlan(
+            settings=states.settings if new else (),
+            sources=sources,
+            absent=absent,
+            stance=stance,
+            outputs=False,
+            recording=recording,
+            protection=_protect(folder, self.program.variables, self.recent),
+        )
+        variables = {**self.program.variables, HASH_SEED: self.hash_seed}
+        variables |= states.variables if new else {}
+        self.trials.program = replace(self.program, variables=variables)
+        limit_s = self.settings.timeout_s or self.limit_s
+        trial = self.trials.run(what, what, plan, limit_s)
+        if trial.interrupted:
+            raise KeyboardInterrupt
+        if trial.observed is None:
+            raise UsageError(f"{what}: {trial.problem}")
+        if trial.timed_out:
+            self.problems.append(f"{what} was ended at its time limit of {limit_s or 0:g} s")
+        for applied in trial.observed.timeline.trial_applied:
+            if applied.problem is not None:
+                self.problems.append(f"{applied.change}: {applied.problem}")
+        if os.path.exists(log := os.path.join(folder, LOOKED_AT)):
+            with open(log, encoding="utf-8", errors="replace") as stream:
+                self.looked_at = stream.readline().strip()
+        self.limit_s = self.limit_s or LIMIT_TIMES * trial.wall_s + LIMIT_EXTRA_S
+        return ExecutedState(trial.observed.receipt, trial.observed.timeline, trial.problem)
+
+
+@dataclass(slots=True)
+class Proof:
+    """A certificate, and what it was made of."""
+
+    certificate: Certificate
+    before: ExecutedState
+    after: ExecutedState
+    executions: int
+    folder: str
+    recorded: RecordedRun | None
+    """The run that stood for the old state."""
+    notes: tuple[str, ...]
+
+
+def certify(
+    states: States,
+    words: Sequence[str],
+    also: Sequence[Sequence[str]],
+    settings: Settings,
+    announce: Callable[[str], None],
+) -> Proof:
+    """Execute what is needed of the two states, and judge the change.
+
+    Raises:
+        UsageError: a state could not be executed.
+        KeyboardInterrupt: the user ended it; nothing is left behind.
+    """
+    program = make_program(words, RunOptions(name="certify"), None)
+    root = find_repository_root(os.getcwd()) or os.getcwd()
+    copies, left = (os.path.join(program.folder, name) for name in ("copies", "written"))
+    files = UserFiles(root, copies, left)
+    try:
+        with files:
+            proof = _certify_all(states, program, also, settings, announce)
+    except BaseException:
+        if not files.changed:
+            shutil.rmtree(program.folder, ignore_errors=True)
+        raise
+    if files.changed:
+        names = ", ".join(files.changed[:3])
+        why = f"the program wrote {names} past the redirection; it is as it was"
+        point = Point("files", "undecided", why, details=tuple(files.changed))
+        proof.certificate = Certificate((*proof.certificate.points, point))
+    return proof
+
+
+def _certify_all(
+    states: States,
+    program: Program,
+    also: Sequence[Sequence[str]],
+    settings: Settings,
+    announce: Callable[[str], None],
+) -> Proof:
+    limits = program.options
+    trials = Trials(program, announce, quiet=settings.quiet, keep_caches=settings.keep_caches)
+    recorded, change, notes = states.recorded, states.change, [*states.notes]
+    seed = choose_seed() if recorded is None else recorded.recording.seed
+    hash_seed = os.environ.get(HASH_SEED, str(seed))
+    hash_seed = hash_seed if recorded is None else recorded.recording.hash_seed
+    pair = Pair(program, states, settings, trials, seed, hash_seed, change)
+    before, after, why = _execute_both(pair, recorded)
+    if why:
+        notes.append(f"the old state was executed too: {why}")
+    points, lines = list[Point](), after.timeline.lines_run
+    for further in also:
+        other = replace(program, words=tuple(further), options=limits)
+        other_pair = Pair(other, states, settings, trials, seed, hash_seed, change)
+        first, second, _ = _execute_both(other_pair, None)
+        lines += second.timeline.lines_run
+        certificate, *_ = _decide(other_pair, first, second)
+        points.append(_sum_up(shlex.join(further), certificate))
+    after = replace(after, timeline=replace(after.timeline, lines_run=lines))
+    certificate, before, after = _decide(pair, before, after)
+    if missing := states.missing:
+        points.append(Point("files", "undecided", missing[0], details=missing))
+    return Proof(
+        certificate=Certificate((*certificate.points, *points)),
+        before=before,
+        after=after,
+        executions=trials.runs,
+        folder=program.folder,
+        recorded=None if why else recorded,
+        notes=tuple(notes),
+    )
+
+
+def _execute_both(
+    pair: Pair, recorded: RecordedRun | None
+) -> tuple[ExecutedState, ExecutedState, str]:
+    """Execute the new state, and the old one where no recorded run stands for it; the last is why
+    it was executed."""
+    if recorded is None:
+        why = "no recorded run of it is here"
+    else:
+        pair.recent = _list_recent(recorded)
+        wall_s = getattr(recorded.receipt.goodput, "wall_s", None) or 0.0
+        pair.limit_s = LIMIT_TIMES * wall_s + LIMIT_EXTRA_S
+        why = explain_other_conditions(recorded, pair.program.variables)
+        why = why or ("many files have changed since" if len(pair.recent) > MAX_RECENT else None)
+    if recorded is None or why is not None:
+        pair.recent = ()
+        old = pair.execute("the old state", new=False)
+        return old, pair.execute("the new state", new=True), why or ""
+    new = pair.execute("the new state", new=True)
+    old = load_state(recorded, pair.program.words)
+    why = _explain_other_machine(old.receipt, new.receipt)
+    if why is None and pair.looked_at is not None:
+        why = f"{pair.looked_at} was written since the recorded run began, and the program looks at it"
+    return (old if why is None else pair.execute("the old state", new=False)), new, why or ""
+
+
+def _decide(
+    pair: Pair, before: ExecutedState, after: ExecutedState
+) -> tuple[Certificate, ExecutedState, ExecutedState]:
+    """Judge two executed states, with further executions where they decide something."""
+    varied = pair.settings.varied
+    known: dict[str, ExecutedState] = {}
+
+    def judge_now() -> Certificate:
+        if pair.problems:
+            problems = tuple(pair.problems)
+            return Certificate((Point("program", "undecided", problems[0], details=problems),))
+        return judge(before, after, pair.change, varied=varied, **known)  # type: ignore[arg-type]
+
+    certificate = judge_now()
+    boundary = find_boundary(before, after) if varied and not pair.problems else None
+    if boundary is not None and certificate.verdict != "refused":
+        lines: tuple[LinesRun, ...] = after.timeline.lines_run
+        where = "called at another place"
+        before = pair.execute(f"the old state, {where}", new=False, at=boundary[0])
+        after = pair.execute(f"the new state, {where}", new=True, at=boundary[1])
+        after = replace(after, timeline=replace(after.timeline, lines_run=lines))
+        certificate = judge_now()
+    while not pair.problems and (further := needs_again(certificate)) and further not in known:
+        stance = "force_eager" if further == "eager" else None
+        what = "the old state, not compiled" if stance else "the old state once more"
+        known[further] = pair.execute(what, new=False, stance=stance)
+        certificate = judge_now()
+    return certificate, before, after
+
+
+def _sum_up(command: str, certificate: Certificate) -> Point:
+    """Sum up the certificate of a further command line, where nothing need become better and not
+    all changed lines run."""
+    judged = [point for point in certificate.points if point.name not in ("better", "exercised")]
+    rest = Certificate(tuple(judged))
+    details = tuple(f"{point.name}: {point.sentence}" for point in certificate.points)
+    sentence = rest.reason or "the same results, and as much compiled"
+    return Point(f"also {command}", _OUTCOMES[rest.verdict], sentence, details=details)
+
+
+def _explain_other_machine(before: Receipt, after: Receipt) -> str | None:
+    for name in _SAME:
+        if getattr(before.environment, name) != getattr(after.environment, name):
+            return f"{name} is not what it was in the recorded run"
+    return None
+
+
+def _list_recent(recorded: RecordedRun) -> tuple[str, ...]:
+    """List the files that are no sources and were written since a recorded run began."""
+    started = recorded.recording.started_unix
+    root = find_repository_root(os.getcwd()) or os.getcwd()
+    files = (path for path in iterate_files(root) if not path.endswith(".py"))
+    return tuple(path for path in files if os.path.getmtime(path) > started)
+
+
+def _protect(
+    folder: str, variables: Mapping[str, str], recent: tuple[str, ...]
+) -> WriteProtection:
+    """Protect all files but temporary ones, caches, and our own."""
+    here, home = os.getcwd(), os.path.expanduser("~")
+    roots = {here, find_repository_root(here) or here}
+    caches = [variables[name] for name in _CACHES if variables.get(name)]
+    free = [tempfile.gettempdir(), f"{home}/.cache", f"{home}/.triton", *caches]
+    ours = [os.path.join(here, RUNS_FOLDER), "/dev", "/proc", "/sys"]
+    return WriteProtection(folder, tuple(sorted(roots)), (*free, *ours), recent)

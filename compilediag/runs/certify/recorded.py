@@ -1,0 +1,201 @@
+"""Recorded runs (`run --record`): what they keep for a later `certify`, and how it finds them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import sysconfig
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from glob import glob
+
+import msgspec
+
+from compilediag.certify.points import ExecutedState
+from compilediag.errors import CompilediagError
+from compilediag.readers.journal import read_run
+from compilediag.readers.storage import compute_sha256
+from compilediag.receipt.file import read_receipt
+from compilediag.receipt.locate import RUNS_FOLDER
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import Record
+from compilediag.runs.run_directory import list_text_logs
+from compilediag.runs.supervised.assemble import (
+    list_user_roots,
+    read_logs,
+    select_recorded_variables,
+)
+from compilediag.runs.supervised.child import Outcome
+from compilediag.runs.supervised.run import run
+from compilediag.runs.supervised.run_options import RunOptions
+from compilediag.runs.supervised.target import parse_target
+from compilediag.runs.trials.trial import VARIABLE, describe_problem, write_plan
+from compilediag.timeline.timeline import fold
+from compilediag_harness.base import atomic_write
+from compilediag_harness.redaction.redactor import Redactor, list_secret_values
+from compilediag_harness.wire import RecordingPlan, TrialPlan
+
+NAME = "recording.json"
+SOURCES = "sources"
+"""Folder of a run: its sources, each under its digest."""
+
+VARY_S = 10.0
+"""Longest time of the calls with other inputs at the end of a process."""
+HASH_SEED = "PYTHONHASHSEED"
+
+MAX_FILES, MAX_BYTES = 2_000, 64 << 20
+"""Of the sources that a run keeps."""
+
+
+class Recording(Record, frozen=True, kw_only=True):
+    """What a recorded run notes of itself."""
+
+    command: str  #: Digest of the command line, which may hold secrets.
+    folder: str  #: Working directory.
+    started_unix: float
+    ended_unix: float
+    seed: int
+    hash_seed: str  #: PYTHONHASHSEED of its processes.
+
+
+class RecordedRun(Record, frozen=True):
+    """A run that a change can be compared with."""
+
+    path: str  #: Its folder.
+    recording: Recording
+    receipt: Receipt
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+
+def choose_seed() -> int:
+    """Choose a seed for the generators and hashes of a recording."""
+    return int.from_bytes(os.urandom(4), "little")
+
+
+def record_run(words: Sequence[str], options: RunOptions) -> Outcome:
+    """Run `words` and record what a change of it can be compared with.
+
+    Raises:
+        UsageError: the target was not started.
+    """
+    seed, started = choose_seed(), time.time()
+    environ = {HASH_SEED: str(seed), **os.environ}
+    plan = TrialPlan(outputs=False, recording=RecordingPlan(seed, VARY_S))
+    with tempfile.TemporaryDirectory(prefix="compilediag-record-") as folder:
+        path = write_plan(plan, os.path.join(folder, "plan.json"))
+        outcome = run(words, options, {**environ, VARIABLE: path})
+    receipt = outcome.receipt
+    if receipt is None or outcome.receipt_path is None:
+        return outcome
+    recording = Recording(
+        command=_digest_command(words),
+        folder=os.getcwd(),
+        started_unix=started,
+        ended_unix=time.time(),
+        seed=seed,
+        hash_seed=environ[HASH_SEED],
+    )
+    try:
+        _keep_sources(receipt, outcome.run_dir, list_secret_values(words, environ))
+        content = msgspec.json.encode(recording)
+        atomic_write.write(os.path.join(outcome.run_dir, NAME), [content])
+    except OSError as error:
+        shutil.rmtree(os.path.join(outcome.run_dir, SOURCES), ignore_errors=True)
+        note = f"the recording cannot be written, and nothing compared with it: {error.strerror}"
+        return replace(outcome, notes=(*outcome.notes, note))
+    return outcome
+
+
+def _keep_sources(receipt: Receipt, run_dir: str, secrets: Sequence[str]) -> None:
+    """Keep the sources of a run as far as they are what ran and hold no secret."""
+    folder, redactor, room = os.path.join(run_dir, SOURCES), Redactor(secrets), MAX_BYTES
+    os.mkdir(folder)
+    digests = receipt.header.provenance.source_sha256
+    for name, digest in [pair for pair in digests.items() if pair[0].endswith(".py")][:MAX_FILES]:
+        content = b""
+        with contextlib.suppress(OSError), open(name, "rb") as stream:
+            content = stream.read()
+        if hashlib.sha256(content).hexdigest() != digest or len(content) > room:
+            continue
+        text = content.decode("utf-8", "replace")
+        if redactor.redact_text(text) == text:
+            room -= len(content)
+            atomic_write.write(os.path.join(folder, f"{digest}.py"), [content], flushed=False)
+
+
+def read_kept_source(recorded: RecordedRun, digest: str) -> bytes | None:
+    """Read the source with a digest that a run kept; None where it kept none."""
+    with contextlib.suppress(OSError):
+        with open(os.path.join(recorded.path, SOURCES, f"{digest}.py"), "rb") as stream:
+            content = stream.read()
+        return content if hashlib.sha256(content).hexdigest() == digest else None
+    return None
+
+
+def _digest_command(words: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def find_recorded_run(words: Sequence[str]) -> RecordedRun | None:
+    """Find the newest recorded run of a command line in this folder."""
+    command, here = _digest_command(words), os.getcwd()
+    for path in sorted(glob(os.path.join(RUNS_FOLDER, "*", NAME)), reverse=True):
+        with contextlib.suppress(OSError, msgspec.DecodeError, CompilediagError):
+            with open(path, "rb") as stream:
+                recording = msgspec.json.decode(stream.read(), type=Recording)
+            if (recording.command, recording.folder) == (command, here):
+                run_dir = os.path.abspath(os.path.dirname(path))
+                return RecordedRun(run_dir, recording, read_receipt(run_dir))
+    return None
+
+
+def explain_other_conditions(recorded: RecordedRun, environ: Mapping[str, str]) -> str | None:
+    """Explain why a run cannot stand for an execution of its state now; None where it can."""
+    receipt, recording = recorded.receipt, recorded.recording
+    lost = receipt.completeness
+    if receipt.status not in ("complete", "failed"):
+        return f"the recorded run ended as {receipt.status}"
+    if lost.records_lost or lost.journal_torn_tail:
+        return "records of the recorded run were lost"
+    redactor = Redactor(list_secret_values((), environ))
+    now = redactor.redact_environment(select_recorded_variables(environ))
+    before = dict(receipt.header.run.env_allowlisted)
+    for name in sorted({*now, *before} - {HASH_SEED, VARIABLE}):
+        if now.get(name) != before.get(name):
+            return f"{name} is not what it was in the recorded run"
+    if environ.get(HASH_SEED, recording.hash_seed) != recording.hash_seed:
+        return f"{HASH_SEED} is not what it was in the recorded run"
+    for name, digest in receipt.header.provenance.source_sha256.items():
+        if not name.endswith(".py") and _digest_file(name) != digest:
+            return f"{name} has changed since the recorded run"
+    packages = glob(os.path.join(sysconfig.get_path("purelib"), "*.dist-info"))
+    if any(os.path.getmtime(package) > recording.started_unix for package in packages):
+        return "packages were installed since the recorded run"
+    return None
+
+
+def _digest_file(name: str) -> str:
+    try:
+        with open(name, "rb") as stream:
+            return compute_sha256(stream)
+    except OSError:
+        return ""
+
+
+def load_state(recorded: RecordedRun, words: Sequence[str]) -> ExecutedState:
+    """Load a recorded run of a command line as an executed state."""
+    logs = list_text_logs(recorded.path)
+    timeline = fold(
+        [journal.events for journal in read_run(recorded.path)],
+        read_logs(logs) if logs else None,
+        list_user_roots(recorded.recording.folder, parse_target(words).script),
+    )
+    code = recorded.receipt.header.run.exit_code or 0
+    return ExecutedState(recorded.receipt, timeline, describe_problem(recorded.receipt, code))

@@ -1,0 +1,101 @@
+"""The user's files around an execution: what still reached them is undone afterwards, and told.
+
+Writes are redirected inside the process (`trials/redirected_writes.py`). What a library in C or
+another program wrote is found here by time and size: what it replaced is put back from a copy, and
+what it left goes to the folder of the proof, so that nothing is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from types import TracebackType
+
+from compilediag.receipt.locate import RUNS_FOLDER
+
+MAX_FILES = 200_000
+"""Files that are looked after below one folder."""
+MAX_COPIED_BYTES = 1 << 30
+
+_APART = {".git", RUNS_FOLDER, "__pycache__", "node_modules", "site-packages"}
+
+
+def iterate_files(root: str) -> Iterator[str]:
+    """Iterate over the plain files below a folder, at most `MAX_FILES`; not those of git, of ours,
+    or of an environment with packages."""
+    count = 0
+    for folder, below, names in os.walk(root):
+        if "pyvenv.cfg" in names:
+            below.clear()
+            continue
+        below[:] = sorted(name for name in below if name not in _APART)
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and not os.path.islink(path):
+                count += 1
+                if count > MAX_FILES:
+                    return
+                yield path
+
+
+class UserFiles:
+    """The files below a folder, for the time of a block. `copies`: a new folder for what is copied
+    before, `left`: one for what the program left there."""
+
+    def __init__(self, root: str, copies: str, left: str) -> None:
+        self._root, self._copies, self._left = root, copies, left
+        self._before = dict[str, tuple[int, int]]()
+        self.changed: list[str] = []
+        """Files that the program wrote all the same, for a sentence."""
+
+    def __enter__(self) -> UserFiles:
+        self._before = self._look()
+        room = MAX_COPIED_BYTES
+        for path in sorted(self._before, key=lambda path: -self._before[path][0]):
+            size = self._before[path][1]
+            if not path.endswith(".py") and size <= room:
+                room -= size
+                self._copy(path, self._copies)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        self.restore()
+        shutil.rmtree(self._copies, ignore_errors=True)
+
+    def restore(self) -> None:
+        """Put back what was changed or removed since, and move away what is new. Sources are the
+        user's to edit meanwhile, and stay."""
+        now = self._look()
+        for path in sorted({*self._before, *now}):
+            if path.endswith(".py") or self._before.get(path) == now.get(path):
+                continue
+            name = os.path.relpath(path, self._root)
+            copy = os.path.join(self._copies, name)
+            lost = path in self._before and not os.path.exists(copy)
+            with contextlib.suppress(OSError):
+                if path in now and not lost:
+                    self._copy(path, self._left)
+                    os.unlink(path)
+                if os.path.exists(copy):
+                    os.makedirs(os.path.dirname(path), exist_ok=True)
+                    shutil.move(copy, path)
+            self.changed.append(f"{name} (too large to be put back)" if lost else name)
+        self._before = self._look()
+
+    def _look(self) -> dict[str, tuple[int, int]]:
+        seen: dict[str, tuple[int, int]] = {}
+        for path in iterate_files(self._root):
+            with contextlib.suppress(OSError):
+                status = os.stat(path)
+                seen[path] = (status.st_mtime_ns, status.st_size)
+        return seen
+
+    def _copy(self, path: str, folder: str) -> None:
+        target = os.path.join(folder, os.path.relpath(path, self._root))
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copy2(path, target)

@@ -1,0 +1,66 @@
+"""The view of a certificate: the two states, the verdict, and a line for each point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compilediag.certify.document import CertificateDocument, PointRecord
+from compilediag.certify.points import Outcome, Verdict
+from compilediag.views.document import Code, Kind, Overview, Preformatted, Section, Table
+from compilediag.views.format import pluralize
+from compilediag.views.markdown import SIGNS
+from compilediag.views.style import RenderOptions
+
+_KINDS: dict[Verdict, Kind] = {"proved": "good", "refused": "bad", "not decided": "blind"}
+_MARKS: dict[Outcome, Kind] = {"holds": "good", "fails": "bad", "undecided": "blind"}
+_STYLES = {"holds": "green", "fails": "red", "undecided": "yellow", "stated": "dim"}
+
+MAX_CASES = 40
+"""Cases of a point that a screen has; `--json` has all."""
+
+
+def show_certificate(
+    document: CertificateDocument,
+    new: str,
+    notes: Sequence[str],
+    options: RenderOptions,
+    *,
+    everything: bool = False,
+    markdown: bool = False,
+) -> Overview:
+    """Build the document. `new`: the new state in words; `everything`: with every case behind each
+    point; `markdown`: the points are a table."""
+    points = document.points
+    width = max((len(point.name) for point in points), default=0)
+    lines = [
+        line for point in points for line in _draw_point(point, width, options, all=everything)
+    ]
+    rows = [
+        (SIGNS[_MARKS.get(point.outcome, "warn")], point.name, point.sentence) for point in points
+    ]
+    drawn = Table(("", "point", "seen"), rows) if markdown else Preformatted(lines)
+    sentence = document.verdict + (f": {document.reason}" if document.reason else "")
+    remarks = (f"{pluralize(document.executions, 'execution')} for this", *notes)
+    changed = ", ".join(document.change) or "nothing"
+    last = Table(("",), [(Code(text),) for text in remarks]) if markdown else None
+    wrapped = [line for note in remarks for line in options.wrap(note, "  ", "    ", style="dim")]
+    return Overview(
+        title="certificate",
+        kind=_KINDS[document.verdict],
+        sentence=sentence,
+        notes=(f"{document.base} {options.arrow} {new}: {changed}",),
+        sections=[Section("points", "Points", "", (drawn, last or Preformatted(wrapped)))],
+    )
+
+
+def _draw_point(
+    point: PointRecord, width: int, options: RenderOptions, *, all: bool
+) -> list[str]:
+    mark = _MARKS.get(point.outcome)
+    sign = options.get_sign(mark) if mark is not None else options.dot.strip()
+    lead = f"  {options.paint(sign, _STYLES[point.outcome])} {point.name:{width}}  "
+    blank = " " * (width + 6)
+    lines = options.wrap(options.clean(point.sentence, 600), blank, blank)
+    lines[:1] = [lead + lines[0].strip()] if lines else [lead]
+    cases = point.details[:MAX_CASES] if all else ()
+    return lines + [line for case in cases for line in options.wrap(options.clean(case), blank)]
