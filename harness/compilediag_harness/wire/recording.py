@@ -100,9 +100,11 @@ class ValuesSaved(Event):
 
 @event
 class SourcesLoaded(Event):
-    """Source files of the program whose text became code of this process."""
+    """Source files of the program whose text became code of this process, some of them; a file is
+    there once for each text that did."""
 
     files: tuple[str, ...]
+    """Absolute, links resolved."""
     digests: tuple[str, ...]
     """SHA-256 of the text of each that became code."""
 
@@ -116,6 +118,8 @@ class LinesRun(Event):
     """By the interpreter, or as a part of compiled code."""
     in_graph: tuple[int, ...]
     """While a frame was captured that has a graph."""
+    problem: str | None = None
+    """Why some that ran may be missing."""
 
 
 @event
