@@ -103,7 +103,7 @@ class ValueSampler:
 def iterate_leaves(path: str, value: Any, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
     """Iterate over (path, leaf) in containers of Python, of torch's pytree, and in dataclasses."""
     kind = get_class(value)
-    members = _list_members(kind, value) if depth else None
+    members = list_members(kind, value) if depth else None
     if members is None:
         yield path, value
         return
@@ -111,7 +111,8 @@ def iterate_leaves(path: str, value: Any, depth: int = MAX_DEPTH) -> Iterator[tu
         yield from iterate_leaves(path + name, member, depth - 1)
 
 
-def _list_members(kind: Any, value: Any) -> list[tuple[str, Any]] | None:
+def list_members(kind: Any, value: Any) -> list[tuple[str, Any]] | None:
+    """List (path, member) of a container; None of what is none, and of one of an unknown class."""
     for base in _sequences:
         if kind is base or (issubclass(kind, base) and hasattr(kind, "_fields")):
             return [(f"[{index}]", member) for index, member in enumerate(base.__iter__(value))]

@@ -15,6 +15,10 @@ CALL_FORMAT = "<HIdddq"
 """One call in `CallsRecorded.calls`, for `struct`: callable and structure by their numbers, then
 the fields of a `CallDigest`."""
 
+NOT_COMPARED = "not compared: "
+"""Begin of a structure of which nothing is compared, with a reason: while a CUDA graph is captured
+nothing is read, and of too many callables or structures no more are told apart."""
+
 
 @event
 class RecordingStarted(Event):
@@ -47,7 +51,9 @@ class CallsRecorded(Event):
     functions: tuple[Location, ...]
     """Callables that are new since the last record; they are numbered on from 0."""
     structures: tuple[str, ...]
-    """What was returned, without values: containers, dtypes, shapes; numbered in the same way."""
+    """What was returned, without values: containers, dtypes, shapes; numbered in the same way.
+    "opaque:Type" in one is a value that is not compared, `NOT_COMPARED` the begin of one of which
+    nothing is; "raised Type" is a call that raised, with a digest of zeros."""
     calls: str
     """Of each call its `CALL_FORMAT`, one after the other, as base64."""
 
