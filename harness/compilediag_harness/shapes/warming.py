@@ -129,16 +129,21 @@ def compute_gradients(
         for name, parameter in module.named_parameters():
             names.setdefault(id(parameter), name)
     wanted = [leaf for leaf in _find_leaves(losses) if id(leaf) in names]
-    if not wanted:
-        return {}
+    pairs = zip(wanted, differentiate(torch, losses, wanted), strict=True)
+    return {names[id(leaf)]: grad.detach() for leaf, grad in pairs if grad is not None}
+
+
+def differentiate(torch: Any, outputs: list[Any], wanted: list[Any]) -> tuple[Any, ...]:
+    """Compute the gradient of each wanted tensor for fixed weights of the outputs; None for one
+    that has none."""
+    if not wanted or not outputs:
+        return (None,) * len(wanted)
     weights: list[Any] = []
-    for leaf in losses:
+    for leaf in outputs:
         # Different for every entry: a sum may be constant (softmax), whatever the entries are.
         at = torch.arange(leaf.numel(), device=leaf.device, dtype=torch.float32)
         weights.append(((at * 0.37).sin() + 0.5).reshape(leaf.shape).to(leaf.dtype))
-    gradients = torch.autograd.grad(losses, wanted, weights, allow_unused=True)
-    pairs = zip(wanted, gradients, strict=True)
-    return {names[id(leaf)]: grad.detach() for leaf, grad in pairs if grad is not None}
+    return torch.autograd.grad(outputs, wanted, weights, allow_unused=True)
 
 
 def _select_losses(torch: Any, outputs: list[Any]) -> list[Any]:

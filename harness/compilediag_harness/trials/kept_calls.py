@@ -1,0 +1,340 @@
+"""Calls that are kept to be made again: of each outermost compiled callable the last one of each
+kind, and what varied over all of its calls.
+
+What is kept are references: a call costs microseconds, no tensor is read or copied, and what the
+program writes into an argument later is in the kept call, too.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from compilediag_harness.base.object_graph import get_class
+from compilediag_harness.base.session import Session
+from compilediag_harness.blame.line_events import iterate_own_frames
+from compilediag_harness.blame.source_locations import get_definition
+from compilediag_harness.shapes import shape_log, trees
+from compilediag_harness.steps.step_detection import iterate_reached
+from compilediag_harness.torch_internals import (
+    torch_api,
+    torch_calls,
+    torch_open_calls,
+    torch_replay,
+)
+from compilediag_harness.torch_internals.torch_replay import CallModes
+from compilediag_harness.trials.plan import list_places, list_wrapped_functions
+from compilediag_harness.wire import CallersSeen, Location
+
+MAX_CALLABLES = 32
+MAX_KINDS = 8
+"""Of one callable."""
+
+MAX_BYTES = 512 << 20
+"""Of the tensors of all kept calls, parameters not counted."""
+
+MAX_SIZES = 64
+MAX_VALUES = 16
+"""Sizes of one dimension, and values of one number, that are told apart."""
+
+MAX_STACKS = 3
+MAX_CALLERS = 8
+MAX_LOOKS = 64
+"""Calls of a callable whose callers are looked at."""
+
+MAX_NAMED = 4
+"""Tensors that the label of a kind names."""
+
+_GRADIENTS = {True: "gradients", False: "no gradients"}
+_PLAIN = (bool, int, float, str)
+
+
+@dataclass(slots=True)
+class KeptCall:
+    """The last call of one kind."""
+
+    label: str
+    """The same in two runs, and in two states of the program."""
+    paths: tuple[str, ...]
+    """Of each leaf of the arguments, from the name of its parameter on."""
+    root: Any = None
+    """The original callable, from which everything is reached that a call can change."""
+    get_function: Callable[[], Any] = lambda: None
+    """Gets what is called again."""
+    arguments: Any = ()
+    """Positional and keyword arguments."""
+    leaves: tuple[Any, ...] = ()
+    inner: frozenset[int] = frozenset()
+    """Positions of leaves that other operations gave, with a gradient to come: kept without it."""
+    modes: CallModes | None = None
+    modules: tuple[Any, ...] = ()
+    training: tuple[tuple[Any, bool], ...] = ()
+    """These modules and all in them, and whether each was in training."""
+    nbytes: int = 0
+    content: tuple[Any, ...] = ()
+    """Shapes and numbers of the call."""
+
+    def replace(
+        self,
+        root: Any,
+        get_function: Callable[[], Any],
+        arguments: _Arguments,
+        modes: CallModes,
+        modules: tuple[Any, ...],
+    ) -> None:
+        """Replace the call by a later one of its kind."""
+        leaves, tensors = arguments.leaves, {id(its): its for its in arguments.tensors}
+        self.inner = frozenset(
+            index
+            for index, leaf in enumerate(leaves)
+            if id(leaf) in tensors and leaf.requires_grad and not leaf.is_leaf
+        )
+        self.leaves = tuple(
+            leaf.detach() if index in self.inner else leaf for index, leaf in enumerate(leaves)
+        )
+        # Containers that the program may change later are copied, what is in them is not.
+        self.arguments = trees.rebuild(arguments.given, iter(self.leaves))
+        self.root, self.get_function, self.modes = root, get_function, modes
+        if self.modules != modules:
+            every = {id(part): part for module in modules for part in module.modules()}
+            self.training = tuple((part, part.training) for part in every.values())
+            self.modules = modules
+
+
+@dataclass(slots=True)
+class KeptCallable:
+    """A callable whose calls are kept, and what varied over them."""
+
+    place: Location
+    code: Any
+    reached: tuple[Any, ...] = ()
+    """Modules that a function has by name."""
+    calls: int = 0
+    stacks: set[Any] = field(default_factory=set[Any])
+    kinds: dict[Any, KeptCall] = field(default_factory=dict[Any, KeptCall])
+    sizes: dict[tuple[str, int], set[int]] = field(default_factory=dict[tuple[str, int], set[int]])
+    """Sizes that were seen, by path and dimension."""
+    values: dict[str, dict[tuple[type, Any], None]] = field(
+        default_factory=dict[str, dict[tuple[type, Any], None]]
+    )
+    """Numbers, flags and texts that were seen, each with its type, by path."""
+    absent: set[str] = field(default_factory=set[str])
+    """Paths where None was seen."""
+
+    @property
+    def name(self) -> str:
+        return self.place.function
+
+    def note_content(self, call: KeptCall, arguments: _Arguments) -> None:
+        """Note the sizes and values of a call, unless they are those of the last one."""
+        if arguments.content == call.content:
+            return
+        call.content = arguments.content
+        for path, leaf, kind in zip(call.paths, arguments.leaves, arguments.kinds, strict=True):
+            if leaf is None:
+                self.absent.add(path)
+            elif kind in _PLAIN:
+                values = self.values.setdefault(path, {})
+                if len(values) < MAX_VALUES:
+                    values[kind, leaf] = None
+            elif isinstance(kind, tuple):
+                for dimension, size in enumerate(leaf.shape):
+                    sizes = self.sizes.setdefault((path, dimension), set())
+                    if len(sizes) < MAX_SIZES:
+                        sizes.add(size)
+
+
+class CallKeeper:
+    """Keeps calls of a process."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._below = torch_api.get_torch_function_disabler()
+        self.callables: dict[Any, KeptCallable] = {}
+        self.left_out: dict[str, None] = {}
+        """What is not kept, in words."""
+        self._bytes = 0
+        # Reentrant: a finalizer that runs in our code may call compiled code.
+        self._lock = threading.RLock()
+
+    def find_callable(self, code: Any, make: Callable[[], KeptCallable]) -> KeptCallable | None:
+        """Find the callable of a code object or class, made at its first call; None above the
+        limit."""
+        with self._lock:
+            kept = self.callables.get(code)
+            if kept is None:
+                if len(self.callables) == MAX_CALLABLES:
+                    self.leave_out(f"callables after the first {MAX_CALLABLES}")
+                    return None
+                kept = self.callables[code] = make()
+            return kept
+
+    def keep(
+        self,
+        kept: KeptCallable,
+        root: Any,
+        get_function: Callable[[], Any],
+        given: tuple[tuple[Any, ...], dict[str, Any]],
+    ) -> None:
+        """Keep a call that begins as the last one of its kind."""
+        torch = self._torch
+        with self._below(), self._lock:  # attributes of tensors are functions, too
+            arguments = _Arguments(torch, given)
+            modules = self._find_modules(kept, root, arguments.leaves)
+            modes = torch_replay.read_modes(torch)
+            training = tuple(module.training for module in modules)
+            key = (arguments.structure, arguments.kinds, modes, training)
+            call = kept.kinds.get(key)
+            if call is None:
+                if len(kept.kinds) == MAX_KINDS:
+                    self.leave_out(f"{kept.name}: kinds of calls after the first {MAX_KINDS}")
+                    return
+                paths = _name_paths(kept.code, root, trees.list_paths(arguments.structure))
+                call = KeptCall(_describe_kind(kept, training, modes, arguments), paths)
+            kept.note_content(call, arguments)
+            nbytes = arguments.count_bytes()
+            if self._bytes + nbytes - call.nbytes > MAX_BYTES:
+                self.leave_out(f"{kept.name}: calls with larger arguments ({nbytes >> 20} MiB)")
+            elif arguments.is_on_device() and torch_replay.is_pool_in_use():
+                self.leave_out(f"{kept.name}: calls after the first CUDA graph was recorded")
+            else:
+                self._bytes += nbytes - call.nbytes
+                kept.kinds[key] = call
+                call.replace(root, get_function, arguments, modes, modules)
+                call.nbytes = nbytes
+
+    def leave_out(self, what: str) -> None:
+        """Note what is not kept, once."""
+        self.left_out[what] = None
+
+    def _find_modules(self, kept: KeptCallable, root: Any, leaves: list[Any]) -> tuple[Any, ...]:
+        """Find the modules that a call runs: the one called, else those that it is given or has by
+        name."""
+        module = self._torch.nn.Module
+        owner = getattr(root, "__self__", root)
+        if issubclass(get_class(owner), module):
+            return (owner,)
+        modules = {id(leaf): leaf for leaf in leaves if issubclass(get_class(leaf), module)}
+        modules.update((id(its), its) for its in kept.reached)
+        return tuple(modules.values())
+
+
+class _Arguments:
+    """Arguments of one call, taken apart."""
+
+    def __init__(self, torch: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+        self.given = given
+        self.leaves: list[Any] = []
+        self.structure = trees.flatten(given, self.leaves)
+        # By class: an object may say that `__class__` is another.
+        tensors = [issubclass(get_class(leaf), torch.Tensor) for leaf in self.leaves]
+        self.tensors = [
+            leaf for leaf, is_tensor in zip(self.leaves, tensors, strict=True) if is_tensor
+        ]
+        pairs = tuple(zip(self.leaves, tensors, strict=True))
+        self.kinds = tuple((its.dtype, its.ndim) if ok else get_class(its) for its, ok in pairs)
+        self.content = tuple(
+            its.shape if ok else its if get_class(its) in _PLAIN else None for its, ok in pairs
+        )
+        self._parameter = torch.nn.Parameter
+
+    def count_bytes(self) -> int:
+        """Count the bytes of the tensors, parameters left out."""
+        own = (its for its in self.tensors if not issubclass(get_class(its), self._parameter))
+        return sum(its.numel() * its.element_size() for its in own)
+
+    def is_on_device(self) -> bool:
+        return any(its.is_cuda for its in self.tensors)
+
+
+def _name_paths(code: Any, root: Any, paths: list[str]) -> tuple[str, ...]:
+    """Name the leaves of arguments by the parameters of a function instead of their positions."""
+    is_bound = not isinstance(root, types.FunctionType)
+    count = getattr(code, "co_argcount", 0)
+    names = code.co_varnames[is_bound:count] if count else ()
+    named: list[str] = []
+    for path in paths:
+        by_keyword, _, rest = path.partition(".")
+        first, dot, inner = rest.partition(".")
+        if by_keyword == "0":
+            first = names[int(first)] if int(first) < len(names) else f"args[{first}]"
+        named.append(f"{first}{dot}{inner}")
+    return tuple(named)
+
+
+def _describe_kind(
+    kept: KeptCallable, training: tuple[bool, ...], modes: CallModes, arguments: _Arguments
+) -> str:
+    words = ["training" if training[0] else "evaluation"] if training else []
+    words.append("inference mode" if modes.inference else _GRADIENTS[modes.gradients])
+    words += [f"autocast to {str(dtype).partition('.')[2]}" for _, dtype in modes.autocast]
+    tensors = [f"{str(its.dtype).partition('.')[2]}[{its.ndim}d]" for its in arguments.tensors]
+    more = [f"{len(tensors) - MAX_NAMED} more"] if len(tensors) > MAX_NAMED else []
+    label = f"{', '.join(words)}; {', '.join(tensors[:MAX_NAMED] + more)}"
+    same = sum(call.label.partition(" #")[0] == label for call in kept.kinds.values())
+    return f"{label} #{same + 1}" if same else label
+
+
+class CallWatcher:
+    """Keeps the outermost compiled calls of a process, and tells which functions they come from."""
+
+    def __init__(self, session: Session, torch: Any, boundaries: Any, *, keeps: bool) -> None:
+        """`boundaries`: with these, calls inside of their functions are not kept
+        (`boundary_calls.py`); None: all are."""
+        self._session, self._torch = session, torch
+        self._keeps, self._boundaries = keeps, boundaries
+        self.keeper = CallKeeper(torch)
+        self.uninstall = torch_calls.watch_every_call(self._handle_begin, self._handle_end)
+
+    def _handle_begin(self, _key: int) -> None:
+        if not torch_open_calls.is_outermost() or shape_log.inside.not_counted:
+            return
+        started = time.monotonic()
+        with self._session.catch_faults("recording: a call is kept"):
+            call = torch_open_calls.get_call_arguments()
+            if call is not None:
+                self._keep_call(call)
+        self._session.add_overhead(time.monotonic() - started)
+
+    def _handle_end(self, _key: int) -> None:
+        """Nothing is done at the end of a call: what it is given is all that is kept."""
+
+    def _keep_call(self, call: torch_open_calls.CallArguments) -> None:
+        functions = list_wrapped_functions(self._torch, call.function)
+        code = getattr(functions[-1], "__code__", None)
+
+        def make_callable() -> KeptCallable:
+            module = self._torch.nn.Module
+            names = iterate_reached(functions[-1], code) if code is not None else ()
+            reached = tuple(its for its in names if issubclass(get_class(its), module))
+            return KeptCallable(list_places(functions)[-1][0], code, reached)
+
+        kept = self.keeper.find_callable(code or get_class(functions[0]), make_callable)
+        if kept is None:
+            return
+        kept.calls += 1
+        caller = torch_open_calls.this_thread.open[-1].frame.f_back
+        if kept.calls <= MAX_LOOKS and len(kept.stacks) < MAX_STACKS:
+            self._note_callers(kept, caller)
+        inside = self._boundaries is not None and self._boundaries.contains(caller)
+        if self._keeps and not inside:
+            get_wrapper = torch_replay.make_wrapper_getter()
+            self.keeper.keep(kept, call.function, get_wrapper, (call.args, call.kwargs))
+
+    def _note_callers(self, kept: KeptCallable, caller: types.FrameType | None) -> None:
+        codes = [frame.f_code for frame in iterate_own_frames(caller)]
+        # "<module>", "<lambda>" and the like cannot be called by name.
+        named = [code for code in codes if not code.co_name.startswith("<")][:MAX_CALLERS]
+        if tuple(named) in kept.stacks:
+            return
+        kept.stacks.add(tuple(named))
+        parameters = [
+            code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] for code in named
+        ]
+        callers = tuple(map(get_definition, named))
+        now = self._session.now()
+        self._session.emit(CallersSeen(now, kept.place, callers, tuple(parameters)))
