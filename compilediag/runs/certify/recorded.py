@@ -146,7 +146,7 @@ def _digest_command(words: Sequence[str]) -> str:
 def find_recorded_run(words: Sequence[str]) -> RecordedRun | None:
     """Find the newest recorded run of a command line in this folder."""
     command, here = _digest_command(words), os.getcwd()
-    for path in sorted(glob(os.path.join(RUNS_FOLDER, "*", NAME)), reverse=True):
+    for path in sorted(glob(os.path.join(RUNS_FOLDER, "[0-9]*", NAME)), reverse=True):
         with contextlib.suppress(OSError, msgspec.DecodeError, CompilediagError):
             with open(path, "rb") as stream:
                 recording = msgspec.json.decode(stream.read(), type=Recording)
@@ -162,7 +162,7 @@ def explain_other_conditions(recorded: RecordedRun, environ: Mapping[str, str]) 
     lost = receipt.completeness
     if receipt.status not in ("complete", "failed"):
         return f"the recorded run ended as {receipt.status}"
-    if lost.records_lost or lost.journal_torn_tail:
+    if any(lost.records_lost.values()) or lost.journal_torn_tail:
         return "records of the recorded run were lost"
     redactor = Redactor(list_secret_values((), environ))
     now = redactor.redact_environment(select_recorded_variables(environ))

@@ -1,5 +1,5 @@
-"""Two states of a program: the Python sources of each by path, and the environment and settings that
-only the new one has. Nothing of the user's is written."""
+"""Two states of a program: the Python sources of each by path, and the environment and settings
+that only the new one has. Nothing of the user's is written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ast
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -296,15 +297,15 @@ def read_recorded_sources(
 
 
 def _list_changed_data(root: str, commit: str, recorded: RecordedRun) -> list[str]:
-    """List the tracked files that are no Python and not what they were in a recorded run."""
+    """List the tracked files that are no Python and were changed after a recorded run."""
     listed = run_git(root, "diff", "--name-only", "-z", "--no-renames", commit, "--") or ""
-    started = recorded.recording.started_unix
+    ended = recorded.recording.ended_unix
     names = [name for name in split_paths(listed) if not name.endswith(".py") and is_code(name)]
     paths = {name: os.path.join(root, name) for name in names}
     return [
         name
         for name, path in paths.items()
-        if not os.path.exists(path) or os.path.getmtime(path) > started
+        if not os.path.exists(path) or os.path.getmtime(path) > ended
     ]
 
 
@@ -323,11 +324,12 @@ def apply_patch(patch: str, root: str, tree: Sources, missing: list[str]) -> dic
         raise UsageError(f"--patch {patch}: there is no such file")
     with tempfile.TemporaryDirectory(prefix="compilediag-patch-") as copy:
         listed = _run_git_apply(copy, patch, "--numstat", "-z", file)
-        fields = [part.split("\t")[-1] for part in listed.split("\0")]
-        names = {name for name in fields if name}
+        names = {part.split("\t")[-1] for part in split_paths(listed)}
+        with open(file, encoding="utf-8", errors="surrogateescape") as stream:
+            names.update(re.findall(r"^(?:rename|copy) from (.+)$", stream.read(), re.MULTILINE))
         for name in names:
             source = os.path.normpath(os.path.join(root, name))
-            if os.path.isfile(source):
+            if os.path.isfile(source) and ".." not in name.split("/"):
                 os.makedirs(os.path.dirname(os.path.join(copy, name)), exist_ok=True)
                 shutil.copyfile(source, os.path.join(copy, name))
         _run_git_apply(copy, patch, file)

@@ -1,5 +1,5 @@
-"""Redirected writes: a file that the program writes, makes, renames or removes is one of a folder of
-the trial, which it reads back; the user's own stays as it is.
+"""Redirected writes: a file that the program writes, makes, renames or removes is one of a folder
+of the trial, which it reads back; the user's own stays as it is.
 
 Python's functions, `torch.save`, safetensors and sqlite3 are redirected. What a library in C or
 another program writes is not: the outside looks at the files afterwards.
