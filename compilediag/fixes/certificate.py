@@ -54,7 +54,7 @@ def judge(
     points = [
         _check_applied(unchanged.baseline, runs, labels),
         _check_finding_gone(identity, unchanged.baseline, runs, declared),
-        check_others(identity, unchanged.baseline, runs, declared),
+        check_others(unchanged.baseline, runs, declared),
         check_compiled(unchanged.baseline, runs, declared),
         *check_padding(declared.pads, unchanged.baseline.timeline, [run.timeline for run in runs]),
         check_outputs(unchanged, runs, declared),
@@ -90,8 +90,8 @@ def _check_finding_gone(
     declared: DeclaredEffects,
 ) -> ProofPoint:
     """Check that the finding is gone. A call that recompiles for two causes does so until the last
-    one is gone: where the program has as many recompiles as before, the finding has another name
-    now and is not gone."""
+    one is gone: where the program has as many recompiles as before, a change that removed its cause
+    is worth a run with others, and proves nothing alone."""
     before = count_finding(identity, baseline.receipt)
     after = max(count_finding(identity, run.receipt) for run in runs)
     total = baseline.receipt.compile.recompiles
@@ -102,8 +102,8 @@ def _check_finding_gone(
     elif after > min(declared.left, before - 1):
         why = f"{after} of {before} {identity.unit} remain"
     elif identity.causes and now >= total and not declared.corrects:
-        rest = "calls that ran eager" if declared.unlimits else "the same calls"
-        why = f"as many recompiles as before ({total} → {now}): {rest} have other causes"
+        own = f"{identity.unit} for it {before} → {after}"
+        why = f"{own}, but as many in all ({total} → {now}): the same calls have other causes"
     figures = (make_figure(identity.unit, before, after),)
     return ProofPoint("finding", not why, why or f"{identity.unit} {before} → {after}", figures)
 

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from compilediag.compare.keys import BreakKey, CauseKey, build_break_key, build_cause_key
-from compilediag.compare.run_baseline import RunBaseline, build_run_baseline
 from compilediag.fixes.outputs import (
     ExactValue,
     OutputComparison,
@@ -67,14 +66,6 @@ def make_finding_key(finding: FindingRecord) -> tuple[str, ...]:
     return (finding.rule, finding.variable or "", *where)
 
 
-PlaceKey = tuple[str | None, str | None]  #: A file and a function, as keys have them.
-
-
-def get_place(key: tuple[str, ...]) -> PlaceKey:
-    """Get the place in the key of a finding (`make_finding_key`)."""
-    return (key[2], key[3]) if len(key) > 3 else (None, None)
-
-
 def count_finding(identity: FindingIdentity, receipt: Receipt) -> int:
     """Count how often a run has a finding: its recompiles, its graph breaks, or itself."""
     compiled = receipt.compile
@@ -97,11 +88,6 @@ class ObservedRun:
     timeline: Timeline
     problem: str | None = None  #: Why it is no evidence: it failed, or hung.
     printed: tuple[str, ...] = ()  #: Results that it printed, in their order.
-
-    @cached_property
-    def known(self) -> RunBaseline:
-        """Its causes, breaks and frames by key."""
-        return build_run_baseline(self.receipt)
 
 
 @dataclass(frozen=True)

@@ -92,9 +92,6 @@ class DeclaredEffects:
     """Recompiles of the finding that may remain."""
     silences: bool = False
     """What a message prints is not printed: results in it are not missed."""
-    unlimits: bool = False
-    """What ran eager at the recompile limit is compiled: recompiles there are no worse, where their
-    number comes to an end."""
     corrects: bool = False
     """A hook that was ignored is called: it recompiles what it belongs to."""
     disables: frozenset[str] = frozenset()
@@ -129,8 +126,6 @@ class ProgramChange(DeclaredEffects):
     objects: tuple[ObjectChange, ...] = ()
     same_as: str = ""
     """Of changes that do the same in different ways, one is tried: the first that can be made."""
-    searches: bool = False
-    """A number in it is more than is needed: what is offered has the number that a run needed."""
 
     @property
     def needs_edit(self) -> bool:
@@ -170,7 +165,6 @@ def merge_effects(
     return DeclaredEffects(
         left=max((change.left for change in changes), default=0),
         silences=any(change.silences for change in every),
-        unlimits=any(change.unlimits for change in every),
         corrects=any(change.corrects for change in changes),
         disables=frozenset(name for change in every for name in change.disables),
         pads=_deduplicate(place for change in changes for place in change.pads),

@@ -1,25 +1,18 @@
 """Limits of recompiles: values that were each compiled for before, but not together (CD120); what
-will recompile next (CD150), how near the limit is (CD151), and what is past it (CD152).
-
-What may be tried for a frame at the limit, or near it, is a limit that is enough, or one for each
-object. How many variants a program has is not known at the limit: the first trial allows many, and
-what is offered is the number that it needed. Variables of the environment have no effect on it.
-"""
+will recompile next (CD150), how near the limit is (CD151), and what is past it (CD152)."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace as replaced
 
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.run_causes import COMBINATION, RunCauses, list_causes
-from compilediag.diagnosis.codes import LIMIT, SHARED_CODE, SIZES, get_code_info
+from compilediag.diagnosis.codes import SHARED_CODE, SIZES, get_code_info
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import DYNAMO, ProgramChange
+from compilediag.rules.changes import ProgramChange
 from compilediag.rules.facts import is_number
 from compilediag.rules.fix_context import FIRST_WITH_UNBACKED, FixContext
 from compilediag.rules.make_finding import Advice, make_finding, pick
@@ -27,7 +20,7 @@ from compilediag.rules.recompiles import RecompileRule
 from compilediag.rules.rule import Analysis, AnalysisRule
 from compilediag.timeline.compiles import FrameId, Recompile
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import CompileOption, EntryDiff, SettingChange
+from compilediag_harness.wire import CompileOption, EntryDiff
 
 NEAR_LIMIT = 0.75
 """Share of the recompile limit from which a frame is close to it."""
@@ -36,8 +29,7 @@ DEFAULT_LIMIT = 8
 """`torch._dynamo.config.recompile_limit` of every torch from 2.7 to 2.15."""
 
 MANY = 256
-"""`accumulated_recompile_limit`, which holds whatever the other limit is: variants of the first
-trial."""
+"""`accumulated_recompile_limit`, which holds whatever the other limit is."""
 
 COMBINATIONS = Advice(
     "warm up every combination of them that the timed steps have", "one graph per combination"
@@ -229,12 +221,11 @@ RULES: tuple[Rule, ...] = (find_armed_guards, find_variant_forecasts, find_limit
 
 # --- changes ------------------------------------------------------------------------------------
 
-_OPTION = "recompile_limit"
-
 
 def propose_limit_changes(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose what keeps a frame from running eager at the limit."""
-    if context.finding.rule not in LIMIT:
+    """Propose what keeps a frame from running eager at the limit: an own limit for each object. A
+    higher one makes more recompiles, and hides a cause."""
+    if context.finding.rule != "CD152":
         return
     causes = context.evidence.causes or [other.rule for other in context.receipt.findings]
     # In one object nothing is shared; `torch.compile` takes keywords about recompiles from 2.13 on.
@@ -244,54 +235,4 @@ def propose_limit_changes(context: FixContext) -> Iterator[ProgramChange]:
             "torch.compile(..., isolate_recompiles=True)",
             "each compiled object has its own graphs: none is shared, and each is compiled",
             options=(CompileOption("isolate_recompiles", True),),
-            unlimits=True,
         )
-    if context.finding.rule == "CD152":
-        yield _make_limit_change(context, MANY, searches=True)
-        return
-    used, limit, combinations = (
-        context.evidence.variants,
-        context.evidence.limit,
-        context.evidence.combinations or 0,
-    )
-    if used is not None and limit is not None and limit < combinations:
-        # Every combination of the values seen, and room before the next warning.
-        needed = max(combinations, used * 4 // 3 + 1)
-        if needed <= MANY:
-            yield _make_limit_change(context, needed, searches=False)
-
-
-def _make_limit_change(context: FixContext, number: int, *, searches: bool) -> ProgramChange:
-    """Make the change of the limit: in the configuration; where the program sets that itself, at
-    `torch.compile`."""
-    made = ProgramChange(
-        "configuration",
-        "",
-        "each variant is a compile; each new value is one more, up to the limit",
-        settings=(SettingChange(DYNAMO, _OPTION, number),),
-        unlimits=True,
-        searches=searches,
-    )
-    is_set = context.evidence.limit not in (None, DEFAULT_LIMIT)
-    if is_set and context.version >= FIRST_WITH_UNBACKED:
-        option = CompileOption(_OPTION, number)
-        made = replaced(made, kind="call", settings=(), options=(option,))
-    return _add_line(made, number)
-
-
-def _add_line(change: ProgramChange, number: int) -> ProgramChange:
-    where = f"{DYNAMO}.{_OPTION} = {number}"
-    line = where if change.settings else f"torch.compile(..., {_OPTION}={number})"
-    return replaced(change, line=f"{line}  # as many as are needed" if change.searches else line)
-
-
-def set_needed_limit(change: ProgramChange, receipt: Receipt) -> ProgramChange:
-    """Set the limit of a change to the number of variants that a run with it needed."""
-    number = max((detail.headroom.variants for detail in receipt.compile.frames_detail), default=1)
-    enough = replaced(
-        change,
-        searches=False,
-        settings=tuple(replaced(setting, value=number) for setting in change.settings),
-        options=tuple(replaced(option, value=number) for option in change.options),
-    )
-    return _add_line(enough, number)

@@ -9,9 +9,6 @@ from compilediag.receipt.schema.compiles import (
     CandidateRecord,
     FindingRecord,
     FixRecord,
-    FrameDetail,
-    FrameName,
-    Headroom,
     Place,
 )
 from compilediag.receipt.schema.invocations import Invocation
@@ -26,7 +23,6 @@ from compilediag.rules.changes import (
     merge_effects,
 )
 from compilediag.rules.environment_variables import join_values, merge_environment
-from compilediag.rules.limits import set_needed_limit
 from compilediag_harness.wire import ArgumentChange, Location
 from tests.support.built_receipt import built
 from tests.support.receipt_records import (
@@ -299,54 +295,14 @@ def test_variables_that_are_set_are_kept() -> None:
 
 
 ISOLATED = "torch.compile(..., isolate_recompiles=True)"
-LIMIT = "torch._dynamo.config.recompile_limit = "
-KEYWORD = "torch.compile(..., recompile_limit="
 
 
-def test_a_limit_is_searched_where_it_was_hit() -> None:
-    searched = f"{LIMIT}256  # as many as are needed"
-    assert lines("CD152", causes=["CD107"], limit=8) == [searched]
-    assert lines("CD152", causes=["CD117"]) == [ISOLATED, searched]
-    assert lines("CD152", "2.7.1", causes=["CD117"]) == [searched]
-    # A program that sets the limit itself would set it again.
-    assert lines("CD152", causes=["CD107"], limit=4) == [f"{KEYWORD}256)  # as many as are needed"]
-    assert lines("CD152", "2.7.1", causes=["CD107"], limit=4) == [searched]
-    change = changes("CD152", causes=["CD107"])[0]
-    assert (change.searches, change.unlimits) == (True, True)
-
-
-def test_the_number_is_the_one_that_a_run_needed() -> None:
-    frame = FrameName(function="forward", file="model.py", line=13)
-    details = tuple(
-        FrameDetail(
-            frame=frame,
-            compiles=number,
-            guards=None,
-            guard_eval_us=None,
-            headroom=Headroom(variants=number, limit=256),
-            ran_eager=False,
-        )
-        for number in (3, 12, 1)
-    )
-    whole = receipt("2.13.0")
-    ran = msgspec.structs.replace(
-        whole, compile=msgspec.structs.replace(whole.compile, frames_detail=details)
-    )
-    tried = [changes("CD152", causes=["CD107"], limit=limit)[0] for limit in (8, 4)]
-    enough = [set_needed_limit(each, ran) for each in tried]
-    assert [each.line for each in enough] == [f"{LIMIT}12", f"{KEYWORD}12)"]
-    assert not any(each.searches for each in enough)
-    assert [item.value for each in enough for item in (*each.settings, *each.options)] == [12, 12]
-
-
-def test_near_the_limit_every_combination_has_room() -> None:
-    assert lines("CD151", "2.7.1", variants=6, limit=8, combinations=12) == [f"{LIMIT}12"]
-    # Used to three quarters it would be near again.
-    assert lines("CD151", "2.7.1", variants=7, limit=8, combinations=9) == [f"{LIMIT}10"]
-    # Of values that go on the number is not known.
-    assert lines("CD151", "2.7.1", variants=7, limit=8, combinations=7) == []
-    assert lines("CD151", "2.7.1", variants=7, limit=8, combinations=None) == []
-    assert lines("CD151", "2.7.1", variants=7, limit=8, combinations=1000) == []
+def test_each_object_at_the_limit_may_have_its_own() -> None:
+    """A higher limit is never tried: it makes more recompiles, and hides what they are for."""
+    assert lines("CD152", causes=["CD117"]) == [ISOLATED]
+    assert lines("CD152", "2.7.1", causes=["CD117"]) == []
+    assert lines("CD152", causes=["CD107"], limit=8) == []
+    assert lines("CD151", causes=["CD117"], variants=6, limit=8, combinations=12) == []
 
 
 def test_options_that_torch_names_are_set() -> None:

@@ -50,9 +50,6 @@ class GuardEvidence(AnyEvidence, frozen=True, kw_only=True):
     writers: tuple[Writer | str, ...] = ()
     size_needed: dict[str, Any] | None = None
     buckets: tuple[int, ...] = ()
-    variants: int | None = None
-    limit: int | None = None
-    combinations: int | None = None
     causes: tuple[str, ...] = ()
 
 

@@ -40,7 +40,6 @@ from compilediag.rules.changes import (
     merge_effects,
 )
 from compilediag.rules.environment_variables import join_values
-from compilediag.rules.limits import set_needed_limit
 from compilediag.runs.trials.sources import format_labels, list_possible, make_changes
 from compilediag.runs.trials.trial import SEED, Trial, Trials
 from compilediag_harness.wire import SourceChange
@@ -446,21 +445,11 @@ def try_changes(campaign: Campaign, finding: str, candidates: Sequence[ProgramCh
     if not campaign.is_reproduced(finding):
         campaign.notes.append(f"finding {finding[1:]} did not come again")
         return
-    known = [
-        change
-        for key in campaign.trials
-        for change in key
-        if change not in candidates and not change.searches
-    ]
-    for tried in (*known, *candidates):
-        change = tried
+    known = [change for key in campaign.trials for change in key if change not in candidates]
+    for change in (*known, *candidates):
         trial = campaign.run_trial_once(change.line, (change,))
         certificate = campaign.judge_changes(finding, [trial], (change,))
-        if certificate.holds and change.searches and trial.observed is not None:
-            change = set_needed_limit(change, trial.observed.receipt)
-            trial = campaign.run_trial_once(change.line, (change,))
-            certificate = campaign.judge_changes(finding, [trial], (change,))
-        if tried in candidates or certificate.holds:
+        if change in candidates or certificate.holds:
             campaign.tried.setdefault(finding, {})[change] = certificate, trial.output
         if certificate.holds:
             campaign.chosen[finding] = (change,)
