@@ -21,6 +21,14 @@ def get_torch_function_disabler() -> Callable[[], AbstractContextManager[Any]]:
     return getattr(get_imported("torch._C"), "DisableTorchFunction", nullcontext)
 
 
+def list_guards_below_modes() -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
+    """List what makes blocks in which operations are those of torch's own kernels: no
+    `__torch_function__` runs, no `__torch_dispatch__`, and autocast changes no type."""
+    native = get_imported("torch._C")
+    names = ("DisableTorchFunction", "_DisableTorchDispatch", "_DisableAutocast")
+    return tuple(getattr(native, name, nullcontext) for name in names)
+
+
 def mark_fixed(tensor: Any, *, address: bool) -> bool:
     """Make Dynamo compile for exactly the sizes of `tensor`, whatever sizes it has seen, and with
     `address` take it to stay where it is. False while Dynamo is not imported: nothing is compiled
@@ -272,18 +280,25 @@ def is_plain_data(torch_module: Any, tensor: Any) -> bool:
     """True if the elements of a tensor can be read now by torch's own kernels alone: it is strided,
     is none of a tracer's or transform's, no graph is being captured, and no mode or subclass of the
     program's would see the operations."""
-    # What torch/utils/_python_dispatch.py itself counts active modes by; not public, as the other.
-    native = torch_module._C
-    count = getattr(native, "_len_torch_dispatch_stack", None)
-    wrapped = lookup(native, "_functorch.is_functorch_wrapped_tensor")
+    # What torch/utils/_python_dispatch.py itself counts active modes by; not public.
+    count = getattr(torch_module._C, "_len_torch_dispatch_stack", None)
+    return (
+        is_plain_tensor(torch_module, tensor)
+        and (count is None or count() == 0)
+        and not (tensor.is_cuda and torch_module.cuda.is_current_stream_capturing())
+    )
+
+
+def is_plain_tensor(torch_module: Any, tensor: Any) -> bool:
+    """True if torch's own kernels know what a tensor holds: it is strided, and none of a tracer's,
+    a transform's or a subclass that keeps its elements elsewhere."""
+    wrapped = lookup(torch_module._C, "_functorch.is_functorch_wrapped_tensor")
     return (
         getattr(type(tensor), "__torch_dispatch__", None)  # pyright: ignore[reportUnknownArgumentType]
         is torch_module.Tensor.__torch_dispatch__
-        and (count is None or count() == 0)
         and (wrapped is None or not wrapped(tensor))
         and tensor.layout is torch_module.strided
         and not (tensor.is_meta or tensor.is_nested or tensor.is_quantized)
-        and not (tensor.is_cuda and torch_module.cuda.is_current_stream_capturing())
     )
 
 

@@ -186,6 +186,11 @@ class ReturningCall:
         # What the caller may be handling already: another one at the end is the call's own.
         self._error = sys.exc_info()[1]
 
+    def find_error(self) -> BaseException | None:
+        """Find what the call raised, at its end; None where it did not."""
+        error = sys.exc_info()[1]
+        return None if error is self._error else error
+
     def read(self, callback: Callable[[Any], None]) -> bool:
         """Call `callback(result)` now or when the wrapper returns. For a listener of the end of
         the call. False where the call raised, or what it returns cannot be seen."""

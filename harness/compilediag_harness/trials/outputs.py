@@ -7,6 +7,7 @@ same ones. A call of a `FixedShape` is one call, and may be checked for harm by 
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -25,6 +26,7 @@ from compilediag_harness.torch_internals.torch_open_calls import ReturningCall, 
 from compilediag_harness.trials import shadow
 from compilediag_harness.trials.arguments import PlannedArguments
 from compilediag_harness.trials.plan import list_places, list_wrapped_functions
+from compilediag_harness.trials.recorder import Recorder
 from compilediag_harness.trials.sampled_values import StateReader, ValueSampler
 from compilediag_harness.trials.settings import PlannedObjects, PlannedSettings
 from compilediag_harness.trials.shadow import Shadow
@@ -79,10 +81,10 @@ _References = tuple[tuple[SampledValue, ...], Shadow | None]
 
 
 class _ThreadState(threading.local):
-    """Sampled calls and batches in progress in one thread."""
+    """Watched calls and batches in progress in one thread."""
 
     call: tuple[CompiledFunction, int, ReturningCall, _References] | None = None
-    """The sampled call."""
+    """The call that is recorded, or sampled."""
     in_batch = False
     """A call of a `FixedShape`, which makes one compiled call or several: what the outermost gives
     is sampled, not what is padded."""
@@ -113,6 +115,8 @@ class OutputWatcher:
         # Reentrant: a finalizer or signal handler that runs in our code may call compiled code.
         self._lock = threading.RLock()
         self._sampled = _ThreadState()
+        recording = plan.recording
+        self.recorder = None if recording is None else Recorder(session, torch, recording.seed)
         self._of_shapes: dict[int, CompiledFunction] = {}
         self.uninstall = torch_calls.watch_every_call(self._handle_begin, self._handle_end)
 
@@ -128,8 +132,10 @@ class OutputWatcher:
 
     def _handle_begin(self, _key: int) -> None:
         # What is left of a call whose end was not seen: it holds the frame of torch's wrapper.
-        if is_outermost():
+        left = self._sampled.call if is_outermost() else None
+        if left is not None:
             self._sampled.call = None
+            self._record_error(left[0], None)
         with self.shield_and_charge("trial: a compiled call begins"):
             call = torch_open_calls.get_call_arguments()
             if call is not None and is_outermost() and not self._sampled.excluded:
@@ -146,7 +152,7 @@ class OutputWatcher:
         with self._lock:
             function = self._functions.get(key)
             if function is None:
-                if len(self._functions) == MAX_FUNCTIONS:
+                if len(self._functions) == MAX_FUNCTIONS and not self.recorder:
                     return
                 places = list_places(functions)
                 states = StateReader(places[-1][0], self._torch, self._reader)
@@ -157,14 +163,15 @@ class OutputWatcher:
         self._arguments.change_arguments(function.chain, owner, call)
         if local.in_batch:
             local.function = local.function or function
-        elif warming or not self._plan.outputs:
+        elif warming or not (self._plan.outputs or self.recorder):
             return
         function.states.follow(owner, function.code, call)
-        if is_sampled(number) and not local.in_batch:
+        sampled = self._plan.outputs and is_sampled(number)
+        if (self.recorder or sampled) and not local.in_batch:
             exact, beside = (), None
-            if self._plan.reference and self._plan.stance == "force_eager":
+            if sampled and self._plan.reference and self._plan.stance == "force_eager":
                 exact = shadow.compute_in_float64(self._torch, self._reader, call)
-            if self._plan.shadow:
+            if sampled and self._plan.shadow:
                 with self.exclude_calls():
                     beside = shadow.make_shadow(self._torch, self._reader, call)
             local.call = function, number, ReturningCall(), (exact, beside)
@@ -199,9 +206,10 @@ class OutputWatcher:
             with self._lock:
                 call = function.calls
                 function.calls += 1
-            if returned and self._plan.outputs and is_sampled(call):
-                with self.shield_and_charge("trial: an output"):
-                    self._emit(function, call, result, ((), None))
+            if returned:
+                self._look_at_result(function, call, result, ((), None))
+            else:
+                self._record_error(function, sys.exc_info()[1])
 
         return end_batch
 
@@ -215,8 +223,7 @@ class OutputWatcher:
 
         def sample_result(value: Any) -> None:
             self._sampled.call = None
-            with self.shield_and_charge("trial: an output"):
-                self._emit(function, number, value, beside)
+            self._look_at_result(function, number, value, beside)
 
         is_read = False
         with self._session.catch_faults("trial: a compiled call ends"):
@@ -224,6 +231,21 @@ class OutputWatcher:
         # The sampled call is over, unless this one was inside it.
         if not is_read and not torch_open_calls.is_in_compiled_call():
             self._sampled.call = None
+            self._record_error(function, returning.find_error())
+
+    def _look_at_result(
+        self, function: CompiledFunction, number: int, value: Any, refs: _References
+    ) -> None:
+        with self.shield_and_charge("trial: an output"):
+            if self.recorder is not None:
+                self.recorder.record(function.place, value)
+            if self._plan.outputs and is_sampled(number):
+                self._emit(function, number, value, refs)
+
+    def _record_error(self, function: CompiledFunction, error: BaseException | None) -> None:
+        if self.recorder is not None:
+            with self.shield_and_charge("trial: a call that raised"):
+                self.recorder.record_error(function.place, error)
 
     def _emit(self, function: CompiledFunction, number: int, value: Any, refs: _References) -> None:
         session, place, (exact, beside) = self._session, function.place, refs
@@ -252,6 +274,8 @@ class OutputWatcher:
 
     def finish(self) -> None:
         """Emit what is held at the end, and after the last sampled call."""
+        if self.recorder is not None:
+            self.recorder.finish()
         for function in list(self._functions.values()):
             for event in (*function.read, *function.states.read(self._session.now(), None)):
                 self._session.emit(event)

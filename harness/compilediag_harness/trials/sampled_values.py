@@ -103,7 +103,7 @@ class ValueSampler:
 def iterate_leaves(path: str, value: Any, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
     """Iterate over (path, leaf) in containers of Python, of torch's pytree, and in dataclasses."""
     kind = get_class(value)
-    members = _list_members(kind, value) if depth else None
+    members = list_members(kind, value) if depth else None
     if members is None:
         yield path, value
         return
@@ -111,7 +111,8 @@ def iterate_leaves(path: str, value: Any, depth: int = MAX_DEPTH) -> Iterator[tu
         yield from iterate_leaves(path + name, member, depth - 1)
 
 
-def _list_members(kind: Any, value: Any) -> list[tuple[str, Any]] | None:
+def list_members(kind: Any, value: Any) -> list[tuple[str, Any]] | None:
+    """List (path, member) of a container; None of what is none, and of one of an unknown class."""
     for base in _sequences:
         if kind is base or (issubclass(kind, base) and hasattr(kind, "_fields")):
             return [(f"[{index}]", member) for index, member in enumerate(base.__iter__(value))]
@@ -247,9 +248,13 @@ class StateReader:
                 continue
             samples, complete = self._read(value, AT_END_BYTES if call is None else AT_CALL_BYTES)
             name = get_class(value).__name__
+            saved = tuple(self._iterate_saved_keys(value)) if call is None else ()
             for start in range(0, max(len(samples), 1), MAX_IN_RECORD):
                 part = samples[start : start + MAX_IN_RECORD]
-                events.append(StateRead(now, self._function, name, part, complete, index, call))
+                keys = saved if start == 0 else ()
+                events.append(
+                    StateRead(now, self._function, name, part, complete, index, call, keys)
+                )
         return events
 
     def _read(self, value: Any, budget: int) -> tuple[tuple[SampledValue, ...], bool]:
@@ -294,6 +299,21 @@ class StateReader:
                     yield from iterate_leaves(f"{path}.{name}", held)
             modules = dict(names.get("_modules") or {}).items()
             waiting.extend((f"{path}.{name}", held) for name, held in modules if held is not None)
+
+    def _iterate_saved_keys(self, module: Any, prefix: str = "", depth: int = 64) -> Iterator[str]:
+        """Iterate over the keys of a module's `state_dict()`, without calling it."""
+        if not issubclass(get_class(module), self._module_type) or depth == 0:
+            return
+        names = get_attributes(module)
+        left_out = names.get("_non_persistent_buffers_set") or ()
+        for table in ("_parameters", "_buffers"):
+            for name, tensor in dict(names.get(table) or {}).items():
+                if tensor is not None and not (table == "_buffers" and name in left_out):
+                    yield f"{prefix}{name}"
+        for name, held in dict(names.get("_modules") or {}).items():
+            yield from self._iterate_saved_keys(held, f"{prefix}{name}.", depth - 1)
+        if get_class(module).get_extra_state is not self._module_type.get_extra_state:  # pyright: ignore[reportAttributeAccessIssue]
+            yield f"{prefix}_extra_state"
 
 
 def _iterate_optimizer(path: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -10,14 +10,16 @@ from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes.side_effects import RandomStates
 from compilediag_harness.torch_internals import torch_calls, torch_names
+from compilediag_harness.torch_internals.torch_graphs import OUTPUT_GRAPH
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import settings
 from compilediag_harness.trials.arguments import PlannedArguments
 from compilediag_harness.trials.outputs import CallSeconds, FixedShapeCalls, OutputWatcher
 from compilediag_harness.trials.plan import Notes
+from compilediag_harness.trials.program_output import ProgramOutput
 from compilediag_harness.trials.settings import OVERRIDDEN, PlannedObjects, PlannedSettings
 from compilediag_harness.trials.sources import ReplacedSources
-from compilediag_harness.wire import RandomStateRead, TrialPlan, describe_stance
+from compilediag_harness.wire import RandomStateRead, RecordingPlan, TrialPlan, describe_stance
 
 
 class ActiveTrial:
@@ -38,9 +40,21 @@ class ActiveTrial:
         ReplacedSources(self._plan.sources, self._notes).install()
         if self._plan.seed is not None:
             settings.seed_after_import(self._plan.seed, self._notes, self._imports)
+        self._output: ProgramOutput | None = None
+        if chosen.recording is not None:
+            self._begin_recording(chosen.recording)
         self._settings.install(self._imports)
         if self._plan.stance is not None:
             self._imports.run_after_import(torch_names.DYNAMO, lambda _: self._set_stance())
+
+    def _begin_recording(self, recording: RecordingPlan) -> None:
+        """Record what is written, and seed the generators that are not torch's."""
+        if recording.hides_hash_seed:
+            os.environ.pop("PYTHONHASHSEED", None)
+        settings.seed_after_import(recording.seed, self._notes, self._imports)
+        self._output = ProgramOutput()
+        self._output.install(self._imports)
+        self._undo.append(self._output.uninstall)
 
     def torch_imported(self, session: Session, torch: Any) -> None:
         """Put in place what needs torch, once the program has imported it."""
@@ -61,8 +75,14 @@ class ActiveTrial:
             objects = PlannedObjects(chosen.objects, torch, notes)
             watcher = OutputWatcher(session, torch, chosen, arguments, self._settings, objects)
             shapes = FixedShapeCalls(watcher, check=chosen.check_padding)
-            self._outputs = watcher
+            self._outputs, recorder = watcher, watcher.recorder
             self._undo += [objects.uninstall, watcher.uninstall, shapes.uninstall]
+            if recorder is not None:
+                graphs = recorder.graphs
+                self._imports.run_after_import(OUTPUT_GRAPH, lambda _: graphs.install())
+                self._undo.append(graphs.uninstall)
+        if self._output is not None:
+            self._output.attach(session, torch)
         if chosen.call_seconds:  # last of all: nothing else of ours is then in the time of a call
             self._call_seconds = CallSeconds(session, torch)
             self._undo.append(self._call_seconds.uninstall)
@@ -85,7 +105,10 @@ class ActiveTrial:
         if self._plan.stance is not None and stance not in (None, self._plan.stance):
             self._notes.record_change(describe_stance(self._plan.stance), OVERRIDDEN)
         # A forked child, such as a data loader's worker, holds what its parent does.
-        if self._outputs is not None and self._plan.outputs and os.getpid() == self._pid:
+        keeps = self._plan.outputs or self._plan.recording is not None
+        if self._output is not None:
+            self._output.finish()
+        if self._outputs is not None and keeps and os.getpid() == self._pid:
             self._outputs.finish()
             session.emit(RandomStateRead(session.now(), RandomStates.read(self._torch).digests))
 

@@ -49,7 +49,8 @@ class CallsRecorded(Event):
     """Outermost compiled calls of the process since the last such record, in their order."""
 
     functions: tuple[Location, ...]
-    """Callables that are new since the last record; they are numbered on from 0."""
+    """Callables that are new since the last record; they are numbered on from 0. One that is here
+    again is called in another thread too: its calls there have an order of their own."""
     structures: tuple[str, ...]
     """What was returned, without values: containers, dtypes, shapes; numbered in the same way.
     "opaque:Type" in one is a value that is not compared, `NOT_COMPARED` the begin of one of which
@@ -78,6 +79,7 @@ class GraphRun(Event):
     opaque: tuple[str, ...]
     """Operations that hide what they compute: custom operators, functions allowed in graphs."""
     calls: int
+    """-1 where they could not be counted."""
 
 
 @event

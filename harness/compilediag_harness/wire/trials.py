@@ -151,6 +151,9 @@ class RecordingPlan:
     boundaries: tuple[Location, ...] = ()
     """Functions of the program that are called again in place of the compiled calls inside them."""
     lines: tuple[WatchedLines, ...] = ()
+    hides_hash_seed: bool = False
+    """Whether PYTHONHASHSEED is taken out of the environment that the program sees: it was set for
+    the recording alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,8 @@ class TrialPlan:
     def looks_at_calls(self) -> bool:
         """True if something is done at each call of a compiled callable: none may go unreported."""
         changes = (self.arguments, self.objects, self.padded, self.settings)
-        return self.outputs or self.check_padding or any(changes)
+        watches = self.outputs or self.check_padding or self.recording is not None
+        return watches or any(changes)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -275,6 +279,8 @@ class StateRead(Event):
     call: int | None = None
     """After which sampled call of the function; None: when the process ends. Of an object that is
     gone by then there is only the former. What is large is left out of the former."""
+    saved: tuple[str, ...] = ()
+    """Keys of the `state_dict()` of a module when the process ends, in the first record of it."""
 
 
 @event

@@ -1,0 +1,238 @@
+"""Output of the program: whole lines that it writes to the streams it started with, and the values
+that it saves with `torch.save` and safetensors.
+
+What is written to `sys.stdout.buffer`, by child processes or by code in C is not seen, and neither
+are streams that the program puts in place of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from compilediag_harness.base.post_import import PostImport
+from compilediag_harness.base.session import Session, fork_handlers
+from compilediag_harness.redaction import in_process
+from compilediag_harness.torch_internals.dynamo_skip import (
+    hide_own_frame,
+    make_stand_in,
+    mark_stand_in,
+)
+from compilediag_harness.torch_internals.torch_compiles import is_compile_in_progress
+from compilediag_harness.torch_internals.torch_names import Remover, replace_attribute
+from compilediag_harness.trials.sampled_values import ValueSampler, iterate_leaves
+from compilediag_harness.wire import LinesPrinted, SampledValue, ValuesSaved, clip
+
+BATCH = 500
+"""Lines of one record."""
+
+MAX_LINES, MAX_CHARS = 50_000, 8 << 20
+"""Of one stream: of what is written after them there is one digest."""
+
+MAX_LINE = 8192
+"""Characters of one line that are written; it has a digest then."""
+
+MAX_SAVED, MAX_IN_RECORD, MAX_ELEMENTS = 20_000, 512, 16
+"""Values of one file, of one record, and elements of one value."""
+
+
+class PrintedLines:
+    """Lines written to one of the streams that the process started with."""
+
+    def __init__(self, name: str, stream: Any) -> None:
+        self._name, self._stream = name, stream
+        self._session: Session | None = None
+        self._lock = threading.RLock()  # reentrant: a signal handler may print
+        self._discard()
+        self._lines_left, self._chars_left = MAX_LINES, MAX_CHARS
+        self._write: Any = None
+        """Ours, in place of the stream's."""
+        self._undo: Remover | None = None
+
+    def _discard(self) -> None:
+        """Forget what is not emitted: this process is a fork, and that belongs to the parent."""
+        self._lock = threading.RLock()
+        self._begun = ""
+        """The line in progress."""
+        self._lines: list[str] = []
+        self._rest, self._further = hashlib.blake2b(digest_size=16), 0
+        """Digest and number of the lines that are too many."""
+
+    def install(self) -> None:
+        """Take note of what is written from now on; nothing else of the stream changes."""
+        original, add = self._stream.write, self._add
+
+        def write(text: str, /) -> Any:
+            with hide_own_frame:
+                result = original(text)
+            add(text)
+            return result
+
+        # Dynamo skips functions of this file as it does the stream's own: it traces neither.
+        write.__code__ = write.__code__.replace(co_filename=threading.__file__, co_name="write")
+        # `print` and `writelines` look `write` up on the object.
+        self._stream.write = self._write = write
+        fork_handlers.append(self._discard)
+
+        def restore() -> None:
+            if vars(self._stream).get("write") is write:
+                del self._stream.write
+            fork_handlers.remove(self._discard)
+
+        self._undo = restore
+
+    def uninstall(self) -> None:
+        if self._undo is not None:
+            self._undo()
+
+    def attach(self, session: Session, torch: Any) -> None:
+        """Emit what was written so far, and from now on."""
+        self._session = session
+        if self._write is not None:
+            mark_stand_in(self._write, torch)
+
+    def _add(self, text: str) -> None:
+        try:
+            with self._lock:
+                *lines, begun = (self._begun + text).split("\n")
+                for line in lines:
+                    self._add_line(_settle(line))
+                # Of a line that is written over there is its newest text alone.
+                self._begun = _settle(begun) + "\r" * begun.endswith("\r")
+                if len(self._begun) > MAX_CHARS:
+                    self._add_line(self._begun)
+                    self._begun = ""
+                if len(self._lines) >= BATCH and self._session is not None:
+                    self._emit(self._session)
+        except Exception as error:
+            if self._session is not None:
+                self._session.record_fault("recorder: a printed line", error)
+
+    def _add_line(self, line: str) -> None:
+        self._lines_left -= 1
+        self._chars_left -= len(line)
+        if self._lines_left >= 0 and self._chars_left >= 0:
+            self._lines.append(line)
+        else:
+            self._further += 1
+            self._rest.update(f"{line}\n".encode("utf-8", "replace"))
+
+    def _emit(self, session: Session) -> None:
+        lines, self._lines = self._lines, []
+        written = [clip(in_process.redact_text(line[:MAX_LINE]), MAX_LINE) for line in lines]
+        pairs = zip(lines, written, strict=True)
+        digests = tuple("" if line == text else _compute_digest(line) for line, text in pairs)
+        kept = digests if any(digests) else ()
+        session.emit(LinesPrinted(session.now(), self._name, tuple(written), kept))
+
+    def finish(self) -> None:
+        """Emit the lines that wait, the one in progress, and the digest of those that were too
+        many."""
+        with self._lock:
+            if self._session is None:
+                return
+            if self._begun:
+                self._add_line(_settle(self._begun))
+                self._begun = ""
+            if self._further:
+                digest = self._rest.hexdigest()
+                self._lines.append(f"{self._further} more lines, with digest {digest}")
+            if self._lines:
+                self._emit(self._session)
+            self._further = 0
+
+
+def _settle(line: str) -> str:
+    """Settle a line as it stands on a terminal in the end: carriage returns write over it."""
+    return line.rstrip("\r").rpartition("\r")[2]
+
+
+def _compute_digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+class ProgramOutput:
+    """Everything that one process writes; made before the program starts."""
+
+    def __init__(self) -> None:
+        self._streams = [
+            PrintedLines(name, stream)
+            for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr))
+            if hasattr(stream, "__dict__")
+        ]
+        self._session: Session | None = None
+        self._reader: ValueSampler | None = None
+        self._undo: list[Remover] = []
+
+    def install(self, imports: PostImport) -> None:
+        """Watch the streams, and safetensors once it is imported."""
+        for stream in self._streams:
+            stream.install()
+        imports.run_after_import("safetensors.torch", self._watch_safetensors)
+
+    def attach(self, session: Session, torch: Any) -> None:
+        """Emit what was written so far, and from now on; torch was imported."""
+        self._session, self._reader = session, ValueSampler(torch)
+        for stream in self._streams:
+            stream.attach(session, torch)
+        for owner in (torch, torch.serialization):
+            self._watch(owner, "save", "torch.save", ("obj", "f"))
+
+    def uninstall(self) -> None:
+        """Watch nothing any more."""
+        for stream in self._streams:
+            stream.uninstall()
+        while self._undo:
+            self._undo.pop()()
+
+    def finish(self) -> None:
+        """Emit what is held at the end."""
+        for stream in self._streams:
+            stream.finish()
+
+    def _watch_safetensors(self, module: Any) -> None:
+        self._watch(module, "save_file", "safetensors", ("tensors", "filename"))
+        self._watch(module, "save", "safetensors", ("tensors", ""))
+
+    def _watch(self, owner: Any, name: str, writer: str, names: tuple[str, str]) -> None:
+        original = getattr(owner, name, None)
+        if original is None:
+            return
+        record: Callable[..., None] = self._record_saved
+
+        def save(*args: Any, **kwargs: Any) -> Any:
+            with hide_own_frame:
+                result = original(*args, **kwargs)
+            record(writer, names, args, kwargs)
+            return result
+
+        stand_in = make_stand_in(original, save, sys.modules.get("torch"))
+        self._undo.append(replace_attribute(owner, name, stand_in))
+
+    def _record_saved(
+        self, writer: str, names: tuple[str, str], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        session, reader = self._session, self._reader
+        if session is None or reader is None or is_compile_in_progress():
+            return
+        with session.catch_faults("recorder: saved values"):
+            given = {**dict(zip(names, args, strict=False)), **kwargs}
+            target = given.get(names[1])
+            is_path = isinstance(target, (str, os.PathLike))
+            file = os.path.basename(os.fspath(target)) if is_path else ""
+            values: list[SampledValue] = []
+            complete = True
+            for path, leaf in iterate_leaves("", given.get(names[0])):
+                if len(values) == MAX_SAVED:
+                    complete = False
+                    break
+                value, whole = reader.read_leaf(path, leaf, MAX_ELEMENTS)
+                values.append(value)
+                complete = complete and whole
+            for start in range(0, max(len(values), 1), MAX_IN_RECORD):
+                part = tuple(values[start : start + MAX_IN_RECORD])
+                session.emit(ValuesSaved(session.now(), writer, str(file), part, complete))
