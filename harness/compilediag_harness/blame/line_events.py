@@ -7,7 +7,7 @@ import functools
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from compilediag_harness.blame import source_locations
@@ -19,6 +19,9 @@ REPLACED = "the program has set a trace function of its own"
 NO_TOOL_ID = "every tool id of sys.monitoring is taken"
 
 
+Follows = Callable[[types.FrameType], bool]
+"""True if the lines of a call are followed."""
+
 _is_own = functools.lru_cache(maxsize=8192)(source_locations.is_own)
 
 
@@ -28,12 +31,14 @@ def is_followed(frame: types.FrameType) -> bool:
     return source_locations.is_own_frame(frame) if file.startswith("<") else _is_own(file)
 
 
-def iterate_own_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+def iterate_own_frames(
+    frame: types.FrameType | None, follows: Follows = is_followed
+) -> Iterator[types.FrameType]:
     """Iterate over the calls in progress in the user's files, innermost first, from `frame` on."""
     for _ in range(_MAX_FRAMES):
         if frame is None:
             return
-        if is_followed(frame):
+        if follows(frame):
             yield frame
         frame = frame.f_back
 
@@ -44,8 +49,9 @@ class TraceFunction:
     on, `handle_line(frame, line)` before a line, `handle_exit(frame)` where it returns, yields or
     raises."""
 
-    def __init__(self, listener: Any) -> None:
+    def __init__(self, listener: Any, follows: Follows = is_followed) -> None:
         self._listener = listener
+        self._follows = follows
         self._function = self._handle_call
         self._line = self._handle_event
         self._closed = False
@@ -61,7 +67,7 @@ class TraceFunction:
         if sys.gettrace() is not None:
             self.problem = REPLACED if self._resumed else OTHER_TRACER
             return False
-        frames = list(iterate_own_frames(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
+        frames = list(iterate_own_frames(sys._getframe(1), self._follows))  # pyright: ignore[reportPrivateUsage]
         if any(frame.f_trace not in (None, self._line) for frame in frames):
             self.problem = REPLACED
             return False
@@ -94,12 +100,12 @@ class TraceFunction:
         self.stop()
         if sys.gettrace() is self._function:
             sys.settrace(None)
-        for frame in iterate_own_frames(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+        for frame in iterate_own_frames(sys._getframe(1), self._follows):  # pyright: ignore[reportPrivateUsage]
             if frame.f_trace is self._line:
                 frame.f_trace = None
 
     def _handle_call(self, frame: types.FrameType, event: str, arg: object) -> Any:
-        if self._closed or event != "call" or not is_followed(frame):
+        if self._closed or event != "call" or not self._follows(frame):
             return None
         self._listener.handle_entry(frame)
         return self._line
@@ -120,8 +126,11 @@ class Monitoring:
     """Follows lines by `sys.monitoring`, with a tool id of our own: other tools are not touched.
     Lines are switched on for the code objects of the user's files alone."""
 
-    def __init__(self, listener: Any, monitoring: Any = None) -> None:
+    def __init__(
+        self, listener: Any, monitoring: Any = None, follows: Follows = is_followed
+    ) -> None:
         self._listener = listener
+        self._follows = follows
         self._api: Any = getattr(sys, "monitoring", None) if monitoring is None else monitoring
         self._events: Any = self._api.events
         self._followed: set[types.CodeType] = set()
@@ -153,7 +162,7 @@ class Monitoring:
                 self._api.register_callback(self._tool, event, callback)
             # Other code calls `_handle_start` once for each of its places: then that is disabled.
             self._api.set_events(self._tool, events.PY_START | events.PY_RESUME | events.PY_UNWIND)
-        for frame in iterate_own_frames(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+        for frame in iterate_own_frames(sys._getframe(1), self._follows):  # pyright: ignore[reportPrivateUsage]
             self._follow(frame.f_code)
         return True
 
@@ -186,7 +195,7 @@ class Monitoring:
     def _handle_start(self, code: types.CodeType, offset: int) -> Any:
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - of the user's code
         # DISABLE holds for this place of the code until `restart_events`, which nobody here calls.
-        if not is_followed(frame):
+        if not self._follows(frame):
             return self._api.DISABLE
         if not self._paused.here:
             self._follow(code)

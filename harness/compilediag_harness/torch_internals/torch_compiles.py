@@ -20,6 +20,7 @@ from compilediag_harness.torch_internals.torch_names import (
     DYNAMO,
     EVAL_FRAME,
     EXPORT,
+    SYMBOLIC_CONVERT,
     SYMBOLIC_SHAPES,
     UTILS,
     Remover,
@@ -93,6 +94,22 @@ def _read_trigger_and_id(given: Any = None) -> tuple[str, str]:
         return "DYNAMO", get_compile_id()
     trigger = getattr(getattr(given, "callback_trigger", None), "name", "DYNAMO")
     return trigger, str(getattr(given, "compile_id", "") or "")
+
+
+def watch_traced_lines(callback: Callable[[types.CodeType, int], None]) -> Remover | None:
+    """Call `callback(code, line)` with each line that Dynamo traces, of inlined functions too."""
+    translator = lookup(get_imported(SYMBOLIC_CONVERT), "InstructionTranslatorBase")
+
+    def report_line(translating: Any, lineno: int, *_: Any, **__: Any) -> None:
+        callback(translating.f_code, lineno)
+
+    return call_beside(translator, "starts_line", before=report_line)
+
+
+def is_compiled_code(code: types.CodeType) -> bool:
+    """True if Dynamo made a code object, to be run in place of the program's."""
+    made = lookup(get_imported(CONVERT_FRAME), "output_codes")
+    return made is not None and code in made
 
 
 def watch_compile_ends(callback: Callable[[], None]) -> Remover | None:

@@ -1,13 +1,20 @@
-"""Replaced sources: another text in place of what a source file holds, which is not touched.
+"""Replaced sources: another state of the program's source files than that on disk, which is not
+touched: other texts, new files, absent files. And the digest of each text that became code.
 
 Modules (also `python -m`) get it from their loader, the main script (`python train.py`) from an
 importer of the script's own path, a script that `runpy` runs by its path, as `multiprocessing`
-does in spawned children, from `io.open_code`. `linecache`, and with it `inspect`, tracebacks and
-torch, has the same text. No bytecode is cached.
+does in spawned children, from `io.open_code`, tests and `conftest.py` from pytest's own loader.
+`linecache`, and with it `inspect`, tracebacks and torch, has the same text. No bytecode is cached.
+
+Only Python's import system sees new and absent files. Who lists folders or opens files, such as
+`pkgutil.iter_modules`, `exec(open(path).read())` and pytest's search for tests, sees those on disk.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import errno
 import functools
 import hashlib
 import importlib.util
@@ -17,45 +24,80 @@ import os
 import sys
 import tempfile
 import tokenize
-from collections.abc import Iterable
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
+from pathlib import Path
 from typing import Any
 
+from compilediag_harness.base.post_import import PostImport
+from compilediag_harness.base.session import Session
+from compilediag_harness.blame import source_locations
+from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
 from compilediag_harness.trials.plan import Notes
-from compilediag_harness.wire import SourceChange
+from compilediag_harness.wire import SourceChange, SourcesLoaded, TrialPlan
 
 OTHER_FILE = "the file is not the one that the text was made from"
+NOT_NEW = "there is such a file, and the text is that of a new one"
+
+_FILES_IN_EVENT = 1000
 
 
 class ReplacedSources:
-    """The files that have another text in this process."""
+    """The source files that are other ones in this process, and those that became code."""
 
-    def __init__(self, changes: Iterable[SourceChange], notes: Notes) -> None:
+    def __init__(self, plan: TrialPlan, notes: Notes) -> None:
         self._notes = notes
         self._changes: dict[str, SourceChange] = {}
-        for change in changes:
-            try:
-                with open(change.file, "rb") as stream:
-                    digest = hashlib.sha256(stream.read()).hexdigest()
-            except OSError as error:
-                notes.record_change(change.label, f"the file cannot be read: {error}")
+        self._absent = {os.path.realpath(file) for file in plan.absent}
+        self._new: dict[str, set[str]] = {}
+        """Names that are not on disk, by folder."""
+        self._recorded = plan.recording is not None
+        self._loaded: dict[tuple[str, str], None] = {}
+        """(file, SHA-256) of each text that became code, in their order."""
+        for change in plan.sources:
+            path = os.path.realpath(change.file)
+            problem = _find_problem(change)
+            if problem is not None:
+                notes.record_change(change.label, problem)
                 continue
-            if digest == change.sha256:
-                self._changes[os.path.realpath(change.file)] = change
-            else:
-                notes.record_change(change.label, OTHER_FILE)
+            self._changes[path] = change
+            if not change.sha256:
+                self._add_name(path)
+        for path in tuple(self._absent):
+            self._remove_folder(os.path.dirname(path))
         # A link may have another name than its file, hardly another ending.
         self._endings = tuple({os.path.splitext(path)[1] for path in self._changes})
+        folders = (folder for folder in self._new if not os.path.isdir(folder))
+        named = [*self._absent, *self._changes, *folders]
+        self._names = {os.path.basename(path) for path in named}
 
-    def install(self) -> None:
+    def _add_name(self, path: str) -> None:
+        folder, name = os.path.split(path)
+        self._new.setdefault(folder, set()).add(name)
+        if not os.path.isdir(folder) and folder != path:
+            self._add_name(folder)
+
+    def _remove_folder(self, folder: str) -> None:
+        """Make a folder absent in which there is nothing but absent files: git has none for it."""
+        with contextlib.suppress(OSError):
+            names = {*os.listdir(folder)} - {"__pycache__"} | self._new.get(folder, set())
+            if all(os.path.join(folder, name) in self._absent for name in names):
+                self._absent.add(folder)
+                self._remove_folder(os.path.dirname(folder))
+
+    def install(self, imports: PostImport) -> None:
         """Put the texts in place, for what is read from now on. Never undone: code of them runs
         until the process ends."""
+        if not (self._changes or self._absent or self._recorded):
+            return
+        _replace_in_loaders(self)
+        _replace_in_run_path(self)
+        sys.path_hooks.insert(0, self._make_main_script)
         if self._changes:
-            _replace_in_loaders(self)
-            _replace_in_run_path(self)
             _replace_in_linecache(self)
             _replace_in_last_traceback(self)
-            sys.path_hooks.insert(0, self._make_main_script)
+        if self._names:
+            _replace_in_finders(self)
+        imports.run_after_import(_REWRITING, functools.partial(_replace_in_pytest, self))
 
     def find_text(self, path: object) -> str | None:
         """Find the other text of a file; None for a file that has its own."""
@@ -64,23 +106,87 @@ class ReplacedSources:
         change = self._changes.get(_resolve_path(path))
         return None if change is None else change.text
 
-    def note_run(self, path: str) -> None:
-        """Note that the text of a file becomes code of the program."""
-        self._notes.record_change(self._changes[_resolve_path(path)].label)
+    def read_code(self, path: str) -> bytes | None:
+        """Read the other content of a file that becomes code; None for a file that has its own.
+
+        Raises:
+            FileNotFoundError: this state has no such file.
+        """
+        text = self.find_text(path)
+        if text is None:
+            if self.find_absent(path):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            self.note_file(path)
+            return None
+        content, real = _encode_text(text), _resolve_path(path)
+        self._notes.record_change(self._changes[real].label)
+        if self._recorded:
+            self._loaded[real, hashlib.sha256(content).hexdigest()] = None
+        return content
+
+    def note_file(self, path: str) -> None:
+        """Note what a file holds that becomes code as it is."""
+        # Installed files are left out at once: of their thousands none is the program's own.
+        if self._recorded and not source_locations.is_installed(real := _resolve_path(path)):
+            with contextlib.suppress(OSError), open(real, "rb") as stream:
+                self._loaded[real, hashlib.sha256(stream.read()).hexdigest()] = None
+
+    def find_absent(self, path: str) -> bool:
+        """True if this state has no such file or folder, and the disk has."""
+        return os.path.basename(path) in self._names and _resolve_path(path) in self._absent
+
+    def find_stand_in(self, path: str) -> str | None:
+        """Find a file or folder on disk of the same kind as a new one; None for any other path."""
+        if os.path.basename(path) not in self._names:
+            return None
+        real = _resolve_path(path)
+        if real in self._changes:
+            return __file__
+        return os.path.dirname(__file__) if real in self._new else None
+
+    def list_new_names(self, folder: str) -> set[str]:
+        """List the new files and folders in a folder."""
+        return self._new.get(_resolve_path(folder), set())
+
+    def emit_loaded(self, session: Session) -> None:
+        """Emit the program's own files that became code so far."""
+        loaded = [(file, sha) for file, sha in self._loaded if source_locations.is_own(file)]
+        for begin in range(0, len(loaded), _FILES_IN_EVENT):
+            files, digests = zip(*loaded[begin : begin + _FILES_IN_EVENT], strict=True)
+            session.emit(SourcesLoaded(session.now(), files, digests))
 
     def _make_main_script(self, path: str) -> _MainScript:
         """Python looks for an importer of the script's path before it opens the file itself: what
         has one, as a folder with `__main__.py` does, is run by it."""
         # Called by Python's own start, below no other function. Who looks for importers later
         # opens the file by `io.open_code`.
-        if sys._getframe().f_back is not None or self.find_text(path) is None:  # pyright: ignore[reportPrivateUsage]
-            raise ImportError(path)
-        return _MainScript("__main__", path)
+        if sys._getframe().f_back is None:  # pyright: ignore[reportPrivateUsage]
+            if self.find_text(path) is not None or self.find_absent(path):
+                return _MainScript("__main__", path)
+            self.note_file(path)
+        raise ImportError(path)
 
 
-@functools.lru_cache(maxsize=16_384)
+def _find_problem(change: SourceChange) -> str | None:
+    """Find why a text cannot stand for its file; None where it can."""
+    try:
+        with open(change.file, "rb") as stream:
+            digest = hashlib.sha256(stream.read()).hexdigest()
+    except FileNotFoundError as error:
+        return f"the file cannot be read: {error}" if change.sha256 else None
+    except OSError as error:
+        return f"the file cannot be read: {error}"
+    if not change.sha256:
+        return NOT_NEW
+    return None if digest == change.sha256 else OTHER_FILE
+
+
 def _resolve_path(path: str) -> str:
-    return os.path.realpath(path)
+    # A relative path is another one as soon as the program changes its folder.
+    return _resolve_absolute(path if os.path.isabs(path) else os.path.abspath(path))
+
+
+_resolve_absolute = functools.lru_cache(maxsize=16_384)(os.path.realpath)
 
 
 def _encode_text(text: str) -> bytes:
@@ -88,7 +194,7 @@ def _encode_text(text: str) -> bytes:
     plain = text.encode("utf-8", "surrogatepass")
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(plain).readline)
-        return text.encode(encoding)
+        return plain if encoding == "utf-8-sig" else text.encode(encoding)
     except (SyntaxError, UnicodeError):
         return plain
 
@@ -102,11 +208,13 @@ def _replace_in_loaders(sources: ReplacedSources) -> None:
 
     def load_code(self: Any, fullname: str) -> Any:
         path = self.get_filename(fullname)
-        text = sources.find_text(path)
-        if text is None:
+        try:
+            content = sources.read_code(path)
+        except FileNotFoundError:  # found by a finder of its own, as of an editable install
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname) from None
+        if content is None:
             return get_code(self, fullname)
-        sources.note_run(path)
-        return self.source_to_code(text, path)
+        return self.source_to_code(content, path)
 
     def load_data(self: Any, path: Any) -> bytes:
         text = sources.find_text(path)
@@ -116,16 +224,45 @@ def _replace_in_loaders(sources: ReplacedSources) -> None:
     loader.get_code, loader.get_data = load_code, load_data
 
 
+def _replace_in_finders(sources: ReplacedSources) -> None:
+    finder: Any = FileFinder
+    # Invariant: it looks for files and folders by this function alone, and lists a folder only in
+    # `_fill_cache` (Python 3.10 to 3.13).
+    external: Any = sys.modules[finder.__module__]
+    path_stat, fill_cache = external._path_stat, finder._fill_cache
+
+    def stat_path(path: Any) -> os.stat_result:
+        if not isinstance(path, str):
+            return path_stat(path)
+        if sources.find_absent(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        try:
+            return path_stat(path)
+        except OSError:
+            if (stand_in := sources.find_stand_in(path)) is None:
+                raise
+        return path_stat(stand_in)
+
+    def fill(self: Any) -> None:
+        fill_cache(self)
+        self._path_cache |= sources.list_new_names(self.path)
+
+    external._path_stat, finder._fill_cache = stat_path, fill
+    # Folders that were listed while Python started; not by `importlib`, which imports much more.
+    for path, known in list(sys.path_importer_cache.items()):
+        if known is None:
+            del sys.path_importer_cache[path]
+        elif isinstance(known, FileFinder):
+            known.invalidate_caches()
+
+
 def _replace_in_run_path(sources: ReplacedSources) -> None:
     module: Any = io
     open_code = module.open_code
 
     def open_replaced(path: str) -> Any:
-        text = sources.find_text(path)
-        if text is None:
-            return open_code(path)
-        sources.note_run(path)
-        return io.BytesIO(_encode_text(text))
+        content = sources.read_code(path)
+        return open_code(path) if content is None else io.BytesIO(content)
 
     module.open_code = open_replaced
 
@@ -169,6 +306,31 @@ def _replace_in_last_traceback(sources: ReplacedSources) -> None:
     module.open = open_replaced
 
 
+_REWRITING = "_pytest.assertion.rewrite"
+
+
+def _replace_in_pytest(sources: ReplacedSources, rewriting: Any) -> None:
+    """Tests and `conftest.py` are compiled by pytest, which has bytecode of them of its own."""
+    hook = rewriting.AssertionRewritingHook
+    exec_module = hook.exec_module
+
+    @functools.wraps(exec_module)
+    def exec_replaced(self: Any, module: Any) -> None:
+        path = module.__spec__.origin
+        content = sources.read_code(path)
+        with hide_own_frame:
+            if content is None:
+                exec_module(self, module)
+                return
+            self._rewritten_names[module.__name__] = Path(path)
+            tree = ast.parse(content, filename=path)
+            rewriting.rewrite_asserts(tree, content, path, self.config)
+            code = compile(tree, path, "exec", dont_inherit=True)
+            exec(code, module.__dict__)  # noqa: S102 - the user's own tests
+
+    hook.exec_module = exec_replaced
+
+
 # --- the main script -----------------------------------------------------------------------------
 
 
@@ -188,6 +350,7 @@ class _MainScript(SourceFileLoader):
         of `__main__`, children of `multiprocessing` would not import it.
         """
         path = self.path
+        code = self._load_code(fullname)
         if sys.path and sys.path[0] == path:
             folder = os.path.dirname(os.path.realpath(path))
             sys.path[:1] = [] if getattr(sys.flags, "safe_path", False) else [folder]
@@ -211,4 +374,13 @@ class _MainScript(SourceFileLoader):
             return run_globals
 
         runpy._run_code = run
-        return super().get_code(fullname)
+        return code
+
+    def _load_code(self, fullname: str) -> Any:
+        try:
+            return super().get_code(fullname)
+        except ModuleNotFoundError:  # in the words of pymain_run_file_obj
+            why = f"[Errno {errno.ENOENT}] {os.strerror(errno.ENOENT)}"
+            path = os.path.abspath(self.path)
+            sys.stderr.write(f"{sys.orig_argv[0]}: can't open file {path!r}: {why}\n")
+            raise SystemExit(errno.ENOENT) from None

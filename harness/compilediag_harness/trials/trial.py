@@ -14,6 +14,7 @@ from compilediag_harness.torch_internals.torch_graphs import OUTPUT_GRAPH
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import settings
 from compilediag_harness.trials.arguments import PlannedArguments
+from compilediag_harness.trials.lines import LineWatcher
 from compilediag_harness.trials.outputs import CallSeconds, FixedShapeCalls, OutputWatcher
 from compilediag_harness.trials.plan import Notes
 from compilediag_harness.trials.program_output import ProgramOutput
@@ -37,7 +38,11 @@ class ActiveTrial:
         self._torch: Any = None
         self._outputs: OutputWatcher | None = None
         self._call_seconds: CallSeconds | None = None
-        ReplacedSources(self._plan.sources, self._notes).install()
+        self._sources = ReplacedSources(self._plan, self._notes)
+        self._sources.install(self._imports)
+        recording = self._plan.recording
+        watched = () if recording is None else recording.lines
+        self._lines = LineWatcher(watched, self._imports) if watched else None
         if self._plan.seed is not None:
             settings.seed_after_import(self._plan.seed, self._notes, self._imports)
         self._output: ProgramOutput | None = None
@@ -100,6 +105,9 @@ class ActiveTrial:
         if session is None:
             return
         self._settings.finish()
+        self._sources.emit_loaded(session)
+        if self._lines is not None:
+            self._lines.finish(session)
         if self._call_seconds is not None:
             self._call_seconds.finish()
         if self._plan.stance is not None and stance not in (None, self._plan.stance):
