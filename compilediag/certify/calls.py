@@ -7,9 +7,8 @@ import math
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import zip_longest
 from typing import NamedTuple
 
 from compilediag.certify.values import TOLERANCES, get_cap, is_rounding
@@ -18,6 +17,9 @@ from compilediag_harness.wire import CALL_FORMAT, NOT_COMPARED, CallDigest, Loca
 
 ProcessKey = tuple[int, int]
 """Rank, 0 without a launcher, and which of its processes with torch."""
+
+CallableKey = tuple[str, str, int]
+"""File, name, and which of those: a callable that several threads call is one in each."""
 
 
 class RecordedCall(NamedTuple):
@@ -36,7 +38,8 @@ class CallComparison:
     mismatch: str | None = None  #: Why they do not correspond; None where they do.
     difference: str | None = None  #: The first one; None where all are equal.
     size: float = 0.0  #: Of that one, relative.
-    at_start: bool = False  #: It is in the first call of a process.
+    may_round: bool = False  #: It is small enough to be rounding.
+    at_start: bool = False  #: It is in the first call of a callable.
     measured: bool = True  #: The eager execution tells how much rounding there is at it.
     rounded: int = 0  #: Calls that differ by more than the tolerance, and no more than eager does.
     exact: bool = True  #: All are equal bit for bit, as far as digests show.
@@ -60,111 +63,122 @@ def key_processes(timeline: Timeline) -> dict[int, ProcessKey]:
     return keys
 
 
-def read_calls(timeline: Timeline) -> dict[ProcessKey, list[RecordedCall]]:
-    """Read all recorded calls of each process that made some, in their order."""
+def read_calls(timeline: Timeline) -> dict[ProcessKey, dict[CallableKey, list[RecordedCall]]]:
+    """Read all recorded calls of each process by callable, each in its order."""
     keys = key_processes(timeline)
-    calls: dict[ProcessKey, list[RecordedCall]] = {}
-    names: dict[ProcessKey, tuple[list[Location], list[str]]] = {}
+    calls: dict[ProcessKey, dict[CallableKey, list[RecordedCall]]] = {}
+    names: dict[ProcessKey, tuple[list[Location], list[str], list[CallableKey]]] = {}
     for record in timeline.recorded_calls:
-        key = keys.get(record.process, (0, 0))
-        functions, structures = names.setdefault(key, ([], []))
+        process = keys.get(record.process, (0, 0))
+        functions, structures, callables = names.setdefault(process, ([], [], []))
+        for function in record.functions:
+            name = function.file, function.function
+            callables.append((*name, sum(key[:2] == name for key in callables)))
         functions += record.functions
         structures += record.structures
-        calls.setdefault(key, []).extend(
-            RecordedCall(functions[function], structures[structure], CallDigest(*digest))
-            for function, structure, *digest in struct.iter_unpack(
-                CALL_FORMAT, base64.b64decode(record.calls)
-            )
-        )
+        made = calls.setdefault(process, {})
+        content = base64.b64decode(record.calls)
+        for number, structure, *digest in struct.iter_unpack(CALL_FORMAT, content):
+            call = RecordedCall(functions[number], structures[structure], CallDigest(*digest))
+            made.setdefault(callables[number], []).append(call)
     return calls
 
 
 def compare_calls(
     before: Timeline, after: Timeline, eager: Timeline | None = None
 ) -> CallComparison:
-    """Compare the calls of two executions in their order, whatever the callables are called.
-    `eager`: the first one without compiling; a difference is rounding if it is at most three times
-    the largest that eager has shown until then, of the same callable."""
+    """Compare the calls of two executions, those of each callable in their order, whatever it is
+    called in each. `eager`: the first one without compiling; a difference is rounding if it is at
+    most three times the largest that eager has shown until then, of the same callable."""
     old, new = read_calls(before), read_calls(after)
-    reference = read_calls(eager) if eager is not None else {}
-    functions: dict[Location, Location] = {}
-    compared, rounded, opaque, exact = 0, 0, 0, True
-    for key in sorted({*old, *new}):
-        ours, theirs = old.get(key, []), new.get(key, [])
-        mismatch = _find_mismatch(ours, theirs, functions)
-        if mismatch is not None:
-            return CallComparison(mismatch=mismatch, exact=False)
-        yards = _Yardsticks()
-        eager_calls = reference.get(key, [])
-        if _find_mismatch(ours, eager_calls, {}) is not None:
-            eager_calls = []
-        for number, (call, other, measure) in enumerate(zip_longest(ours, theirs, eager_calls)):
-            if call.structure.startswith(NOT_COMPARED):
-                opaque += 1
-                continue
-            opaque += "opaque:" in call.structure
-            compared += 1
-            yards.add(call, measure)
-            if call.digest == other.digest:
-                continue
-            exact = False
-            size = measure_difference(call, other)
-            if not size:
-                continue
-            if not yards.excuse(call, size):
-                text = f"call {number} of {call.function.function} returned something else"
-                if math.isfinite(size):
-                    text = f"{text} (by {size:.1g} of its size)"
-                known = bool(yards.largest.get(call.function))
-                return CallComparison(
-                    compared, None, text, size, number == 0, known, rounded, exact=False
-                )
-            rounded += 1
-    return CallComparison(
-        compared, rounded=rounded, exact=exact, opaque=opaque, functions=functions
+    reference = read_calls(eager) if eager is not None else None
+    pairs: list[tuple[ProcessKey, CallableKey, CallableKey]] = []
+    for process in sorted({*old, *new}):
+        ours, theirs = old.get(process, {}), new.get(process, {})
+        paired = _pair_callables(ours, theirs)
+        if isinstance(paired, str):
+            return CallComparison(mismatch=paired, exact=False)
+        pairs += [(process, *pair) for pair in paired]
+    tally = CallComparison(
+        functions={old[at][a][0].function: new[at][b][0].function for at, a, b in pairs}
     )
+    for process, one, other in pairs:
+        ours, theirs = old[process][one], new[process][other]
+        eager_calls = reference and reference.get(process, {}).get(one, [])
+        if eager_calls and _find_mismatch(ours, eager_calls) is not None:
+            eager_calls = []
+        tally = _compare_callable(ours, theirs, eager_calls, tally)
+        if tally.difference is not None:
+            break
+    return tally
 
 
-class _Yardsticks:
-    """The largest difference between compiled and eager so far, by callable. Where eager is itself
-    farther away than rounding can be, it measures nothing from then on: None."""
-
-    def __init__(self) -> None:
-        self.largest: dict[Location, float | None] = {}
-
-    def add(self, call: RecordedCall, eager: RecordedCall | None) -> None:
-        largest = self.largest.get(call.function, 0.0)
-        if eager is None or largest is None:
-            return
-        size = measure_difference(call, eager)
-        known = size <= read_structure(call.structure).cap
-        self.largest[call.function] = max(largest, size) if known else None
-
-    def excuse(self, call: RecordedCall, size: float) -> bool:
-        largest = self.largest.get(call.function)
-        return largest is not None and is_rounding(
-            size, largest, read_structure(call.structure).cap
-        )
+def _pair_callables(
+    ours: Mapping[CallableKey, Sequence[RecordedCall]],
+    theirs: Mapping[CallableKey, Sequence[RecordedCall]],
+) -> list[tuple[CallableKey, CallableKey]] | str:
+    """Pair the callables of two executions: those of the same name, the others in the order in
+    which they were first called; or say why their calls do not correspond."""
+    rest = [key for key in ours if key not in theirs], [key for key in theirs if key not in ours]
+    if len(rest[0]) != len(rest[1]):
+        names = (", ".join(sorted(key[1] for key in keys)) or "none" for keys in rest)
+        return f"compiled callables {' → '.join(names)}"
+    pairs = [(key, key) for key in ours if key in theirs]
+    pairs += zip(*rest, strict=True)
+    problems = (_find_mismatch(ours[one], theirs[other]) for one, other in pairs)
+    return next((problem for problem in problems if problem), pairs)
 
 
-def _find_mismatch(
-    ours: Sequence[RecordedCall],
-    theirs: Sequence[RecordedCall],
-    functions: dict[Location, Location],
-) -> str | None:
-    """Find why calls do not correspond, and note which callable stands for which."""
+def _find_mismatch(ours: Sequence[RecordedCall], theirs: Sequence[RecordedCall]) -> str | None:
+    name = ours[0].function.function
     if len(ours) != len(theirs):
-        return f"compiled calls {len(ours)} → {len(theirs)}"
-    taken = {new: old for old, new in functions.items()}
+        return f"calls of {name} {len(ours)} → {len(theirs)}"
     for number, (call, other) in enumerate(zip(ours, theirs, strict=True)):
-        new = functions.setdefault(call.function, other.function)
-        old = taken.setdefault(other.function, call.function)
-        if (old, new) != (call.function, other.function):
-            return f"call {number} is one of {other.function.function}, not of {new.function}"
         if not is_same_structure(call.structure, other.structure):
-            name = call.function.function
             return f"call {number} of {name} returns {call.structure} → {other.structure}"
     return None
+
+
+def _compare_callable(
+    ours: Sequence[RecordedCall],
+    theirs: Sequence[RecordedCall],
+    eager: Sequence[RecordedCall] | None,
+    tally: CallComparison,
+) -> CallComparison:
+    """Compare the calls of one callable, and add them to what was compared before. `eager`: its
+    calls without compiling, empty where they do not correspond."""
+    compared, rounded, opaque, exact = tally.compared, tally.rounded, tally.opaque, tally.exact
+    # Where eager is itself farther away than rounding can be, it measures nothing from then on.
+    yardstick: float | None = 0.0 if eager else None
+    for number, (call, other) in enumerate(zip(ours, theirs, strict=True)):
+        structure = read_structure(call.structure)
+        opaque += not structure.is_whole
+        compared += not call.structure.startswith(NOT_COMPARED)
+        if eager and yardstick is not None:
+            yardstick = max(yardstick, measure_difference(call, eager[number]))
+            yardstick = yardstick if yardstick <= structure.cap else None
+        if call.digest == other.digest:
+            continue
+        exact = False
+        size = measure_difference(call, other)
+        if size and (yardstick is None or not is_rounding(size, yardstick, structure.cap)):
+            text = f"call {number} of {call.function.function} returned something else"
+            if math.isfinite(size):
+                text = f"{text} (by {size:.1g} of its size)"
+            may_round = size <= structure.cap
+            known = yardstick is not None or eager is None
+            return replace(
+                tally,
+                compared=compared,
+                difference=text,
+                size=size,
+                at_start=number == 0,
+                measured=known,
+                may_round=may_round,
+                exact=False,
+            )
+        rounded += bool(size)
+    return replace(tally, compared=compared, rounded=rounded, opaque=opaque, exact=exact)
 
 
 # --- structures and digests -----------------------------------------------------------------------
@@ -183,6 +197,7 @@ class Structure:
     leaves: tuple[str, ...]  #: Numbers and tensors, in their order.
     tolerance: float  #: Relative: that of the coarsest dtype.
     cap: float  #: Largest relative difference that can be rounding.
+    is_whole: bool  #: All of it is compared.
 
 
 @lru_cache(maxsize=4096)
@@ -193,7 +208,8 @@ def read_structure(text: str) -> Structure:
     # Python's own number may stand for a tensor in the other state.
     known = [TOLERANCES["float32" if d == "float" else d][0] for d in dtypes if d in TOLERANCES]
     plain = _LEAF.sub(lambda match: _AS_NUMBERS.get(match[0], match[0]), text)
-    return Structure(plain, leaves, max(known, default=0.0), get_cap(dtypes))
+    is_whole = "opaque:" not in text and not text.startswith(NOT_COMPARED)
+    return Structure(plain, leaves, max(known, default=0.0), get_cap(dtypes), is_whole)
 
 
 def is_same_structure(before: str, after: str) -> bool:
@@ -204,19 +220,23 @@ def is_same_structure(before: str, after: str) -> bool:
 def find_other_dtype(before: Timeline, after: Timeline) -> str | None:
     """Find a call that returns a tensor of the same shape in another dtype: another precision."""
     old, new = read_calls(before), read_calls(after)
-    for key in old.keys() & new.keys():
-        for call, other in zip(old[key], new[key], strict=False):
-            if call.structure == other.structure:
-                continue
-            leaves = read_structure(call.structure).leaves, read_structure(other.structure).leaves
-            same_name = call.function.function == other.function.function
-            if not same_name or len(leaves[0]) != len(leaves[1]):
-                continue
-            for ours, theirs in zip(*leaves, strict=True):
-                (dtype, _, shape), (now, _, new_shape) = ours.partition("["), theirs.partition("[")
-                if shape and shape == new_shape and dtype != now:
-                    name = call.function.function
-                    return f"{name} returns {ours} → {theirs}"
+    for process in old.keys() & new.keys():
+        for key in old[process].keys() & new[process].keys():
+            for call, other in zip(old[process][key], new[process][key], strict=False):
+                found = _find_other_leaf(call.structure, other.structure)
+                if found is not None:
+                    return f"{call.function.function} returns {found}"
+    return None
+
+
+def _find_other_leaf(before: str, after: str) -> str | None:
+    leaves = read_structure(before).leaves, read_structure(after).leaves
+    if before == after or len(leaves[0]) != len(leaves[1]):
+        return None
+    for old, new in zip(*leaves, strict=True):
+        (dtype, _, shape), (now, _, other) = old.partition("["), new.partition("[")
+        if shape and shape == other and dtype != now:
+            return f"{old} → {new}"
     return None
 
 

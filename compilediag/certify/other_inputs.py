@@ -1,13 +1,198 @@
-"""Other inputs than the run had: calls of both states that were made again at their end."""
+"""The point "other inputs": calls that were made again at the end of both executions, with inputs
+that the run did not have."""
 
 from __future__ import annotations
 
-from compilediag.certify.points import ExecutedState
-from compilediag_harness.wire import Location
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from compilediag.certify.calls import (
+    CallComparison,
+    ProcessKey,
+    RecordedCall,
+    compare_calls,
+    is_same_structure,
+    key_processes,
+    measure_difference,
+    read_structure,
+)
+from compilediag.certify.points import ExecutedState, Outcome, Point
+from compilediag.certify.values import is_rounding
+from compilediag.receipt.schema.compiles import ProofFigure
+from compilediag.rules.make_finding import format_count, shorten
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import CallVaried, Location
+
+AS_IT_WAS = "as it was"
+
+_OWN_BACKEND = ", own backend"
+"""End of a variation that was compiled by the program's own backend, the others being eager."""
+
+VariedKey = tuple[ProcessKey, str, str, str, int]
+"""Process, function, call, variation, and which of those."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What came out of calls that both states made again."""
+
+    equal: list[VariedKey] = field(default_factory=list[VariedKey])
+    raised: list[VariedKey] = field(default_factory=list[VariedKey])  #: In both.
+    different: list[str] = field(default_factory=list[str])
+    unknown: list[str] = field(default_factory=list[str])  #: With values that are not compared.
+
+
+def check_other_inputs(
+    before: ExecutedState, after: ExecutedState, calls: CallComparison, *, varied: bool
+) -> Point:
+    """Check that both states give the same for other inputs. `varied`: the user wants to know."""
+    name = "other inputs"
+    if not varied:
+        return Point(name, "stated", "not compared with other inputs (--no-vary)")
+    old, new = _key_varied(before.timeline, {}), _key_varied(after.timeline, _list_names(calls))
+    tally = _Tally()
+    yardsticks = _measure_backends(old)
+    for key in old.keys() & new.keys():
+        _compare_varied(key, old[key], new[key], yardsticks.get(key[:3], 0.0), tally)
+    covered = [key for key in tally.equal if key[3] != AS_IT_WAS]
+    details = [*tally.different, *tally.unknown]
+    details += [f"only before: {_format_key(key)}" for key in sorted(old.keys() - new.keys())]
+    details += [f"only after: {_format_key(key)}" for key in sorted(new.keys() - old.keys())]
+    details += [f"raises in both: {_format_key(key)}" for key in sorted(tally.raised)]
+    for state, when in ((before, "before"), (after, "after")):
+        ends = state.timeline.varying_ends
+        details += [f"left out {when}: {text}" for end in ends for text in end.left_out]
+    counts = [sum(1 for key in covered if side[key].compiles) for side in (old, new)]
+    figures = (
+        ProofFigure("varied calls", float(len(covered)), float(len(covered))),
+        ProofFigure("compile again", float(counts[0]), float(counts[1])),
+    )
+    outcome: Outcome = "holds"
+    sentence = f"{format_count(len(covered), 'varied call')}: all equal"
+    if tally.different:
+        outcome, sentence = "fails", sorted(tally.different)[0]
+    elif not covered:
+        outcome, sentence = "undecided", "no call was made again with other inputs in both states"
+    elif any(counts):
+        texts = [_list_compiled(side, covered) for side in (old, new)]
+        sentence = f"{sentence}; compile again before: {texts[0]}; after: {texts[1]}"
+    return Point(name, outcome, sentence, figures, tuple(details))
+
+
+def _list_names(calls: CallComparison) -> dict[str, str]:
+    """List the names of callables of the old state by those of the new one."""
+    return {new.function: old.function for old, new in calls.functions.items()}
+
+
+def _key_varied(timeline: Timeline, names: Mapping[str, str]) -> dict[VariedKey, CallVaried]:
+    processes = key_processes(timeline)
+    often = Counter[tuple[ProcessKey, str, str, str]]()
+    keys: dict[VariedKey, CallVaried] = {}
+    for call in timeline.varied_calls:
+        function = call.function.function
+        like = (
+            processes.get(call.process, (0, 0)),
+            names.get(function, function),
+            call.call,
+            call.variation,
+        )
+        keys[*like, often[like]] = call
+        often[like] += 1
+    return keys
+
+
+def _measure_backends(
+    calls: Mapping[VariedKey, CallVaried],
+) -> dict[tuple[ProcessKey, str, str], float]:
+    """Measure by how much each call differs at most between the program's backend and eager."""
+    largest: dict[tuple[ProcessKey, str, str], float] = {}
+    for (*like, variation, number), call in calls.items():
+        process, function, made = like
+        eager = calls.get(
+            (process, function, made, variation.removesuffix(_OWN_BACKEND), number)
+        )
+        if eager is None or eager is call or not (eager.digest and call.digest):
+            continue
+        size = measure_difference(_make_call(call), _make_call(eager))
+        key = process, function, made
+        largest[key] = max(largest.get(key, 0.0), size)
+    return largest
+
+
+def _make_call(call: CallVaried) -> RecordedCall:
+    return RecordedCall(call.function, call.structure, call.digest[0])
+
+
+def _compare_varied(
+    key: VariedKey, before: CallVaried, after: CallVaried, yardstick: float, tally: _Tally
+) -> None:
+    if before.raised is not None and after.raised is not None:
+        tally.raised.append(key)
+        return
+    name = _format_key(key)
+    if before.raised is not None or after.raised is not None:
+        when = "before" if after.raised is None else "after"
+        why = shorten(before.raised or after.raised or "", 100)
+        tally.different.append(f"{name}: raises only {when}: {why}")
+    elif not is_same_structure(before.structure, after.structure):
+        change = f"{before.structure} → {after.structure}"
+        tally.different.append(f"{name}: returns {shorten(change, 120)}")
+    else:
+        size = measure_difference(_make_call(before), _make_call(after))
+        structure = read_structure(before.structure)
+        if size and not is_rounding(size, yardstick, structure.cap):
+            tally.different.append(f"{name}: returns something else")
+        elif not structure.is_whole:
+            tally.unknown.append(f"{name}: holds values that are not compared")
+        else:
+            tally.equal.append(key)
+
+
+def _format_key(key: VariedKey) -> str:
+    return f"{key[1]} ({key[2]}), {key[3]}"
+
+
+def _list_compiled(calls: Mapping[VariedKey, CallVaried], covered: list[VariedKey]) -> str:
+    variations = dict.fromkeys(key[3] for key in covered if calls[key].compiles)
+    return shorten(", ".join(variations) or "none", 100)
+
+
+# --- where the compiled calls do not correspond ---------------------------------------------------
+
+_Chain = tuple[tuple[Location, "tuple[str, ...] | None"], ...]
+"""A compiled callable and the functions above it, innermost first, with their parameters."""
 
 
 def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location, Location] | None:
     """Find what to call again in place of compiled calls that do not correspond: the innermost
     function at or above them that both states have with the same name and parameters, as each
-    state has it (`RecordingPlan.boundaries`). None where the calls correspond, or there is none."""
-    raise NotImplementedError
+    state has it (`RecordingPlan.boundaries`). None where calls correspond, or there is none."""
+    calls = compare_calls(before.timeline, after.timeline)
+    if calls.mismatch is None:
+        return None
+    old, new = (_key_varied(state.timeline, {}) for state in (before, after))
+    common = {key[1] for key in old.keys() & new.keys()}
+    chains, others = (
+        [chain for chain in _iterate_chains(state.timeline) if chain[0][0].function not in common]
+        for state in (before, after)
+    )
+    for chain in chains:
+        for function, parameters in chain:
+            for other, theirs in (entry for other_chain in others for entry in other_chain):
+                if function.function == other.function and _is_callable(parameters, theirs):
+                    return function, other
+    return None
+
+
+def _iterate_chains(timeline: Timeline) -> Iterator[_Chain]:
+    for seen in timeline.callers:
+        yield (seen.function, None), *zip(seen.callers, seen.parameters, strict=True)
+
+
+def _is_callable(ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None) -> bool:
+    """True for a function of equal parameters, of which there are some beside the object: one
+    without is the program as a whole."""
+    if ours is None or theirs is None:  # compiled in one of the states
+        return ours != theirs
+    return ours == theirs and ours not in ((), ("self",))

@@ -356,6 +356,7 @@ def collect_held_states(_: int, events: Iterable[wire.StateRead]) -> Iterable[wi
     states: dict[tuple[wire.Location, int, int | None], wire.StateRead] = {}
     for event in events:
         key = event.function, event.instance, event.call
-        before = states[key].answers if key in states else ()
-        states[key] = replace(event, answers=before + event.answers)
+        first = states.get(key, event)
+        answers = () if first is event else first.answers
+        states[key] = replace(first, answers=answers + event.answers)
     return states.values()

@@ -141,12 +141,17 @@ def make_stand_in(original: Any, ours: Any, torch_module: Any) -> Any:
         ours.__code__ = ours.__code__.replace(
             co_filename=code.co_filename, co_firstlineno=code.co_firstlineno, co_name=code.co_name
         )
-        # Marked here, after the replacement, which makes another code object: `iterate_codes`
-        # passes over code with the file name of torch.
-        if (strategies := _get_strategies(torch_module)) is not None:
-            mark, alone, _ = strategies
-            mark(ours.__code__, alone)
+        # After the replacement, which makes another code object.
+        mark_stand_in(ours, torch_module)
     return ours
+
+
+def mark_stand_in(ours: types.FunctionType, torch_module: Any) -> None:
+    """Make Dynamo run a function uncompiled whose code has the file name of another module:
+    `iterate_codes` passes over it."""
+    if (strategies := _get_strategies(torch_module)) is not None:
+        mark, alone, _ = strategies
+        mark(ours.__code__, alone)
 
 
 class _HiddenFrame:

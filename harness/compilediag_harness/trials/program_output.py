@@ -17,7 +17,11 @@ from typing import Any
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session, fork_handlers
 from compilediag_harness.redaction import in_process
-from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame, make_stand_in
+from compilediag_harness.torch_internals.dynamo_skip import (
+    hide_own_frame,
+    make_stand_in,
+    mark_stand_in,
+)
 from compilediag_harness.torch_internals.torch_compiles import is_compile_in_progress
 from compilediag_harness.torch_internals.torch_names import Remover, replace_attribute
 from compilediag_harness.trials.sampled_values import ValueSampler, iterate_leaves
@@ -45,6 +49,8 @@ class PrintedLines:
         self._lock = threading.RLock()  # reentrant: a signal handler may print
         self._discard()
         self._lines_left, self._chars_left = MAX_LINES, MAX_CHARS
+        self._write: Any = None
+        """Ours, in place of the stream's."""
         self._undo: Remover | None = None
 
     def _discard(self) -> None:
@@ -69,7 +75,7 @@ class PrintedLines:
         # Dynamo skips functions of this file as it does the stream's own: it traces neither.
         write.__code__ = write.__code__.replace(co_filename=threading.__file__, co_name="write")
         # `print` and `writelines` look `write` up on the object.
-        self._stream.write = write
+        self._stream.write = self._write = write
         fork_handlers.append(self._discard)
 
         def restore() -> None:
@@ -83,9 +89,11 @@ class PrintedLines:
         if self._undo is not None:
             self._undo()
 
-    def attach(self, session: Session) -> None:
+    def attach(self, session: Session, torch: Any) -> None:
         """Emit what was written so far, and from now on."""
         self._session = session
+        if self._write is not None:
+            mark_stand_in(self._write, torch)
 
     def _add(self, text: str) -> None:
         try:
@@ -170,7 +178,7 @@ class ProgramOutput:
         """Emit what was written so far, and from now on; torch was imported."""
         self._session, self._reader = session, ValueSampler(torch)
         for stream in self._streams:
-            stream.attach(session)
+            stream.attach(session, torch)
         for owner in (torch, torch.serialization):
             self._watch(owner, "save", "torch.save", ("obj", "f"))
 

@@ -1,0 +1,183 @@
+"""The points "program" and "exercised": both executions are of the same program, each of its own
+state, and the change was executed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from compilediag.certify.calls import CallComparison, ProcessKey, key_processes
+from compilediag.certify.change import Change
+from compilediag.certify.points import ExecutedState, Outcome, Point
+from compilediag.receipt.schema.compiles import ProofFigure
+from compilediag.rules.make_finding import format_count
+from compilediag.timeline.timeline import Timeline
+
+_SAME = ("python", "torch", "torch_git", "triton", "cuda", "driver", "gpus", "num_threads")
+"""Fields of `Environment` that must be equal, where both are known."""
+
+_PRECISION = (
+    "matmul_precision",
+    "allow_tf32_matmul",
+    "allow_tf32_cudnn",
+    "cudnn_deterministic",
+    "deterministic",
+    "default_dtype",
+    "autocast_cpu",
+    "autocast_cuda",
+)
+"""Fields of `NumericsFlags` by which results are coarser or finer."""
+
+_RECORDED = frozenset(
+    ["CallsRecorded", "LinesPrinted", "ValuesSaved", "StateRead", "RandomStateRead", "SourcesLoaded", "LinesRun", "CallVaried"]
+)
+
+
+def check_program(
+    before: ExecutedState, after: ExecutedState, change: Change, calls: CallComparison
+) -> Point:
+    """Check that both states ran the same program to the same end, each with its own sources."""
+    if before.problem is not None:
+        return Point("program", "undecided", f"the old state does not end well: {before.problem}")
+    if after.problem is not None:
+        return Point("program", "fails", f"the new state does not end well: {after.problem}")
+    different = next(_iterate_differences(before, after, calls), None)
+    if different is not None:
+        return Point("program", "fails", different)
+    for what, timeline, digests in (
+        ("old", before.timeline, change.before),
+        ("new", after.timeline, change.after),
+    ):
+        lacking = _find_lack(timeline) or _find_other_source(timeline, change, digests)
+        if lacking is not None:
+            return Point("program", "undecided", f"{what} state: {lacking}")
+    other = _find_other_environment(before, after)
+    if other is not None:
+        return Point("program", "undecided", other)
+    steps, processes = len(before.timeline.steps), len(key_processes(before.timeline))
+    counts = f"{format_count(steps, 'step')}, {format_count(processes, 'process')}"
+    return Point("program", "holds", f"both end alike: {counts.replace('processs', 'processes')}")
+
+
+def _iterate_differences(
+    before: ExecutedState, after: ExecutedState, calls: CallComparison
+) -> Iterator[str]:
+    runs = before.receipt.header.run, after.receipt.header.run
+    if runs[0].exit_code != runs[1].exit_code:
+        yield f"exit code {runs[0].exit_code} → {runs[1].exit_code}"
+    old, new = (key_processes(state.timeline) for state in (before, after))
+    if sorted(old.values()) != sorted(new.values()):
+        yield f"processes with torch {len(old)} → {len(new)}"
+    steps, others = _count_steps(before.timeline), _count_steps(after.timeline)
+    for process in sorted({*steps, *others}):
+        (count, source), (other, _) = steps[process], others[process]
+        # A step that only a call marks moves with the boundary of what is compiled.
+        if count != other and not (source == "call" and calls.mismatch is not None):
+            yield f"steps {count} → {other}"
+    flags = [s.receipt.header.configuration.numerics_flags for s in (before, after)]
+    for name in _PRECISION:
+        ours, theirs = (getattr(flag, name) for flag in flags)
+        if ours != theirs:
+            yield f"another precision: {name} {ours} → {theirs}"
+
+
+def _count_steps(timeline: Timeline) -> dict[ProcessKey, tuple[int, str]]:
+    keys = key_processes(timeline)
+    counts = Counter(step.process for step in timeline.steps)
+    sources = {step.process: step.source for step in timeline.steps}
+    return {key: (counts[index], sources.get(index, "")) for index, key in keys.items()}
+
+
+def _find_lack(timeline: Timeline) -> str | None:
+    """Find why the record of an execution is not whole."""
+    recorded = {record.process for record in timeline.recordings}
+    if not recorded:
+        return "it was not recorded"
+    calling = {record.process for record in timeline.recorded_calls}
+    for process in timeline.processes:
+        if process.index in calling and process.ended is None:
+            return "a process with compiled calls ended before its end could be recorded"
+        left_out = process.ended.records_left_out if process.ended is not None else {}
+        if _RECORDED & left_out.keys() or (process.ended and process.ended.records_dropped):
+            return "the record is not whole: it was over its limit"
+    fault = next((fault for fault in timeline.faults if fault.where.startswith("record")), None)
+    return None if fault is None else f"a fault of compilediag's own while recording: {fault.where}"
+
+
+def _find_other_source(timeline: Timeline, change: Change, digests: dict[str, str]) -> str | None:
+    """Find a source that was loaded from somewhere else, or is not that of the state."""
+    loaded = {
+        (file, digest)
+        for record in timeline.loaded
+        for file, digest in zip(record.files, record.digests, strict=True)
+    }
+    touched = {
+        path
+        for path in {*change.before, *change.after}
+        if change.before.get(path) != change.after.get(path)
+    }
+    files = {file for file, _ in loaded}
+    for file, digest in sorted(loaded):
+        if file in touched and digest != digests.get(file):
+            return f"{file} was loaded with another text than it has in this state"
+        if file in digests and digest != digests[file]:
+            return f"{file} was loaded with another text than it has in this state"
+    for path in sorted(touched - files):
+        package = path.split("/")[-2:]
+        copy = next((f for f in sorted(files - touched) if f.split("/")[-2:] == package), None)
+        if copy is not None:
+            return f"{'/'.join(package)} was loaded from {copy}, which the change does not touch"
+    return None
+
+
+def _find_other_environment(before: ExecutedState, after: ExecutedState) -> str | None:
+    receipts = before.receipt, after.receipt
+    for name in _SAME:
+        ours, theirs = (getattr(receipt.environment, name) for receipt in receipts)
+        if ours is not None and theirs is not None and ours != theirs:
+            return f"executed with another environment: {name} {ours} → {theirs}"
+    argv = [receipt.header.run.argv_redacted for receipt in receipts]
+    if argv[0] != argv[1]:
+        return f"executed with other arguments: {' '.join(argv[0])} → {' '.join(argv[1])}"
+    seeds = [{record.seed for record in state.timeline.recordings} for state in (before, after)]
+    return None if seeds[0] == seeds[1] else "executed with other seeds"
+
+
+def check_exercised(after: ExecutedState, change: Change) -> Point:
+    """Check that every changed line that can run did, and code beside each that was removed."""
+    if not change.files:
+        what = "; ".join(change.others) or "nothing"
+        return Point("exercised", "holds", f"no line of Python changed: {what}")
+    run, in_graph = dict[str, set[int]](), dict[str, set[int]]()
+    problems = list[str]()
+    for record in after.timeline.lines_run:
+        run.setdefault(record.file, set()).update(record.run)
+        in_graph.setdefault(record.file, set()).update(record.in_graph)
+        problems += [record.problem] if record.problem is not None else []
+    lines = [(file.file, line) for file in change.files for line in file.lines]
+    missed = [(file, line) for file, line in lines if line not in run.get(file, ())]
+    removals = [(file.file, near) for file in change.files for near in file.removed]
+    unseen = [(file, near) for file, near in removals if not run.get(file, set()) & {*near}]
+    graphs = sum(line in in_graph.get(file, ()) for file, line in lines)
+    figures = (
+        ProofFigure("changed lines", float(len(lines)), float(len(lines) - len(missed))),
+        ProofFigure("in graphs", float(len(lines)), float(graphs)),
+    )
+    outcome: Outcome = "undecided" if missed or unseen else "holds"
+    sentence = f"{format_count(len(lines), 'changed line')} ran, {graphs} in graphs"
+    if missed:
+        counts = f"{len(lines) - len(missed)} of {format_count(len(lines), 'changed line')}"
+        sentence = f"proved for what ran: {counts}; not run: {_list_lines(missed)}"
+    elif unseen:
+        places = [(file, min(near, default=1)) for file, near in unseen]
+        sentence = f"not run: code around what was removed at {_list_lines(places)}"
+    details = [f"not run: {file}:{line}" for file, line in missed] + sorted({*problems})
+    return Point("exercised", outcome, sentence, figures, tuple(details))
+
+
+def _list_lines(lines: list[tuple[str, int]]) -> str:
+    """List lines by file: "model.py:41, 42"."""
+    by_file: dict[str, list[str]] = {}
+    for file, line in lines:
+        by_file.setdefault(file.rpartition("/")[2], []).append(str(line))
+    return "; ".join(f"{file}:{', '.join(numbers[:8])}" for file, numbers in by_file.items())
