@@ -165,7 +165,12 @@ class Attachment:
         files = None
         with session.catch_faults("finish: imported files"):
             files = source_locations.list_imported_files()
-        session.emit(self.read_progress(failure, files))
+        ended = self.read_progress(failure, files)
+        if trial is not None:
+            # Everything is read, and nothing watches any more: what it compiles counts nowhere.
+            with session.catch_faults("finish: varied calls"):
+                trial.vary_calls(ended.t, self.uninstall)
+        session.emit(ended)
 
     def read_progress(
         self, failure: str | None = None, sources: tuple[str, ...] | None = None

@@ -92,6 +92,7 @@ class Attached:
             session.record_fault("trial: the plan", self._trial_fault)
         try:
             self._follow_forks()
+            self._finish_with_torch()
             from compilediag_harness import attach
 
             attach.install(session)
@@ -128,6 +129,18 @@ class Attached:
             util.register_after_fork(self, register_finish)
 
         PostImport().run_after_import("multiprocessing.util", follow)
+
+    def _finish_with_torch(self) -> None:
+        """Let a trial that makes calls at the end make them while torch can: operators are taken
+        away by finalizers of torch, which run at exit, before what was registered first."""
+        if getattr(self._trial, "makes_calls_at_end", False):
+            from compilediag_harness.base.post_import import PostImport
+
+            def register_again(_torch: Any) -> None:
+                atexit.unregister(self.finish)
+                atexit.register(self.finish)
+
+            PostImport().run_after_import("torch", register_again)
 
     def finish(self) -> None:
         """Write the last record; called by `atexit`, so not after `os._exit` or a signal.

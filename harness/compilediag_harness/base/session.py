@@ -88,6 +88,12 @@ class Session:
         except Exception:
             self.records_dropped += 1
 
+    def replace_sink(self, sink: Callable[[Event], None]) -> Callable[[Event], None]:
+        """Replace what receives every event, for work that is none of the program's; returns what
+        received them before."""
+        before, self._sink = self._sink, sink
+        return before
+
     def emit_in_step(
         self,
         kind: Callable[Concatenate[float, int, Fields], Event],

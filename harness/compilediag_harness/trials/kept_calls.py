@@ -8,27 +8,19 @@ program writes into an argument later is in the kept call, too.
 from __future__ import annotations
 
 import threading
-import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from compilediag_harness.base.object_graph import get_class
-from compilediag_harness.base.session import Session
-from compilediag_harness.blame.line_events import iterate_own_frames
-from compilediag_harness.blame.source_locations import get_definition
-from compilediag_harness.shapes import shape_log, trees
-from compilediag_harness.steps.step_detection import iterate_reached
+from compilediag_harness.shapes import trees
 from compilediag_harness.torch_internals import (
     torch_api,
-    torch_calls,
-    torch_open_calls,
     torch_replay,
 )
 from compilediag_harness.torch_internals.torch_replay import CallModes
-from compilediag_harness.trials.plan import list_places, list_wrapped_functions
-from compilediag_harness.wire import CallersSeen, Location
+from compilediag_harness.wire import Location
 
 MAX_CALLABLES = 32
 MAX_KINDS = 8
@@ -41,16 +33,11 @@ MAX_SIZES = 64
 MAX_VALUES = 16
 """Sizes of one dimension, and values of one number, that are told apart."""
 
-MAX_STACKS = 3
-MAX_CALLERS = 8
-MAX_LOOKS = 64
-"""Calls of a callable whose callers are looked at."""
-
 MAX_NAMED = 4
 """Tensors that the label of a kind names."""
 
 _GRADIENTS = {True: "gradients", False: "no gradients"}
-_PLAIN = (bool, int, float, str)
+PLAIN = (bool, int, float, str)
 
 
 @dataclass(slots=True)
@@ -77,6 +64,8 @@ class KeptCall:
     nbytes: int = 0
     content: tuple[Any, ...] = ()
     """Shapes and numbers of the call."""
+    sizes: dict[tuple[str, int], set[int]] = field(default_factory=dict[tuple[str, int], set[int]])
+    """Sizes that were seen in calls of the kind, by path and dimension."""
 
     def replace(
         self,
@@ -116,8 +105,6 @@ class KeptCallable:
     calls: int = 0
     stacks: set[Any] = field(default_factory=set[Any])
     kinds: dict[Any, KeptCall] = field(default_factory=dict[Any, KeptCall])
-    sizes: dict[tuple[str, int], set[int]] = field(default_factory=dict[tuple[str, int], set[int]])
-    """Sizes that were seen, by path and dimension."""
     values: dict[str, dict[tuple[type, Any], None]] = field(
         default_factory=dict[str, dict[tuple[type, Any], None]]
     )
@@ -129,6 +116,11 @@ class KeptCallable:
     def name(self) -> str:
         return self.place.function
 
+    def list_sizes(self, path: str, dimension: int, beside: str) -> set[int]:
+        """List the sizes of a dimension in calls that have a tensor at the path `beside`, too."""
+        calls = (its for its in self.kinds.values() if any(p == beside for p, _ in its.sizes))
+        return set().union(*(its.sizes.get((path, dimension), ()) for its in calls))
+
     def note_content(self, call: KeptCall, arguments: _Arguments) -> None:
         """Note the sizes and values of a call, unless they are those of the last one."""
         if arguments.content == call.content:
@@ -137,13 +129,13 @@ class KeptCallable:
         for path, leaf, kind in zip(call.paths, arguments.leaves, arguments.kinds, strict=True):
             if leaf is None:
                 self.absent.add(path)
-            elif kind in _PLAIN:
+            elif kind in PLAIN:
                 values = self.values.setdefault(path, {})
                 if len(values) < MAX_VALUES:
                     values[kind, leaf] = None
             elif isinstance(kind, tuple):
                 for dimension, size in enumerate(leaf.shape):
-                    sizes = self.sizes.setdefault((path, dimension), set())
+                    sizes = call.sizes.setdefault((path, dimension), set())
                     if len(sizes) < MAX_SIZES:
                         sizes.add(size)
 
@@ -238,7 +230,7 @@ class _Arguments:
         pairs = tuple(zip(self.leaves, tensors, strict=True))
         self.kinds = tuple((its.dtype, its.ndim) if ok else get_class(its) for its, ok in pairs)
         self.content = tuple(
-            its.shape if ok else its if get_class(its) in _PLAIN else None for its, ok in pairs
+            its.shape if ok else its if get_class(its) in PLAIN else None for its, ok in pairs
         )
         self._parameter = torch.nn.Parameter
 
@@ -277,64 +269,3 @@ def _describe_kind(
     label = f"{', '.join(words)}; {', '.join(tensors[:MAX_NAMED] + more)}"
     same = sum(call.label.partition(" #")[0] == label for call in kept.kinds.values())
     return f"{label} #{same + 1}" if same else label
-
-
-class CallWatcher:
-    """Keeps the outermost compiled calls of a process, and tells which functions they come from."""
-
-    def __init__(self, session: Session, torch: Any, boundaries: Any, *, keeps: bool) -> None:
-        """`boundaries`: with these, calls inside of their functions are not kept
-        (`boundary_calls.py`); None: all are."""
-        self._session, self._torch = session, torch
-        self._keeps, self._boundaries = keeps, boundaries
-        self.keeper = CallKeeper(torch)
-        self.uninstall = torch_calls.watch_every_call(self._handle_begin, self._handle_end)
-
-    def _handle_begin(self, _key: int) -> None:
-        if not torch_open_calls.is_outermost() or shape_log.inside.not_counted:
-            return
-        started = time.monotonic()
-        with self._session.catch_faults("recording: a call is kept"):
-            call = torch_open_calls.get_call_arguments()
-            if call is not None:
-                self._keep_call(call)
-        self._session.add_overhead(time.monotonic() - started)
-
-    def _handle_end(self, _key: int) -> None:
-        """Nothing is done at the end of a call: what it is given is all that is kept."""
-
-    def _keep_call(self, call: torch_open_calls.CallArguments) -> None:
-        functions = list_wrapped_functions(self._torch, call.function)
-        code = getattr(functions[-1], "__code__", None)
-
-        def make_callable() -> KeptCallable:
-            module = self._torch.nn.Module
-            names = iterate_reached(functions[-1], code) if code is not None else ()
-            reached = tuple(its for its in names if issubclass(get_class(its), module))
-            return KeptCallable(list_places(functions)[-1][0], code, reached)
-
-        kept = self.keeper.find_callable(code or get_class(functions[0]), make_callable)
-        if kept is None:
-            return
-        kept.calls += 1
-        caller = torch_open_calls.this_thread.open[-1].frame.f_back
-        if kept.calls <= MAX_LOOKS and len(kept.stacks) < MAX_STACKS:
-            self._note_callers(kept, caller)
-        inside = self._boundaries is not None and self._boundaries.contains(caller)
-        if self._keeps and not inside:
-            get_wrapper = torch_replay.make_wrapper_getter()
-            self.keeper.keep(kept, call.function, get_wrapper, (call.args, call.kwargs))
-
-    def _note_callers(self, kept: KeptCallable, caller: types.FrameType | None) -> None:
-        codes = [frame.f_code for frame in iterate_own_frames(caller)]
-        # "<module>", "<lambda>" and the like cannot be called by name.
-        named = [code for code in codes if not code.co_name.startswith("<")][:MAX_CALLERS]
-        if tuple(named) in kept.stacks:
-            return
-        kept.stacks.add(tuple(named))
-        parameters = [
-            code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] for code in named
-        ]
-        callers = tuple(map(get_definition, named))
-        now = self._session.now()
-        self._session.emit(CallersSeen(now, kept.place, callers, tuple(parameters)))

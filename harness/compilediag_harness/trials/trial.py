@@ -4,6 +4,7 @@ in place then, the rest when torch is imported."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
@@ -14,6 +15,7 @@ from compilediag_harness.torch_internals.torch_graphs import OUTPUT_GRAPH
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import settings
 from compilediag_harness.trials.arguments import PlannedArguments
+from compilediag_harness.trials.call_watcher import CallWatcher
 from compilediag_harness.trials.lines import LineWatcher
 from compilediag_harness.trials.outputs import CallSeconds, FixedShapeCalls, OutputWatcher
 from compilediag_harness.trials.plan import Notes
@@ -21,6 +23,7 @@ from compilediag_harness.trials.program_output import ProgramOutput
 from compilediag_harness.trials.redirected_writes import RedirectedWrites
 from compilediag_harness.trials.settings import OVERRIDDEN, PlannedObjects, PlannedSettings
 from compilediag_harness.trials.sources import ReplacedSources
+from compilediag_harness.trials.varied_calls import vary_calls
 from compilediag_harness.wire import RandomStateRead, RecordingPlan, TrialPlan, describe_stance
 
 
@@ -46,6 +49,8 @@ class ActiveTrial:
         recording = self._plan.recording
         watched = () if recording is None else recording.lines
         self._lines = LineWatcher(watched, self._imports) if watched else None
+        self._calls: CallWatcher | None = None
+        self.makes_calls_at_end = chosen.recording is not None and chosen.recording.vary_s > 0
         if self._plan.seed is not None:
             settings.seed_after_import(self._plan.seed, self._notes, self._imports)
         self._output: ProgramOutput | None = None
@@ -95,6 +100,10 @@ class ActiveTrial:
             self._call_seconds = CallSeconds(session, torch)
             self._undo.append(self._call_seconds.uninstall)
 
+        if chosen.recording is not None:
+            self._calls = watcher = CallWatcher(session, torch, chosen.recording)
+            self._undo.append(watcher.uninstall)
+
     def _set_stance(self) -> None:
         label = describe_stance(str(self._plan.stance))
         torch: Any = torch_names.get_imported("torch")
@@ -122,6 +131,16 @@ class ActiveTrial:
         if self._outputs is not None and keeps and os.getpid() == self._pid:
             self._outputs.finish()
             session.emit(RandomStateRead(session.now(), RandomStates.read(self._torch).digests))
+
+    def vary_calls(self, t: float, uninstall: Callable[[], None]) -> None:
+        """Make calls of the program again, with other inputs, once nothing else is left to do.
+        Their events are of the time `t`; `uninstall` ends all watching of calls and compiles."""
+        session, recording = self._session, self._plan.recording
+        if session is None or self._calls is None or recording is None:
+            return
+        if self.makes_calls_at_end and os.getpid() == self._pid:
+            uninstall()
+            vary_calls(session, self._torch, self._calls.keeper, recording.vary_s, t)
 
     def uninstall(self) -> None:
         """Look at no call any more. Settings and texts stay: code was compiled with them."""
