@@ -100,7 +100,8 @@ class Pair:
         os.makedirs(folder)
         vary_s = VARY_S if self.settings.varied and stance is None else 0.0
         lines = self.change.watched if new else ()
-        recording = RecordingPlan(self.seed, vary_s, () if at is None else (at,), lines)
+        hides = HASH_SEED not in self.program.variables
+        recording = RecordingPlan(self.seed, vary_s, () if at is None else (at,), lines, hides)
         plan = TrialPlan(
             settings=states.settings if new else (),
             sources=sources,
@@ -127,6 +128,7 @@ class Pair:
         if os.path.exists(log := os.path.join(folder, LOOKED_AT)):
             with open(log, encoding="utf-8", errors="replace") as stream:
                 self.looked_at = stream.readline().strip()
+        shutil.rmtree(folder, ignore_errors=True)
         self.limit_s = self.limit_s or LIMIT_TIMES * trial.wall_s + LIMIT_EXTRA_S
         return ExecutedState(trial.observed.receipt, trial.observed.timeline, trial.problem)
 
@@ -238,7 +240,7 @@ def _execute_both(
     old = load_state(recorded, pair.program.words)
     why = _explain_other_machine(old.receipt, new.receipt)
     if why is None and pair.looked_at is not None:
-        why = f"{pair.looked_at} was written since the recorded run began, and the program looks at it"
+        why = f"the program looks at {pair.looked_at}, written since the recorded run began"
     return (old if why is None else pair.execute("the old state", new=False)), new, why or ""
 
 

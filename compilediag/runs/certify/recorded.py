@@ -87,7 +87,10 @@ def record_run(words: Sequence[str], options: RunOptions) -> Outcome:
     """
     seed, started = choose_seed(), time.time()
     environ = {HASH_SEED: str(seed), **os.environ}
-    plan = TrialPlan(outputs=False, recording=RecordingPlan(seed, VARY_S))
+    hides = HASH_SEED not in os.environ
+    plan = TrialPlan(
+        outputs=False, recording=RecordingPlan(seed, VARY_S, hides_hash_seed=hides)
+    )
     with tempfile.TemporaryDirectory(prefix="compilediag-record-") as folder:
         path = write_plan(plan, os.path.join(folder, "plan.json"))
         outcome = run(words, options, {**environ, VARIABLE: path})

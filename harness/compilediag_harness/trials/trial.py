@@ -74,10 +74,9 @@ class ActiveTrial:
         chosen, notes = self._plan, self._notes
         self._session, self._torch = session, torch
         notes.attach(session)
-        if chosen.seed is not None:
-            settings.seed_generators(
-                torch.manual_seed, chosen.seed, notes
-            )  # CUDA's once it is in use
+        seed = chosen.seed if chosen.recording is None else chosen.recording.seed
+        if seed is not None:
+            settings.seed_generators(torch.manual_seed, seed, notes)  # CUDA's once it is in use
         files = {change.file for change in chosen.sources}
         options, padded = chosen.compile_options, chosen.padded
         remover = settings.change_compile(torch, options, padded, files, notes)

@@ -144,8 +144,7 @@ class RecordingPlan:
     """What is recorded of a run."""
 
     seed: int
-    """Of `random` and of NumPy's global generator, set once each when they are imported. torch's
-    own generator starts with a constant."""
+    """Of `random`, NumPy's and torch's generators, set once each when they are imported."""
     vary_s: float = 0.0
     """Longest time of the varied calls, in seconds; 0: none is made."""
     boundaries: tuple[Location, ...] = ()
