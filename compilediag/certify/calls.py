@@ -104,7 +104,7 @@ def compare_calls(
     )
     for process, one, other in pairs:
         ours, theirs = old[process][one], new[process][other]
-        eager_calls = reference and reference.get(process, {}).get(one, [])
+        eager_calls = None if reference is None else reference.get(process, {}).get(one, [])
         if eager_calls and _find_mismatch(ours, eager_calls) is not None:
             eager_calls = []
         tally = _compare_callable(ours, theirs, eager_calls, tally)

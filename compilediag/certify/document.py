@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from compilediag.certify.points import Certificate, Outcome, Verdict
-from compilediag.json_document import Document
+import msgspec
+
+from compilediag.certify.points import Certificate, Outcome, Point, Verdict
+from compilediag.json_document import Document, convert_to_builtins
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.receipt.schema.record import Record
+from compilediag.rules.make_finding import shorten
 
 SCHEMA = "compilediag.certificate"
 
 MAX_BYTES = 2000
 """Of the document without `--all`, as `json.dumps` writes it without spaces."""
+
+_WITH_FIGURES, _SHORTEST = 60, 20
+"""Characters of a sentence below which figures are left out, and fewer than which none has."""
 
 
 class PointRecord(Record, frozen=True, kw_only=True):
@@ -44,4 +50,35 @@ def make_document(
     everything: bool = False,
 ) -> CertificateDocument:
     """Make the document of a certificate; without `everything` at most `MAX_BYTES` long."""
-    raise NotImplementedError
+    limit = None if everything else MAX_BYTES // 4
+    while True:
+        document = CertificateDocument(
+            schema=SCHEMA,
+            verdict=certificate.verdict,
+            reason=_clip(certificate.reason, limit),
+            base=_clip(base, limit),
+            change=tuple(_clip(text, limit) for text in change[: None if everything else 8]),
+            executions=executions,
+            points=tuple(_make_record(point, limit) for point in certificate.points),
+        )
+        size = len(msgspec.json.encode(convert_to_builtins(document)))
+        if limit is None or size <= MAX_BYTES or limit < _SHORTEST:
+            return document
+        limit = limit * 3 // 4
+
+
+def _make_record(point: Point, limit: int | None) -> PointRecord:
+    details = point.details if limit is None else ()
+    figures = point.figures if limit is None or limit > _WITH_FIGURES else ()
+    sentence = _clip(point.sentence, limit)
+    return PointRecord(
+        name=point.name,
+        outcome=point.outcome,
+        sentence=sentence,
+        figures=figures,
+        details=details,
+    )
+
+
+def _clip(text: str, limit: int | None) -> str:
+    return text if limit is None else shorten(text, limit)

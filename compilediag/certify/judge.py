@@ -6,8 +6,14 @@ held; `needs_again` says what could be executed to decide it.
 
 from __future__ import annotations
 
+from compilediag.certify.calls import compare_calls
 from compilediag.certify.change import Change
+from compilediag.certify.cost import state_cost
+from compilediag.certify.other_inputs import check_other_inputs
 from compilediag.certify.points import Certificate, ExecutedState, Execution
+from compilediag.certify.program import check_exercised, check_program
+from compilediag.certify.results import check_results
+from compilediag.certify.totals import check_better, check_compiled
 
 
 def judge(
@@ -30,7 +36,23 @@ def judge(
         eager: The old state under the stance "force_eager": how much rounding there is.
         varied: False where the user wanted no calls with other inputs.
     """
-    raise NotImplementedError
+    reference = None if eager is None else eager.timeline
+    calls = compare_calls(before.timeline, after.timeline, reference)
+    program = check_program(before, after, change, calls)
+    if before.problem is not None or after.problem is not None:
+        return Certificate((program,))
+    same_calls = calls.mismatch is None
+    return Certificate(
+        (
+            program,
+            check_exercised(after, change),
+            check_better(before, after),
+            check_compiled(before, after, same_calls=same_calls),
+            check_results(before, after, calls, again, eager),
+            check_other_inputs(before, after, calls, varied=varied),
+            state_cost(before, after),
+        )
+    )
 
 
 def needs_again(certificate: Certificate) -> Execution | None:
@@ -42,4 +64,8 @@ def needs_again(certificate: Certificate) -> Execution | None:
     than that, or all calls are equal while prints, saved values or state are not: the program may
     differ from itself.
     """
-    raise NotImplementedError
+    failed = {point.name for point in certificate.points if point.outcome == "fails"}
+    for point in certificate.points:
+        if point.further is not None and failed <= {point.name}:
+            return point.further
+    return None

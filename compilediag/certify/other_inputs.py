@@ -71,7 +71,7 @@ def check_other_inputs(
     outcome: Outcome = "holds"
     sentence = f"{format_count(len(covered), 'varied call')}: all equal"
     if tally.different:
-        outcome, sentence = "fails", sorted(tally.different)[0]
+        outcome, sentence = "fails", min(tally.different)
     elif not covered:
         outcome, sentence = "undecided", "no call was made again with other inputs in both states"
     elif any(counts):
@@ -97,7 +97,7 @@ def _key_varied(timeline: Timeline, names: Mapping[str, str]) -> dict[VariedKey,
             call.call,
             call.variation,
         )
-        keys[*like, often[like]] = call
+        keys[(*like, often[like])] = call
         often[like] += 1
     return keys
 
@@ -107,16 +107,11 @@ def _measure_backends(
 ) -> dict[tuple[ProcessKey, str, str], float]:
     """Measure by how much each call differs at most between the program's backend and eager."""
     largest: dict[tuple[ProcessKey, str, str], float] = {}
-    for (*like, variation, number), call in calls.items():
-        process, function, made = like
-        eager = calls.get(
-            (process, function, made, variation.removesuffix(_OWN_BACKEND), number)
-        )
-        if eager is None or eager is call or not (eager.digest and call.digest):
-            continue
-        size = measure_difference(_make_call(call), _make_call(eager))
-        key = process, function, made
-        largest[key] = max(largest.get(key, 0.0), size)
+    for key, call in calls.items():
+        eager = calls.get((*key[:3], key[3].removesuffix(_OWN_BACKEND), key[4]))
+        if eager is not None and eager is not call and eager.digest and call.digest:
+            size = measure_difference(_make_call(call), _make_call(eager))
+            largest[key[:3]] = max(largest.get(key[:3], 0.0), size)
     return largest
 
 

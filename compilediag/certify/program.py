@@ -4,7 +4,7 @@ state, and the change was executed."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from compilediag.certify.calls import CallComparison, ProcessKey, key_processes
 from compilediag.certify.change import Change
@@ -12,6 +12,7 @@ from compilediag.certify.points import ExecutedState, Outcome, Point
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness import wire
 
 _SAME = ("python", "torch", "torch_git", "triton", "cuda", "driver", "gpus", "num_threads")
 """Fields of `Environment` that must be equal, where both are known."""
@@ -29,8 +30,19 @@ _PRECISION = (
 """Fields of `NumericsFlags` by which results are coarser or finer."""
 
 _RECORDED = frozenset(
-    ["CallsRecorded", "LinesPrinted", "ValuesSaved", "StateRead", "RandomStateRead", "SourcesLoaded", "LinesRun", "CallVaried"]
+    kind.__name__
+    for kind in (
+        wire.CallsRecorded,
+        wire.LinesPrinted,
+        wire.ValuesSaved,
+        wire.StateRead,
+        wire.RandomStateRead,
+        wire.SourcesLoaded,
+        wire.LinesRun,
+        wire.CallVaried,
+    )
 )
+"""Kinds of records of which none may be left out."""
 
 
 def check_program(
@@ -104,23 +116,20 @@ def _find_lack(timeline: Timeline) -> str | None:
     return None if fault is None else f"a fault of compilediag's own while recording: {fault.where}"
 
 
-def _find_other_source(timeline: Timeline, change: Change, digests: dict[str, str]) -> str | None:
+def _find_other_source(
+    timeline: Timeline, change: Change, digests: Mapping[str, str]
+) -> str | None:
     """Find a source that was loaded from somewhere else, or is not that of the state."""
     loaded = {
         (file, digest)
         for record in timeline.loaded
         for file, digest in zip(record.files, record.digests, strict=True)
     }
-    touched = {
-        path
-        for path in {*change.before, *change.after}
-        if change.before.get(path) != change.after.get(path)
-    }
+    paths = {*change.before, *change.after}
+    touched = {path for path in paths if change.before.get(path) != change.after.get(path)}
     files = {file for file, _ in loaded}
     for file, digest in sorted(loaded):
-        if file in touched and digest != digests.get(file):
-            return f"{file} was loaded with another text than it has in this state"
-        if file in digests and digest != digests[file]:
+        if file in paths and digest != digests.get(file):
             return f"{file} was loaded with another text than it has in this state"
     for path in sorted(touched - files):
         package = path.split("/")[-2:]

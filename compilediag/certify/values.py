@@ -125,10 +125,8 @@ def find_value_difference(before: SampledValue, after: SampledValue) -> tuple[st
     tolerances = [TOLERANCES.get(value.dtype, (0.0, 0.0)) for value in (before, after)]
     relative, absolute = map(max, zip(*tolerances, strict=True))
     # What is compared has no shape and no digest: that of a number is made of its text.
-    plain = (
-        replace(value, shape=(), norm=None, values=value.values[:1]) for value in (before, after)
-    )
-    difference, error = _compare_numbers(*plain, relative, absolute)
+    one_value = [replace(v, shape=(), norm=None, values=v.values[:1]) for v in (before, after)]
+    difference, error = _compare_numbers(one_value[0], one_value[1], relative, absolute)
     return difference, error / scale
 
 

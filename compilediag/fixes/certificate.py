@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from statistics import median
+from collections.abc import Sequence
 
-from compilediag.compare.gate.ab import MIN_ROUNDS
+from compilediag.certify.cost import make_figure, measure_costs, measure_time
 from compilediag.fixes.nothing_worse import check_compiled, check_others, check_padding
 from compilediag.fixes.outputs import collect_random_states
 from compilediag.fixes.proof_types import (
@@ -24,14 +23,10 @@ from compilediag.fixes.proof_types import (
     ObservedRun,
     UnchangedRuns,
     count_finding,
-    find_worst,
-    make_figure,
 )
 from compilediag.receipt.schema.compiles import ProofPoint
 from compilediag.rules.changes import NOTHING_DECLARED, DeclaredEffects
 from compilediag.rules.make_finding import format_count
-
-UNRESOLVED = 1.0  #: Width of the interval of the step time's change from which it says nothing.
 
 
 def judge(
@@ -58,8 +53,8 @@ def judge(
         check_compiled(unchanged.baseline, runs, declared),
         *check_padding(declared.pads, unchanged.baseline.timeline, [run.timeline for run in runs]),
         check_outputs(unchanged, runs, declared),
-        measure_time(unchanged.baseline, runs),
-        measure_costs(unchanged.baseline, runs),
+        ProofPoint("time", None, *measure_time(unchanged.baseline, runs)),
+        ProofPoint("cost", None, "reported, not judged", measure_costs(unchanged.baseline, runs)),
     ]
     return Certificate(tuple(points), len(runs))
 
@@ -106,80 +101,6 @@ def _check_finding_gone(
         why = f"{own}, but as many in all ({total} → {now}): the same calls have other causes"
     figures = (make_figure(identity.unit, before, after),)
     return ProofPoint("finding", not why, why or f"{identity.unit} {before} → {after}", figures)
-
-
-def measure_time(baseline: ObservedRun, runs: Sequence[ObservedRun]) -> ProofPoint:
-    """Measure the seconds of compiling, and of steps with an interval where there are enough."""
-    measures: dict[str, Callable[[ObservedRun], float | None]] = {
-        "compile": lambda run: run.receipt.compile.time_s.total,
-        "first compiles": lambda run: run.receipt.compile.time_s.first_compile,
-        "step": _compute_step_time,
-    }
-    figures = [find_worst(name, baseline, runs, of, "s") for name, of in measures.items()]
-    known = tuple(figure for figure in figures if figure.after is not None)
-    return ProofPoint("time", None, _format_interval(baseline, runs), known)
-
-
-def _compute_step_time(run: ObservedRun) -> float | None:
-    """Compute the median seconds of the steps in which nothing compiled, past the first."""
-    quiet = [step.wall_s for step in run.timeline.steps[1:] if step.compile_s == 0]
-    return median(quiet) if quiet else None
-
-
-def _format_interval(baseline: ObservedRun, runs: Sequence[ObservedRun]) -> str:
-    """Format the change of the step time between steps of one number, where there are enough."""
-    before = {(s.process, s.number): s.wall_s for s in baseline.timeline.steps if not s.compile_s}
-    ratios = sorted(
-        math.log(step.wall_s / before[step.process, step.number])
-        for run in runs
-        for step in run.timeline.steps[1:]
-        if not step.compile_s
-        and step.wall_s > 0
-        and before.get((step.process, step.number), 0.0) > 0
-    )
-    count = len(ratios)
-    if count < MIN_ROUNDS:
-        return "too few quiet steps to compare their time"
-    # The order statistics between which the median lies 98 times in a hundred, by the normal
-    # approximation of the binomial.
-    half = math.ceil(2.326 * math.sqrt(count) / 2)
-    bounds = max(0, count // 2 - half), min(count - 1, (count - 1) // 2 + half)
-    change, *ends = (math.expm1(x) for x in (median(ratios), *(ratios[at] for at in bounds)))
-    if ends[1] - ends[0] > UNRESOLVED:
-        return "step time not resolved by one run each"
-    return f"step {change:+.0%} [{ends[0]:+.0%}, {ends[1]:+.0%}], one run each"
-
-
-def measure_costs(baseline: ObservedRun, runs: Sequence[ObservedRun]) -> ProofPoint:
-    """Measure guards, synchronisations and memory."""
-    costs = [
-        find_worst("guards of a call", baseline, runs, _sum_guard_time, "µs"),
-        find_worst("synchronisations a step", baseline, runs, _compute_syncs),
-        find_worst(
-            "host memory",
-            baseline,
-            runs,
-            lambda run: run.receipt.memory and run.receipt.memory.host_peak_bytes,
-            "bytes",
-        ),
-    ]
-    known = tuple(cost for cost in costs if cost.before is not None and cost.after is not None)
-    return ProofPoint("cost", None, "reported, not judged", known)
-
-
-def _sum_guard_time(run: ObservedRun) -> float | None:
-    times = [frame.guard_eval_us for frame in run.receipt.compile.frames_detail]
-    known = [value for value in times if value is not None]
-    return sum(known) if known else None
-
-
-def _compute_syncs(run: ObservedRun) -> float | None:
-    """Compute the synchronisations of a step: of the sampled steps, which are not as many in each
-    run: none with a compile is sampled."""
-    section = run.receipt.syncs
-    if section is None or not section.sampled_steps:
-        return None
-    return round(sum(line.count for line in section.lines) / section.sampled_steps, 1)
 
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"

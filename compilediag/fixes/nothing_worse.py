@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from compilediag.certify.cost import find_worst, make_figure
 from compilediag.certify.totals import count_calls, count_totals, find_growth
 from compilediag.certify.values import order_functions
-from compilediag.fixes.proof_types import ObservedRun, find_worst, make_figure
+from compilediag.fixes.proof_types import ObservedRun
 from compilediag.receipt.schema.compiles import GraphBreak, ProofPoint
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt

@@ -3,7 +3,7 @@ with it, a certificate, and what was tried for a finding."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -115,26 +115,6 @@ class UnchangedRuns:
         if self.reference is None or self.precise is None:
             return {}
         return collect_exact_values(self.reference.timeline, self.precise.timeline)
-
-
-def make_figure(
-    name: str, before: float | None, after: float | None, unit: str = ""
-) -> ProofFigure:
-    """Make a figure as receipts have it, whatever kind of number it is."""
-    before, after = (None if number is None else float(number) for number in (before, after))
-    return ProofFigure(name, before, after, unit)
-
-
-def find_worst(
-    name: str,
-    baseline: ObservedRun,
-    runs: Sequence[ObservedRun],
-    value: Callable[[ObservedRun], float | None],
-    unit: str = "",
-) -> ProofFigure:
-    """Find the worst figure of runs with a change: the largest, without those that have none."""
-    after = [number for run in runs if (number := value(run)) is not None]
-    return make_figure(name, value(baseline), max(after, default=None), unit)
 
 
 @dataclass(frozen=True, slots=True)
