@@ -240,7 +240,8 @@ def _execute_both(
     old = load_state(recorded, pair.program.words)
     why = _explain_other_machine(old.receipt, new.receipt)
     if why is None and pair.looked_at is not None:
-        why = f"the program looks at {pair.looked_at}, written since the recorded run began"
+        name = os.path.relpath(pair.looked_at)
+        why = f"the program looks at {name}, which was written since the recorded run began"
     return (old if why is None else pair.execute("the old state", new=False)), new, why or ""
 
 

@@ -194,7 +194,7 @@ class RedirectedWrites:
         """List the entries of a folder: the user's, and in their place those of the trial."""
         place = self._find_place(path)
         other = "" if place is None else self._files + place
-        if place is None or not (self._recent or self._exists(other) or self._removed):
+        if place is None or not (self._exists(other) or self._removed):
             return self._plain["scandir"](path)
         entries: dict[str, Any] = {}
         for folder in (path, other):
@@ -205,7 +205,6 @@ class RedirectedWrites:
         if not entries and not self._exists(self._map(path, _READ)):
             return self._plain["scandir"](other)  # raises
         for name in list(entries):
-            self._note_read(os.path.join(place, name))
             if os.path.join(place, name) in self._removed and not self._exists(f"{other}/{name}"):
                 del entries[name]
         return _Entries(entries)
