@@ -25,16 +25,12 @@ def show_certificate(
     notes: Sequence[str],
     options: RenderOptions,
     *,
-    everything: bool = False,
     markdown: bool = False,
 ) -> Overview:
-    """Build the document. `new`: the new state in words; `everything`: with every case behind each
-    point; `markdown`: the points are a table."""
+    """Build the document. `new`: the new state in words; `markdown`: the points are a table."""
     points = document.points
     width = max((len(point.name) for point in points), default=0)
-    lines = [
-        line for point in points for line in _draw_point(point, width, options, all=everything)
-    ]
+    lines = [line for point in points for line in _draw_point(point, width, options)]
     rows = [
         (SIGNS[_MARKS.get(point.outcome, "warn")], point.name, point.sentence) for point in points
     ]
@@ -53,14 +49,12 @@ def show_certificate(
     )
 
 
-def _draw_point(
-    point: PointRecord, width: int, options: RenderOptions, *, all: bool
-) -> list[str]:
+def _draw_point(point: PointRecord, width: int, options: RenderOptions) -> list[str]:
     mark = _MARKS.get(point.outcome)
     sign = options.get_sign(mark) if mark is not None else options.dot.strip()
     lead = f"  {options.paint(sign, _STYLES[point.outcome])} {point.name:{width}}  "
     blank = " " * (width + 6)
     lines = options.wrap(options.clean(point.sentence, 600), blank, blank)
     lines[:1] = [lead + lines[0].strip()] if lines else [lead]
-    cases = point.details[:MAX_CASES] if all else ()
+    cases = point.details[:MAX_CASES]
     return lines + [line for case in cases for line in options.wrap(options.clean(case), blank)]

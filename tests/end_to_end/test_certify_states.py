@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from compilediag.errors import UsageError
-from compilediag.runs.certify.states import StateRequest, States, parse_setting, select_states
+from compilediag.runs.certify.options import CertifyOptions, parse_setting
+from compilediag.runs.certify.states import States, select_states
 
 Git = Callable[..., str]
 
@@ -35,7 +36,7 @@ def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
 
 
 def select(**named: object) -> States:
-    return select_states(("train.py",), "train.py", StateRequest(**named))  # type: ignore[arg-type]
+    return select_states(CertifyOptions(target=("train.py",), **named))  # type: ignore[arg-type]
 
 
 def read(sources: object) -> dict[str, str]:

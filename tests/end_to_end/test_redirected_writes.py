@@ -56,7 +56,9 @@ with tempfile.NamedTemporaryFile("w", dir=".", delete=False) as file:
 descriptor = os.open("fd.txt", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 os.write(descriptor, b"d"); os.close(descriptor)
 assert open("fd.txt").read() == "d"
-for attempt in (lambda: open("fd.txt", "x"), lambda: open("seen.txt", "x"), lambda: os.mkdir("out")):
+for attempt in (
+    lambda: open("fd.txt", "x"), lambda: open("seen.txt", "x"), lambda: os.mkdir("out")
+):
     try:
         attempt()
     except FileExistsError:

@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from compilediag.certify.change import Change
@@ -17,6 +17,7 @@ from compilediag.certify.points import Certificate, ExecutedState, Outcome, Poin
 from compilediag.errors import UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.recorded import (
     HASH_SEED,
     VARY_S,
@@ -57,27 +58,18 @@ _OUTCOMES: Mapping[Verdict, Outcome] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How the states are executed."""
-
-    varied: bool = True
-    keep_caches: bool = False
-    timeout_s: float | None = None
-    quiet: bool = False
-
-
 @dataclass(slots=True)
 class Pair:
     """The two executed states of one command line."""
 
-    program: Program
     states: States
-    settings: Settings
+    options: CertifyOptions
     trials: Trials
-    seed: int
-    hash_seed: str
+    program: Program
     change: Change
+    seed: int = field(default_factory=choose_seed)
+    hash_seed: str = ""
+    """Empty: that of the environment, or the seed."""
     recent: tuple[str, ...] = ()
     looked_at: str | None = None
     """A file that changed since the recorded run, which the new state looked at."""
@@ -98,7 +90,7 @@ class Pair:
         sources, absent = states.lay_over(states.after if new else states.before)
         folder = f"{self.program.folder}/{self.trials.runs + 1:02}-files"
         os.makedirs(folder)
-        vary_s = VARY_S if self.settings.varied and stance is None else 0.0
+        vary_s = VARY_S if not self.options.no_vary and stance is None else 0.0
         lines = self.change.watched if new else ()
         hides = HASH_SEED not in self.program.variables
         recording = RecordingPlan(self.seed, vary_s, () if at is None else (at,), lines, hides)
@@ -111,10 +103,11 @@ class Pair:
             recording=recording,
             protection=_protect(folder, self.program.variables, self.recent),
         )
-        variables = {**self.program.variables, HASH_SEED: self.hash_seed}
+        variables = {HASH_SEED: str(self.seed), **self.program.variables}
+        variables |= {HASH_SEED: self.hash_seed} if self.hash_seed else {}
         variables |= states.variables if new else {}
         self.trials.program = replace(self.program, variables=variables)
-        limit_s = self.settings.timeout_s or self.limit_s
+        limit_s = self.options.timeout_s or self.limit_s
         trial = self.trials.run(what, what, plan, limit_s)
         if trial.interrupted:
             raise KeyboardInterrupt
@@ -147,26 +140,22 @@ class Proof:
     notes: tuple[str, ...]
 
 
-def certify(
-    states: States,
-    words: Sequence[str],
-    also: Sequence[Sequence[str]],
-    settings: Settings,
-    announce: Callable[[str], None],
-) -> Proof:
+def certify(states: States, options: CertifyOptions, announce: Callable[[str], None]) -> Proof:
     """Execute what is needed of the two states, and judge the change.
 
     Raises:
         UsageError: a state could not be executed.
         KeyboardInterrupt: the user ended it; nothing is left behind.
     """
-    program = make_program(words, RunOptions(name="certify"), None)
+    recorded = states.recorded
+    limits = RunOptions(name="certify", steps=recorded.recording.steps if recorded else None)
+    program = make_program(options.target, limits, None)
     root = find_repository_root(os.getcwd()) or os.getcwd()
     copies, left = (os.path.join(program.folder, name) for name in ("copies", "written"))
     files = UserFiles(root, copies, left)
     try:
         with files:
-            proof = _certify_all(states, program, also, settings, announce)
+            proof = _certify_all(states, options, program, announce)
     except BaseException:
         if not files.changed:
             shutil.rmtree(program.folder, ignore_errors=True)
@@ -180,42 +169,35 @@ def certify(
 
 
 def _certify_all(
-    states: States,
-    program: Program,
-    also: Sequence[Sequence[str]],
-    settings: Settings,
-    announce: Callable[[str], None],
+    states: States, options: CertifyOptions, program: Program, announce: Callable[[str], None]
 ) -> Proof:
-    limits = program.options
-    trials = Trials(program, announce, quiet=settings.quiet, keep_caches=settings.keep_caches)
-    recorded, change, notes = states.recorded, states.change, [*states.notes]
-    seed = choose_seed() if recorded is None else recorded.recording.seed
-    hash_seed = os.environ.get(HASH_SEED, str(seed))
-    hash_seed = hash_seed if recorded is None else recorded.recording.hash_seed
-    pair = Pair(program, states, settings, trials, seed, hash_seed, change)
-    before, after, why = _execute_both(pair, recorded)
-    if why:
-        notes.append(f"the old state was executed too: {why}")
+    trials = Trials(program, announce, quiet=options.quiet, keep_caches=options.keep_caches)
+    pair = Pair(states, options, trials, program, states.change)
+    if states.recorded is not None:
+        pair.seed, pair.hash_seed = (
+            states.recorded.recording.seed,
+            states.recorded.recording.hash_seed,
+        )
+    before, after, why = _execute_both(pair, states.recorded)
     points, lines = list[Point](), after.timeline.lines_run
-    for further in also:
-        other = replace(program, words=tuple(further), options=limits)
-        other_pair = Pair(other, states, settings, trials, seed, hash_seed, change)
-        first, second, _ = _execute_both(other_pair, None)
+    for words in options.also:
+        other = Pair(states, options, trials, replace(program, words=words), pair.change)
+        first, second, _ = _execute_both(other, None)
         lines += second.timeline.lines_run
-        certificate, *_ = _decide(other_pair, first, second)
-        points.append(_sum_up(shlex.join(further), certificate))
+        points.append(_sum_up(shlex.join(words), _decide(other, first, second)[0]))
     after = replace(after, timeline=replace(after.timeline, lines_run=lines))
     certificate, before, after = _decide(pair, before, after)
     if missing := states.missing:
         points.append(Point("files", "undecided", missing[0], details=missing))
+    reason = (f"the old state was executed too: {why}",) if why else ()
     return Proof(
         certificate=Certificate((*certificate.points, *points)),
         before=before,
         after=after,
         executions=trials.runs,
         folder=program.folder,
-        recorded=None if why else recorded,
-        notes=tuple(notes),
+        recorded=None if why else states.recorded,
+        notes=(*states.notes, *reason),
     )
 
 
@@ -249,7 +231,7 @@ def _decide(
     pair: Pair, before: ExecutedState, after: ExecutedState
 ) -> tuple[Certificate, ExecutedState, ExecutedState]:
     """Judge two executed states, with further executions where they decide something."""
-    varied = pair.settings.varied
+    varied = not pair.options.no_vary
     known: dict[str, ExecutedState] = {}
 
     def judge_now() -> Certificate:
@@ -300,9 +282,7 @@ def _list_recent(recorded: RecordedRun) -> tuple[str, ...]:
     return tuple(path for path in files if os.path.getmtime(path) > started)
 
 
-def _protect(
-    folder: str, variables: Mapping[str, str], recent: tuple[str, ...]
-) -> WriteProtection:
+def _protect(folder: str, variables: Mapping[str, str], recent: tuple[str, ...]) -> WriteProtection:
     """Protect all files but temporary ones, caches, and our own."""
     here, home = os.getcwd(), os.path.expanduser("~")
     roots = {here, find_repository_root(here) or here}

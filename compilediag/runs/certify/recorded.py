@@ -60,6 +60,7 @@ class Recording(Record, frozen=True, kw_only=True):
     ended_unix: float
     seed: int
     hash_seed: str  #: PYTHONHASHSEED of its processes.
+    steps: int | None = None  #: After how many it was to stop.
 
 
 class RecordedRun(Record, frozen=True):
@@ -88,9 +89,7 @@ def record_run(words: Sequence[str], options: RunOptions) -> Outcome:
     seed, started = choose_seed(), time.time()
     environ = {HASH_SEED: str(seed), **os.environ}
     hides = HASH_SEED not in os.environ
-    plan = TrialPlan(
-        outputs=False, recording=RecordingPlan(seed, VARY_S, hides_hash_seed=hides)
-    )
+    plan = TrialPlan(outputs=False, recording=RecordingPlan(seed, VARY_S, hides_hash_seed=hides))
     with tempfile.TemporaryDirectory(prefix="compilediag-record-") as folder:
         path = write_plan(plan, os.path.join(folder, "plan.json"))
         outcome = run(words, options, {**environ, VARIABLE: path})
@@ -104,6 +103,7 @@ def record_run(words: Sequence[str], options: RunOptions) -> Outcome:
         ended_unix=time.time(),
         seed=seed,
         hash_seed=environ[HASH_SEED],
+        steps=options.steps,
     )
     try:
         _keep_sources(receipt, outcome.run_dir, list_secret_values(words, environ))

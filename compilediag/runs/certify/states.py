@@ -3,21 +3,23 @@ that only the new one has. Nothing of the user's is written."""
 
 from __future__ import annotations
 
-import ast
+import filecmp
 import hashlib
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
 import tokenize
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from compilediag.certify.change import Change, compare_sources
 from compilediag.compare.gate.inconclusive import CHANGED, NO_FILE, is_code
 from compilediag.errors import UsageError
+from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.recorded import RecordedRun, find_recorded_run, read_kept_source
 from compilediag.runs.certify.user_files import iterate_files
 from compilediag.runs.checkout import find_repository_root, resolve_commit, run_git, split_paths
@@ -33,18 +35,6 @@ Sources = Mapping[str, bytes]
 """Contents of all Python files of a state, by whole path."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateRequest:
-    """What names the two states, as the user gave it."""
-
-    base: str | None = None
-    against: str | None = None
-    patch: str | None = None
-    env: tuple[tuple[str, str], ...] = ()
-    config: tuple[SettingChange, ...] = ()
-    with_untracked: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class States:
     """The two states that are compared."""
@@ -56,14 +46,14 @@ class States:
     """The files as they lie there."""
     before: Sources
     after: Sources
-    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    variables: Mapping[str, str]
     """Of the environment, in the new state."""
-    settings: tuple[SettingChange, ...] = ()
-    recorded: RecordedRun | None = None
+    settings: tuple[SettingChange, ...]
+    recorded: RecordedRun | None
     """A run whose state is the old one."""
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...]
     """What no state can have: files that differ and are read as they are in both."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
     @property
     def change(self) -> Change:
@@ -92,8 +82,8 @@ def _decode(content: bytes) -> str:
         return content.decode("utf-8", "surrogateescape")
 
 
-def select_states(words: Sequence[str], command: str, request: StateRequest) -> States:
-    """Select the two states that a user named. `command` is the command line for messages.
+def select_states(options: CertifyOptions) -> States:
+    """Select the two states that a user named.
 
     Raises:
         UsageError: a state cannot be had; the message says what to do.
@@ -103,35 +93,35 @@ def select_states(words: Sequence[str], command: str, request: StateRequest) -> 
     tree = read_sources(root or folder)
     recorded = None
     notes, missing = list[str](), list[str]()
-    if request.base is not None and request.against is not None:
+    if options.base is not None and options.against is not None:
         raise UsageError("--base and --against both name the old state: leave one of them out")
-    if request.against is not None:
-        base, before = request.against, _read_other_folder(request.against, folder, tree, missing)
-    elif request.base is None and (request.patch or request.env or request.config):
-        base, before, recorded = "the files as they are", tree, find_recorded_run(words)
+    if options.against is not None:
+        base, before = options.against, _read_other_folder(options.against, folder, tree, missing)
+    elif options.base is None and (options.patch or options.env or options.config):
+        base, before, recorded = "the files as they are", tree, find_recorded_run(options.target)
         if recorded is not None and read_recorded_sources(recorded, tree, root) != tree:
             recorded = None
-    elif request.base is None and (recorded := find_recorded_run(words)) is not None:
+    elif options.base is None and (recorded := find_recorded_run(options.target)) is not None:
         base, before = f"the recorded run {recorded.name}", dict[str, bytes]()
         before = read_recorded_sources(recorded, tree, root)
         commit = recorded.receipt.header.provenance.git_commit
         missing += _list_changed_data(root, commit, recorded) if root and commit else []
     else:
         has_head = root is not None and run_git(root, "rev-parse", "--verify", "-q", "HEAD")
-        if root is None or not (request.base or has_head):
-            if request.base:
+        if root is None or not (options.base or has_head):
+            if options.base:
                 raise UsageError(f"{folder} is in no git repository: --base cannot be looked up")
-            raise UsageError(NOTHING.format(command=command))
-        base = request.base or "HEAD (no recorded run of this command is here)"
-        sha = resolve_commit(root, request.base or "HEAD")
+            raise UsageError(NOTHING.format(command=shlex.join(options.target)))
+        base = options.base or "HEAD (no recorded run of this command is here)"
+        sha = resolve_commit(root, options.base or "HEAD")
         before = _read_commit(root, sha, tree, missing)
-        before = _leave_untracked(root, tree, before, notes, absent=request.with_untracked)
+        before = _leave_untracked(root, tree, before, notes, absent=options.with_untracked)
     after, new = tree, "the files as they are"
-    if request.patch is not None:
-        new = f"{new} with {request.patch}"
-        after = apply_patch(request.patch, root or folder, tree, missing)
-    elif request.env or request.config:
-        new = " ".join([*map("=".join, request.env), *(x.label for x in request.config)])
+    if options.patch is not None:
+        new = f"{new} with {options.patch}"
+        after = apply_patch(options.patch, root or folder, tree, missing)
+    elif options.env or options.config:
+        new = ", ".join([*map("=".join, options.env.items()), *(x.label for x in options.config)])
     verb = "differs, and is read as it is in both states"
     return States(
         base=base,
@@ -139,31 +129,12 @@ def select_states(words: Sequence[str], command: str, request: StateRequest) -> 
         tree=tree,
         before=before,
         after=after,
-        variables=dict(request.env),
-        settings=request.config,
+        variables=options.env,
+        settings=options.config,
         recorded=recorded,
         missing=tuple(f"{_describe_path(root, name)} {verb}" for name in sorted({*missing})),
         notes=tuple(notes),
     )
-
-
-def parse_setting(text: str) -> SettingChange:
-    """Parse `torch._dynamo.config.NAME=VALUE`.
-
-    Raises:
-        UsageError: it is nothing like that.
-    """
-    name, equals, value = text.partition("=")
-    module, _, option = name.strip().rpartition(".")
-    if not equals or not module.startswith("torch.") or not option.isidentifier():
-        raise UsageError(f"--config {text}: write it as torch._dynamo.config.NAME=VALUE")
-    try:
-        parsed = ast.literal_eval(value.strip())
-    except (ValueError, SyntaxError):
-        parsed = value.strip()
-    if not isinstance(parsed, bool | int | float | str | None):
-        raise UsageError(f"--config {text}: the value is no number, text, True, False or None")
-    return SettingChange(module, option, parsed)
 
 
 def read_sources(root: str) -> dict[str, bytes]:
@@ -240,19 +211,9 @@ def _read_other_folder(
             content = stream.read() if path.endswith(".py") else b""
         if path.endswith(".py"):
             before[here] = content
-        elif os.path.isfile(here) and is_code(name) and not _is_same_file(path, here):
+        elif os.path.isfile(here) and is_code(name) and not filecmp.cmp(path, here, False):
             missing.append(name)
     return before
-
-
-def _is_same_file(path: str, other: str) -> bool:
-    if os.path.getsize(path) != os.path.getsize(other):
-        return False
-    with open(path, "rb") as one, open(other, "rb") as two:
-        while block := one.read(1 << 20):
-            if block != two.read(1 << 20):
-                return False
-    return True
 
 
 def read_recorded_sources(
