@@ -77,9 +77,10 @@ def read_calls(timeline: Timeline) -> dict[ProcessKey, dict[CallableKey, list[Re
         functions += record.functions
         structures += record.structures
         made = calls.setdefault(process, {})
-        content = base64.b64decode(record.calls)
-        for number, structure, *digest in struct.iter_unpack(CALL_FORMAT, content):
-            call = RecordedCall(functions[number], structures[structure], CallDigest(*digest))
+        for row in struct.iter_unpack(CALL_FORMAT, base64.b64decode(record.calls)):
+            number, structure, total, weighted, magnitude, exact = row
+            digest = CallDigest(total, weighted, magnitude, exact)
+            call = RecordedCall(functions[number], structures[structure], digest)
             made.setdefault(callables[number], []).append(call)
     return calls
 

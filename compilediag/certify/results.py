@@ -103,8 +103,8 @@ def _describe_calls(
         text = format_count(calls.rounded, "call")
         notes.append(f"{text} differ by no more than three times what eager does: rounding")
     further: Execution | None = None
-    if calls.may_round and eager is None:
-        further = "eager"
+    if calls.may_round:
+        further = "eager" if eager is None else None
     elif calls.difference is not None and calls.at_start and again is None:
         further = "again"
     equal = format_count(calls.compared, "compiled call") if calls.compared else ""
