@@ -175,8 +175,7 @@ def compare_printed(
     if tally.unstable > MOST_UNSTABLE * tally.numbers:
         why = f"{tally.unstable} of {tally.numbers} printed numbers differ when nothing is changed"
         return Comparison(difference=why, decided=False, notes=tuple(notes))
-    equal = format_count(tally.lines, "printed line") if tally.lines else ""
-    return Comparison(equal, difference, size, True, tuple(notes), tally.computed > 0)
+    return Comparison(tally.lines, difference, size, True, tuple(notes), tally.computed > 0)
 
 
 def _compare_stream(

@@ -30,7 +30,7 @@ def test_all_results_are_equal() -> None:
     records = (CALLS, printed("loss 2.5"), saved(tensor("w", 1.0)), held(tensor(".w", 1.0)))
     point = judge(state(*records), state(*records))
     assert point.outcome == "holds"
-    parts = "2 compiled calls, 1 printed line, 1 saved value, 1 value of state, random state"
+    parts = "2 compiled calls, 1 printed line, 3 final values"
     assert point.sentence == f"equal: {parts}"
 
 
@@ -40,11 +40,19 @@ def test_all_results_are_equal() -> None:
         (CALLS, calls(1.0, 2.5), "call 1 of forward"),
         (printed("loss 1.0"), printed("loss 2.0"), "prints"),
         (printed("loss 1.0"), printed(), "no longer prints"),
-        (saved(tensor("w", 1.0)), saved(tensor("w", 2.0)), "saved value model.ptw: 1 → 2"),
-        (saved(tensor("w", 1.0)), saved(), "no longer has w"),
-        (saved(tensor("w", 1.0)), saved(tensor("w", 1.0), tensor("v", 1.0)), "also has v"),
-        (saved(tensor("w", 1.0)), printed(), "files are saved 1 → 0 times"),
-        (saved(tensor("w", 1.0)), saved(tensor("w", 1.0), file="x.pt"), "writes x.pt"),
+        (saved(tensor("w", 1.0)), saved(tensor("w", 2.0)), "saved value model.pt w: 1 → 2"),
+        (saved(tensor("w", 1.0)), saved(), "saved value model.pt w is gone"),
+        (
+            saved(tensor("w", 1.0)),
+            saved(tensor("w", 1.0), tensor("v", 1.0)),
+            "saved value model.pt v is new",
+        ),
+        (saved(tensor("w", 1.0)), printed(), "saved value model.pt is gone"),
+        (
+            saved(tensor("w", 1.0)),
+            saved(tensor("w", 1.0), file="x.pt"),
+            "saved value model.pt is gone",
+        ),
         (
             saved(tensor("w", 1.0)),
             saved(tensor("w", 1.0, dtype="bfloat16")),
@@ -52,12 +60,12 @@ def test_all_results_are_equal() -> None:
         ),
         (held(tensor(".w", 1.0, 2.0)), held(tensor(".w", 1.0, 3.0)), "state w: 2 → 3"),
         (held(number(".n", 1, "int")), held(number(".n", 2, "int")), "state n: 1 → 2"),
-        (held(saved=("w",)), held(saved=("w", "n")), "state_dict() of Model also has n"),
-        (held(saved=("w", "n")), held(saved=("w",)), "state_dict() of Model no longer has n"),
+        (held(saved=("w",)), held(saved=("w", "n")), "state_dict() key n is new"),
+        (held(saved=("w", "n")), held(saved=("w",)), "state_dict() key n is gone"),
         (
             RandomStateRead(9.0, (("torch", "a"),)),
             RandomStateRead(9.0, (("torch", "b"),)),
-            "it draws other random numbers of torch",
+            "random numbers of torch: another state",
         ),
     ],
 )
@@ -77,13 +85,13 @@ def test_a_difference_fails(before: Any, after: Any, words: str) -> None:
         (
             held(number(".old", 3, "int")),
             held(number(".new", 3, "int")),
-            "state only before, not compared: .old",
+            "state that is gone, not compared: .old",
         ),
-        (held(), held(number(".new", 3, "int")), "state only after, not compared: .new"),
+        (held(), held(number(".new", 3, "int")), "state that is new, not compared: .new"),
         (
             held(tensor(".cos", 1.0, 2.0), saved=("w",)),
             held(tensor(".cos", 1.0, 2.0, 3.0), saved=("w",)),
-            "state only before, not compared: .cos",
+            "state that is gone, not compared: .cos",
         ),
     ],
 )
@@ -142,7 +150,7 @@ def test_another_precision_fails_even_where_prints_are_equal() -> None:
     point = judge(state(old, line), state(new, line))
     assert (point.outcome, point.sentence) == (
         "fails",
-        "forward returns float32[4] → bfloat16[4]",
+        "another precision: call 0 of forward returns float32[4] → bfloat16[4]",
     )
 
 
@@ -191,7 +199,7 @@ def test_state_that_differs_when_unchanged_is_listed() -> None:
 
     point = judge(make(1.0), make(2.0), again=make(3.0))
     assert point.outcome == "holds"
-    assert "not compared, differs when unchanged: .seconds" in point.details
+    assert "not compared, differs when unchanged: state seconds" in point.details
     assert judge(make(1.0), make(2.0), again=make(1.0)).outcome == "fails"
 
 
