@@ -173,6 +173,9 @@ def compare_final_values(
         paths = sorted(key.path for key in keys if key.kind == "state")
         if paths:
             notes.append(f"state that {what}, not compared: {', '.join(paths)}")
+    partial = sum(not record.complete for record in (*before.saved, *before.held_states))
+    if partial:
+        notes.append(f"{format_count(partial, 'object')} with more values than were read")
     others = [None if one is None else read_values(one) for one in (again, eager)]
     found = compare_values(ours, aligned, *others)
     shows = any(

@@ -67,7 +67,7 @@ def compare_values(
 ) -> Comparison:
     """Compare values that two executions have under the same keys; see `judge` for the others."""
     equal, unstable = 0, list[Key]()
-    words, first_size = None, 0.0
+    words, first_size, decided = None, 0.0, True
     for key, value in before.items():
         other = after.get(key)
         if other is None:
@@ -75,27 +75,26 @@ def compare_values(
         difference, size = find_value_difference(value, other)
         if difference is None:
             equal += value.kind != "other" or bool(value.digest and other.digest)
-        elif again is not None and _is_unstable(value, again.get(key)):
+            continue
+        if again is not None and _is_unstable(value, again.get(key)):
             unstable.append(key)
-        elif eager is not None and key in eager and _is_rounded(value, size, eager[key]):
+            continue
+        cap, yardstick = get_cap({value.dtype}), 0.0
+        if eager is not None and key in eager and value.dtype in TOLERANCES:
+            yardstick = find_value_difference(value, eager[key])[1]
+        if yardstick <= cap and is_rounding(size, yardstick, cap):
             equal += 1
         elif words is None:
-            words, first_size = f"{key}: {difference}", size
+            words, first_size, decided = f"{key}: {difference}", size, yardstick <= cap
     notes = tuple(f"not compared, differs when unchanged: {key}" for key in unstable)
     if len(unstable) > MOST_UNSTABLE * len(before):
         why = f"{len(unstable)} of {len(before)} values differ when nothing is changed"
         return Comparison(difference=why, decided=False, notes=notes)
-    return Comparison(equal, words, first_size, notes=notes)
+    return Comparison(equal, words, first_size, decided, notes)
 
 
 def _is_unstable(value: SampledValue, again: SampledValue | None) -> bool:
     return again is None or find_value_difference(value, again)[0] is not None
-
-
-def _is_rounded(value: SampledValue, size: float, eager: SampledValue) -> bool:
-    cap = get_cap({value.dtype})
-    yardstick = find_value_difference(value, eager)[1]
-    return yardstick <= cap and is_rounding(size, yardstick, cap)
 
 
 def find_value_difference(before: SampledValue, after: SampledValue) -> tuple[str | None, float]:
