@@ -21,6 +21,8 @@ ProcessKey = tuple[int, int]
 CallableKey = tuple[str, str, int]
 """File, name, and which of those: a callable that several threads call is one in each."""
 
+_PRECISION = "another precision: "
+
 
 class RecordedCall(NamedTuple):
     """One outermost call of a compiled callable."""
@@ -34,8 +36,9 @@ class RecordedCall(NamedTuple):
 class CallComparison:
     """The calls of one execution against those of another."""
 
-    compared: int = 0
     mismatch: str | None = None  #: Why they do not correspond; None where they do.
+    other_precision: bool = False  #: They differ in a dtype.
+    compared: int = 0
     difference: str | None = None  #: The first one; None where all are equal.
     size: float = 0.0  #: Of that one, relative.
     may_round: bool = False  #: It is small enough to be rounding.
@@ -77,9 +80,10 @@ def read_calls(timeline: Timeline) -> dict[ProcessKey, dict[CallableKey, list[Re
         functions += record.functions
         structures += record.structures
         made = calls.setdefault(process, {})
-        content = base64.b64decode(record.calls)
-        for number, structure, *digest in struct.iter_unpack(CALL_FORMAT, content):
-            call = RecordedCall(functions[number], structures[structure], CallDigest(*digest))
+        for row in struct.iter_unpack(CALL_FORMAT, base64.b64decode(record.calls)):
+            number, structure, total, weighted, magnitude, exact = row
+            digest = CallDigest(total, weighted, magnitude, exact)
+            call = RecordedCall(functions[number], structures[structure], digest)
             made.setdefault(callables[number], []).append(call)
     return calls
 
@@ -97,7 +101,7 @@ def compare_calls(
         ours, theirs = old.get(process, {}), new.get(process, {})
         paired = _pair_callables(ours, theirs)
         if isinstance(paired, str):
-            return CallComparison(mismatch=paired, exact=False)
+            return CallComparison(paired, paired.startswith(_PRECISION), exact=False)
         pairs += [(process, *pair) for pair in paired]
     tally = CallComparison(
         functions={old[at][a][0].function: new[at][b][0].function for at, a, b in pairs}
@@ -135,6 +139,9 @@ def _find_mismatch(ours: Sequence[RecordedCall], theirs: Sequence[RecordedCall])
         return f"calls of {name} {len(ours)} → {len(theirs)}"
     for number, (call, other) in enumerate(zip(ours, theirs, strict=True)):
         if not is_same_structure(call.structure, other.structure):
+            dtypes = _find_other_dtype(call.structure, other.structure)
+            if dtypes is not None:
+                return f"{_PRECISION}call {number} of {name} returns {dtypes}"
             return f"call {number} of {name} returns {call.structure} → {other.structure}"
     return None
 
@@ -217,21 +224,10 @@ def is_same_structure(before: str, after: str) -> bool:
     return before == after or read_structure(before).text == read_structure(after).text
 
 
-def find_other_dtype(before: Timeline, after: Timeline) -> str | None:
-    """Find a call that returns a tensor of the same shape in another dtype: another precision."""
-    old, new = read_calls(before), read_calls(after)
-    for process in old.keys() & new.keys():
-        for key in old[process].keys() & new[process].keys():
-            for call, other in zip(old[process][key], new[process][key], strict=False):
-                found = _find_other_leaf(call.structure, other.structure)
-                if found is not None:
-                    return f"{call.function.function} returns {found}"
-    return None
-
-
-def _find_other_leaf(before: str, after: str) -> str | None:
+def _find_other_dtype(before: str, after: str) -> str | None:
+    """Find a tensor that has the same shape in another structure, and another dtype."""
     leaves = read_structure(before).leaves, read_structure(after).leaves
-    if before == after or len(leaves[0]) != len(leaves[1]):
+    if len(leaves[0]) != len(leaves[1]):
         return None
     for old, new in zip(*leaves, strict=True):
         (dtype, _, shape), (now, _, other) = old.partition("["), new.partition("[")

@@ -55,7 +55,8 @@ def compare_sources(
         {path: hashlib.sha256(text).hexdigest() for path, text in state.items()}
         for state in (before, after)
     ]
-    return Change(tuple(files), digests[0], digests[1], others)
+    gone = (f"{path} is removed" for path in sorted(before.keys() - after.keys()))
+    return Change(tuple(files), digests[0], digests[1], (*others, *gone))
 
 
 def _compare_texts(path: str, old: bytes, new: bytes) -> ChangedFile:

@@ -53,7 +53,7 @@ def check_other_inputs(
     old, new = _key_varied(before.timeline, {}), _key_varied(after.timeline, _list_names(calls))
     tally = _Tally()
     yardsticks = _measure_backends(old)
-    for key in old.keys() & new.keys():
+    for key in (key for key in old if key in new):
         _compare_varied(key, old[key], new[key], yardsticks.get(key[:3], 0.0), tally)
     covered = [key for key in tally.equal if key[3] != AS_IT_WAS]
     details = [*tally.different, *tally.unknown]

@@ -4,28 +4,18 @@ end."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from typing import NamedTuple
 
-from compilediag.certify.calls import (
-    CallComparison,
-    ProcessKey,
-    compare_calls,
-    find_other_dtype,
-    key_processes,
-)
+from compilediag.certify.calls import CallComparison, ProcessKey, compare_calls, key_processes
 from compilediag.certify.points import ExecutedState, Execution, Outcome, Point
 from compilediag.certify.printed import compare_printed, read_line
-from compilediag.certify.values import (
-    MOST_UNSTABLE,
-    Comparison,
-    compare_values,
-    get_cap,
-    order_functions,
-)
+from compilediag.certify.values import Comparison, compare_values, get_cap, order_functions
 from compilediag.rules.make_finding import format_count
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import SampledValue, ValuesSaved
+from compilediag_harness.wire import SampledValue
 
 NAME = "results"
 
@@ -47,11 +37,9 @@ def check_results(
             why = repeat.mismatch or repeat.difference
             return Point(NAME, "undecided", f"two executions of the old state differ: {why}")
     parts = [
-        _describe_calls(old, new, calls, again=repeated, eager=reference),
+        _describe_calls(calls, again=repeated, eager=reference),
         compare_printed(old, new, repeated, reference, exact=calls.equal and not calls.rounded),
-        _compare_saved(old, new, repeated, reference),
-        _compare_state(old, new, repeated, reference),
-        _compare_random_state(old, new, repeated),
+        compare_final_values(old, new, repeated, reference),
     ]
     notes = tuple(note for part in parts for note in part.notes)
     differing = [part for part in parts if part.difference is not None]
@@ -65,8 +53,10 @@ def check_results(
         why = calls.mismatch or "no compiled call was recorded with what it returned"
         sentence = f"{why}; nothing that was printed or saved shows what calls computed"
         return Point(NAME, "undecided", sentence, details=notes)
-    equal = ", ".join(part.equal for part in parts if part.equal)
-    return Point(NAME, "holds", f"equal: {equal}", details=notes)
+    nouns = ("compiled call", "printed line", "final value")
+    pairs = zip(parts, nouns, strict=True)
+    counts = [format_count(part.equal, noun) for part, noun in pairs if part.equal]
+    return Point(NAME, "holds", f"equal: {', '.join(counts)}", details=notes)
 
 
 def _choose_execution(
@@ -85,17 +75,13 @@ def _choose_execution(
 
 
 def _describe_calls(
-    before: Timeline,
-    after: Timeline,
-    calls: CallComparison,
-    *,
-    again: Timeline | None,
-    eager: Timeline | None,
+    calls: CallComparison, *, again: Timeline | None, eager: Timeline | None
 ) -> Comparison:
     if calls.mismatch is not None:
-        other = find_other_dtype(before, after)
+        if calls.other_precision:
+            return Comparison(difference=calls.mismatch)
         how = f"{calls.mismatch}: compared by what the program makes of them"
-        return Comparison(difference=other, notes=(how,))
+        return Comparison(notes=(how,))
     notes: list[str] = []
     if calls.opaque:
         notes.append(f"{format_count(calls.opaque, 'call')} with values that are not compared")
@@ -103,13 +89,12 @@ def _describe_calls(
         text = format_count(calls.rounded, "call")
         notes.append(f"{text} differ by no more than three times what eager does: rounding")
     further: Execution | None = None
-    if calls.may_round and eager is None:
-        further = "eager"
+    if calls.may_round:
+        further = "eager" if eager is None else None
     elif calls.difference is not None and calls.at_start and again is None:
         further = "again"
-    equal = format_count(calls.compared, "compiled call") if calls.compared else ""
     return Comparison(
-        equal,
+        calls.compared,
         calls.difference,
         calls.size,
         calls.measured,
@@ -119,152 +104,106 @@ def _describe_calls(
     )
 
 
-# --- what was saved, and what is left at the end --------------------------------------------------
-
-ValueKey = tuple[object, ...]
-"""Process, which object or file, and the path within."""
+# --- what is saved, and what is left at the end ---------------------------------------------------
 
 
-def _compare_saved(
-    before: Timeline, after: Timeline, again: Timeline | None, eager: Timeline | None
-) -> Comparison:
-    """Compare what was saved, file by file in their order, with all keys of each."""
-    saves, new = _read_saves(before), _read_saves(after)
-    for process in sorted({*saves, *new}):
-        ours, theirs = saves.get(process, []), new.get(process, [])
-        if len(ours) != len(theirs):
-            return Comparison(difference=f"files are saved {len(ours)} → {len(theirs)} times")
-        for save, other in zip(ours, theirs, strict=True):
-            difference = _find_other_save(save, other)
-            if difference is not None:
-                return Comparison(difference=difference)
-    values = [None if one is None else _key_saved(one) for one in (before, after, again, eager)]
-    compared = _compare_keyed("saved value", *values)
-    partial = sum(not save.complete for each in saves.values() for save in each)
-    if partial:
-        note = f"{format_count(partial, 'file')} saved with more values than were read"
-        compared = replace(compared, notes=(*compared.notes, note))
-    tensors = any(value.kind == "tensor" for value in (values[0] or {}).values())
-    return replace(compared, shows_calls=tensors)
+class ValueKey(NamedTuple):
+    """A value of an execution."""
+
+    process: ProcessKey
+    kind: str  #: "saved", "key" of a state_dict(), "state", "random".
+    owner: str  #: File or object.
+    path: str
+
+    def __str__(self) -> str:
+        words = {"saved": "saved value", "key": "state_dict() key", "random": "random numbers of"}
+        return f"{words.get(self.kind, self.kind)} {self.path.lstrip('.')}"
 
 
-def _read_saves(timeline: Timeline) -> dict[ProcessKey, list[ValuesSaved]]:
-    keys = key_processes(timeline)
-    saves: dict[ProcessKey, list[ValuesSaved]] = {}
-    for save in timeline.saved:
-        saves.setdefault(keys.get(save.process, (0, 0)), []).append(save)
-    return saves
-
-
-def _find_other_save(save: ValuesSaved, other: ValuesSaved) -> str | None:
-    ours, theirs = ((one.writer, read_line(one.file).text) for one in (save, other))
-    if ours != theirs:
-        return f"{other.writer} writes {other.file}, not {save.writer} {save.file}"
-    return _find_other_keys(
-        save.file or save.writer, {v.path for v in save.values}, {v.path for v in other.values}
-    )
-
-
-def _find_other_keys(where: str, before: Set[str], after: Set[str]) -> str | None:
-    """Find a key that is lost, or new, in what is saved."""
-    for what, keys in (("no longer has", before - after), ("also has", after - before)):
-        if keys:
-            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-            return f"{where} {what} {min(keys)}{more}"
-    return None
-
-
-def _key_saved(timeline: Timeline) -> dict[ValueKey, SampledValue]:
-    return {
-        (process, number, f"{save.file}{value.path}"): value
-        for process, saves in _read_saves(timeline).items()
-        for number, save in enumerate(saves)
-        for value in save.values
-    }
-
-
-def _compare_state(
-    before: Timeline, after: Timeline, again: Timeline | None, eager: Timeline | None
-) -> Comparison:
-    """Compare what the objects hold at the end that compiled functions reach. What only one state
-    has is listed: an attribute renamed, split or added; but not a key of what it would save."""
-    saved, new_saved = _collect_state_keys(before), _collect_state_keys(after)
-    for key in sorted(saved.keys() & new_saved.keys()):
-        difference = _find_other_keys(f"state_dict() of {key[1]}", saved[key], new_saved[key])
-        if difference is not None:
-            return Comparison(difference=difference)
-    ours, theirs = _key_state(before), _key_state(after)
-    others = [None if one is None else _key_state(one) for one in (again, eager)]
-    persistent = {name for names in saved.values() for name in names}
-    aligned = _align_state(ours, theirs)
-    reshaped = [
-        key for key, value in aligned.items() if _is_replaced(key, ours[key], value, persistent)
-    ]
-    for key in reshaped:
-        del aligned[key]
-    compared = _compare_keyed("value of state", ours, aligned, *others)
-    used = {id(value) for value in aligned.values()}
-    gone = sorted(str(key[-1]) for key in ours if key not in aligned)
-    came = sorted(str(key[-1]) for key, value in theirs.items() if id(value) not in used)
-    notes = list(compared.notes)
-    for when, paths in (("before", gone), ("after", came)):
-        if paths:
-            notes.append(f"state only {when}, not compared: {', '.join(paths)}")
-    shows = any("param_groups" in str(key[-1]) for key in aligned)
-    return replace(compared, notes=tuple(notes), shows_calls=shows)
-
-
-def _collect_state_keys(timeline: Timeline) -> dict[tuple[ProcessKey, str], set[str]]:
-    """Collect the keys of `state_dict()` by process and type of the module."""
+def read_values(timeline: Timeline) -> dict[ValueKey, SampledValue]:
+    """Read what an execution saved, in its order, and what it left at its end: state that compiled
+    functions reach, the keys of what that would save, and random generators."""
     processes = key_processes(timeline)
-    keys: dict[tuple[ProcessKey, str], set[str]] = {}
-    for state in timeline.held_states:
-        if state.call is None and state.saved:
-            key = processes.get(state.process, (0, 0)), state.module
-            keys.setdefault(key, set()).update(state.saved)
-    return keys
-
-
-def _key_state(timeline: Timeline) -> dict[ValueKey, SampledValue]:
+    values: dict[ValueKey, SampledValue] = {}
+    often = Counter[ProcessKey]()
+    for save in timeline.saved:
+        process = processes.get(save.process, (0, 0))
+        owner = f"{often[process]} {save.writer} {read_line(save.file).text}"
+        often[process] += 1
+        values[ValueKey(process, "saved", owner, save.file)] = SampledValue("", "other")
+        for value in save.values:
+            values[ValueKey(process, "saved", owner, f"{save.file} {value.path}")] = value
     ends = [state for state in timeline.held_states if state.call is None]
-    places, keys = order_functions(state.function for state in ends), key_processes(timeline)
-    return {
-        (
-            keys.get(state.process, (0, 0)),
-            places[state.function],
-            state.module,
-            state.instance,
-            value.path,
-        ): value
-        for state in ends
-        for value in state.answers
-    }
+    places = order_functions(state.function for state in ends)
+    for state in ends:
+        process = processes.get(state.process, (0, 0))
+        for key in state.saved:
+            values[ValueKey(process, "key", state.module, key)] = SampledValue("", "other")
+        owner = f"{places[state.function]} {state.module} {state.instance}"
+        for value in state.answers:
+            values[ValueKey(process, "state", owner, value.path)] = value
+    for record in timeline.random_states:
+        process = processes.get(record.process, (0, 0))
+        for name, digest in record.digests:
+            value = SampledValue("", "other", "state", digest=digest)
+            values[ValueKey(process, "random", "", name)] = value
+    return values
+
+
+def compare_final_values(
+    before: Timeline, after: Timeline, again: Timeline | None, eager: Timeline | None
+) -> Comparison:
+    """Compare what two executions saved and left. State that only one has is listed: an attribute
+    renamed, split or added; but every key of what is saved, or would be, is in both."""
+    ours, theirs = read_values(before), read_values(after)
+    aligned = _align_state(ours, theirs)
+    persistent = {key.path for key in ours if key.kind == "key"}
+    for key in [key for key in aligned if key.kind == "state"]:
+        if _is_replaced(key, ours[key], aligned[key], persistent):
+            del aligned[key]
+    used = {id(value) for value in aligned.values()}
+    gone = [key for key in ours if key not in aligned]
+    came = [key for key, value in theirs.items() if id(value) not in used]
+    owners = {key[:3] for key in ours} & {key[:3] for key in theirs}
+    notes: list[str] = []
+    for what, keys in (("is gone", gone), ("is new", came)):
+        for key in keys:
+            if key.kind == "saved" or (key.kind == "key" and key[:3] in owners):
+                return Comparison(difference=f"{key} {what}")
+        paths = sorted(key.path for key in keys if key.kind == "state")
+        if paths:
+            notes.append(f"state that {what}, not compared: {', '.join(paths)}")
+    partial = sum(not record.complete for record in (*before.saved, *before.held_states))
+    if partial:
+        notes.append(f"{format_count(partial, 'object')} with more values than were read")
+    others = [None if one is None else read_values(one) for one in (again, eager)]
+    found = compare_values(ours, aligned, *others)
+    shows = any(
+        "param_groups" in key.path or (key.kind == "saved" and value.kind == "tensor")
+        for key, value in aligned.items()
+    )
+    return replace(found, notes=(*notes, *found.notes), shows_calls=shows)
 
 
 def _align_state(
     ours: Mapping[ValueKey, SampledValue], theirs: Mapping[ValueKey, SampledValue]
 ) -> dict[ValueKey, SampledValue]:
     """Align the values of another execution to our keys: those of equal keys, and where functions
-    or classes moved, those of the same last name and shape, if there are as many."""
+    or classes moved, tensors of the same last name and shape, if there are as many."""
     aligned = {key: theirs[key] for key in ours if key in theirs}
-    groups: list[dict[ValueKey, dict[str, tuple[ValueKey, SampledValue]]]] = []
-    for side, other in ((ours, theirs), (theirs, ours)):
-        group: dict[ValueKey, dict[str, tuple[ValueKey, SampledValue]]] = {}
+    groups: list[dict[object, dict[str, tuple[ValueKey, SampledValue]]]] = [{}, {}]
+    for group, side, other in ((groups[0], ours, theirs), (groups[1], theirs, ours)):
         for key, value in side.items():
-            if key not in other and value.kind == "tensor":
-                name = str(key[-1]).rpartition(".")[2]
-                like = key[0], name, value.dtype, value.shape
+            if key.kind == "state" and key not in other and value.kind == "tensor":
+                name = key.path.rpartition(".")[2]
+                like = key.process, name, value.dtype, value.shape
                 group.setdefault(like, {}).setdefault(value.digest or str(key), (key, value))
-        groups.append(group)
     for like, members in groups[0].items():
         candidates = groups[1].get(like, {})
         if len(candidates) == len(members):
             # By size: objects may come in another order.
-            pairs = zip(
-                *(sorted(side.values(), key=_get_size) for side in (members, candidates)),
-                strict=True,
-            )
-            aligned.update({key: value for (key, _), (_, value) in pairs})
+            sides = (sorted(side.values(), key=_get_size) for side in (members, candidates))
+            aligned.update({key: value for (key, _), (_, value) in zip(*sides, strict=True)})
     return aligned
 
 
@@ -278,48 +217,6 @@ def _is_replaced(
 ) -> bool:
     """True for a tensor of another shape under the same name that no checkpoint has: a buffer that
     is made once for all sizes."""
-    path = str(key[-1])
-    is_saved = path.lstrip(".") in persistent or "param_groups" in path
-    kinds = before.kind == after.kind == "tensor" and before.dtype == after.dtype
-    return kinds and not is_saved and math.prod(before.shape) != math.prod(after.shape)
-
-
-def _compare_keyed(
-    noun: str,
-    before: Mapping[ValueKey, SampledValue] | None,
-    after: Mapping[ValueKey, SampledValue] | None,
-    again: Mapping[ValueKey, SampledValue] | None,
-    eager: Mapping[ValueKey, SampledValue] | None,
-) -> Comparison:
-    found = compare_values(before or {}, after or {}, again, eager)
-    notes = [f"not compared, differs when unchanged: {key[-1]}" for key in found.unstable]
-    if len(found.unstable) > MOST_UNSTABLE * len(before or ()):
-        why = f"{format_count(len(found.unstable), noun)} differ when nothing is changed"
-        return Comparison(difference=why, decided=False, notes=tuple(notes))
-    difference = None
-    if found.key is not None:
-        difference = f"{noun} {str(found.key[-1]).lstrip('.')}: {found.difference}"
-    equal = format_count(found.equal, noun) if found.equal else ""
-    return Comparison(equal, difference, found.size, notes=tuple(notes))
-
-
-def _compare_random_state(before: Timeline, after: Timeline, again: Timeline | None) -> Comparison:
-    """Compare how far random generators have come; those that only one state uses are none."""
-    ours, theirs = _key_generators(before), _key_generators(after)
-    unchanged = ours if again is None else _key_generators(again)
-    notes = list[str]()
-    for key in sorted(ours.keys() & theirs.keys()):
-        if unchanged.get(key) != ours[key]:
-            notes.append(f"not compared, differs when unchanged: random state of {key[1]}")
-        elif ours[key] != theirs[key]:
-            return Comparison(difference=f"it draws other random numbers of {key[1]}")
-    return Comparison("random state" if ours.keys() & theirs.keys() else "", notes=tuple(notes))
-
-
-def _key_generators(timeline: Timeline) -> dict[tuple[ProcessKey, str], str]:
-    keys = key_processes(timeline)
-    return {
-        (keys.get(state.process, (0, 0)), name): digest
-        for state in timeline.random_states
-        for name, digest in state.digests
-    }
+    is_saved = key.path.lstrip(".") in persistent or "param_groups" in key.path
+    same_kind = before.kind == after.kind == "tensor" and before.dtype == after.dtype
+    return same_kind and not is_saved and math.prod(before.shape) != math.prod(after.shape)

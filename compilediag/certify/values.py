@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from compilediag.certify.points import Execution
 from compilediag_harness.wire import Location, SampledValue
@@ -38,7 +38,7 @@ Key = TypeVar("Key")
 class Comparison:
     """The results of one kind of one execution against those of another."""
 
-    equal: str = ""  #: How many are, in words; empty where there are none.
+    equal: int = 0  #: How many are.
     difference: str | None = None  #: The first one; None where all are equal.
     size: float = math.inf  #: Of that one, relative to its value.
     decided: bool = True  #: False where two unchanged executions differ too much to tell.
@@ -59,26 +59,15 @@ def is_rounding(size: float, yardstick: float, cap: float) -> bool:
     return size <= min(3 * yardstick, cap)
 
 
-@dataclass(frozen=True, slots=True)
-class ValueComparison(Generic[Key]):
-    """The values that two executions have under the same keys."""
-
-    equal: int = 0
-    key: Key | None = None  #: Of the first difference.
-    difference: str | None = None
-    size: float = 0.0  #: Of that one, relative to the largest number in the value or 1.
-    unstable: tuple[Key, ...] = ()  #: They differ between two unchanged executions.
-
-
 def compare_values(
     before: Mapping[Key, SampledValue],
     after: Mapping[Key, SampledValue],
     again: Mapping[Key, SampledValue] | None,
     eager: Mapping[Key, SampledValue] | None,
-) -> ValueComparison[Key]:
-    """Compare values of two executions by their keys; see `judge` for the other two."""
+) -> Comparison:
+    """Compare values that two executions have under the same keys; see `judge` for the others."""
     equal, unstable = 0, list[Key]()
-    first: tuple[Key | None, str | None, float] = None, None, 0.0
+    words, first_size, decided = None, 0.0, True
     for key, value in before.items():
         other = after.get(key)
         if other is None:
@@ -86,23 +75,26 @@ def compare_values(
         difference, size = find_value_difference(value, other)
         if difference is None:
             equal += value.kind != "other" or bool(value.digest and other.digest)
-        elif again is not None and _is_unstable(value, again.get(key)):
+            continue
+        if again is not None and _is_unstable(value, again.get(key)):
             unstable.append(key)
-        elif eager is not None and key in eager and _is_rounded(value, size, eager[key]):
+            continue
+        cap, yardstick = get_cap({value.dtype}), 0.0
+        if eager is not None and key in eager and value.dtype in TOLERANCES:
+            yardstick = find_value_difference(value, eager[key])[1]
+        if yardstick <= cap and is_rounding(size, yardstick, cap):
             equal += 1
-        elif first[1] is None:
-            first = key, difference, size
-    return ValueComparison(equal, *first, tuple(unstable))
+        elif words is None:
+            words, first_size, decided = f"{key}: {difference}", size, yardstick <= cap
+    notes = tuple(f"not compared, differs when unchanged: {key}" for key in unstable)
+    if len(unstable) > MOST_UNSTABLE * len(before):
+        why = f"{len(unstable)} of {len(before)} values differ when nothing is changed"
+        return Comparison(difference=why, decided=False, notes=notes)
+    return Comparison(equal, words, first_size, decided, notes)
 
 
 def _is_unstable(value: SampledValue, again: SampledValue | None) -> bool:
     return again is None or find_value_difference(value, again)[0] is not None
-
-
-def _is_rounded(value: SampledValue, size: float, eager: SampledValue) -> bool:
-    cap = get_cap({value.dtype})
-    yardstick = find_value_difference(value, eager)[1]
-    return yardstick <= cap and is_rounding(size, yardstick, cap)
 
 
 def find_value_difference(before: SampledValue, after: SampledValue) -> tuple[str | None, float]:

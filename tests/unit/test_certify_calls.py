@@ -1,0 +1,148 @@
+"""Every outermost compiled call is compared with its own."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from compilediag.certify.calls import CallComparison, compare_calls
+from compilediag_harness.wire import NOT_COMPARED, CallsRecorded, Location
+from tests.support.certified_states import FILE, calls, digest, state
+from tests.support.timelines import WHERE, process
+
+OTHER = Location(FILE, 40, "Decoder.forward")
+MOVED = Location("/home/user/moved.py", 7, "Renamed.forward")
+
+
+def compare(
+    before: list[CallsRecorded], after: list[CallsRecorded], eager: Any = None, **more: Any
+) -> CallComparison:
+    timelines = [state(*records, **more).timeline for records in (before, after)]
+    reference = None if eager is None else state(*eager, **more).timeline
+    return compare_calls(*timelines, reference)
+
+
+def test_equal_calls() -> None:
+    found = compare([calls(1.0, 2.0)], [calls(1.0, 2.0)])
+    assert (found.equal, found.exact, found.compared) == (True, True, 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "structure", "equal"),
+    [
+        (2.0 + 1e-6, "(float32[4])", True),
+        (2.0 + 1e-4, "(float32[4])", False),
+        (2.0 + 1e-2, "(bfloat16[4])", True),
+        (2.0 + 1e-2, "(float32[4], bfloat16[4])", True),
+        (2.0 + 1e-6, "(float64[4])", False),
+        (2.0 + 1e-9, "(int64[4])", False),
+        (float("nan"), "(float32[4])", False),
+    ],
+)
+def test_tolerance_is_that_of_the_coarsest_dtype(value: float, structure: str, equal: bool) -> None:
+    found = compare(
+        [calls(1.0, 2.0, structure=structure)], [calls(1.0, value, structure=structure)]
+    )
+    assert found.equal == equal
+    assert not found.exact
+    assert equal or "call 1 of forward" in (found.difference or "")
+
+
+def test_what_must_be_equal_is_compared_bit_for_bit() -> None:
+    found = compare([calls(digest(1.0, exact=1))], [calls(digest(1.0, exact=2))])
+    assert found.difference
+    assert not found.may_round
+
+
+def test_only_the_last_of_many_calls_is_wrong() -> None:
+    found = compare([calls(*[1.0] * 1000)], [calls(*[1.0] * 999, 1.5)])
+    assert "call 999" in (found.difference or "")
+    assert not found.at_start
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "corresponds"),
+    [
+        ([calls(1.0, 2.0)], [calls(1.0)], False),
+        ([calls(1.0)], [calls(1.0, function=MOVED)], True),
+        ([calls(1.0)], [calls(1.0), calls(2.0, function=OTHER, number=1)], False),
+        ([calls(1.0)], [calls(1.0, structure="(float32[4,8], int64[])")], False),
+        ([calls(1.0, structure="(float32[])")], [calls(1.0, structure="(float)")], True),
+        ([calls(1.0, structure="(int)")], [calls(1.0, structure="(int64[])")], True),
+        ([calls(1.0, structure="(float)")], [calls(1.0, structure="(float64[])")], False),
+        ([calls(1.0, structure="(bool)")], [calls(1.0, structure="(int)")], False),
+        ([calls(1.0)], [], False),
+    ],
+)
+def test_calls_that_correspond(
+    before: list[CallsRecorded], after: list[CallsRecorded], corresponds: bool
+) -> None:
+    assert (compare(before, after).mismatch is None) == corresponds
+
+
+def test_functions_are_numbered_on_from_record_to_record() -> None:
+    first, second = calls(1.0), calls(2.0, function=OTHER, number=1)
+    later = replace(calls(3.0), functions=(), structures=())
+    found = compare([first, second, later], [first, second, later])
+    assert found.compared == 3
+    changed = replace(calls(4.0), functions=(), structures=())
+    assert "call 1 of forward" in (
+        compare([first, second, later], [first, second, changed]).difference or ""
+    )
+
+
+def test_ranks_are_compared_each_with_its_own() -> None:
+    def record(*values: float) -> list[CallsRecorded]:
+        return [calls(value, process=index) for index, value in enumerate(values)]
+
+    ranks = []
+    for index in range(2):
+        one = process(index)
+        assert one.started is not None
+        ranks.append(replace(one, started=replace(one.started, rank=index)))
+    one, other = (
+        state(*record(1.0, 2.0), processes=tuple(order)).timeline for order in (ranks, ranks)
+    )
+    assert compare_calls(one, other).equal
+    swapped = [replace(ranks[0], index=1), replace(ranks[1], index=0)]
+    assert not compare_calls(one, state(*record(1.0, 2.0), processes=tuple(swapped)).timeline).equal
+    assert compare_calls(one, state(*record(2.0, 1.0), processes=tuple(swapped)).timeline).equal
+
+
+@pytest.mark.parametrize(
+    ("new", "eager", "equal", "measured"),
+    [
+        (1.0002, 1.0001, True, True),  # no farther than three times eager
+        (1.0004, 1.0001, False, True),
+        (1.0002, 1.0, False, True),
+        (1.01, 1.01, False, False),  # neither is rounding
+        (1.0002, 1.01, False, False),  # eager is no measure
+    ],
+)
+def test_eager_is_the_yardstick_of_rounding(
+    new: float, eager: float, equal: bool, measured: bool
+) -> None:
+    found = compare([calls(0.0, 1.0)], [calls(0.0, new)], [calls(0.0, eager)])
+    assert (found.equal, found.measured or found.equal) == (equal, measured)
+    assert found.rounded == int(equal)
+
+
+def test_eager_measures_until_the_call_only() -> None:
+    found = compare([calls(1.0, 1.0)], [calls(1.0002, 1.0)], [calls(1.0, 1.0002)])
+    assert found.difference is not None
+    assert found.may_round
+    elsewhere = [calls(1.0), calls(1.0001, function=OTHER, number=1)]
+    old = [calls(1.0), calls(1.0, function=OTHER, number=1)]
+    assert compare(old, [calls(1.0001), calls(1.0, function=OTHER, number=1)], elsewhere).difference
+
+
+def test_what_was_not_read_is_not_equal() -> None:
+    structure = f"{NOT_COMPARED}a CUDA graph is captured"
+    found = compare([calls(1.0, structure=structure)], [calls(1.0, structure=structure)])
+    assert (found.compared, found.opaque) == (0, 1)
+
+
+def test_a_callable_of_several_threads_has_an_order_in_each() -> None:
+    twice = replace(calls(1.0), functions=(WHERE, WHERE))
+    found = compare([twice], [twice])
+    assert found.equal

@@ -1,0 +1,114 @@
+"""The certificate as a whole: its points, what to execute again, and its document."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from compilediag.certify.change import Change, ChangedFile
+from compilediag.certify.document import MAX_BYTES, make_document
+from compilediag.certify.judge import judge, needs_again
+from compilediag.certify.points import Certificate, ExecutedState, Point
+from compilediag.json_document import convert_to_builtins
+from compilediag.receipt.schema.compiles import ProofFigure
+from compilediag_harness.wire import GraphRun, LinesRun
+from tests.support.certified_states import FILE, calls, compiled, printed, state, varied
+from tests.support.timelines import WHERE
+
+CHANGE = Change((ChangedFile(FILE, (3,)),), {}, {})
+GRAPHS = {"graphs_run": (GraphRun(9.0, WHERE, 5, (), 2),)}
+LINES = {"lines_run": (LinesRun(9.0, FILE, (3,), (3,)),)}
+
+
+def make(value: float = 1.0, recompiles: int = 0, line: str = "loss 1.0") -> ExecutedState:
+    records = (calls(1.0, value), printed(line), varied("as it was"), varied("size 4 → 1"))
+    return state(*records, receipt=compiled(recompiles), **GRAPHS, **LINES)
+
+
+BEFORE = make(recompiles=3)
+
+
+def test_a_good_change_is_proved() -> None:
+    certificate = judge(BEFORE, make(), CHANGE)
+    assert certificate.verdict == "proved", certificate.reason
+    names = "program exercised better compiled results".split()
+    assert [point.name for point in certificate.points] == [*names, "other inputs", "cost"]
+    assert certificate.points[-1].outcome == "stated"
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [
+        (make(1.5), "refused"),
+        (make(recompiles=3), "refused"),
+        (replace(make(), problem="it hung"), "refused"),
+    ],
+)
+def test_a_bad_change_is_not(after: ExecutedState, verdict: str) -> None:
+    assert judge(BEFORE, after, CHANGE).verdict == verdict
+
+
+def test_of_a_state_that_does_not_run_nothing_else_is_judged() -> None:
+    points = judge(BEFORE, replace(make(), problem="it hung"), CHANGE).points
+    assert [point.name for point in points] == ["program"]
+
+
+def test_a_line_that_did_not_run_is_not_decided() -> None:
+    change = replace(CHANGE, files=(ChangedFile(FILE, (3, 4)),))
+    assert judge(BEFORE, make(), change).verdict == "not decided"
+
+
+def test_further_executions_are_asked_for_until_they_decide() -> None:
+    noisy = judge(BEFORE, make(line="loss 2.0"), CHANGE)
+    assert (noisy.verdict, needs_again(noisy)) == ("refused", "again")
+    certain = judge(BEFORE, make(line="loss 2.0"), CHANGE, again=make())
+    assert (certain.verdict, needs_again(certain)) == ("refused", None)
+    rounded = judge(BEFORE, make(1.0002), CHANGE)
+    assert needs_again(rounded) == "eager"
+    assert judge(BEFORE, make(1.0002), CHANGE, eager=make(1.0001)).verdict == "proved"
+
+
+def test_where_another_point_fails_nothing_further_is_executed() -> None:
+    worse = judge(BEFORE, make(1.0002, recompiles=4), CHANGE)
+    assert (worse.verdict, needs_again(worse)) == ("refused", None)
+
+
+LONG = Certificate(
+    tuple(
+        Point(
+            name,
+            "fails",
+            f"{name}: " + "long „sentence” " * 60,
+            tuple(ProofFigure(f"figure {n}", 1.0, 2.0) for n in range(6)),
+            ("detail " * 30,) * 50,
+        )
+        for name in (
+            "program",
+            "exercised",
+            "better",
+            "compiled",
+            "results",
+            "other inputs",
+            "cost",
+        )
+    )
+)
+
+
+def test_the_document_is_small_without_all() -> None:
+    texts = {"base": "the recorded run " * 20, "change": ("/a/long/path/of/a/file.py",) * 40}
+    small = make_document(LONG, executions=2, **texts)  # pyright: ignore[reportArgumentType]
+    assert len(msgspec.json.encode(convert_to_builtins(small))) <= MAX_BYTES
+    assert [point.name for point in small.points] == [point.name for point in LONG.points]
+    whole = make_document(LONG, executions=2, everything=True, **texts)  # pyright: ignore[reportArgumentType]
+    assert whole.points[0].details == LONG.points[0].details
+    assert whole.points[0].sentence == LONG.points[0].sentence
+
+
+def test_a_short_document_is_whole() -> None:
+    certificate = judge(BEFORE, make(), CHANGE)
+    document = make_document(certificate, base="HEAD", change=("a.py",), executions=1)
+    assert [point.sentence for point in document.points] == [
+        point.sentence for point in certificate.points
+    ]
+    assert document.points[2].figures == certificate.points[2].figures

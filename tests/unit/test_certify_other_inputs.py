@@ -1,0 +1,136 @@
+"""Calls made again with other inputs, and where they are made."""
+
+from typing import Any
+
+import pytest
+
+from compilediag.certify.calls import compare_calls
+from compilediag.certify.other_inputs import check_other_inputs, find_boundary
+from compilediag.certify.points import ExecutedState, Point
+from compilediag_harness.wire import CallersSeen, Location, VaryingEnded
+from tests.support.certified_states import FILE, calls, state, varied
+from tests.support.timelines import WHERE
+
+RENAMED = Location(FILE, 30, "renamed")
+SAME, SIZE = varied("as it was"), varied("size 4 → 1")
+
+
+def judge(before: ExecutedState, after: ExecutedState, *, vary: bool = True) -> Point:
+    found = compare_calls(before.timeline, after.timeline)
+    return check_other_inputs(before, after, found, varied=vary)
+
+
+def test_equal_calls_and_what_they_compile() -> None:
+    old = state(SAME, varied("size 4 → 1", compiles=1), varied("gradients off", compiles=2))
+    new = state(SAME, SIZE, varied("gradients off", compiles=1))
+    point = judge(old, new)
+    assert point.outcome == "holds"
+    again = "compile again before: size 4 → 1, gradients off; after: gradients off"
+    assert point.sentence == f"2 varied calls: all equal; {again}"
+    assert [(f.before, f.after) for f in point.figures] == [(2.0, 2.0), (2.0, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (varied("size 4 → 1", 2.0), "forward (training), size 4 → 1: returns something else"),
+        (varied("size 4 → 1", None), "size 4 → 1: raises only after: RuntimeError: no"),
+        (varied("size 4 → 1", structure="(float32[4])"), "returns (float32[4,8]) → (float32[4])"),
+        (
+            varied("size 4 → 1", structure="(float32[4,8]); gradients through [0]"),
+            "gradients through",
+        ),
+    ],
+)
+def test_a_difference_fails(after: Any, words: str) -> None:
+    point = judge(state(SAME, SIZE), state(SAME, after))
+    assert point.outcome == "fails"
+    assert words in point.sentence
+
+
+def test_a_call_as_it_was_has_to_be_equal_too() -> None:
+    assert judge(state(SAME, SIZE), state(varied("as it was", 2.0), SIZE)).outcome == "fails"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((SAME,), (SAME,)),
+        ((), ()),
+        ((SAME, varied("a", None)), (SAME, varied("a", None))),
+        ((SAME, SIZE), (SAME,)),
+        ((SIZE,), (varied("size 4 → 1", call="evaluation"),)),
+        (
+            (varied("a", structure="(opaque:Model)"),),
+            (varied("a", structure="(opaque:Model)"),),
+        ),
+    ],
+)
+def test_what_covers_nothing_is_undecided(before: Any, after: Any) -> None:
+    assert judge(state(*before), state(*after)).outcome == "undecided"
+
+
+def test_what_is_not_covered_is_listed() -> None:
+    ends = (VaryingEnded(9.0, 1.0, ("generate: an iterator",)),)
+    point = judge(state(SAME, SIZE, varied("x = 2")), state(SAME, SIZE, varying_ends=ends))
+    assert "only before: forward (training), x = 2" in point.details
+    assert "left out after: generate: an iterator" in point.details
+
+
+def test_who_wants_no_varied_calls_is_told_so() -> None:
+    point = judge(state(), state(), vary=False)
+    assert (point.outcome, point.sentence) == (
+        "stated",
+        "not compared with other inputs (--no-vary)",
+    )
+
+
+def test_the_backend_measures_its_own_rounding() -> None:
+    eager, own = varied("size 4 → 1"), "size 4 → 1, own backend"
+    old = state(eager, varied(own, 1.0002))
+    assert judge(old, state(eager, varied(own, 1.0005))).outcome == "holds"
+    assert judge(old, state(eager, varied(own, 1.002))).outcome == "fails"
+    assert judge(state(eager, varied(own)), state(eager, varied(own, 1.0005))).outcome == "fails"
+
+
+def test_a_callable_that_was_renamed_is_compared_with_itself() -> None:
+    old = state(calls(1.0), SIZE)
+    new = state(calls(1.0, function=RENAMED), varied("size 4 → 1", 2.0, function=RENAMED))
+    assert judge(old, new).outcome == "fails"
+
+
+# --- boundaries -----------------------------------------------------------------------------------
+
+INNER, OUTER = Location(FILE, 3, "Block.forward"), Location(FILE, 9, "Model.forward")
+LOSS, LOSS_LATER = Location(FILE, 20, "compute_loss"), Location(FILE, 25, "compute_loss")
+MAIN = Location(FILE, 40, "main")
+
+
+def seen(function: Location, *callers: tuple[Location, tuple[str, ...]]) -> CallersSeen:
+    names, parameters = zip(*callers, strict=True) if callers else ((), ())
+    return CallersSeen(0.0, function, names, parameters)
+
+
+def called(function: Location, *values: float, callers: tuple[CallersSeen, ...]) -> ExecutedState:
+    return state(calls(*values, function=function), callers=callers)
+
+
+def test_the_boundary_is_the_innermost_function_of_both() -> None:
+    model = (OUTER, ("self", "x"))
+    old = called(INNER, 1.0, 2.0, callers=(seen(INNER, model, (LOSS, ("model", "x")), (MAIN, ())),))
+    new = called(RENAMED, 1.0, callers=(seen(RENAMED, (LOSS_LATER, ("model", "x")), (MAIN, ())),))
+    assert find_boundary(old, new) == (LOSS, LOSS_LATER)
+    other = called(RENAMED, 1.0, callers=(seen(RENAMED, (LOSS_LATER, ("model",)), (MAIN, ())),))
+    assert find_boundary(old, other) is None
+
+
+def test_a_function_that_one_state_compiles_is_a_boundary() -> None:
+    old = called(INNER, 1.0, 2.0, callers=(seen(INNER, (OUTER, ("self", "x"))),))
+    new = called(OUTER, 1.0, callers=(seen(OUTER, (MAIN, ())),))
+    assert find_boundary(old, new) == (OUTER, OUTER)
+    assert find_boundary(new, old) == (OUTER, OUTER)
+
+
+def test_calls_that_correspond_need_no_boundary() -> None:
+    above = seen(WHERE, (LOSS, ("x",)))
+    assert find_boundary(*[called(WHERE, 1.0, callers=(above,))] * 2) is None

@@ -1,0 +1,146 @@
+"""Printed lines: what may differ, and what may not."""
+
+from typing import Any
+
+import pytest
+
+from compilediag.certify.printed import compare_printed, read_line
+from compilediag.certify.values import Comparison
+from tests.support.certified_states import printed, state
+
+
+def compare(
+    before: tuple[str, ...],
+    after: tuple[str, ...],
+    again: tuple[str, ...] | None = None,
+    eager: tuple[str, ...] | None = None,
+    **more: Any,
+) -> Comparison:
+    stream = more.pop("stream", "stdout")
+    old, new, *others = (
+        None if lines is None else state(printed(*lines, stream=stream)).timeline
+        for lines in (before, after, again, eager)
+    )
+    assert old is not None
+    assert new is not None
+    return compare_printed(old, new, *others, **more)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "equal"),
+    [
+        ("loss 2.3013", "loss 2.3013", True),
+        ("loss 2.3013", "loss 2.30131", True),
+        ("loss 2.3013", "loss 2.3023", False),
+        ("loss 2.3013", "Loss 2.3013", False),
+        ("loss 2.31", "loss 2.32", False),
+        ("step 10001", "step 10002", False),
+        ("step 3", "step 3.0", False),
+        ("loss nan", "loss 2.0", False),
+        ("loss nan", "loss nan", True),
+        ("lr 1e-03", "lr 2e-03", False),
+        ("model v2", "model v3", False),
+        ("a -1.0", "a 1.0", False),
+        ("loss 2.5 time 1.2ms", "loss 2.5 time 3.4ms", True),
+        ("loss 2.5 time 1.2ms", "loss 2.6 time 1.2ms", False),
+        ("epoch time: 1.2 loss 1.0", "epoch time: 3.9 loss 1.0", True),
+        ("took 1.2", "took 3.4", True),
+        ("time 1.2", "took 1.2", False),
+        ("1,024 tok/s, mfu 3.2%", "999 tok/s, mfu 2.9%", True),
+        ("train_runtime': 3.1, 'train_loss': 2.0", "train_runtime': 4.1, 'train_loss': 2.0", True),
+        ("train_runtime': 3.1, 'train_loss': 2.0", "train_runtime': 3.1, 'train_loss': 3.0", False),
+        ("mean 0.5 min 0.2", "mean 0.6 min 0.2", False),
+        ("2026-11-25 10:11:12,123 INFO loss 1.0", "2026-11-26 09:01:02,003 INFO loss 1.0", True),
+        ("elapsed 0:00:03", "elapsed 0:00:04", True),
+        ("pid 1234 at 0x7f3e10", "pid 99 at 0x7f0010", True),
+        ("saved to /tmp/tmpabc/model.pt", "saved to /tmp/tmpxyz/model.pt", True),
+        ("peak 1.2GB", "peak 1.3GB", True),
+        ("beta 0.9", "beta 0.8", False),
+        ("timestep 5", "timestep 6", False),
+        ("sample 3 s=0.5", "sample 4 s=0.5", False),
+    ],
+)
+def test_a_line(before: str, after: str, equal: bool) -> None:
+    found = compare((before,), (after,))
+    assert (found.difference is None) == equal, read_line(before)
+
+
+def test_a_mask_that_hid_something_is_said() -> None:
+    found = compare(("a 1.0 in 3 ms", "b in 4 s"), ("a 1.0 in 3 ms", "b in 5 s"))
+    assert found.notes == ("masked in 1 line: times",)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        ("a 1.0", "b 2.0"),
+        ("a 1.0", "c 3.0", "b 2.0"),
+        ("b 2.0", "a 1.0", "c 3.0"),
+        ("a 1.0", "b 2.0", "c 3.0", "c 3.0"),
+        ("a 1.0", "b 2.0", "d 3.0"),
+        (),
+    ],
+)
+def test_lines_and_their_order_are_compared(after: tuple[str, ...]) -> None:
+    found = compare(("a 1.0", "b 2.0", "c 3.0"), after)
+    assert found.difference is not None
+    assert found.decided
+
+
+def test_a_line_less_is_named() -> None:
+    found = compare(("epoch 1", "loss 2.0", "done"), ("epoch 1", "done"))
+    assert found.difference == "it no longer prints 'loss 2.0', or another line like it"
+
+
+def test_the_last_digit_may_turn_where_all_calls_are_equal() -> None:
+    assert compare(("loss 2.31",), ("loss 2.32",), exact=True).difference is None
+    assert compare(("loss 2.31",), ("loss 2.33",), exact=True).difference is not None
+
+
+NOISE = tuple(f"x {n}.0 y {n}.0 z {n}.0 w 1.0" for n in range(4))
+
+
+def test_what_differs_when_unchanged_is_not_compared() -> None:
+    before = (*NOISE, "id 5.0 loss 1.0")
+    again = (*NOISE, "id 6.0 loss 1.0")
+    assert compare(before, (*NOISE, "id 7.0 loss 1.0"), again).difference is None
+    assert compare(before, (*NOISE, "id 7.0 loss 1.0"), before).difference is not None
+    lost = compare(before, (*NOISE, "id 7.0 loss 2.0"), again)
+    assert lost.difference is not None
+    assert lost.decided
+    assert any("id # loss #" in note for note in lost.notes)
+
+
+def test_where_a_quarter_differs_when_unchanged_nothing_is_decided() -> None:
+    found = compare(("a 1.0 b 2.0",), ("a 1.0 b 2.0",), ("a 9.0 b 2.0",))
+    assert not found.decided
+    found = compare(("a 1.0",), ("a 1.0",), ("a 1.0", "b 1.0"))
+    assert not found.decided
+
+
+@pytest.mark.parametrize(("eager", "equal"), [("loss 2.3009", True), ("loss 2.3000", False)])
+def test_eager_measures_rounding(eager: str, equal: bool) -> None:
+    found = compare(("loss 2.3000",), ("loss 2.3011",), None, (eager,))
+    assert (found.difference is None) == equal
+    assert compare(("loss 2.3000",), ("loss 2.4",), None, ("loss 2.4",)).difference is not None
+
+
+def test_of_stderr_logs_of_torch_progress_and_places_of_warnings_are_left_out() -> None:
+    before = (
+        "W1126 17:58:12.123000 99 site-packages/torch/_dynamo/convert_frame.py:1016] [0/8] limit",
+        "/p/train.py:12: UserWarning: old api",
+        "  call_old()",
+        "/v/torch/_dynamo/variables/functions.py:1598: UserWarning: Dynamo detected a cache",
+        "  torch._dynamo.utils.warn_once(msg)",
+        " 10%|#         | 1/10 [00:01<00:09,  1.00it/s]",
+        "lost 1.0",
+    )
+    after = ("/p/train.py:14: UserWarning: old api", "  call_older()", "lost 1.0")
+    assert compare(before, after, stream="stderr").difference is None
+    assert compare(before, after[2:], stream="stderr").difference is not None
+    assert compare(before, after[:2], stream="stderr").difference is not None
+
+
+def test_numbers_that_show_what_calls_computed() -> None:
+    assert compare(("loss 2.5",), ("loss 2.5",)).shows_calls
+    assert not compare(("done in 10 steps, 3.5 s",), ("done in 10 steps, 3.5 s",)).shows_calls

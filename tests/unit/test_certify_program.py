@@ -1,0 +1,174 @@
+"""The points "program" and "exercised": each holds, fails where it can, and is undecided."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from compilediag.certify.calls import compare_calls
+from compilediag.certify.change import Change, ChangedFile, compare_sources
+from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.program import check_exercised, check_program
+from compilediag_harness.wire import FaultOccurred, LinesRun, RecordingStarted, SourcesLoaded
+from tests.support.built_receipt import built
+from tests.support.certified_states import FILE, calls, state
+from tests.support.timelines import process
+
+OLD, NEW = b"x = 1\n", b"x = 2\n"
+CHANGE = compare_sources({FILE: OLD, "/p/same.py": OLD}, {FILE: NEW, "/p/same.py": OLD})
+
+
+def loaded(text: bytes, file: str = FILE) -> dict[str, Any]:
+    digest = compare_sources({}, {file: text}).after[file]
+    return {"loaded": (SourcesLoaded(0.0, (file,), (digest,)),)}
+
+
+BEFORE, AFTER = state(calls(1.0), **loaded(OLD)), state(calls(1.0), **loaded(NEW))
+
+
+def judge(before: ExecutedState, after: ExecutedState, change: Change = CHANGE) -> Point:
+    found = compare_calls(before.timeline, after.timeline)
+    return check_program(before, after, change, found)
+
+
+def with_run(**fields: Any) -> ExecutedState:
+    """The new state, with other facts of its run."""
+    receipt = built()
+    run = msgspec.structs.replace(receipt.header.run, **fields)
+    header = msgspec.structs.replace(receipt.header, run=run)
+    return replace(AFTER, receipt=msgspec.structs.replace(receipt, header=header))
+
+
+def with_environment(**fields: Any) -> ExecutedState:
+    receipt = built()
+    environment = msgspec.structs.replace(receipt.environment, **fields)
+    return replace(AFTER, receipt=msgspec.structs.replace(receipt, environment=environment))
+
+
+def with_flags(**fields: Any) -> ExecutedState:
+    receipt = built()
+    lane = receipt.header.configuration
+    flags = msgspec.structs.replace(lane.numerics_flags, **fields)
+    lane = msgspec.structs.replace(lane, numerics_flags=flags)
+    header = msgspec.structs.replace(receipt.header, configuration=lane)
+    return replace(AFTER, receipt=msgspec.structs.replace(receipt, header=header))
+
+
+def test_the_same_program() -> None:
+    point = judge(BEFORE, AFTER)
+    assert (point.outcome, point.sentence) == ("holds", "both end alike: 3 steps, 1 process")
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (with_run(exit_code=3), "exit code"),
+        (state(calls(1.0), steps=2, **loaded(NEW)), "steps 3 → 2"),
+        (
+            state(calls(1.0), processes=(process(), process(1)), **loaded(NEW)),
+            "processes with torch 1 → 2",
+        ),
+        (with_flags(matmul_precision="medium"), "another precision: matmul_precision"),
+        (replace(AFTER, problem="it hung"), "does not end well: it hung"),
+    ],
+)
+def test_another_end_fails(after: ExecutedState, words: str) -> None:
+    point = judge(BEFORE, after)
+    assert point.outcome == "fails"
+    assert words in point.sentence
+
+
+SOURCES = {
+    "the text of the other state": loaded(OLD),
+    "a copy": loaded(NEW, "/v/site-packages/user/app.py"),
+    "another edit": loaded(b"x = 1\n\n", "/p/same.py"),
+}
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (state(calls(1.0), **SOURCES["the text of the other state"]), "with another text"),
+        (state(calls(1.0), **SOURCES["a copy"]), "which the change does not touch"),
+        (state(calls(1.0), **SOURCES["another edit"]), "with another text"),
+        (state(calls(1.0), recordings=(), **loaded(NEW)), "it was not recorded"),
+        (
+            state(calls(1.0), recordings=(RecordingStarted(0.0, 6),), **loaded(NEW)),
+            "other seeds",
+        ),
+        (
+            state(calls(1.0), processes=(process(ended=False),), **loaded(NEW)),
+            "before its end could be recorded",
+        ),
+        (
+            state(calls(1.0), processes=(process(records_dropped=2),), **loaded(NEW)),
+            "not whole",
+        ),
+        (
+            state(
+                calls(1.0), faults=(FaultOccurred(0.0, "recording: a call", "x"),), **loaded(NEW)
+            ),
+            "a fault of compilediag's own",
+        ),
+        (with_environment(torch="1.0"), "another environment: torch"),
+        (with_run(argv_redacted=("b.py",)), "other arguments"),
+    ],
+)
+def test_what_cannot_be_compared_is_undecided(after: ExecutedState, words: str) -> None:
+    point = judge(BEFORE, after)
+    assert point.outcome == "undecided"
+    assert words in point.sentence
+
+
+def test_a_base_that_fails_is_undecided() -> None:
+    assert judge(replace(BEFORE, problem="exit code 1"), AFTER).outcome == "undecided"
+
+
+def test_steps_that_calls_mark_move_with_what_is_compiled() -> None:
+    def stepped(count: int, *values: float) -> ExecutedState:
+        made = state(calls(*values), steps=count, **loaded(OLD if count == 3 else NEW))
+        steps = tuple(replace(step, source="call") for step in made.timeline.steps)
+        return replace(made, timeline=replace(made.timeline, steps=steps))
+
+    assert judge(stepped(3, 1.0, 1.0), stepped(2, 1.0)).outcome == "holds"
+    assert judge(stepped(3, 1.0), stepped(2, 1.0)).outcome == "fails"
+
+
+# --- exercised ------------------------------------------------------------------------------------
+
+
+def run(*lines: int, in_graph: tuple[int, ...] = (), file: str = FILE) -> ExecutedState:
+    return state(lines_run=(LinesRun(0.0, file, lines, in_graph),))
+
+
+LINES = Change((ChangedFile(FILE, (3, 4, 9), ((11, 12),)),), {}, {})
+
+
+def test_every_changed_line_ran() -> None:
+    point = check_exercised(run(3, 4, 9, 12, in_graph=(3, 4)), LINES)
+    assert (point.outcome, point.sentence) == ("holds", "3 changed lines ran, 2 in graphs")
+
+
+def test_lines_that_did_not_run_are_named() -> None:
+    point = check_exercised(run(3, 12), LINES)
+    assert point.outcome == "undecided"
+    assert point.sentence == "proved for what ran: 1 of 3 changed lines; not run: app.py:4, 9"
+
+
+def test_beside_what_was_removed_something_has_to_run() -> None:
+    point = check_exercised(run(3, 4, 9), LINES)
+    assert point.outcome == "undecided"
+    assert "removed at app.py:11" in point.sentence
+
+
+def test_lines_of_all_processes_count() -> None:
+    made = run(3, 4)
+    other = LinesRun(0.0, FILE, (9, 11), (), process=1)
+    timeline = replace(made.timeline, lines_run=(*made.timeline.lines_run, other))
+    assert check_exercised(replace(made, timeline=timeline), LINES).outcome == "holds"
+
+
+def test_a_change_without_a_line_of_python() -> None:
+    point = check_exercised(state(), Change((), {}, {}, ("A=1",)))
+    assert (point.outcome, point.sentence) == ("holds", "no line of Python changed: A=1")

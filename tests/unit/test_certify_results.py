@@ -1,0 +1,218 @@
+"""The point "results" holds, fails, and is undecided."""
+
+from typing import Any
+
+import pytest
+
+from compilediag.certify.calls import compare_calls
+from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.results import check_results
+from compilediag_harness.wire import Location, RandomStateRead
+from tests.support.certified_states import FILE, calls, held, number, printed, saved, state, tensor
+
+MOVED = Location("/home/user/moved.py", 7, "Renamed.forward")
+CALLS = calls(1.0, 2.0)
+OPTIMIZER = held(tensor(".param_groups[0]['params'][0]", 1.0, 2.0), module="SGD", instance=1)
+
+
+def judge(
+    before: ExecutedState,
+    after: ExecutedState,
+    again: ExecutedState | None = None,
+    eager: ExecutedState | None = None,
+) -> Point:
+    reference = None if eager is None else eager.timeline
+    found = compare_calls(before.timeline, after.timeline, reference)
+    return check_results(before, after, found, again, eager)
+
+
+def test_all_results_are_equal() -> None:
+    records = (CALLS, printed("loss 2.5"), saved(tensor("w", 1.0)), held(tensor(".w", 1.0)))
+    point = judge(state(*records), state(*records))
+    assert point.outcome == "holds"
+    parts = "2 compiled calls, 1 printed line, 3 final values"
+    assert point.sentence == f"equal: {parts}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (CALLS, calls(1.0, 2.5), "call 1 of forward"),
+        (printed("loss 1.0"), printed("loss 2.0"), "prints"),
+        (printed("loss 1.0"), printed(), "no longer prints"),
+        (saved(tensor("w", 1.0)), saved(tensor("w", 2.0)), "saved value model.pt w: 1 → 2"),
+        (saved(tensor("w", 1.0)), saved(), "saved value model.pt w is gone"),
+        (
+            saved(tensor("w", 1.0)),
+            saved(tensor("w", 1.0), tensor("v", 1.0)),
+            "saved value model.pt v is new",
+        ),
+        (saved(tensor("w", 1.0)), printed(), "saved value model.pt is gone"),
+        (
+            saved(tensor("w", 1.0)),
+            saved(tensor("w", 1.0), file="x.pt"),
+            "saved value model.pt is gone",
+        ),
+        (
+            saved(tensor("w", 1.0)),
+            saved(tensor("w", 1.0, dtype="bfloat16")),
+            "float32[1] → bfloat16[1]",
+        ),
+        (held(tensor(".w", 1.0, 2.0)), held(tensor(".w", 1.0, 3.0)), "state w: 2 → 3"),
+        (held(number(".n", 1, "int")), held(number(".n", 2, "int")), "state n: 1 → 2"),
+        (held(saved=("w",)), held(saved=("w", "n")), "state_dict() key n is new"),
+        (held(saved=("w", "n")), held(saved=("w",)), "state_dict() key n is gone"),
+        (
+            RandomStateRead(9.0, (("torch", "a"),)),
+            RandomStateRead(9.0, (("torch", "b"),)),
+            "random numbers of torch: another state",
+        ),
+    ],
+)
+def test_a_difference_fails(before: Any, after: Any, words: str) -> None:
+    more = [] if before is CALLS else [CALLS]
+    point = judge(state(before, *more), state(after, *more))
+    assert point.outcome == "fails"
+    assert words in point.sentence
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "note"),
+    [
+        (held(number(".n", 3, "int")), held(tensor(".n", 3.0, dtype="int64", shape=())), None),
+        (held(number(".x", 0.1)), held(tensor(".x", 0.1 + 1e-9, dtype="float32")), None),
+        (held(tensor(".x", 0.5, shape=())), held(tensor(".x", 0.5, shape=(1,))), None),
+        (
+            held(number(".old", 3, "int")),
+            held(number(".new", 3, "int")),
+            "state that is gone, not compared: .old",
+        ),
+        (held(), held(number(".new", 3, "int")), "state that is new, not compared: .new"),
+        (
+            held(tensor(".cos", 1.0, 2.0), saved=("w",)),
+            held(tensor(".cos", 1.0, 2.0, 3.0), saved=("w",)),
+            "state that is gone, not compared: .cos",
+        ),
+    ],
+)
+def test_harmless_changes_of_state_hold(before: Any, after: Any, note: str | None) -> None:
+    point = judge(state(CALLS, before), state(CALLS, after))
+    assert point.outcome == "holds", point.sentence
+    assert note is None or note in point.details
+
+
+def test_a_saved_buffer_keeps_its_shape() -> None:
+    old = held(tensor(".cos", 1.0, 2.0), saved=("cos",))
+    new = held(tensor(".cos", 1.0, 2.0, 3.0), saved=("cos",))
+    assert judge(state(CALLS, old), state(CALLS, new)).outcome == "fails"
+
+
+def test_a_number_is_no_tensor_of_another_value() -> None:
+    old = held(number(".n", 3, "int"))
+    for other in (tensor(".n", 4.0, dtype="int64", shape=()), tensor(".n", 3.0, 3.0)):
+        assert judge(state(CALLS, old), state(CALLS, held(other))).outcome == "fails"
+
+
+@pytest.mark.parametrize(("value", "outcome"), [(2.0, "holds"), (2.5, "fails")])
+def test_state_is_found_again_where_functions_moved(value: float, outcome: str) -> None:
+    old = state(CALLS, held(tensor(".block.w", 1.0, 2.0), tensor(".block.v", 5.0, 6.0)))
+    names = (tensor(".v", 5.0, 6.0), tensor(".w", 1.0, value))
+    new = state(calls(1.0, 2.0, function=MOVED), held(*names, function=MOVED, module="Block"))
+    assert judge(old, new).outcome == outcome
+
+
+# --- calls that do not correspond -----------------------------------------------------------------
+
+FEWER = calls(1.0, function=MOVED, structure="(float32[8,8])")
+
+
+def test_calls_that_do_not_correspond_are_judged_by_what_the_program_makes_of_them() -> None:
+    line = printed("loss 2.5")
+    assert judge(state(CALLS, line), state(FEWER, line)).outcome == "holds"
+    assert judge(state(CALLS, line), state(FEWER, printed("loss 2.6"))).outcome == "fails"
+    assert judge(state(CALLS, OPTIMIZER), state(FEWER, OPTIMIZER)).outcome == "holds"
+    file = saved(tensor("w", 1.0))
+    assert judge(state(CALLS, file), state(FEWER, file)).outcome == "holds"
+
+
+def test_where_nothing_shows_what_calls_computed_nothing_is_decided() -> None:
+    line = printed("done in 3 steps")
+    point = judge(state(CALLS, line), state(FEWER, line))
+    assert point.outcome == "undecided"
+    assert "nothing that was printed or saved" in point.sentence
+    assert judge(state(line), state(line)).outcome == "undecided"
+
+
+def test_another_precision_fails_even_where_prints_are_equal() -> None:
+    old = calls(1.0, structure="(float32[4], int)")
+    new = calls(1.0, structure="(bfloat16[4], int, None)".replace(", None", ""))
+    line = printed("loss 2.5")
+    point = judge(state(old, line), state(new, line))
+    assert (point.outcome, point.sentence) == (
+        "fails",
+        "another precision: call 0 of forward returns float32[4] → bfloat16[4]",
+    )
+
+
+# --- further executions ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "further"),
+    [
+        ((calls(1.0),), (calls(1.0002),), "eager"),
+        ((calls(1.0),), (calls(3.0),), "again"),  # from the first call on
+        ((calls(1.0, 1.0),), (calls(1.0, 3.0),), None),
+        ((CALLS, printed("a 1.0")), (CALLS, printed("a 2.0")), "again"),
+        ((CALLS, held(tensor(".w", 1.0))), (CALLS, held(tensor(".w", 2.0))), "again"),
+        ((CALLS, printed("a 1.0")), (FEWER, printed("a 1.0005")), "eager"),
+        ((calls(1.0), printed("a 1.0")), (calls(1.0002), printed("a 1.5")), "eager"),
+    ],
+)
+def test_what_could_decide(before: Any, after: Any, further: str | None) -> None:
+    point = judge(state(*before), state(*after))
+    assert (point.outcome, point.further) == ("fails", further)
+
+
+def test_rounding_holds_by_eager() -> None:
+    old, new = state(calls(1.0)), state(calls(1.0002))
+    assert judge(old, new, eager=state(calls(1.0001))).outcome == "holds"
+    refused = judge(old, new, eager=state(calls(1.0)))
+    assert (refused.outcome, refused.further) == ("fails", None)
+    assert judge(old, new, eager=state(calls(2.0))).outcome == "undecided"
+
+
+def test_state_is_rounded_by_eager_only_as_far_as_eager_is() -> None:
+    old, new, eager = (
+        state(calls(1.0 + x / 2), held(tensor(".w", 1.0 + x))) for x in (0.0, 3e-4, 2e-4)
+    )
+    assert judge(old, new, eager=eager).outcome == "holds"
+    far = state(calls(1.0), held(tensor(".w", 1.0009)))
+    assert judge(old, far, eager=eager).outcome == "fails"
+
+
+def test_state_that_differs_when_unchanged_is_listed() -> None:
+    values = tuple(tensor(f".w{n}", 1.0) for n in range(5))
+
+    def make(seconds: float) -> ExecutedState:
+        return state(CALLS, held(*values, number(".seconds", seconds)))
+
+    point = judge(make(1.0), make(2.0), again=make(3.0))
+    assert point.outcome == "holds"
+    assert "not compared, differs when unchanged: state seconds" in point.details
+    assert judge(make(1.0), make(2.0), again=make(1.0)).outcome == "fails"
+
+
+def test_a_program_that_differs_from_itself_is_undecided() -> None:
+    point = judge(state(CALLS), state(CALLS), again=state(calls(1.0, 5.0)))
+    assert point.outcome == "undecided"
+    assert "two executions of the old state differ" in point.sentence
+
+
+def test_functions_are_found_by_name_whatever_the_line() -> None:
+    moved = Location(FILE, 99, "forward")
+    old, new = (
+        state(CALLS, held(tensor(".w", 1.0))),
+        state(calls(1.0, 2.0, function=moved), held(tensor(".w", 2.0), function=moved)),
+    )
+    assert judge(old, new).outcome == "fails"
