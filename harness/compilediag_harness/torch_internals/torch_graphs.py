@@ -72,6 +72,11 @@ class GraphCounter:
         while self._undo:
             self._undo.pop()()
 
+    def forget_calls(self) -> None:
+        """Count from zero again."""
+        for captured in self.graphs:
+            captured.calls = min(captured.calls, 0)
+
     def _add_graph(self, compiled: Any, output: Any, graph: Any, *_: Any, **__: Any) -> None:
         with contextlib.suppress(Exception):  # of another torch
             where = output.co_fields
