@@ -26,6 +26,8 @@ OUTPUT_GRAPH = "torch._dynamo.output_graph"
 UNCOUNTED = -1
 """Calls of a graph that cannot be counted."""
 
+_INSIDE = "_torchdynamo_orig_callable"
+
 _CALLS = ("call_function", "call_method", "call_module")
 
 _NAMESPACES = (
@@ -70,6 +72,11 @@ class GraphCounter:
         while self._undo:
             self._undo.pop()()
 
+    def forget_calls(self) -> None:
+        """Count from zero again."""
+        for captured in self.graphs:
+            captured.calls = min(captured.calls, 0)
+
     def _add_graph(self, compiled: Any, output: Any, graph: Any, *_: Any, **__: Any) -> None:
         with contextlib.suppress(Exception):  # of another torch
             where = output.co_fields
@@ -91,7 +98,10 @@ class GraphCounter:
 
 
 def _get_owner(function: Any) -> Any:
-    """Get the module of a bound method, which is made anew, else the callable itself."""
+    """Get what stands for a compiled graph: the function that `torch.compiler.disable` would call;
+    of a bound method, which is made anew, its module."""
+    while hasattr(function, _INSIDE):  # as `innermost_fn` of torch does
+        function = getattr(function, _INSIDE)
     return function.__self__ if get_class(function) is types.MethodType else function
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -246,11 +246,11 @@ def _take_sample(torch: Any, leaves: Sequence[Any]) -> tuple[Any, ...]:
     return (*numbers[:MAX_VALUES], *(torch.cat(vectors) for vectors in taken.values()))
 
 
-def read_sample(pending: PendingDigest) -> tuple[float | None, ...]:
-    """Read the elements that were taken with a digest; None for one that is not finite. Waits for
-    the device."""
+def read_sample(sample: Iterable[Any]) -> tuple[float | None, ...]:
+    """Read the elements that were taken with a digest, its `sample`; None for one that is not
+    finite. Waits for the device."""
     values: list[float] = []
-    for part in pending.sample:
+    for part in sample:
         values += [part] if isinstance(part, float) else map(float, part.tolist())
     return tuple(value if math.isfinite(value) else None for value in values[:MAX_VALUES])
 

@@ -274,8 +274,6 @@ class OutputWatcher:
 
     def finish(self) -> None:
         """Emit what is held at the end, and after the last sampled call."""
-        if self.recorder is not None:
-            self.recorder.finish()
         for function in list(self._functions.values()):
             for event in (*function.read, *function.states.read(self._session.now(), None)):
                 self._session.emit(event)

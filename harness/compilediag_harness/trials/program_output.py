@@ -46,16 +46,21 @@ class PrintedLines:
     def __init__(self, name: str, stream: Any) -> None:
         self._name, self._stream = name, stream
         self._session: Session | None = None
-        self._lock = threading.RLock()  # reentrant: a signal handler may print
-        self._discard()
+        self._batch = BATCH
         self._lines_left, self._chars_left = MAX_LINES, MAX_CHARS
         self._write: Any = None
         """Ours, in place of the stream's."""
         self._undo: Remover | None = None
+        self._forget()
 
-    def _discard(self) -> None:
-        """Forget what is not emitted: this process is a fork, and that belongs to the parent."""
-        self._lock = threading.RLock()
+    def _handle_fork(self) -> None:
+        """Forget what is not emitted, which is the parent's. A fork may end without notice: each of
+        its lines is emitted at once."""
+        self._batch = 1
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock = threading.RLock()  # reentrant: a signal handler may print
         self._begun = ""
         """The line in progress."""
         self._lines: list[str] = []
@@ -76,12 +81,12 @@ class PrintedLines:
         write.__code__ = write.__code__.replace(co_filename=threading.__file__, co_name="write")
         # `print` and `writelines` look `write` up on the object.
         self._stream.write = self._write = write
-        fork_handlers.append(self._discard)
+        fork_handlers.append(self._handle_fork)
 
         def restore() -> None:
             if vars(self._stream).get("write") is write:
                 del self._stream.write
-            fork_handlers.remove(self._discard)
+            fork_handlers.remove(self._handle_fork)
 
         self._undo = restore
 
@@ -106,7 +111,7 @@ class PrintedLines:
                 if len(self._begun) > MAX_CHARS:
                     self._add_line(self._begun)
                     self._begun = ""
-                if len(self._lines) >= BATCH and self._session is not None:
+                if len(self._lines) >= self._batch and self._session is not None:
                     self._emit(self._session)
         except Exception as error:
             if self._session is not None:

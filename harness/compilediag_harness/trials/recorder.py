@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from typing import Any
 
-from compilediag_harness.base.session import Session
+from compilediag_harness.base.session import Session, fork_handlers
 from compilediag_harness.torch_internals.torch_graphs import GraphCounter
 from compilediag_harness.trials.call_digest import (
     CallDigester,
@@ -51,6 +51,13 @@ MAX_OPERATIONS = 64
 """Opaque operations of one graph that are named."""
 
 
+_Call = tuple[int, int, PendingDigest]
+"""Callable and structure by their numbers, and the digest."""
+
+_Sampled = tuple[float, int, int, tuple[Any, ...]]
+"""Time, step and number of a call, and elements of what it returned."""
+
+
 class _ThisThread(threading.local):
     number: int | None = None
     """In the order in which threads made their first call."""
@@ -60,31 +67,46 @@ class Recorder:
     """Records the calls of one process."""
 
     def __init__(self, session: Session, torch: Any, seed: int) -> None:
-        self._session, self._torch = session, torch
+        self._session, self._torch, self._seed = session, torch, seed
         self._digester = CallDigester(torch)
         self.graphs = GraphCounter()
+        self._discard()
+        fork_handlers.append(self._discard)
+        self._start()
+
+    def uninstall(self) -> None:
+        """Count no more calls of graphs."""
+        self.graphs.uninstall()
+        fork_handlers.remove(self._discard)
+
+    def _discard(self) -> None:
+        """Begin anew: this process is a fork, and what was recorded belongs to the parent."""
         self._lock = threading.RLock()  # reentrant: see `OutputWatcher`
+        self._started = False
         self._thread = _ThisThread()
         self._threads = itertools.count()
         self._functions: dict[tuple[Location, int], int] = {}
         self._structures: dict[str, int] = {}
         self._chars = 0
-        self._written = [0, 0]
+        self._written = (0, 0)
         """Callables and structures that were written."""
-        self._calls: list[tuple[int, int, PendingDigest]] = []
+        self._calls: list[_Call] = []
         self._leaves = 0
-        self._batches: deque[tuple[list[tuple[int, int, PendingDigest]], DigestBatch]] = deque()
+        self._batches: deque[tuple[list[_Call], DigestBatch]] = deque()
         self._count = 0
-        self._sampled: dict[int, dict[bool, tuple[float, int, int, PendingDigest]]] = {}
-        """Time, step, number and elements of the first and last call of each structure."""
-        session.emit(RecordingStarted(session.now(), seed))
+        self._sampled: dict[int, dict[bool, _Sampled]] = {}
+        """The first call of each structure, and the last (True) where there are several."""
+        self.graphs.forget_calls()
+
+    def _start(self) -> None:
+        self._started = True
+        self._session.emit(RecordingStarted(self._session.now(), self._seed))
 
     def record(self, place: Location, value: Any) -> None:
         """Record what an outermost call returned. Nothing waits for a device."""
-        # Without memory for a digest the program still has enough for itself.
         try:
-            pending = self._digester.begin(value, sample=len(self._sampled) < MAX_SAMPLED)
-        except Exception as error:
+            pending = self._digester.begin(value, sample=True)
+        except Exception as error:  # without memory for a digest the program may still have enough
             pending = PendingDigest(f"{NOT_COMPARED}{type(error).__name__}")
             self._session.record_fault("recorder: a digest", error)
         self._add(place, pending)
@@ -97,14 +119,15 @@ class Recorder:
 
     def _add(self, place: Location, pending: PendingDigest) -> None:
         with self._lock:
+            if not self._started:
+                self._start()
             if self._thread.number is None:
                 self._thread.number = next(self._threads)
-            if len(self._functions) == MAX_NUMBERED:
-                place = next(reversed(self._functions))[0]
+            key = place, self._thread.number
+            if key not in self._functions and len(self._functions) == MAX_NUMBERED:
+                key = next(iter(self._functions))
                 pending = PendingDigest(f"{NOT_COMPARED}too many callables")
-            function = self._functions.setdefault(
-                (place, self._thread.number), len(self._functions)
-            )
+            function = self._functions.setdefault(key, len(self._functions))
             structure = self._get_structure(pending)
             self._sample(structure, pending)
             self._calls.append((function, structure, pending))
@@ -125,12 +148,12 @@ class Recorder:
         return self._structures.setdefault(text, len(self._structures))
 
     def _sample(self, structure: int, pending: PendingDigest) -> None:
-        if not pending.leaves or (structure not in self._sampled and not pending.sample):
-            return
-        call = (self._session.now(), self._session.step, self._count, pending)
-        sampled = self._sampled.setdefault(structure, {False: call})
-        if sampled[False] is not call:
-            sampled[True] = call
+        """Keep the elements of a call, in place of those of the last one of its structure."""
+        elements, pending.sample = pending.sample, ()
+        known = structure in self._sampled
+        if elements and (known or len(self._sampled) < MAX_SAMPLED):
+            call = self._session.now(), self._session.step, self._count, elements
+            self._sampled.setdefault(structure, {})[known] = call
 
     def _begin_batch(self) -> None:
         cuda = getattr(self._torch, "cuda", None)
@@ -161,12 +184,14 @@ class Recorder:
 
     def finish(self) -> None:
         """Emit what is held at the end. Waits for the device."""
+        if not self._started:  # a fork that made no calls
+            return
         with self._lock:
             self._begin_batch()
             self._emit_batches(wait=True)
             for samples in self._sampled.values():
-                for at, step, number, pending in samples.values():
-                    self._session.emit(CallSampled(at, step, number, read_sample(pending)))
+                for at, step, number, elements in samples.values():
+                    self._session.emit(CallSampled(at, step, number, read_sample(elements)))
         for graph in self.graphs.graphs:
             opaque = tuple(clip(name, 256) for name in graph.opaque[:MAX_OPERATIONS])
             event = GraphRun(

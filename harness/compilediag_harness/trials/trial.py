@@ -92,7 +92,7 @@ class ActiveTrial:
             if recorder is not None:
                 graphs = recorder.graphs
                 self._imports.run_after_import(OUTPUT_GRAPH, lambda _: graphs.install())
-                self._undo.append(graphs.uninstall)
+                self._undo.append(recorder.uninstall)
         if self._output is not None:
             self._output.attach(session, torch)
         if chosen.call_seconds:  # last of all: nothing else of ours is then in the time of a call
@@ -127,7 +127,10 @@ class ActiveTrial:
         keeps = self._plan.outputs or self._plan.recording is not None
         if self._output is not None:
             self._output.finish()
-        if self._outputs is not None and keeps and os.getpid() == self._pid:
+        is_fork = os.getpid() != self._pid
+        if self._outputs is not None and self._outputs.recorder is not None:
+            self._outputs.recorder.finish()
+        if self._outputs is not None and keeps and not is_fork:
             self._outputs.finish()
             session.emit(RandomStateRead(session.now(), RandomStates.read(self._torch).digests))
 
