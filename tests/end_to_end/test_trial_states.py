@@ -17,7 +17,7 @@ from command_line import captured
 from compilediag.readers.journal import read_run
 from compilediag.runs.supervised.child import make_child_environment
 from compilediag.timeline.timeline import Timeline, fold
-from compilediag_harness.trials.sources import NOT_NEW
+from compilediag_harness.trials.sources import OTHER_FILE
 from compilediag_harness.wire import RecordingPlan, SourceChange, TrialPlan, WatchedLines
 
 
@@ -157,6 +157,12 @@ def test_an_absent_or_new_main_script(folder: Path) -> None:
     assert done.stdout == f"{folder / 'new.py'} __main__\n"
 
 
+def test_a_text_with_a_byte_order_mark(folder: Path) -> None:
+    write(folder, {"main.py": "import marked", "marked.py": "\ufeffprint(1)"})
+    plan = TrialPlan(sources=(make_change(folder, "marked.py", "\ufeffprint(2)"),))
+    assert run(folder, plan, "main.py").stdout == "2\n"
+
+
 def test_a_new_file_that_is_there_is_not_replaced(folder: Path) -> None:
     write(
         folder, {"main.py": "import torch, helper\nprint(helper.VALUE)", "helper.py": "VALUE = 3"}
@@ -164,7 +170,7 @@ def test_a_new_file_that_is_there_is_not_replaced(folder: Path) -> None:
     change = dataclasses.replace(make_change(folder, "helper.py", "VALUE = 4"), sha256="")
     assert run(folder, TrialPlan(sources=(change,)), "main.py").stdout == "3\n"
     (applied,) = read_timeline(folder).trial_applied
-    assert (applied.change, applied.problem) == (change.label, NOT_NEW)
+    assert (applied.change, applied.problem) == (change.label, OTHER_FILE)
 
 
 def test_packages_that_are_reached_by_another_path(folder: Path) -> None:
@@ -343,6 +349,7 @@ def test_watched_lines_change_nothing_and_are_seen(folder: Path) -> None:
     assert set(seen.in_graph) >= find_lines("return x * 2", "y = inlined(x)", "y = y - n")
     assert set(seen.in_graph) >= find_lines("return x + 1", "return y * 3")
     outside = find_lines("return [value for value in x.tolist()]", "return 7", "import torch")
+    outside |= find_lines("torch._dynamo.graph_break()")  # traced, first as a part of `forward`
     assert not (outside | never) & set(seen.in_graph)
 
 
@@ -354,3 +361,27 @@ def test_another_trace_function_is_a_problem(folder: Path) -> None:
     (seen,) = read_timeline(folder).lines_run
     assert seen.run == (1,)
     assert sys.version_info >= (3, 12) or "trace function" in str(seen.problem)
+
+
+def test_nothing_is_followed_once_all_lines_were_seen(folder: Path) -> None:
+    """Seen by the interpreter, and by Dynamo alone."""
+    main = """
+        import sys, torch
+        @torch.compile(backend="eager")
+        def double(x):
+            return x * 2
+        print(sys.gettrace() is not None)
+        double(torch.ones(2))
+        double(torch.ones(2))
+        print(sys.gettrace())
+    """
+    write(folder, {"main.py": main, "helper.py": ""})
+    lines = (WatchedLines(str(folder / "main.py"), (2, 5)),)
+    plan = TrialPlan(recording=dataclasses.replace(RECORDING, lines=lines), outputs=False)
+    expected = str(sys.version_info < (3, 12))
+    assert run(folder, plan, "main.py").stdout == f"{expected}\nNone\n"
+    (seen,) = read_timeline(folder).lines_run
+    assert (seen.run, seen.in_graph, seen.problem) == ((2, 5), (5,), None)
+    lines = (WatchedLines(str(folder / "main.py"), (2, 6)),)
+    plan = TrialPlan(recording=dataclasses.replace(RECORDING, lines=lines), outputs=False)
+    assert run(folder, plan, "main.py").stdout == "False\nNone\n"

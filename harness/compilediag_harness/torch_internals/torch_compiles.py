@@ -109,7 +109,7 @@ def watch_traced_lines(callback: Callable[[types.CodeType, int], None]) -> Remov
 def is_compiled_code(code: types.CodeType) -> bool:
     """True if Dynamo made a code object, to be run in place of the program's."""
     made = lookup(get_imported(CONVERT_FRAME), "output_codes")
-    return made is not None and code in made
+    return hasattr(made, "__contains__") and code in cast(Any, made)
 
 
 def watch_compile_ends(callback: Callable[[], None]) -> Remover | None:

@@ -8,11 +8,12 @@ earlier nothing is seen in threads that are made in C++, such as autograd's for 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
@@ -24,27 +25,17 @@ from compilediag_harness.wire import LinesRun, WatchedLines
 NOT_TRACED = "this torch does not tell which lines it traces"
 
 
-class _WatchedFile:
-    def __init__(self, plan: WatchedLines) -> None:
-        self.name = plan.file
-        self.lines = frozenset(plan.lines)
-        self.left = set(plan.lines)
-        """Not seen yet."""
-        self.traced: set[int] = set()
-        """By Dynamo, in frames that have a graph."""
-
-
 class LineWatcher:
-    """Watches the planned lines in this process. What the interpreter and torch call never raises:
-    a fault is the problem of what was seen."""
+    """Watches the planned lines in this process."""
 
-    def __init__(self, planned: Iterable[WatchedLines], imports: PostImport) -> None:
-        self._files = {os.path.realpath(plan.file): _WatchedFile(plan) for plan in planned}
-        self._open = set(self._files.values())
-        """Those with lines that were not seen yet."""
-        self._by_name: dict[str, _WatchedFile | None] = {}
-        """By the name that code has its file under."""
-        self._traced: dict[str, tuple[int, set[tuple[_WatchedFile, int]]]] = {}
+    def __init__(self, planned: Collection[WatchedLines], imports: PostImport) -> None:
+        self._planned = planned
+        self._left = {os.path.realpath(plan.file): set(plan.lines) for plan in planned}
+        """Lines that were not seen yet, by file."""
+        self._in_graph: dict[str, set[int]] = {file: set() for file in self._left}
+        self._by_name: dict[str, str] = {}
+        """File by the name that code has it under; empty for one without watched lines."""
+        self._traced: dict[str, tuple[int, set[tuple[str, int]]]] = {}
         """The last attempt at each compile in progress, by its id, and the lines traced in it."""
         self._problem: str | None = None
         self._stopped = False
@@ -63,17 +54,19 @@ class LineWatcher:
 
     def handle_line(self, frame: types.FrameType, line: int) -> None:
         """A line is about to be run."""
-        file = self._find_file(frame.f_code)
-        if file is not None:
-            self._note_seen(file, line)
+        if file := self._find_file(frame.f_code):
+            self._left[file].discard(line)
+            self._stop_if_done()
 
     def finish(self, session: Session) -> None:
         """Emit what was seen; nothing is followed any more."""
         self._stop()
         problem = self._events.problem or self._problem
-        for file in self._files.values():
-            run, traced = tuple(sorted(file.lines - file.left)), tuple(sorted(file.traced))
-            session.emit(LinesRun(session.now(), file.name, run, traced, problem))
+        for plan in self._planned:
+            file = os.path.realpath(plan.file)
+            run = tuple(sorted({*plan.lines} - self._left[file]))
+            in_graph = tuple(sorted(self._in_graph[file] & {*plan.lines}))
+            session.emit(LinesRun(session.now(), plan.file, run, in_graph, problem))
 
     def _stop(self) -> None:
         if not self._stopped:
@@ -81,59 +74,55 @@ class LineWatcher:
             self._events.pause()  # finds out whether somebody else has taken over
             self._events.stop()
 
-    def _is_followed(self, frame: types.FrameType) -> bool:
-        try:
-            if not self._open:
-                self._stop()
-                return False
-            code = frame.f_code
-            file = self._find_file(code)
-            if file is None or file.left.isdisjoint(_list_lines(code)):
-                return False
-            return not torch_compiles.is_compiled_code(code)
-        except Exception as error:
-            self._problem = f"{type(error).__name__}: {error}"
-            return False
+    def _stop_if_done(self) -> None:
+        if not any(self._left.values()):
+            self._stop()
 
-    def _find_file(self, code: types.CodeType) -> _WatchedFile | None:
+    # Invariant: called by the interpreter at each call of a function, in whatever thread: it raises
+    # nothing, and is cheap for files without watched lines.
+    def _is_followed(self, frame: types.FrameType) -> bool:
+        code = frame.f_code
+        file = self._find_file(code)
+        if not file:
+            return False
+        self._stop_if_done()  # what was left may have been traced by Dynamo
+        left = self._left[file]
+        return not (left.isdisjoint(_list_lines(code)) or torch_compiles.is_compiled_code(code))
+
+    def _find_file(self, code: types.CodeType) -> str:
         name = code.co_filename
         if name not in self._by_name:
             if name.startswith("<"):  # of generated code there is no end of names
-                return None
+                return ""
             # At its first call: a relative path is another one in another folder.
-            self._by_name[name] = self._files.get(os.path.realpath(name))
+            file = ""
+            with contextlib.suppress(OSError, ValueError):
+                file = os.path.realpath(name)
+            self._by_name[name] = file if file in self._left else ""
         return self._by_name[name]
-
-    def _note_seen(self, file: _WatchedFile, line: int) -> None:
-        file.left.discard(line)
-        if not file.left:
-            self._open.discard(file)
 
     def _watch_dynamo(self) -> None:
         if torch_compiles.watch_traced_lines(self._handle_traced) is None:
             self._problem = NOT_TRACED
 
     def _handle_traced(self, code: types.CodeType, line: int) -> None:
-        try:
-            file = self._find_file(code)
-            if file is None or line not in file.lines:
-                return
-            torch_compiles.watch_metrics_rows(self._handle_row)
-            compile_id, attempt = torch_compiles.get_compile_id(), torch_compiles.get_attempt()
-            known = self._traced.get(compile_id)
-            if known is None or known[0] != attempt:  # a restart traces anew
-                known = self._traced[compile_id] = (attempt, set())
-            known[1].add((file, line))
-        except Exception as error:
-            self._problem = f"{type(error).__name__}: {error}"
+        file = self._find_file(code)
+        if not file:
+            return
+        torch_compiles.watch_metrics_rows(self._handle_row)
+        compile_id, attempt = torch_compiles.get_compile_id(), torch_compiles.get_attempt()
+        known = self._traced.get(compile_id)
+        if known is None or known[0] != attempt:  # a restart traces anew
+            known = self._traced[compile_id] = (attempt, set())
+        known[1].add((file, line))
 
     def _handle_row(self, row: Any) -> None:
         """A compile has ended: what it traced counts where it has a graph."""
         compile_id = str(getattr(row, "compile_id", None) or "")
         _, traced = self._traced.pop(compile_id, (0, ()))
         for file, line in traced if getattr(row, "graph_op_count", None) else ():
-            file.traced.add(line)
-            self._note_seen(file, line)
+            self._in_graph[file].add(line)
+            self._left[file].discard(line)
 
 
 @functools.lru_cache(maxsize=4096)

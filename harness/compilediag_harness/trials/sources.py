@@ -36,8 +36,10 @@ from compilediag_harness.trials.plan import Notes
 from compilediag_harness.wire import SourceChange, SourcesLoaded, TrialPlan
 
 OTHER_FILE = "the file is not the one that the text was made from"
-NOT_NEW = "there is such a file, and the text is that of a new one"
 
+_HERE = os.path.dirname(__file__)
+_NOTHING = os.path.join(__file__, "nothing")
+"""A path at which there cannot be anything."""
 _FILES_IN_EVENT = 1000
 
 
@@ -47,47 +49,50 @@ class ReplacedSources:
     def __init__(self, plan: TrialPlan, notes: Notes) -> None:
         self._notes = notes
         self._changes: dict[str, SourceChange] = {}
-        self._absent = {os.path.realpath(file) for file in plan.absent}
-        self._new: dict[str, set[str]] = {}
-        """Names that are not on disk, by folder."""
+        self._stand_ins: dict[str, str] = {}
+        """Of each new file or folder one of the same kind; `_NOTHING` of absent ones."""
         self._recorded = plan.recording is not None
         self._loaded: dict[tuple[str, str], None] = {}
         """(file, SHA-256) of each text that became code, in their order."""
         for change in plan.sources:
             path = os.path.realpath(change.file)
-            problem = _find_problem(change)
-            if problem is not None:
-                notes.record_change(change.label, problem)
+            try:
+                digest = _read_digest(path)
+            except OSError as error:
+                notes.record_change(change.label, f"the file cannot be read: {error}")
                 continue
-            self._changes[path] = change
-            if not change.sha256:
-                self._add_name(path)
-        for path in tuple(self._absent):
-            self._remove_folder(os.path.dirname(path))
+            if digest == change.sha256:
+                self._changes[path] = change
+                self._add(path)
+            else:
+                notes.record_change(change.label, OTHER_FILE)
+        for file in plan.absent:
+            self._remove(os.path.realpath(file))
         # A link may have another name than its file, hardly another ending.
         self._endings = tuple({os.path.splitext(path)[1] for path in self._changes})
-        folders = (folder for folder in self._new if not os.path.isdir(folder))
-        named = [*self._absent, *self._changes, *folders]
-        self._names = {os.path.basename(path) for path in named}
+        self._names = {os.path.basename(path) for path in self._stand_ins}
 
-    def _add_name(self, path: str) -> None:
-        folder, name = os.path.split(path)
-        self._new.setdefault(folder, set()).add(name)
-        if not os.path.isdir(folder) and folder != path:
-            self._add_name(folder)
+    def _add(self, path: str) -> None:
+        """Add a file, and the folders above it, as far as they are new."""
+        stand_in = __file__
+        while not os.path.lexists(path):
+            self._stand_ins[path] = stand_in
+            path, stand_in = os.path.dirname(path), _HERE
 
-    def _remove_folder(self, folder: str) -> None:
-        """Make a folder absent in which there is nothing but absent files: git has none for it."""
+    def _remove(self, path: str) -> None:
+        """Remove a file, and its folder where nothing else is in it: git has none then."""
+        self._stand_ins[path] = _NOTHING
+        folder = os.path.dirname(path)
         with contextlib.suppress(OSError):
-            names = {*os.listdir(folder)} - {"__pycache__"} | self._new.get(folder, set())
-            if all(os.path.join(folder, name) in self._absent for name in names):
-                self._absent.add(folder)
-                self._remove_folder(os.path.dirname(folder))
+            names = {*os.listdir(folder), *self.list_new_names(folder)} - {"__pycache__"}
+            paths = [os.path.join(folder, name) for name in names]
+            if all(self._stand_ins.get(path) == _NOTHING for path in paths):
+                self._remove(folder)
 
     def install(self, imports: PostImport) -> None:
         """Put the texts in place, for what is read from now on. Never undone: code of them runs
         until the process ends."""
-        if not (self._changes or self._absent or self._recorded):
+        if not (self._changes or self._stand_ins or self._recorded):
             return
         _replace_in_loaders(self)
         _replace_in_run_path(self)
@@ -95,7 +100,7 @@ class ReplacedSources:
         if self._changes:
             _replace_in_linecache(self)
             _replace_in_last_traceback(self)
-        if self._names:
+        if self._stand_ins:
             _replace_in_finders(self)
         imports.run_after_import(_REWRITING, functools.partial(_replace_in_pytest, self))
 
@@ -114,42 +119,38 @@ class ReplacedSources:
         """
         text = self.find_text(path)
         if text is None:
-            if self.find_absent(path):
+            if self.find_on_disk(path) == _NOTHING:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             self.note_file(path)
             return None
         content, real = _encode_text(text), _resolve_path(path)
         self._notes.record_change(self._changes[real].label)
-        if self._recorded:
-            self._loaded[real, hashlib.sha256(content).hexdigest()] = None
+        self._loaded[real, hashlib.sha256(content).hexdigest()] = None
         return content
 
     def note_file(self, path: str) -> None:
         """Note what a file holds that becomes code as it is."""
         # Installed files are left out at once: of their thousands none is the program's own.
         if self._recorded and not source_locations.is_installed(real := _resolve_path(path)):
-            with contextlib.suppress(OSError), open(real, "rb") as stream:
-                self._loaded[real, hashlib.sha256(stream.read()).hexdigest()] = None
+            with contextlib.suppress(OSError):
+                self._loaded[real, _read_digest(real)] = None
 
-    def find_absent(self, path: str) -> bool:
-        """True if this state has no such file or folder, and the disk has."""
-        return os.path.basename(path) in self._names and _resolve_path(path) in self._absent
-
-    def find_stand_in(self, path: str) -> str | None:
-        """Find a file or folder on disk of the same kind as a new one; None for any other path."""
+    def find_on_disk(self, path: str) -> str:
+        """Find what is on disk as the file or folder is in this state: mostly itself, another one
+        for a new one, nothing for one that is absent."""
         if os.path.basename(path) not in self._names:
-            return None
-        real = _resolve_path(path)
-        if real in self._changes:
-            return __file__
-        return os.path.dirname(__file__) if real in self._new else None
+            return path
+        return self._stand_ins.get(_resolve_path(path), path)
 
     def list_new_names(self, folder: str) -> set[str]:
         """List the new files and folders in a folder."""
-        return self._new.get(_resolve_path(folder), set())
+        new = (path for path, stand_in in self._stand_ins.items() if stand_in != _NOTHING)
+        return {os.path.basename(path) for path in new if os.path.dirname(path) == folder}
 
     def emit_loaded(self, session: Session) -> None:
-        """Emit the program's own files that became code so far."""
+        """Emit the program's own files that became code so far, if that is recorded."""
+        if not self._recorded:
+            return
         loaded = [(file, sha) for file, sha in self._loaded if source_locations.is_own(file)]
         for begin in range(0, len(loaded), _FILES_IN_EVENT):
             files, digests = zip(*loaded[begin : begin + _FILES_IN_EVENT], strict=True)
@@ -161,24 +162,19 @@ class ReplacedSources:
         # Called by Python's own start, below no other function. Who looks for importers later
         # opens the file by `io.open_code`.
         if sys._getframe().f_back is None:  # pyright: ignore[reportPrivateUsage]
-            if self.find_text(path) is not None or self.find_absent(path):
+            if self.find_text(path) is not None or self.find_on_disk(path) == _NOTHING:
                 return _MainScript("__main__", path)
             self.note_file(path)
         raise ImportError(path)
 
 
-def _find_problem(change: SourceChange) -> str | None:
-    """Find why a text cannot stand for its file; None where it can."""
+def _read_digest(path: str) -> str:
+    """Read the SHA-256 of a file; empty where there is none."""
     try:
-        with open(change.file, "rb") as stream:
-            digest = hashlib.sha256(stream.read()).hexdigest()
-    except FileNotFoundError as error:
-        return f"the file cannot be read: {error}" if change.sha256 else None
-    except OSError as error:
-        return f"the file cannot be read: {error}"
-    if not change.sha256:
-        return NOT_NEW
-    return None if digest == change.sha256 else OTHER_FILE
+        with open(path, "rb") as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+    except FileNotFoundError:
+        return ""
 
 
 def _resolve_path(path: str) -> str:
@@ -232,20 +228,11 @@ def _replace_in_finders(sources: ReplacedSources) -> None:
     path_stat, fill_cache = external._path_stat, finder._fill_cache
 
     def stat_path(path: Any) -> os.stat_result:
-        if not isinstance(path, str):
-            return path_stat(path)
-        if sources.find_absent(path):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        try:
-            return path_stat(path)
-        except OSError:
-            if (stand_in := sources.find_stand_in(path)) is None:
-                raise
-        return path_stat(stand_in)
+        return path_stat(sources.find_on_disk(path) if isinstance(path, str) else path)
 
     def fill(self: Any) -> None:
         fill_cache(self)
-        self._path_cache |= sources.list_new_names(self.path)
+        self._path_cache |= sources.list_new_names(_resolve_path(self.path))
 
     external._path_stat, finder._fill_cache = stat_path, fill
     # Folders that were listed while Python started; not by `importlib`, which imports much more.
@@ -350,7 +337,12 @@ class _MainScript(SourceFileLoader):
         of `__main__`, children of `multiprocessing` would not import it.
         """
         path = self.path
-        code = self._load_code(fullname)
+        try:
+            code = super().get_code(fullname)
+        except ModuleNotFoundError:  # in the words of Python, which gives it an absolute path
+            why = f"[Errno {errno.ENOENT}] {os.strerror(errno.ENOENT)}"
+            sys.stderr.write(f"{sys.orig_argv[0]}: can't open file {path!r}: {why}\n")
+            raise SystemExit(errno.ENOENT) from None
         if sys.path and sys.path[0] == path:
             folder = os.path.dirname(os.path.realpath(path))
             sys.path[:1] = [] if getattr(sys.flags, "safe_path", False) else [folder]
@@ -375,12 +367,3 @@ class _MainScript(SourceFileLoader):
 
         runpy._run_code = run
         return code
-
-    def _load_code(self, fullname: str) -> Any:
-        try:
-            return super().get_code(fullname)
-        except ModuleNotFoundError:  # in the words of pymain_run_file_obj
-            why = f"[Errno {errno.ENOENT}] {os.strerror(errno.ENOENT)}"
-            path = os.path.abspath(self.path)
-            sys.stderr.write(f"{sys.orig_argv[0]}: can't open file {path!r}: {why}\n")
-            raise SystemExit(errno.ENOENT) from None
