@@ -73,14 +73,7 @@ def command(options: CertifyOptions) -> int:
         write(json.dumps(content, indent=indent, separators=separators) + "\n")
         return _EXIT_CODES[shown.verdict]
     screen = get_render_options()
-    view = show_certificate(
-        shown,
-        states.new,
-        proof.notes,
-        screen,
-        everything=options.everything,
-        markdown=options.as_md,
-    )
+    view = show_certificate(shown, states.new, proof.notes, screen, markdown=options.as_md)
     if options.as_md:
         write(markdown.render_overview(view, markdown.SIGNS[view.kind]))
     else:

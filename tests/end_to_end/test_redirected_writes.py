@@ -40,6 +40,7 @@ else:
     raise AssertionError
 shutil.rmtree("data")
 assert not os.path.exists("data/a.bin") and not os.path.isdir("data")
+os.makedirs("folder2/deep"); open("folder2/deep/n", "w").close(); shutil.rmtree("folder2")
 os.mkdir("data")
 assert os.listdir("data") == []
 os.rename("folder", "renamed")

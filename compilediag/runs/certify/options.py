@@ -6,7 +6,6 @@ import ast
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import click
 
@@ -14,8 +13,6 @@ from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, option
 from compilediag.runs.supervised.run_options import check_positive
 from compilediag_harness.wire import SettingChange
-
-EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 def parse_variables(texts: Iterable[str]) -> dict[str, str]:
@@ -60,10 +57,9 @@ class CertifyOptions:
     base: str | None = option("--base REF", "The old state: a branch, tag or commit.")
     against: str | None = option("--against DIR", "The old state: another folder; without git.")
     patch: str | None = option("--patch FILE", "The new state: the files with a diff.")
-    env: Mapping[str, str] = option(
+    env: Mapping[str, str] | None = option(
         "--env NAME=VALUE",
         "The new state: with this variable.",
-        default=EMPTY,
         multiple=True,
         check=lambda key, value: parse_variables(value),
     )

@@ -121,7 +121,9 @@ def select_states(options: CertifyOptions) -> States:
         new = f"{new} with {options.patch}"
         after = apply_patch(options.patch, root or folder, tree, missing)
     elif options.env or options.config:
-        new = ", ".join([*map("=".join, options.env.items()), *(x.label for x in options.config)])
+        new = ", ".join(
+            [*map("=".join, (options.env or {}).items()), *(x.label for x in options.config)]
+        )
     verb = "differs, and is read as it is in both states"
     return States(
         base=base,
@@ -129,7 +131,7 @@ def select_states(options: CertifyOptions) -> States:
         tree=tree,
         before=before,
         after=after,
-        variables=options.env,
+        variables=options.env or {},
         settings=options.config,
         recorded=recorded,
         missing=tuple(f"{_describe_path(root, name)} {verb}" for name in sorted({*missing})),

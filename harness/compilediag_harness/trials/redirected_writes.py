@@ -24,13 +24,13 @@ from compilediag_harness.wire import WriteProtection
 LOOKED_AT = "looked-at.txt"
 """File of the folder: the files in `WriteProtection.recent` that the program looked at."""
 
-_READ, _NEW, _KEPT = "r", "w", "a"
-"""What is done to a file: read, written anew, or changed. Beside them "x": made, and not there."""
+_READ, _NEW, _ADDED, _CHANGED, _MADE = "r", "w", "a", "+", "x"
+"""What is done to a file: read, written anew, added to, read and changed, made where none is."""
 
 _FUNCTIONS = {
     **dict.fromkeys(("stat", "lstat", "access", "readlink"), _READ),
-    **dict.fromkeys(("truncate", "utime", "chmod"), _KEPT),
-    "mkdir": "x",
+    **dict.fromkeys(("truncate", "utime", "chmod"), _ADDED),
+    "mkdir": _MADE,
 }
 _LIBRARIES = (
     ("torch", "save", 1, "f", _NEW),
@@ -38,7 +38,7 @@ _LIBRARIES = (
     ("torch", "load", 0, "f", _READ),
     ("safetensors", "serialize_file", 1, "filename", _NEW),
     ("safetensors", "safe_open", 0, "filename", _READ),
-    ("sqlite3", "connect", 0, "database", _KEPT),
+    ("sqlite3", "connect", 0, "database", _CHANGED),
 )
 """Module, function, the argument that is a path, and what is done to it."""
 
@@ -64,7 +64,7 @@ class RedirectedWrites:
             self._replace(name, functools.partial(self._remove, self._plain[name]))
         for name in ("rename", "replace"):
             self._replace(name, functools.partial(self._rename, self._plain[name]))
-        self._replace("symlink", self._wrap(self._plain["symlink"], 1, "dst", "x"))
+        self._replace("symlink", self._wrap(self._plain["symlink"], 1, "dst", _MADE))
         self._replace("open", self._open_descriptor)
         self._replace("listdir", lambda path=".": [entry.name for entry in self._scan(path)])
         self._replace("scandir", self._scan)
@@ -72,7 +72,7 @@ class RedirectedWrites:
 
         @functools.wraps(plain_open)
         def open_mapped(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
-            kind = next((kind for kind in "wxa" if kind in mode), _KEPT if "+" in mode else _READ)
+            kind = next((kind for kind in "wx+a" if kind in mode), _READ)
             return plain_open(self._map(file, kind), mode, *args, **kwargs)
 
         python.open = files.open = open_mapped
@@ -90,12 +90,13 @@ class RedirectedWrites:
         if place is None:
             return path
         other = self._files + place
+        gone = self._is_removed(place)
         if kind != _NEW:
-            if self._exists(other) or self._is_removed(place):
+            if self._exists(other) or (gone and kind == _READ):
                 return other
-            if kind != _KEPT or self._exists(place):
+            if kind != _ADDED and not gone:
                 self._note_read(place)
-            if kind == _READ or (kind == "x" and self._exists(place)):
+            if kind == _READ or (kind == _MADE and not gone and self._exists(place)):
                 return path
         with contextlib.suppress(OSError):
             mode = self._plain["stat"](place).st_mode
@@ -104,10 +105,11 @@ class RedirectedWrites:
         folder = os.path.dirname(place)
         if self._exists(self._map(folder, _READ)):  # else it fails as it would
             os.makedirs(self._files + folder, exist_ok=True)
-        if kind == _KEPT and os.path.isdir(place):
-            os.makedirs(other, exist_ok=True)
-        elif kind == _KEPT and self._exists(place):
-            shutil.copy2(place, other)
+        if kind in (_ADDED, _CHANGED) and not gone and self._exists(place):
+            if os.path.isdir(place):
+                os.makedirs(other, exist_ok=True)
+            else:
+                shutil.copy2(place, other)
         return other
 
     def _find_place(self, path: Any) -> str | None:
@@ -168,8 +170,9 @@ class RedirectedWrites:
         setattr(module, name, self._wrap(getattr(module, name), index, argument, kind))
 
     def _open_descriptor(self, path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
-        kind = _READ if not flags & _WRITING else _NEW if flags & os.O_TRUNC else _KEPT
-        kind = "x" if flags & os.O_EXCL else kind
+        kept = _CHANGED if flags & os.O_RDWR else _ADDED
+        kind = _READ if not flags & _WRITING else _NEW if flags & os.O_TRUNC else kept
+        kind = _MADE if flags & os.O_EXCL else kind
         return self._plain["open"](self._map(path, kind), flags, *args, **kwargs)
 
     def _remove(self, plain: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> None:
@@ -186,7 +189,7 @@ class RedirectedWrites:
         place, target = self._find_place(src), self._map(dst, _NEW)
         if place is not None and self._map(src, _READ) == src and os.path.isdir(place):
             shutil.copytree(place, self._files + place, symlinks=True)
-        plain(self._map(src, _KEPT), target, **kwargs)
+        plain(self._map(src, _ADDED), target, **kwargs)
         if place is not None and self._exists(place):
             self._removed.add(place)
 
