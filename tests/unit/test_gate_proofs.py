@@ -10,7 +10,9 @@ from gate_receipts import again, branch, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE
 
+from compilediag.certify.document import CertificateDocument, PointRecord
 from compilediag.cli import main
+from compilediag.commands.certify import add_certified
 from compilediag.compare.gate.judge import judge, record_baseline
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.limits import parse_limits
@@ -167,3 +169,41 @@ def test_pyproject(capsys: pytest.CaptureFixture[str]) -> None:
     Path("pyproject.toml").write_text("[tool.compilediag.gate]\nrequire_proofs = true\n")
     assert gate(FOUND) == 2
     assert "unknown key 'require_proofs' in [tool.compilediag.gate]" in capsys.readouterr().err
+
+
+# --- by `certify` ---------------------------------------------------------------------------------
+
+DOCUMENT = CertificateDocument(
+    schema="compilediag.certificate",
+    verdict="proved",
+    base="HEAD",
+    change=("train.py",),
+    executions=1,
+    points=(
+        PointRecord(name="results", outcome="holds", sentence="equal"),
+        PointRecord(name="cost", outcome="stated", sentence="1 s"),
+    ),
+)
+
+
+def test_findings_that_are_gone_are_proved() -> None:
+    proved = add_certified(FOUND, replace(FOUND, findings=()), DOCUMENT)
+    assert not judged(FOUND).passed
+    assert judged(proved).passed
+
+
+def test_findings_that_remain_are_not() -> None:
+    assert not judged(add_certified(FOUND, FOUND, DOCUMENT)).passed
+
+
+def test_the_proof_is_for_this_code() -> None:
+    proved = add_certified(FOUND, replace(FOUND, findings=()), DOCUMENT)
+    header = proved.header
+    other = replace(header.provenance, source_sha256={"app.py": "bb"})
+    moved = replace(proved, header=replace(header, provenance=other))
+    assert not judged(moved).passed
+
+
+def test_a_point_that_fails_is_no_proof() -> None:
+    failed = replace(DOCUMENT, points=(replace(DOCUMENT.points[0], outcome="fails"),))
+    assert not judged(add_certified(FOUND, replace(FOUND, findings=()), failed)).passed

@@ -148,8 +148,12 @@ def certify(states: States, options: CertifyOptions, announce: Callable[[str], N
         KeyboardInterrupt: the user ended it; nothing is left behind.
     """
     recorded = states.recorded
-    limits = RunOptions(name="certify", steps=recorded.recording.steps if recorded else None)
-    program = make_program(options.target, limits, None)
+    program = make_program(options.target, RunOptions(name="certify"), None)
+    limits = RunOptions()
+    if recorded is not None:
+        name = recorded.receipt.header.configuration.name
+        limits = RunOptions(name=name, steps=recorded.recording.steps)
+    program = replace(program, options=limits)
     root = find_repository_root(os.getcwd()) or os.getcwd()
     copies, left = (os.path.join(program.folder, name) for name in ("copies", "written"))
     files = UserFiles(root, copies, left)

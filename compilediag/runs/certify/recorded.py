@@ -60,7 +60,9 @@ class Recording(Record, frozen=True, kw_only=True):
     ended_unix: float
     seed: int
     hash_seed: str  #: PYTHONHASHSEED of its processes.
-    steps: int | None = None  #: After how many it was to stop.
+    #: Digests of the variables of its environment that change what torch does.
+    variables: dict[str, str]
+    steps: int | None  #: After how many it was to stop.
 
 
 class RecordedRun(Record, frozen=True):
@@ -104,6 +106,7 @@ def record_run(words: Sequence[str], options: RunOptions) -> Outcome:
         seed=seed,
         hash_seed=environ[HASH_SEED],
         steps=options.steps,
+        variables=_digest_variables(environ),
     )
     try:
         _keep_sources(receipt, outcome.run_dir, list_secret_values(words, environ))
@@ -146,6 +149,12 @@ def _digest_command(words: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def _digest_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    chosen = select_recorded_variables(environ).items()
+    ours = "COMPILEDIAG_"
+    return {name: _digest_command([text]) for name, text in chosen if not name.startswith(ours)}
+
+
 def find_recorded_run(words: Sequence[str]) -> RecordedRun | None:
     """Find the newest recorded run of a command line in this folder."""
     command, here = _digest_command(words), os.getcwd()
@@ -167,11 +176,9 @@ def explain_other_conditions(recorded: RecordedRun, environ: Mapping[str, str]) 
         return f"the recorded run ended as {receipt.status}"
     if any(lost.records_lost.values()) or lost.journal_torn_tail:
         return "records of the recorded run were lost"
-    redactor = Redactor(list_secret_values((), environ))
-    now = redactor.redact_environment(select_recorded_variables(environ))
-    before = dict(receipt.header.run.env_allowlisted)
+    now, before = _digest_variables(environ), recording.variables
     for name in sorted({*now, *before} - {HASH_SEED}):
-        if not name.startswith("COMPILEDIAG_") and now.get(name) != before.get(name):
+        if now.get(name) != before.get(name):
             return f"{name} is not what it was in the recorded run"
     if environ.get(HASH_SEED, recording.hash_seed) != recording.hash_seed:
         return f"{HASH_SEED} is not what it was in the recorded run"
