@@ -107,7 +107,7 @@ def test_looked_at_files_are_noted(tmp_path: Path) -> None:
     for name in ("seen.txt", "unseen.txt"):
         (tmp_path / name).touch()
     head = PROGRAM.partition("with open")[0]
-    code = f"{head}\nos.path.exists('seen.txt')\nopen('unseen.txt', 'w')\nopen('unseen.txt').read()"
+    code = f"{head}\nos.path.exists('seen.txt')\nopen('unseen.txt', 'a').write('x')"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     log = tmp_path / ".compilediag" / "trial" / "looked-at.txt"
     assert log.read_text().split() == [str(tmp_path / "seen.txt")]

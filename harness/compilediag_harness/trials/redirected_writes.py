@@ -98,18 +98,22 @@ class RedirectedWrites:
                 self._note_read(place)
             if kind == _READ or (kind == _MADE and not gone and self._exists(place)):
                 return path
+        mode = 0
         with contextlib.suppress(OSError):
             mode = self._plain["stat"](place).st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                return path  # a pipe, a device
+        if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            return path  # a pipe, a device
         folder = os.path.dirname(place)
         if self._exists(self._map(folder, _READ)):  # else it fails as it would
             os.makedirs(self._files + folder, exist_ok=True)
-        if kind in (_ADDED, _CHANGED) and not gone and self._exists(place):
-            if os.path.isdir(place):
-                os.makedirs(other, exist_ok=True)
-            else:
-                shutil.copy2(place, other)
+        if kind not in (_ADDED, _CHANGED) or gone:
+            return other
+        if stat.S_ISDIR(mode):
+            os.makedirs(other, exist_ok=True)
+        elif mode:
+            recent, self._recent = self._recent, set()  # to copy it is no look at it
+            shutil.copy2(place, other)
+            self._recent = recent
         return other
 
     def _find_place(self, path: Any) -> str | None:
