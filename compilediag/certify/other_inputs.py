@@ -3,6 +3,7 @@ that the run did not have."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,9 @@ AS_IT_WAS = "as it was"
 
 _OWN_BACKEND = ", own backend"
 """End of a variation that was compiled by the program's own backend, the others being eager."""
+
+_SCALAR = re.compile(r",? ?\b\w+\[0d\]")
+"""A tensor of one element among the arguments: in the other state it may be a number."""
 
 VariedKey = tuple[ProcessKey, str, str, str, int]
 """Process, function, call, variation, and which of those."""
@@ -94,7 +98,7 @@ def _key_varied(timeline: Timeline, names: Mapping[str, str]) -> dict[VariedKey,
         like = (
             processes.get(call.process, (0, 0)),
             names.get(function, function),
-            call.call,
+            _SCALAR.sub("", call.call),
             call.variation,
         )
         keys[(*like, often[like])] = call
