@@ -13,8 +13,8 @@ from compilediag.certify.calls import (
     ProcessKey,
     RecordedCall,
     compare_calls,
+    identify_processes,
     is_same_structure,
-    key_processes,
     measure_difference,
     read_structure,
 )
@@ -39,7 +39,7 @@ VariedKey = tuple[ProcessKey, str, str, str, int]
 
 @dataclass(slots=True)
 class _Tally:
-    """What came out of calls that both states made again."""
+    """Outcomes of the calls that both states made again."""
 
     equal: list[VariedKey] = field(default_factory=list[VariedKey])
     raised: list[VariedKey] = field(default_factory=list[VariedKey])  #: In both.
@@ -54,7 +54,10 @@ def check_other_inputs(
     name = "other inputs"
     if not varied:
         return Point(name, "stated", "not compared with other inputs (--no-vary)")
-    old, new = _key_varied(before.timeline, {}), _key_varied(after.timeline, _list_names(calls))
+    old, new = (
+        _collect_varied(before.timeline, {}),
+        _collect_varied(after.timeline, _list_names(calls)),
+    )
     tally = _Tally()
     yardsticks = _measure_backends(old)
     for key in (key for key in old if key in new):
@@ -89,8 +92,8 @@ def _list_names(calls: CallComparison) -> dict[str, str]:
     return {new.function: old.function for old, new in calls.functions.items()}
 
 
-def _key_varied(timeline: Timeline, names: Mapping[str, str]) -> dict[VariedKey, CallVaried]:
-    processes = key_processes(timeline)
+def _collect_varied(timeline: Timeline, names: Mapping[str, str]) -> dict[VariedKey, CallVaried]:
+    processes = identify_processes(timeline)
     often = Counter[tuple[ProcessKey, str, str, str]]()
     keys: dict[VariedKey, CallVaried] = {}
     for call in timeline.varied_calls:
@@ -170,7 +173,7 @@ def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location
     calls = compare_calls(before.timeline, after.timeline)
     if calls.mismatch is None:
         return None
-    old, new = (_key_varied(state.timeline, {}) for state in (before, after))
+    old, new = (_collect_varied(state.timeline, {}) for state in (before, after))
     common = {key[1] for key in old.keys() & new.keys()}
     chains, others = (
         [chain for chain in _iterate_chains(state.timeline) if chain[0][0].function not in common]
