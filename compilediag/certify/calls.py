@@ -56,7 +56,7 @@ class CallComparison:
         return self.mismatch is None and self.difference is None
 
 
-def key_processes(timeline: Timeline) -> dict[int, ProcessKey]:
+def identify_processes(timeline: Timeline) -> dict[int, ProcessKey]:
     """Key the processes with torch by what they are in every execution."""
     keys: dict[int, ProcessKey] = {}
     for process in timeline.processes:
@@ -68,7 +68,7 @@ def key_processes(timeline: Timeline) -> dict[int, ProcessKey]:
 
 def read_calls(timeline: Timeline) -> dict[ProcessKey, dict[CallableKey, list[RecordedCall]]]:
     """Read all recorded calls of each process by callable, each in its order."""
-    keys = key_processes(timeline)
+    keys = identify_processes(timeline)
     calls: dict[ProcessKey, dict[CallableKey, list[RecordedCall]]] = {}
     names: dict[ProcessKey, tuple[list[Location], list[str], list[CallableKey]]] = {}
     for record in timeline.recorded_calls:
@@ -198,7 +198,7 @@ _AS_NUMBERS = {"float32[]": "float", "int64[]": "int", "bool[]": "bool"}
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What a call returns, without values."""
+    """Structure of what a call returns, without values."""
 
     text: str  #: With numbers in place of tensors of one element.
     leaves: tuple[str, ...]  #: Numbers and tensors, in their order.

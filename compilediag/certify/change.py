@@ -102,7 +102,7 @@ def _find_runnable(tree: ast.Module, text: bytes) -> dict[int, int]:
         near = sorted(line for line in span if line in reported)
         for line in span:
             found.pop(line, None)
-            if near and line in written and not _cannot_run(statement):
+            if near and line in written and not _is_inert(statement):
                 found[line] = next((other for other in near if other >= line), near[-1])
         decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
         found.update({line.lineno: line.lineno for line in decorators})
@@ -122,7 +122,7 @@ def _iterate_code_lines(code: CodeType) -> Iterator[int]:
             yield from _iterate_code_lines(constant)
 
 
-def _cannot_run(statement: ast.stmt) -> bool:
+def _is_inert(statement: ast.stmt) -> bool:
     """True for a docstring, and any other text that stands alone."""
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
         return False
@@ -139,7 +139,7 @@ def _find_neighbours(tree: ast.Module, first: int, last: int, indent: int) -> tu
     starts = {
         node.lineno: node.col_offset
         for node in ast.walk(tree)
-        if isinstance(node, ast.stmt) and not _cannot_run(node)
+        if isinstance(node, ast.stmt) and not _is_inert(node)
     }
     before = _walk_block(sorted((line for line in starts if line <= first), reverse=True), starts)
     after = _walk_block(sorted(line for line in starts if line > last), starts)
@@ -151,7 +151,7 @@ def _find_neighbours(tree: ast.Module, first: int, last: int, indent: int) -> tu
 
 
 def _walk_block(lines: Iterable[int], starts: Mapping[int, int]) -> dict[int, int]:
-    """Of lines in their distance, the nearest of each indentation with nothing outer between."""
+    """Walk over lines by their distance: the nearest of each indentation, nothing outer between."""
     nearest: dict[int, int] = {}
     least = None
     for line in lines:

@@ -3,6 +3,7 @@ that the run did not have."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,8 @@ from compilediag.certify.calls import (
     ProcessKey,
     RecordedCall,
     compare_calls,
+    identify_processes,
     is_same_structure,
-    key_processes,
     measure_difference,
     read_structure,
 )
@@ -29,13 +30,16 @@ AS_IT_WAS = "as it was"
 _OWN_BACKEND = ", own backend"
 """End of a variation that was compiled by the program's own backend, the others being eager."""
 
+_SCALAR = re.compile(r",? ?\b\w+\[0d\]")
+"""A tensor of one element among the arguments: in the other state it may be a number."""
+
 VariedKey = tuple[ProcessKey, str, str, str, int]
 """Process, function, call, variation, and which of those."""
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What came out of calls that both states made again."""
+    """Outcomes of the calls that both states made again."""
 
     equal: list[VariedKey] = field(default_factory=list[VariedKey])
     raised: list[VariedKey] = field(default_factory=list[VariedKey])  #: In both.
@@ -50,7 +54,10 @@ def check_other_inputs(
     name = "other inputs"
     if not varied:
         return Point(name, "stated", "not compared with other inputs (--no-vary)")
-    old, new = _key_varied(before.timeline, {}), _key_varied(after.timeline, _list_names(calls))
+    old, new = (
+        _collect_varied(before.timeline, {}),
+        _collect_varied(after.timeline, _list_names(calls)),
+    )
     tally = _Tally()
     yardsticks = _measure_backends(old)
     for key in (key for key in old if key in new):
@@ -85,8 +92,8 @@ def _list_names(calls: CallComparison) -> dict[str, str]:
     return {new.function: old.function for old, new in calls.functions.items()}
 
 
-def _key_varied(timeline: Timeline, names: Mapping[str, str]) -> dict[VariedKey, CallVaried]:
-    processes = key_processes(timeline)
+def _collect_varied(timeline: Timeline, names: Mapping[str, str]) -> dict[VariedKey, CallVaried]:
+    processes = identify_processes(timeline)
     often = Counter[tuple[ProcessKey, str, str, str]]()
     keys: dict[VariedKey, CallVaried] = {}
     for call in timeline.varied_calls:
@@ -94,7 +101,7 @@ def _key_varied(timeline: Timeline, names: Mapping[str, str]) -> dict[VariedKey,
         like = (
             processes.get(call.process, (0, 0)),
             names.get(function, function),
-            call.call,
+            _SCALAR.sub("", call.call),
             call.variation,
         )
         keys[(*like, often[like])] = call
@@ -166,7 +173,7 @@ def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location
     calls = compare_calls(before.timeline, after.timeline)
     if calls.mismatch is None:
         return None
-    old, new = (_key_varied(state.timeline, {}) for state in (before, after))
+    old, new = (_collect_varied(state.timeline, {}) for state in (before, after))
     common = {key[1] for key in old.keys() & new.keys()}
     chains, others = (
         [chain for chain in _iterate_chains(state.timeline) if chain[0][0].function not in common]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from compilediag.certify.calls import ProcessKey, key_processes
+from compilediag.certify.calls import ProcessKey, identify_processes
 from compilediag.certify.values import MOST_UNSTABLE, Comparison, get_cap, is_rounding
 from compilediag.rules.make_finding import format_count, shorten
 from compilediag.timeline.timeline import Timeline
@@ -99,7 +99,7 @@ def read_line(line: str) -> PrintedLine:
 def read_printed(timeline: Timeline) -> dict[StreamKey, list[str]]:
     """Read what each process printed; of stderr without the log of torch, its own warnings on
     compiling, progress bars, and the places of warnings: a change may move them."""
-    keys = key_processes(timeline)
+    keys = identify_processes(timeline)
     lines: dict[StreamKey, list[str]] = {}
     for record in timeline.printed:
         key = keys.get(record.process, (0, 0)), record.stream
@@ -130,7 +130,7 @@ def _select_own_lines(lines: Sequence[str]) -> list[str]:
 
 @dataclass(slots=True)
 class _Tally:
-    """What was compared, and what was not."""
+    """Counts of what was compared, and of what was not."""
 
     lines: int = 0
     numbers: int = 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from compilediag.certify.calls import CallComparison, ProcessKey, key_processes
+from compilediag.certify.calls import CallComparison, ProcessKey, identify_processes
 from compilediag.certify.change import Change
 from compilediag.certify.points import ExecutedState, Outcome, Point
 from compilediag.receipt.schema.compiles import ProofFigure
@@ -66,7 +66,7 @@ def check_program(
     other = _find_other_environment(before, after)
     if other is not None:
         return Point("program", "undecided", other)
-    steps, processes = len(before.timeline.steps), len(key_processes(before.timeline))
+    steps, processes = len(before.timeline.steps), len(identify_processes(before.timeline))
     counts = f"{format_count(steps, 'step')}, {format_count(processes, 'process')}"
     return Point("program", "holds", f"both end alike: {counts.replace('processs', 'processes')}")
 
@@ -77,7 +77,7 @@ def _iterate_differences(
     runs = before.receipt.header.run, after.receipt.header.run
     if runs[0].exit_code != runs[1].exit_code:
         yield f"exit code {runs[0].exit_code} → {runs[1].exit_code}"
-    old, new = (key_processes(state.timeline) for state in (before, after))
+    old, new = (identify_processes(state.timeline) for state in (before, after))
     if sorted(old.values()) != sorted(new.values()):
         yield f"processes with torch {len(old)} → {len(new)}"
     steps, others = _count_steps(before.timeline), _count_steps(after.timeline)
@@ -94,7 +94,7 @@ def _iterate_differences(
 
 
 def _count_steps(timeline: Timeline) -> dict[ProcessKey, tuple[int, str]]:
-    keys = key_processes(timeline)
+    keys = identify_processes(timeline)
     counts = Counter(step.process for step in timeline.steps)
     sources = {step.process: step.source for step in timeline.steps}
     return {key: (counts[index], sources.get(index, "")) for index, key in keys.items()}

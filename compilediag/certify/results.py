@@ -9,7 +9,7 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-from compilediag.certify.calls import CallComparison, ProcessKey, compare_calls, key_processes
+from compilediag.certify.calls import CallComparison, ProcessKey, compare_calls, identify_processes
 from compilediag.certify.points import ExecutedState, Execution, Outcome, Point
 from compilediag.certify.printed import compare_printed, read_line
 from compilediag.certify.values import Comparison, compare_values, get_cap, order_functions
@@ -123,7 +123,7 @@ class ValueKey(NamedTuple):
 def read_values(timeline: Timeline) -> dict[ValueKey, SampledValue]:
     """Read what an execution saved, in its order, and what it left at its end: state that compiled
     functions reach, the keys of what that would save, and random generators."""
-    processes = key_processes(timeline)
+    processes = identify_processes(timeline)
     values: dict[ValueKey, SampledValue] = {}
     often = Counter[ProcessKey]()
     for save in timeline.saved:

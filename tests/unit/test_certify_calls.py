@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from compilediag.certify.calls import CallComparison, compare_calls
+from compilediag.timeline.timeline import Process
 from compilediag_harness.wire import NOT_COMPARED, CallsRecorded, Location
 from tests.support.certified_states import FILE, calls, digest, state
 from tests.support.timelines import WHERE, process
@@ -17,9 +18,9 @@ MOVED = Location("/home/user/moved.py", 7, "Renamed.forward")
 def compare(
     before: list[CallsRecorded], after: list[CallsRecorded], eager: Any = None, **more: Any
 ) -> CallComparison:
-    timelines = [state(*records, **more).timeline for records in (before, after)]
+    old, new = (state(*records, **more).timeline for records in (before, after))
     reference = None if eager is None else state(*eager, **more).timeline
-    return compare_calls(*timelines, reference)
+    return compare_calls(old, new, reference)
 
 
 def test_equal_calls() -> None:
@@ -95,18 +96,17 @@ def test_ranks_are_compared_each_with_its_own() -> None:
     def record(*values: float) -> list[CallsRecorded]:
         return [calls(value, process=index) for index, value in enumerate(values)]
 
-    ranks = []
-    for index in range(2):
-        one = process(index)
+    def make(rank: int) -> Process:
+        one = process(rank)
         assert one.started is not None
-        ranks.append(replace(one, started=replace(one.started, rank=index)))
-    one, other = (
-        state(*record(1.0, 2.0), processes=tuple(order)).timeline for order in (ranks, ranks)
-    )
+        return replace(one, started=replace(one.started, rank=rank))
+
+    ranks = make(0), make(1)
+    one, other = (state(*record(1.0, 2.0), processes=ranks).timeline for _ in range(2))
     assert compare_calls(one, other).equal
-    swapped = [replace(ranks[0], index=1), replace(ranks[1], index=0)]
-    assert not compare_calls(one, state(*record(1.0, 2.0), processes=tuple(swapped)).timeline).equal
-    assert compare_calls(one, state(*record(2.0, 1.0), processes=tuple(swapped)).timeline).equal
+    swapped = replace(ranks[0], index=1), replace(ranks[1], index=0)
+    assert not compare_calls(one, state(*record(1.0, 2.0), processes=swapped).timeline).equal
+    assert compare_calls(one, state(*record(2.0, 1.0), processes=swapped).timeline).equal
 
 
 @pytest.mark.parametrize(

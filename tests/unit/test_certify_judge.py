@@ -1,6 +1,7 @@
 """The certificate as a whole: its points, what to execute again, and its document."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,13 +17,15 @@ from tests.support.certified_states import FILE, calls, compiled, printed, state
 from tests.support.timelines import WHERE
 
 CHANGE = Change((ChangedFile(FILE, (3,)),), {}, {})
-GRAPHS = {"graphs_run": (GraphRun(9.0, WHERE, 5, (), 2),)}
-LINES = {"lines_run": (LinesRun(9.0, FILE, (3,), (3,)),)}
+RECORDED: dict[str, Any] = {
+    "graphs_run": (GraphRun(9.0, WHERE, 5, (), 2),),
+    "lines_run": (LinesRun(9.0, FILE, (3,), (3,)),),
+}
 
 
 def make(value: float = 1.0, recompiles: int = 0, line: str = "loss 1.0") -> ExecutedState:
     records = (calls(1.0, value), printed(line), varied("as it was"), varied("size 4 → 1"))
-    return state(*records, receipt=compiled(recompiles), **GRAPHS, **LINES)
+    return state(*records, receipt=compiled(recompiles), **RECORDED)
 
 
 BEFORE = make(recompiles=3)
@@ -96,11 +99,14 @@ LONG = Certificate(
 
 
 def test_the_document_is_small_without_all() -> None:
-    texts = {"base": "the recorded run " * 20, "change": ("/a/long/path/of/a/file.py",) * 40}
-    small = make_document(LONG, executions=2, **texts)  # pyright: ignore[reportArgumentType]
+    texts: dict[str, Any] = {
+        "base": "the recorded run " * 20,
+        "change": ("/a/long/path/of/a/file.py",) * 40,
+    }
+    small = make_document(LONG, executions=2, **texts)
     assert len(msgspec.json.encode(convert_to_builtins(small))) <= MAX_BYTES
     assert [point.name for point in small.points] == [point.name for point in LONG.points]
-    whole = make_document(LONG, executions=2, everything=True, **texts)  # pyright: ignore[reportArgumentType]
+    whole = make_document(LONG, executions=2, everything=True, **texts)
     assert whole.points[0].details == LONG.points[0].details
     assert whole.points[0].sentence == LONG.points[0].sentence
 

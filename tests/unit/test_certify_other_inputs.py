@@ -99,6 +99,14 @@ def test_a_callable_that_was_renamed_is_compared_with_itself() -> None:
     assert judge(old, new).outcome == "fails"
 
 
+def test_a_number_that_became_a_tensor_is_among_the_arguments_of_the_same_call() -> None:
+    kinds = ("training; float32[2d]", "training; float32[2d], float32[0d]")
+    old, new = (state(varied("size 4 → 1", call=kind)) for kind in kinds)
+    assert judge(old, new).outcome == "holds"
+    other = state(varied("size 4 → 1", call="training; float32[2d], float32[1d]"))
+    assert judge(old, other).outcome == "undecided"
+
+
 # --- boundaries -----------------------------------------------------------------------------------
 
 INNER, OUTER = Location(FILE, 3, "Block.forward"), Location(FILE, 9, "Model.forward")
