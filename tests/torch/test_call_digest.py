@@ -55,6 +55,12 @@ def test_one_changed_element_is_seen(make, size):
     assert all(not same(values, changed(values, index, 1.0)) for index in (0, 777, size - 1))
 
 
+def test_what_all_elements_share_does_not_hide_what_one_has_alone():
+    values = torch.ones(1_000_000)
+    assert not same(values, changed(values, 777, 1.0))
+    assert same(values, values * (1 + 1e-7))
+
+
 def test_a_small_value_is_seen_beside_large_ones():
     logits = torch.randn(8, 1000, 50)
     assert not same((torch.tensor(2.3), logits), (torch.tensor(2.3001), logits))
@@ -69,6 +75,13 @@ def test_integers_are_compared_exactly(dtype):
     other[7, 1] = ~other[7, 1] if dtype == torch.bool else other[7, 1] + 1
     assert not same(values, other)
     assert not same(values, values.flip(0))
+
+
+def test_integers_have_an_order():
+    assert not same((1, 2), (2, 1))
+    assert not same(
+        (torch.arange(3), torch.ones(3).long()), (torch.ones(3).long(), torch.arange(3))
+    )
 
 
 def test_great_integers_wrap_around():
@@ -110,7 +123,14 @@ def test_what_is_not_finite_is_compared_by_place_and_sign(special):
     signed = one.clone()
     signed[3, 4] = math.nan if special == math.inf else math.inf if special < 0 else -math.inf
     assert not same(one, signed)
-    # The others are compared none the less.
+    one, other = torch.zeros(20), torch.zeros(20)
+    one[3] = other[4] = special
+    assert not same(one, other)
+
+
+def test_the_other_elements_are_compared_beside_what_is_not_finite():
+    one = torch.randn(20, 20)
+    one[3, 4] = math.nan
     assert not same(one, changed(one, 0, 1.0))
 
 
@@ -225,9 +245,8 @@ def test_a_sample_is_spread_over_all_tensors():
         (torch.arange(640), 1.5, torch.full((5,), math.nan)), sample=True
     )
     values = read_sample(made.sample)
-    assert values[:3] == (1.5, 0.0, 20.0)
-    assert values[-1] is None
-    assert len(values) == 1 + 32 + 5
+    assert values[:3] == (0.0, 30.0, 60.0)
+    assert values[21:] == (1.5, *[None] * 5)
 
 
 def test_digests_are_read_in_their_order():

@@ -35,7 +35,8 @@ _FLOOR = 1e-5 / 1.3e-6
 
 _GOLDEN, _ROOT = 0.6180339887498949, 0.41421356237309515
 _ODD = 0x5851F42D4C957F2D
-_WORD = 1 << 64
+_NORM = 2
+"""Place of the norm in what a chunk is folded into."""
 
 _HASHED = ("str", "bytes", "complex", "Size", "dtype", "device", "layout", "memory_format")
 """Types of Python and torch whose values are compared by their text."""
@@ -44,12 +45,10 @@ _HASHED = ("str", "bytes", "complex", "Size", "dtype", "device", "layout", "memo
 class _Leaf(NamedTuple):
     """One compared value of a call."""
 
-    place: Any = None
-    """Stream or device of what was folded of it; None for a value of the host."""
-    floor: float | None = None
+    place: Any
+    """Stream or device of what was folded of it."""
+    floor: float | None
     """Least square of its scale; None where it is compared bit for bit."""
-    value: float = 0
-    """A value of the host: a number or a hash."""
 
 
 @dataclass(slots=True)
@@ -61,9 +60,9 @@ class PendingDigest:
     value that is not compared, `NOT_COMPARED` and a reason where nothing is."""
     leaves: tuple[_Leaf, ...] = ()
     parts: dict[Any, Any] = field(default_factory=dict[Any, Any])
-    """What was folded, by stream or device: one vector of int64, four for each floating tensor."""
+    """What was folded, by stream or device: one vector of int64, four for each floating value."""
     sample: tuple[Any, ...] = ()
-    """Numbers, and vectors of elements."""
+    """Vectors of elements, for `read_sample`."""
 
 
 class CallDigester:
@@ -84,35 +83,27 @@ class CallDigester:
     def fold(self, value: Any, *, sample: bool = False) -> PendingDigest:
         """Fold a value as `begin` does, in view of the program's modes."""
         torch = self._torch
-        held: list[Any] = []
+        held: list[tuple[Any, float]] = []
         structure = self._describe(value, MAX_DEPTH, held)
-        tensors = [leaf for leaf in held if isinstance(leaf, torch.Tensor)]
-        if any(leaf.is_cuda for leaf in tensors) and torch.cuda.is_current_stream_capturing():
+        if any(tensor.is_cuda for tensor, _ in held) and torch.cuda.is_current_stream_capturing():
             return PendingDigest(f"{NOT_COMPARED}a CUDA graph is captured")
         leaves: list[_Leaf] = []
         folded: dict[Any, tuple[list[Any], list[Any]]] = {}
-        sampled: list[Any] = []
-        for leaf in held:
-            if not isinstance(leaf, torch.Tensor):
-                leaves.append(_make_host_leaf(leaf))
-                sampled.append(leaf)
-                continue
-            place = _get_place(torch, leaf)
+        flats = [_flatten(torch, tensor) for tensor, _ in held]
+        for flat, (_, floor) in zip(flats, held, strict=True):
+            # What is folded on a stream must be read on it.
+            place = torch.cuda.current_stream(flat.device) if flat.is_cuda else flat.device
+            is_floating = flat.is_floating_point()
+            leaves.append(_Leaf(place, max(flat.numel(), 1) * floor**2 if is_floating else None))
             floats, integers = folded.setdefault(place, ([], []))
-            flat = _flatten(torch, leaf)
-            sampled.append(flat)
-            floor = _FLOORS.get(str(leaf.dtype).removeprefix("torch."), _FLOOR)
-            if flat.is_floating_point():
-                floats += self._fold_floats(flat, integers)
-                leaves.append(_Leaf(place, max(flat.numel(), 1) * floor**2))
-            else:
-                integers.append(self._fold_integers(flat))
-                leaves.append(_Leaf(place))
+            *sums, checksum = self._fold_tensor(flat)
+            floats += sums
+            integers.append(checksum)
         parts = {place: _join(torch, *lists) for place, lists in folded.items()}
-        taken = _take_sample(torch, sampled) if sample else ()
+        taken = _take_sample(torch, flats) if sample else ()
         return PendingDigest(structure, tuple(leaves), parts, taken)
 
-    def _describe(self, value: Any, depth: int, held: list[Any]) -> str:
+    def _describe(self, value: Any, depth: int, held: list[tuple[Any, float]]) -> str:
         """Describe a value without its content, and add what is compared of it to `held`."""
         kind = get_class(value)
         members = list_members(kind, value) if depth else None
@@ -123,7 +114,7 @@ class CallDigester:
             return f"({', '.join(text for _, text in texts)})"
         return f"{kind.__name__}({', '.join(f'{name}={text}' for name, text in texts)})"
 
-    def _describe_leaf(self, kind: Any, value: Any, held: list[Any]) -> str:
+    def _describe_leaf(self, kind: Any, value: Any, held: list[tuple[Any, float]]) -> str:
         torch = self._torch
         if issubclass(kind, torch.Tensor):
             if kind.__name__ == "DTensor" and hasattr(value, "to_local"):
@@ -131,54 +122,51 @@ class CallDigester:
                 return f"DTensor:{self._describe_leaf(get_class(local), local, held)}"
             if not torch_api.is_plain_tensor(torch, value):
                 return f"opaque:{kind.__name__}"
-            held.append(value)
+            dtype = str(value.dtype).removeprefix("torch.")
+            held.append((value, _FLOORS.get(dtype, _FLOOR)))
             shape = tuple(map(int, value.shape))
-            sizes = "" if shape == (1,) else ",".join(map(str, shape))
-            return f"{str(value.dtype).removeprefix('torch.')}[{sizes}]"
+            return f"{dtype}[{'' if shape == (1,) else ','.join(map(str, shape))}]"
         if value is None:
             return "None"
-        if kind in (float, int, bool):
-            held.append(value)
-            return kind.__name__
         if kind.__name__ in _HASHED and kind.__module__ in ("builtins", "torch"):
-            held.append(repr(value))
-            return kind.__name__
-        return f"opaque:{kind.__name__}"
+            content = hashlib.blake2b(repr(value).encode("utf-8", "replace"), digest_size=8)
+            value = int.from_bytes(content.digest(), "little")
+        elif kind not in (float, int, bool):
+            return f"opaque:{kind.__name__}"
+        number = value if kind is float else _wrap(value)
+        dtype = torch.float64 if kind is float else torch.int64
+        held.append((torch.tensor(number, dtype=dtype, device="cpu"), _FLOOR))
+        return kind.__name__
 
-    def _fold_floats(self, flat: Any, integers: list[Any]) -> list[Any]:
-        """Fold a floating tensor: its sum, its weighted sum and its norm; to `integers` comes the
-        checksum of which elements are not finite, or too large."""
+    def _fold_tensor(self, flat: Any) -> list[Any]:
+        """Fold a tensor: of a floating one its sum, its weighted sum and its norm, and a checksum
+        of which elements are not finite or too large; else a checksum of all."""
         torch = self._torch
-        rows: list[tuple[Any, Any, Any, Any]] = []
-        for chunk in _iterate_chunks(flat):
-            values = chunk if chunk.dtype == torch.float64 else chunk.float()
-            # Neither is true of NaN, one of an infinite or large element.
-            below, above = values <= LARGEST, values >= -LARGEST
-            values = torch.where(below & above, values, 0.0)
-            places = torch.add(below.view(torch.uint8), above.view(torch.uint8), alpha=2)
-            weighted = values * self._get_weights(values)
-            norm = torch.linalg.vector_norm(values)
-            checksum = (places * self._get_weights(values, torch.int32)).sum()
-            rows.append((values.sum(), weighted.sum(), norm, checksum))
-        if len(rows) == 1:
-            integers.append(rows[0][3])
-            return [*rows[0][:3]]
-        sums, weights, norms, checksums = (
-            torch.stack(column) for column in zip(*rows, strict=True)
-        )
-        integers.append((checksums * self._get_weights(checksums)).sum())
-        total = (weights * self._get_weights(weights)).sum()
-        return [sums.sum(), total, torch.linalg.vector_norm(norms)]
+        size = CPU_CHUNK if flat.is_cpu else CHUNK
+        if flat.numel() <= size:
+            return self._fold_chunk(flat)
+        starts = range(0, flat.numel(), size)
+        rows = [self._fold_chunk(flat[start : start + size]) for start in starts]
+        columns = [torch.stack(column) for column in zip(*rows, strict=True)]
+        sums = [(column * self._get_weights(column)).sum() for column in columns]
+        if flat.is_floating_point():
+            sums[_NORM] = torch.linalg.vector_norm(columns[_NORM])
+        return sums
 
-    def _fold_integers(self, flat: Any) -> Any:
-        """Fold a tensor of integers or flags into a checksum."""
+    def _fold_chunk(self, values: Any) -> list[Any]:
         torch = self._torch
-        chunks = (chunk.to(torch.int64) for chunk in _iterate_chunks(flat))
-        sums = [(chunk * self._get_weights(chunk)).sum() for chunk in chunks]
-        if len(sums) == 1:
-            return sums[0]
-        checksums = torch.stack(sums)
-        return (checksums * self._get_weights(checksums)).sum()
+        if not values.is_floating_point():
+            values = values.to(torch.int64)
+            return [(values * self._get_weights(values)).sum()]
+        if values.dtype != torch.float64:
+            values = values.float()
+        # Neither is true of NaN, one of an infinite or large element.
+        below, above = values <= LARGEST, values >= -LARGEST
+        values = torch.where(below & above, values, 0.0)
+        places = torch.add(below.view(torch.uint8), above.view(torch.uint8), alpha=2)
+        weighted = (values * self._get_weights(values)).sum()
+        checksum = (places * self._get_weights(values, torch.int32)).sum()
+        return [values.sum(), weighted, torch.linalg.vector_norm(values), checksum]
 
     def _get_weights(self, like: Any, dtype: Any = None) -> Any:
         """Get a weight for each element of a vector, of its type unless another is given: the same
@@ -202,18 +190,6 @@ class CallDigester:
         return torch.where(positive, weights, -weights).to(dtype)
 
 
-def _iterate_chunks(flat: Any) -> Iterator[Any]:
-    size = CPU_CHUNK if flat.is_cpu else CHUNK
-    for start in range(0, max(flat.numel(), 1), size):
-        yield flat[start : start + size]
-
-
-def _get_place(torch: Any, tensor: Any) -> Any:
-    """Get the stream on which a tensor is folded, which what is folded must be read on; its device
-    where that has none."""
-    return torch.cuda.current_stream(tensor.device) if tensor.is_cuda else tensor.device
-
-
 def _flatten(torch: Any, tensor: Any) -> Any:
     flat = tensor.detach()
     if flat.is_complex():
@@ -226,33 +202,29 @@ def _flatten(torch: Any, tensor: Any) -> Any:
 
 def _join(torch: Any, floats: list[Any], integers: list[Any]) -> Any:
     """Join floats, by their bits, and integers into one vector."""
-    vectors = [torch.stack(integers)] if integers else []
+    vectors = [torch.stack(integers)]
     if floats:
         doubles = torch.cat([value.reshape(1) for value in floats]).double()
         vectors.insert(0, doubles.view(torch.int64))
     return torch.cat(vectors)
 
 
-def _take_sample(torch: Any, leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """Take elements, evenly spread over all leaves: numbers, then one vector a device."""
-    numbers = [float(leaf) for leaf in leaves if isinstance(leaf, (int, float))]
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)][:MAX_VALUES]
+def _take_sample(torch: Any, flats: Sequence[Any]) -> tuple[Any, ...]:
+    """Take elements, evenly spread over all tensors, in one vector a device."""
     taken: dict[Any, list[Any]] = {}
-    for flat in tensors:
-        most = MAX_VALUES // len(tensors)
+    for flat in flats[:MAX_VALUES]:
+        most = max(1, MAX_VALUES // len(flats))
         step = max(1, flat.numel() // most)
         # A copy: a view would keep the whole tensor.
         taken.setdefault(flat.device, []).append(flat[::step][:most])
-    return (*numbers[:MAX_VALUES], *(torch.cat(vectors) for vectors in taken.values()))
+    return tuple(torch.cat(vectors) for vectors in taken.values())
 
 
 def read_sample(sample: Iterable[Any]) -> tuple[float | None, ...]:
     """Read the elements that were taken with a digest, its `sample`; None for one that is not
     finite. Waits for the device."""
-    values: list[float] = []
-    for part in sample:
-        values += [part] if isinstance(part, float) else map(float, part.tolist())
-    return tuple(value if math.isfinite(value) else None for value in values[:MAX_VALUES])
+    values = [float(value) for vector in sample for value in vector.tolist()]
+    return tuple(value if math.isfinite(value) else None for value in values)
 
 
 class DigestBatch:
@@ -321,48 +293,20 @@ def _fold_leaves(leaves: Sequence[_Leaf], words: dict[Any, list[int]]) -> CallDi
         integers[place] = iter(content[count:])
     total = weighted = magnitude = 0.0
     exact = 0
-    for index, leaf in enumerate(leaves):
-        if leaf.place is not None:
-            checksum = next(integers[leaf.place])
-        elif leaf.floor is None:
-            checksum = int(leaf.value) * _get_first_weight(64)
-        else:
-            checksum = _wrap(_find_place(leaf.value) * _get_first_weight(32), 32)
-        exact += checksum * (2 * index + 1) * _ODD
-        if leaf.floor is None:
-            continue
-        if leaf.place is not None:
-            numbers = floats[leaf.place]
+    for index, (place, floor) in enumerate(leaves):
+        exact += next(integers[place]) * (2 * index + 1) * _ODD
+        if floor is not None:
+            numbers = floats[place]
             one, other, norm = next(numbers), next(numbers), next(numbers)
-        else:
-            one = leaf.value if abs(leaf.value) <= LARGEST else 0.0
-            other, norm = one * (1.0 + _GOLDEN), abs(one)
-        coefficient = 1.0 + (index + 1) * _GOLDEN % 1.0
-        scale = math.sqrt(norm**2 + leaf.floor)
-        total += coefficient * one / scale
-        weighted += coefficient * other / scale
-        magnitude += coefficient * math.log(scale)
-    return CallDigest(total, weighted, magnitude, _wrap(exact, 64))
+            coefficient = 1.0 + (index + 1) * _GOLDEN % 1.0
+            scale = math.sqrt(norm**2 + floor)
+            total += coefficient * one / scale
+            weighted += coefficient * other / scale
+            magnitude += coefficient * math.log(scale)
+    return CallDigest(total, weighted, magnitude, _wrap(exact))
 
 
-def _make_host_leaf(value: Any) -> _Leaf:
-    if isinstance(value, str):
-        digest = hashlib.blake2b(value.encode("utf-8", "replace"), digest_size=8).digest()
-        return _Leaf(value=int.from_bytes(digest, "little"))
-    return _Leaf(floor=_FLOOR**2 if isinstance(value, float) else None, value=value)
-
-
-def _find_place(value: float) -> int:
-    """Find what a floating element has in the checksum of those that are not finite."""
-    return int(value <= LARGEST) + 2 * int(value >= -LARGEST)
-
-
-def _get_first_weight(bits: int) -> int:
-    """Get the weight of the first integer of a vector."""
-    return _wrap((_ODD ^ (_ODD >> 29)) | 1, bits)
-
-
-def _wrap(value: int, bits: int) -> int:
-    """Wrap an integer around, as one of so many bits with a sign does."""
-    half = 1 << (bits - 1)
+def _wrap(value: int) -> int:
+    """Wrap an integer around, as one of 64 bits does."""
+    half = 1 << 63
     return (value + half) % (2 * half) - half

@@ -84,7 +84,7 @@ class PrintedLines:
         fork_handlers.append(self._handle_fork)
 
         def restore() -> None:
-            if vars(self._stream).get("write") is write:
+            if self._stream.write is write:
                 del self._stream.write
             fork_handlers.remove(self._handle_fork)
 
@@ -228,7 +228,7 @@ class ProgramOutput:
             given = {**dict(zip(names, args, strict=False)), **kwargs}
             target = given.get(names[1])
             is_path = isinstance(target, (str, os.PathLike))
-            file = os.path.basename(os.fspath(target)) if is_path else ""
+            file = os.path.basename(str(target)) if is_path else ""  # pyright: ignore[reportUnknownArgumentType]
             values: list[SampledValue] = []
             complete = True
             for path, leaf in iterate_leaves("", given.get(names[0])):
@@ -240,4 +240,4 @@ class ProgramOutput:
                 complete = complete and whole
             for start in range(0, max(len(values), 1), MAX_IN_RECORD):
                 part = tuple(values[start : start + MAX_IN_RECORD])
-                session.emit(ValuesSaved(session.now(), writer, str(file), part, complete))
+                session.emit(ValuesSaved(session.now(), writer, file, part, complete))

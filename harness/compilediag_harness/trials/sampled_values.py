@@ -312,7 +312,8 @@ class StateReader:
                     yield f"{prefix}{name}"
         for name, held in dict(names.get("_modules") or {}).items():
             yield from self._iterate_saved_keys(held, f"{prefix}{name}.", depth - 1)
-        if get_class(module).get_extra_state is not self._module_type.get_extra_state:  # pyright: ignore[reportAttributeAccessIssue]
+        base: Any = self._module_type
+        if get_class(module).get_extra_state is not base.get_extra_state:
             yield f"{prefix}_extra_state"
 
 
