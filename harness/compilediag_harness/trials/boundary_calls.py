@@ -14,7 +14,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.blame.line_events import Monitoring, TraceFunction
 from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.torch_internals.torch_open_calls import is_in_compiled_call
-from compilediag_harness.trials.kept_calls import CallKeeper, KeptCallable
+from compilediag_harness.trials.kept_calls import CallKeeper, KeptCallable, list_optional
 from compilediag_harness.trials.plan import is_place_of
 from compilediag_harness.wire import Location
 
@@ -67,7 +67,8 @@ class BoundaryCalls:
         function = self._functions.get(code)
         if function is None:
             function = self._functions[code] = _find_function(frame)
-        kept = self._keeper.find_callable(code, lambda: KeptCallable(place, code))
+        optional = list_optional(function)
+        kept = self._keeper.find_callable(code, lambda: KeptCallable(place, code, optional))
         if kept is not None and function is not None:
             arguments = _read_arguments(code, names)
             self._keeper.keep(kept, function, lambda: function, arguments)

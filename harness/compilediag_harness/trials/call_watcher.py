@@ -14,7 +14,7 @@ from compilediag_harness.shapes import shape_log
 from compilediag_harness.steps.step_detection import iterate_reached
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls, torch_replay
 from compilediag_harness.trials.boundary_calls import BoundaryCalls
-from compilediag_harness.trials.kept_calls import CallKeeper, KeptCallable
+from compilediag_harness.trials.kept_calls import CallKeeper, KeptCallable, list_optional
 from compilediag_harness.trials.plan import list_places, list_wrapped_functions
 from compilediag_harness.wire import CallersSeen, RecordingPlan
 
@@ -53,16 +53,20 @@ class CallWatcher:
         self._session.add_overhead(time.monotonic() - started)
 
     def _keep_call(self, call: torch_open_calls.CallArguments) -> None:
-        functions = list_wrapped_functions(self._torch, call.function)
+        module = self._torch.nn.Module
+        # A module of a library is called by a function of torch's, one code for all of them.
+        inside = getattr(call.function, "__wrapped__", None)
+        root = inside if issubclass(get_class(inside), module) else call.function
+        functions = list_wrapped_functions(self._torch, root)
         code = getattr(functions[-1], "__code__", None)
 
         def make_callable() -> KeptCallable:
-            module = self._torch.nn.Module
             names = iterate_reached(functions[-1], code) if code is not None else ()
             reached = tuple(its for its in names if issubclass(get_class(its), module))
-            return KeptCallable(list_places(functions)[-1][0], code, reached)
+            place, optional = list_places(functions)[-1][0], list_optional(functions[-1])
+            return KeptCallable(place, code, optional, reached)
 
-        kept = self.keeper.find_callable(code or get_class(functions[0]), make_callable)
+        kept = self.keeper.find_callable(code or get_class(root), make_callable)
         if kept is None:
             return
         kept.calls += 1
@@ -72,7 +76,7 @@ class CallWatcher:
         inside = self._boundaries is not None and self._boundaries.contains(caller)
         if self._keeps and not inside:
             get_wrapper = torch_replay.make_wrapper_getter()
-            self.keeper.keep(kept, call.function, get_wrapper, (call.args, call.kwargs))
+            self.keeper.keep(kept, root, get_wrapper, (call.args, call.kwargs))
 
     def _note_callers(self, kept: KeptCallable, caller: types.FrameType | None) -> None:
         codes = [frame.f_code for frame in iterate_own_frames(caller)]

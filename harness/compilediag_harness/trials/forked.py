@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import faulthandler
 import io
 import os
 import pickle
 import select
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -113,15 +115,39 @@ def _limit_child(limit_s: float) -> None:
     memory is short."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limit_s + 2 * GRACE_S)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(nothing, descriptor)
+    faulthandler.disable()
+    _discard_output()
     with contextlib.suppress(Exception):
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with open("/proc/self/oom_score_adj", "w") as stream:
             stream.write("1000")
+
+
+def _discard_output() -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (1, 2):
+        os.dup2(nothing, descriptor)
+    os.close(nothing)
+
+
+@contextlib.contextmanager
+def hide_output() -> Generator[None]:
+    """Hide what a block writes to the outputs of this process."""
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+    for stream in streams:
+        stream.flush()
+    kept = [(descriptor, os.dup(descriptor)) for descriptor in (1, 2)]
+    try:
+        _discard_output()
+        yield
+    finally:
+        for stream in streams:
+            stream.flush()
+        for descriptor, copy in kept:
+            os.dup2(copy, descriptor)
+            os.close(copy)
 
 
 def _read_until(reading: int, deadline: float) -> tuple[bytes, bool]:

@@ -100,6 +100,8 @@ class KeptCallable:
 
     place: Location
     code: Any
+    optional: frozenset[str] = frozenset()
+    """Parameters that are None where they are not given."""
     reached: tuple[Any, ...] = ()
     """Modules that a function has by name."""
     calls: int = 0
@@ -187,6 +189,7 @@ class CallKeeper:
                     return
                 paths = _name_paths(kept.code, root, trees.list_paths(arguments.structure))
                 call = KeptCall(_describe_kind(kept, training, modes, arguments), paths)
+                kept.absent |= kept.optional.difference(path.partition(".")[0] for path in paths)
             kept.note_content(call, arguments)
             nbytes = arguments.count_bytes()
             if self._bytes + nbytes - call.nbytes > MAX_BYTES:
@@ -241,6 +244,16 @@ class _Arguments:
 
     def is_on_device(self) -> bool:
         return any(its.is_cuda for its in self.tensors)
+
+
+def list_optional(function: Any) -> frozenset[str]:
+    """List the parameters of a function whose default is None."""
+    code, defaults = getattr(function, "__code__", None), getattr(function, "__defaults__", None)
+    named: dict[str, Any] = dict(getattr(function, "__kwdefaults__", None) or {})
+    if code is not None and defaults:
+        names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+        named.update(zip(names, defaults, strict=True))
+    return frozenset(name for name, default in named.items() if default is None)
 
 
 def _name_paths(code: Any, root: Any, paths: list[str]) -> tuple[str, ...]:

@@ -90,7 +90,8 @@ def _run(varier: _Varier, torch: Any, folder: str, limit_s: float) -> list[Any]:
             outcome = forked.run_in_fork(work, limit_s)
             return _read_outcome(varier, outcome)
     messages: list[Any] = []
-    varier.run(folder, deadline, messages.append)
+    with forked.hide_output():
+        varier.run(folder, deadline, messages.append)
     return [message for message in messages if not isinstance(message, int)]
 
 
@@ -190,7 +191,7 @@ class _Varier:
             with backend, torch_replay.enter_modes(torch, modes):
                 result = call.get_function()(*arguments[0], **arguments[1])
                 names, gradients = self._compute_gradients(call, result, inputs)
-            written = [its for its, version in versions if its._version != version]
+            written = tuple(its for its, version in versions if its._version != version)
             pending = self._digester.begin((result, gradients, written), sample=True)
         except BaseException as error:  # of the program; `SystemExit` too
             first = str(error).partition("\n")[0]

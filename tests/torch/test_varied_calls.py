@@ -1,0 +1,444 @@
+"""Calls made again when a recorded process is over: with which inputs, what comes out, and that
+the program notices nothing."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+from attached import watched
+from command_line import captured
+
+from compilediag.readers.journal import read_run
+from compilediag.runs.supervised.child import make_child_environment
+from compilediag.timeline.timeline import fold
+from compilediag_harness import wire
+from compilediag_harness.blame.source_locations import get_definition
+from compilediag_harness.trials import forked
+
+pytestmark = [pytest.mark.filterwarnings("ignore")]
+
+
+def vary(calls, boundaries=(), vary_s=60.0):
+    """What came out of the varied calls of a block, by kind of call and variation."""
+    plan = wire.RecordingPlan(seed=1, vary_s=vary_s, boundaries=tuple(boundaries))
+    torch.manual_seed(1)
+    with watched(trial=wire.TrialPlan(outputs=False, recording=plan)) as events:
+        calls()
+    made = events.of(wire.CallVaried)
+    assert len({(one.function, one.call, one.variation) for one in made}) == len(made)
+    return {(one.call, one.variation): one for one in made}, events.of(wire.VaryingEnded), events
+
+
+def list_differing(one, other):
+    """The variations that differ between two states of a program."""
+    first, second = vary(one)[0], vary(other)[0]
+    assert first.keys() == second.keys()
+    return {
+        label
+        for label, its in first.items()
+        if (its.structure, its.digest, its.raised is None)
+        != (second[label].structure, second[label].digest, second[label].raised is None)
+    }
+
+
+def call_with(function, *calls, backend="eager", **options):
+    def run():
+        compiled = torch.compile(function, backend=backend, **options)
+        for args in calls:
+            compiled(*args)
+
+    return run
+
+
+SIZES = [(torch.arange(12.0).reshape(n, -1),) for n in (3, 4, 6)]
+KIND = "gradients; float32[2d]"
+
+
+def test_a_function_that_is_wrong_for_one_size_alone_differs_there():
+    """Every call of the run gives the same: only a size that it did not have shows."""
+
+    def before(x):
+        return x - x.mean(0)
+
+    def after(x):
+        return x - x.mean(0) if len(x) > 1 else x
+
+    differing = list_differing(call_with(before, *SIZES), call_with(after, *SIZES))
+    assert differing == {(KIND, "size 6 → 1"), (KIND, "size 6 → 1, own backend")}
+
+
+def test_sizes_go_along_all_dimensions_that_varied_together():
+    """Also those of an argument that only some calls have; what never varied stays."""
+
+    def add(x, y, weight, mask=None):
+        z = (x + y) @ weight
+        return z if mask is None else z * mask
+
+    calls = [(torch.ones(n, 4), torch.ones(n, 4), torch.ones(4, 4)) for n in (2, 3, 4)]
+    made, _, _ = vary(call_with(add, *calls, (*calls[-1], torch.ones(4, 1))))
+    labels = {label for kind, label in made if kind.count("float32") == 4}
+    sizes = {f"size 4 → {size}" for size in (1, 2, 3, 5, 8, 16, 17)}
+    own = {f"size 4 → {size}, own backend" for size in (1, 5)}
+    assert labels == {"as it was", "gradients off", "mask = None", *sizes, *own}
+    assert [one.raised for one in made.values()] == [None] * len(made)
+    assert all(
+        "float32[17,4]" in its.structure for (_, label), its in made.items() if "17" in label
+    )
+
+
+def test_numbers_flags_and_none_take_what_was_seen_and_one_more():
+    def scale(x, factor, count, flip, name):
+        x = x * factor + count
+        return -x if flip else x
+
+    x = torch.ones(4)
+    calls = (x, 2.0, 1, False, "a"), (x, 3.0, 1, False, "b"), (x, 0.0, 1, True, None)
+    made, _, _ = vary(call_with(scale, *calls, dynamic=False))
+    labels = {label for kind, label in made if not kind.endswith("#2") and " = " in label}
+    assert labels == {
+        *("factor = 2.0", "factor = 0.0", "factor = 4.5"),
+        *("count = 2", "flip = True", "name = 'a'", "name = None"),
+    }
+    assert all(its.raised is None for its in made.values())
+
+
+def test_the_other_grad_mode_shows_what_gradients_alone_show():
+    """A `detach` changes no output; what fails with gradients on only is seen from calls without."""
+    layer = torch.nn.Linear(2, 2)
+
+    def right(x):
+        return layer(x)
+
+    def detached(x):
+        return layer(x.detach() * 1) if x.requires_grad else layer(x).detach()
+
+    def failing(x):
+        y = layer(x)
+        if torch.is_grad_enabled():
+            raise ValueError("with gradients")
+        return y
+
+    def run(function):
+        def run():
+            with torch.no_grad():
+                torch.compile(function, backend="eager")(torch.ones(3, 2))
+
+        return run
+
+    on = {("training, no gradients; float32[2d]", "gradients on")}
+    assert list_differing(run(right), run(failing)) == on
+    assert list_differing(run(right), run(detached)) == on
+    made, _, _ = vary(run(failing))
+    assert "with gradients" in made[on.pop()].raised
+
+
+def test_an_input_that_other_operations_gave_keeps_its_gradient():
+    def run(function):
+        def run():
+            w = torch.ones(2, requires_grad=True)
+            torch.compile(function, backend="eager")(w * 2).sum().backward()
+
+        return run
+
+    def right(x):
+        return x.add_(1) * 2
+
+    def wrong(x):
+        return x.add_(1).detach() * 2 + 0 * x
+
+    differing = list_differing(run(right), run(wrong))
+    assert ("gradients; float32[1d]", "as it was") in differing
+
+
+class Normalised(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3, momentum=0.5)
+        self.seen = []
+
+    def forward(self, x):
+        self.seen.append(len(x))
+        return self.norm(x) + self.norm.running_mean + len(self.seen)
+
+
+def test_every_call_begins_in_the_state_of_the_end():
+    """In the mode that it was kept in, though the module has another at the end."""
+
+    def run(after=()):
+        torch.manual_seed(0)
+        model = Normalised()
+        compiled = torch.compile(model, backend="eager")
+        compiled(torch.randn(4, 3))
+        model.eval()
+        compiled(torch.randn(4, 3))
+        for size in after:
+            vary(lambda: compiled(torch.randn(size, 3)))
+
+    made, _, _ = vary(run)
+    kinds = {kind for kind, _ in made}
+    assert kinds == {f"{mode}, {KIND}" for mode in ("training", "evaluation")}
+    again, _, _ = vary(run)
+    assert {key: its.digest for key, its in made.items()} == {
+        key: its.digest for key, its in again.items()
+    }
+    # A variation alone gives what it gives after all others.
+    model = Normalised()
+    compiled = torch.compile(model, backend="eager")
+    made, _, _ = vary(lambda: compiled(torch.ones(4, 3)))
+    kind = f"training, {KIND}"
+    assert made[kind, "as it was"].digest != made[kind, "size 4 → 2"].digest
+    assert made[kind, "size 4 → 5"].structure == made[kind, "size 4 → 5, own backend"].structure
+    assert made[kind, "size 4 → 5"].digest == made[kind, "size 4 → 5, own backend"].digest
+    assert model.seen == [4]
+    assert not model.norm.running_mean.equal(torch.zeros(3))
+
+
+def test_what_is_written_into_an_argument_is_compared():
+    def right(x):
+        x.add_(1)
+
+    def wrong(x):
+        x.add_(1 if x.shape[0] != 2 else 2)
+
+    x, y = torch.zeros(4, 2), torch.zeros(4, 2)
+    differing = list_differing(call_with(right, (x,)), call_with(wrong, (y,)))
+    assert differing == {(KIND, "size 4 → 2")}
+    assert x.equal(torch.ones(4, 2))  # by the run, and by no varied call
+
+
+def test_functions_modules_and_methods_are_called_compiled():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.layer(x)
+
+        @torch.compile(backend="eager")
+        def loss(self, x):
+            return self.layer(x).sum()
+
+    def run():
+        model, other, third = Model(), Model(), Model()
+        model.loss(torch.ones(3, 2))
+        other.compile(backend="eager")
+        other(torch.ones(3, 2))
+        with torch.no_grad():
+            torch.compile(third, backend="eager")(torch.ones(5, 2))
+
+    _, ended, events = vary(run)
+    made = events.of(wire.CallVaried)
+    assert not ended[0].left_out
+    assert {(its.function.function.rpartition(".")[2], its.call) for its in made} == {
+        ("loss", f"training, {KIND}"),
+        ("forward", f"training, {KIND}"),
+        ("forward", f"training, no {KIND}"),
+    }
+    assert sum(its.compiles for its in made if its.variation == "as it was") == 3
+    assert all(its.raised is None for its in made)
+
+
+def test_a_boundary_is_called_in_place_of_the_compiled_calls_inside_it():
+    model = torch.compile(torch.nn.Linear(2, 2), backend="eager")
+
+    class Trainer:
+        def step(self, x, *, scale=1.0):
+            x = x[:2] * scale
+            return model(x)
+
+    trainer = Trainer()
+
+    def run():
+        for size in (3, 4):
+            trainer.step(torch.ones(size, 2), scale=2.0)
+        model(torch.ones(9, 2))
+
+    place = get_definition(Trainer.step)
+    made, ended, events = vary(run, [place])
+    assert not ended[0].left_out
+    labels = {label for (_, label), its in made.items() if its.function == place}
+    assert {"size 4 → 1", "size 4 → 17", "scale = 3.0", "gradients off"} <= labels
+    at = {its.function.function: (k, label) for (k, label), its in made.items() if "9 →" in label}
+    assert set(at) == {"Linear.forward"}, at
+    callers = {seen.callers[:1]: seen.parameters[:1] for seen in events.of(wire.CallersSeen)}
+    assert callers[(place,)] == (("self", "x", "scale"),)
+
+
+def test_what_is_left_out_is_said():
+    def total(rows):
+        return sum(rows)
+
+    def many(x, mode):
+        return x * len(mode)
+
+    def run():
+        compiled = torch.compile(total, backend="eager")
+        compiled(iter([torch.ones(2)]))
+        other = torch.compile(many, backend="eager")
+        for count in range(10):
+            other(torch.ones(2), [None] * count)
+
+    made, ended, _ = vary(run)
+    text = "\n".join(ended[0].left_out)
+    assert "rows is an iterator, which a call uses up" in text
+    assert "kinds of calls after the first 8" in text
+    assert not any("total" in its.function.function for its in made.values())
+
+
+def test_a_call_that_fails_is_an_outcome():
+    def check(x):
+        assert x.shape[0] != 1, "too few"
+        torch._dynamo.graph_break()
+        return x if x.shape[0] != 2 else sys.exit(4)
+
+    made, ended, _ = vary(call_with(check, (torch.ones(3, 2),)))
+    assert made[KIND, "size 3 → 1"].raised.startswith(("AssertionError", "RuntimeError"))
+    assert made[KIND, "size 3 → 2"].raised == "SystemExit: 4"
+    assert made[KIND, "size 3 → 17"].raised is None
+    assert not ended[0].left_out
+
+
+def test_a_crash_of_the_process_is_an_outcome_too():
+    def crash(x):
+        torch._dynamo.graph_break()
+        if x.shape[0] == 2:
+            os.abort()
+        return x
+
+    made, ended, _ = vary(call_with(crash, (torch.ones(3, 2),)))
+    assert made[KIND, "size 3 → 2"].raised == "the process ended by signal 6"
+    assert "size 3 → 2: the process ended by signal 6" in ended[0].left_out[-1]
+    assert (KIND, "size 3 → 4") not in made
+
+
+def test_the_limit_of_seconds_holds(monkeypatch):
+    """For a call that does not end, and for calls that take long together."""
+    monkeypatch.setattr(forked, "GRACE_S", 0.5)
+
+    def wait(x):
+        torch._dynamo.graph_break()
+        time.sleep(0.4 if x.shape[0] != 5 else 60)
+        return x
+
+    began = time.monotonic()
+    made, ended, _ = vary(call_with(wait, (torch.ones(5, 2),)), vary_s=2.0)
+    assert time.monotonic() - began < 70  # the program's own call
+    assert ended[0].seconds < 6
+    assert not made
+    assert "takes too long" in ended[0].left_out[-1]
+
+
+def test_calls_for_which_no_time_is_left_are_counted():
+    def wait(x):
+        torch._dynamo.graph_break()
+        time.sleep(0.3)
+        return x
+
+    made, ended, _ = vary(call_with(wait, (torch.ones(5, 2),)), vary_s=1.0)
+    assert (KIND, "as it was") in made
+    assert "for which no time was left" in ended[0].left_out[-1]
+    assert ended[0].seconds < 4
+
+
+def test_without_a_fork_the_process_itself_makes_the_calls(monkeypatch, capfd):
+    """And is as it was before: values, gradients, generators, options, counters of the program."""
+    monkeypatch.setattr(forked, "can_fork", lambda _: False)
+    model = Normalised()
+    compiled = torch.compile(model, backend="eager")
+    state = []
+
+    def run():
+        compiled(torch.randn(4, 3)).sum().backward()
+        state.append((dict(model.state_dict()), model.norm.weight.grad.clone()))
+        state.append((torch.get_rng_state(), torch._dynamo.config.recompile_limit))
+
+    made, _, events = vary(run)
+    assert len(made) > 8
+    assert {label for (_, label), its in made.items() if its.raised} <= {
+        "size 4 → 1",  # batch norm takes no such batch
+        "size 4 → 1, own backend",
+    }
+    assert capfd.readouterr() == ("", "")
+    tensors, gradient = state[0]
+    assert all(value.equal(tensors[name]) for name, value in model.state_dict().items())
+    assert model.norm.weight.grad.equal(gradient)
+    assert model.seen == [4]
+    assert torch.get_rng_state().equal(state[1][0])
+    assert torch._dynamo.config.recompile_limit == state[1][1]
+    assert len(events.of(wire.Compiled)) == 1
+
+
+PROGRAM = """
+    import atexit, logging, os, sys
+    import torch
+    from torch._dynamo.utils import counters
+
+    torch.set_num_threads(2)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 8))
+    calls = []
+
+    @torch.compile
+    def step(x):
+        return model(x).softmax(-1)
+
+    @torch.compiler.disable
+    def note(x):
+        calls.append(len(x))
+        print("noted", len(x), flush=True)
+        os.write(2, b"noted\\n")
+        logging.error("noted %d", len(x))
+
+    @torch.compile(backend="eager")
+    def told(x):
+        note(x)
+        return x + 1
+
+    @atexit.register
+    def show():
+        print(dict(counters["stats"]), dict(counters["frames"]), calls)
+
+    for size in (500, 600, 700):
+        step(torch.ones(size, 64)).sum().backward()
+        told(torch.ones(size, 2))
+    sys.exit(3)
+"""
+
+
+def run_program(tmp_path, vary_s):
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
+    environment, run = dict(os.environ), tmp_path / "run"
+    if vary_s:
+        run.mkdir()
+        environment = make_child_environment(environment, str(run))
+        recording = wire.RecordingPlan(seed=1, vary_s=vary_s)
+        plan = wire.TrialPlan(outputs=False, recording=recording)
+        (tmp_path / "plan.json").write_text(json.dumps(dataclasses.asdict(plan)))
+        environment["COMPILEDIAG_TRIAL"] = str(tmp_path / "plan.json")
+    program = [sys.executable, "program.py"]
+    done: subprocess.CompletedProcess[str] = captured(*program, cwd=tmp_path, env=environment)
+    return done, fold([journal.events for journal in read_run(str(run))]) if vary_s else None
+
+
+def test_the_program_notices_nothing(tmp_path):
+    """Two threads, the default backend: output, exit code and Dynamo's counters are those of a
+    plain run, and no call made again reaches a file or the journal but by its outcome."""
+    plain, _ = run_program(tmp_path, 0)
+    recorded, timeline = run_program(tmp_path, 60.0)
+    assert recorded.returncode == plain.returncode == 3
+    assert recorded.stdout == plain.stdout
+    assert recorded.stderr == plain.stderr
+    assert recorded.stderr.count("noted") == 6
+    made = timeline.varied_calls
+    assert {"size 700 → 1, own backend", "size 700 → 701, own backend"} <= {
+        m.variation for m in made
+    }
+    assert all(its.raised is None for its in made)
+    assert len(timeline.processes) == 1
+    assert not timeline.varying_ends[0].left_out
