@@ -117,12 +117,13 @@ class LineWatcher:
         known[1].add((file, line))
 
     def _handle_row(self, row: Any) -> None:
-        """A compile has ended: what it traced counts where it has a graph."""
+        """A compile has ended: what it traced is run where it was not given up."""
         compile_id = str(getattr(row, "compile_id", None) or "")
         _, traced = self._traced.pop(compile_id, (0, ()))
-        for file, line in traced if getattr(row, "graph_op_count", None) else ():
-            self._in_graph[file].add(line)
+        for file, line in traced if getattr(row, "has_guarded_code", None) else ():
             self._left[file].discard(line)
+            if getattr(row, "graph_op_count", None):
+                self._in_graph[file].add(line)
 
 
 @functools.lru_cache(maxsize=4096)
