@@ -121,11 +121,7 @@ def check_better(before: ExecutedState, after: ExecutedState) -> Point:
     is false nowhere any more, though the same calls recompile for others."""
     old, new = count_totals(before.receipt), count_totals(after.receipt)
     outcome, sentence = _judge_totals(before, after)
-    figures = tuple(
-        ProofFigure(name, float(old[name]), float(new[name]))
-        for name in old | new
-        if old[name] or new[name]
-    )
+    figures = tuple(ProofFigure(name, float(old[name]), float(new[name])) for name in old | new)
     keys = [
         {finding.key for finding in state.receipt.findings if finding.key}
         for state in (before, after)
@@ -140,6 +136,11 @@ def _judge_totals(before: ExecutedState, after: ExecutedState) -> _Judged:
     totals, changed = count_totals(old), count_totals(new)
     if old.compile.compiles and not new.compile.compiles:
         return "fails", "nothing is compiled any more"
+    if "blind" in (old.verdict, new.verdict):
+        return (
+            "undecided",
+            "the counts are not known: evidence of a run is missing or contradictory",
+        )
     if not any(totals.values()):
         return "fails", "there is nothing to improve: " + ", ".join(f"0 {name}" for name in totals)
     if (growth := find_growth(old, new)) is not None:
@@ -303,11 +304,8 @@ def _judge_operations(
     if new >= _SAME_SHARE * old:
         return "holds", fewer
     if same_calls and new >= _LEAST_SHARE * old and not _find_outside(before, after):
-        calls = max(1, count_calls(after.timeline))
-        return (
-            "holds",
-            f"{(old - new) / calls:.3g} fewer operations a call: the change removed them",
-        )
+        of_call = (old - new) / max(1, count_calls(after.timeline))
+        return "holds", f"{of_call:.3g} fewer operations a call: the change removed them"
     running, now_running = _list_running(before.timeline), _list_running(after.timeline)
     gone = [place for place in running if place not in now_running]
     if gone and now_running.keys() <= running.keys():

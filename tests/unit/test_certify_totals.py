@@ -188,6 +188,11 @@ def test_what_is_not_better(before: Receipt, after: Receipt, sentence: str) -> N
     assert sentence in point.sentence
 
 
+def test_counts_of_a_run_that_lost_evidence_are_not_judged() -> None:
+    blind = msgspec.structs.replace(TWO, verdict="blind")
+    assert better(FOUR, blind).outcome == better(blind, receipt()).outcome == "undecided"
+
+
 def test_a_place_may_have_more_where_the_total_fell_by_as_much() -> None:
     both = [first(), first("other")]
     before = receipt(*both, *(again(N) for _ in range(3)))
