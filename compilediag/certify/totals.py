@@ -14,6 +14,7 @@ from compilediag.certify.points import ExecutedState, Outcome, Point
 from compilediag.receipt.finding_keys import mask_addresses, normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import CompileEvent, FrameName, GraphBreak, ProofFigure
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.make_finding import format_count
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
@@ -36,25 +37,29 @@ def _get_place(at: FrameName | GraphBreak | Location) -> _Place:
 # --- totals and places ---------------------------------------------------------------------------
 
 
-def count_totals(receipt: Receipt) -> dict[str, int]:
+def count_totals(receipt: Receipt) -> Counter[str]:
     """Count what a change must not make more, by its name for people."""
     compiled, graphs = receipt.compile, receipt.cudagraph
-    return {
-        "recompiles": compiled.recompiles,
-        "graph breaks": compiled.graph_breaks,
-        "eager fallbacks": compiled.eager_fallbacks,
-        "recompile limit hits": compiled.recompile_limit_hits,
-        "CUDA graph recordings": (graphs.recordings or 0) if graphs is not None else 0,
-    }
+    totals = Counter(
+        {
+            "recompiles": compiled.recompiles,
+            "graph breaks": compiled.graph_breaks,
+            "eager fallbacks": compiled.eager_fallbacks,
+            "recompile limit hits": compiled.recompile_limit_hits,
+        }
+    )
+    if graphs is not None and graphs.recordings is not None:
+        totals["CUDA graph recordings"] = graphs.recordings
+    return totals
 
 
 def find_growth(before: Receipt, after: Receipt) -> str | None:
     """Find a total that is higher after a change, else a function with more recompiles or graph
     breaks, unless the total fell by at least as much; None where nothing grew."""
-    totals = count_totals(after)
-    for name, count in count_totals(before).items():
-        if totals[name] > count:
-            return f"{name} {count} → {totals[name]}"
+    totals = count_totals(before)
+    for name, count in count_totals(after).items():
+        if count > totals[name]:
+            return f"{name} {totals[name]} → {count}"
     counters: dict[str, Callable[[Receipt], Counter[_Place]]] = {
         "recompiles": lambda receipt: Counter(
             _get_place(event.frame) for event in _list_recompiles(receipt)
@@ -116,11 +121,7 @@ def check_better(before: ExecutedState, after: ExecutedState) -> Point:
     is false nowhere any more, though the same calls recompile for others."""
     old, new = count_totals(before.receipt), count_totals(after.receipt)
     outcome, sentence = _judge_totals(before, after)
-    figures = tuple(
-        ProofFigure(name, float(count), float(new[name]))
-        for name, count in old.items()
-        if count or new[name]
-    )
+    figures = tuple(ProofFigure(name, float(old[name]), float(new[name])) for name in old | new)
     keys = [
         {finding.key for finding in state.receipt.findings if finding.key}
         for state in (before, after)
@@ -135,6 +136,11 @@ def _judge_totals(before: ExecutedState, after: ExecutedState) -> _Judged:
     totals, changed = count_totals(old), count_totals(new)
     if old.compile.compiles and not new.compile.compiles:
         return "fails", "nothing is compiled any more"
+    if "blind" in (old.verdict, new.verdict):
+        return (
+            "undecided",
+            "the counts are not known: evidence of a run is missing or contradictory",
+        )
     if not any(totals.values()):
         return "fails", "there is nothing to improve: " + ", ".join(f"0 {name}" for name in totals)
     if (growth := find_growth(old, new)) is not None:
@@ -155,7 +161,7 @@ def _judge_totals(before: ExecutedState, after: ExecutedState) -> _Judged:
 
 def _find_hidden(before: ExecutedState, after: ExecutedState) -> _Judged | None:
     """Find a setting by which totals fall though nothing is better: a stance, a lower limit, guards
-    that are not evaluated."""
+    that are false, or left out, and not evaluated."""
     eager, now_eager = (
         sum(stance.calls for stance in state.timeline.stance_calls) for state in (before, after)
     )
@@ -166,6 +172,14 @@ def _find_hidden(before: ExecutedState, after: ExecutedState) -> _Judged | None:
     if limit and now_limit and now_limit < limit and after.receipt.compile.recompile_limit_hits:
         lower = f"the recompile limit {limit} → {now_limit} was reached"
         return "fails", f"{lower}: what runs eager does not recompile"
+    sources, now_sources = (
+        {cause.source for event in state.receipt.compile.events for cause in event.causes}
+        for state in (before, after)
+    )
+    armed = {guard.source for check in after.timeline.risk_checks for guard in check.guards}
+    if unnoticed := sorted((sources - now_sources) & armed):
+        still = f"the guard on {unnoticed[0]} is false at the end"
+        return "undecided", f"{still}: it may not be evaluated, or the next call recompiles"
     guards, now_guards = _collect_guards(before.timeline), _collect_guards(after.timeline)
     for place in guards.keys() & now_guards.keys():
         counted, evaluated = guards[place]
@@ -223,8 +237,9 @@ def _count_callables(timeline: Timeline) -> Counter[_Place]:
 
 def _judge_guards(before: Receipt, after: Receipt) -> _Judged:
     """Judge runs with equal totals by the values whose guards are false."""
-    totals = [f"{count} {name}" for name, count in count_totals(before).items() if count]
-    same = f"{' and '.join(totals)} before and after"
+    totals = count_totals(before) - Counter()
+    counts = (format_count(count, name.removesuffix("s")) for name, count in totals.items())
+    same = f"{' and '.join(counts)} before and after"
     recompiles = _list_recompiles(after)
     causes = [cause for event in recompiles for cause in event.causes]
     exact = all(event.causes for event in recompiles)
@@ -265,12 +280,12 @@ def check_compiled(before: ExecutedState, after: ExecutedState, *, same_calls: b
     """Check that as much runs in graphs: operations of each graph times its calls. `same_calls`:
     the outermost compiled calls of both correspond, and return values of the same structure."""
     old, new = before.timeline, after.timeline
-    operations = [
+    count, now = (
         sum(graph.operations * graph.calls for graph in timeline.graphs_run)
         for timeline in (old, new)
-    ]
-    figures = (ProofFigure("operations in graphs", *map(float, operations)),)
-    outcome, sentence = _judge_operations(before, after, *operations, same_calls=same_calls)
+    )
+    figures = (ProofFigure("operations in graphs", float(count), float(now)),)
+    outcome, sentence = _judge_operations(before, after, count, now, same_calls=same_calls)
     opaque = {name for graph in new.graphs_run for name in graph.opaque} - {
         name for graph in old.graphs_run for name in graph.opaque
     }
@@ -289,11 +304,8 @@ def _judge_operations(
     if new >= _SAME_SHARE * old:
         return "holds", fewer
     if same_calls and new >= _LEAST_SHARE * old and not _find_outside(before, after):
-        calls = max(1, count_calls(after.timeline))
-        return (
-            "holds",
-            f"{(old - new) / calls:.3g} fewer operations a call: the change removed them",
-        )
+        of_call = (old - new) / max(1, count_calls(after.timeline))
+        return "holds", f"{of_call:.3g} fewer operations a call: the change removed them"
     running, now_running = _list_running(before.timeline), _list_running(after.timeline)
     gone = [place for place in running if place not in now_running]
     if gone and now_running.keys() <= running.keys():

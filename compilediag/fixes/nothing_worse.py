@@ -22,6 +22,9 @@ from compilediag_harness.shapes.padding_report import HARMFUL, HARMLESS, judge_p
 from compilediag_harness.wire import Location, find_resumed_function
 
 _GENERATED = "<eval_with_key>"  #: How the files of captured graphs begin.
+_SHOWN = {"recompiles": "all recompiles", "graph breaks": "all graph breaks"}
+"""Names of figures beside those of the finding itself."""
+
 _LATE_HOOK = "CD115"  #: The rule for recompiles because of hooks.
 
 
@@ -31,7 +34,7 @@ def check_others(
     """Check that no count of the whole run grew, nor at a place, beside what a change declares."""
     figures = tuple(
         find_worst(
-            name if name.startswith(("eager", "CUDA")) else f"all {name}",
+            _SHOWN.get(name, name),
             baseline,
             runs,
             lambda run, name=name: count_totals(run.receipt)[name],

@@ -26,7 +26,7 @@ from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import FrameSkipped, GraphRun, GuardsEvaluated, Location
 from tests.support.built_receipt import built
 from tests.support.receipt_records import compile_event, event_cause, finding_record
-from tests.support.timelines import WHERE, attempt, timeline
+from tests.support.timelines import WHERE, attempt, false_guard, hazards, timeline
 
 STEPS = 4
 RESUMED = "torch_dynamo_resume_in_forward_at_7"
@@ -188,6 +188,11 @@ def test_what_is_not_better(before: Receipt, after: Receipt, sentence: str) -> N
     assert sentence in point.sentence
 
 
+def test_counts_of_a_run_that_lost_evidence_are_not_judged() -> None:
+    blind = msgspec.structs.replace(TWO, verdict="blind")
+    assert better(FOUR, blind).outcome == better(blind, receipt()).outcome == "undecided"
+
+
 def test_a_place_may_have_more_where_the_total_fell_by_as_much() -> None:
     both = [first(), first("other")]
     before = receipt(*both, *(again(N) for _ in range(3)))
@@ -298,6 +303,17 @@ def test_guards_that_are_not_evaluated(counted: int, evaluated: int, outcome: st
         return timeline([of_torch], guard_sets=(made,), invocations=(called(),))
 
     assert better(FOUR, TWO, guarded(5, 4), guarded(counted, evaluated)).outcome == outcome
+
+
+def test_a_guard_that_is_false_and_not_noticed() -> None:
+    """`set_stance(skip_guard_eval_unsafe=True)`: the value changed, and nothing was compiled."""
+    own = receipt(again(event_cause(source="L['n']", variable="n")))
+    armed = run(risk_checks=(hazards([false_guard("L['n']")]),))
+    point = better(own, receipt(), run(), armed)
+    assert point.outcome == "undecided"
+    assert "the guard on L['n'] is false at the end" in point.sentence
+    other = run(risk_checks=(hazards([false_guard("L['m']")]),))
+    assert better(own, receipt(), run(), other).outcome == "holds"
 
 
 def test_findings_are_listed_by_key() -> None:
