@@ -199,7 +199,7 @@ class _Varier:
         compiles = (torch_compiles.read_counter("stats", "unique_graphs") or 0) - before
         if pending is None:
             return self.make_event(varied, raised=raised, compiles=compiles)
-        digests, sample = tuple(read_digests([pending])), read_sample(pending)
+        digests, sample = tuple(read_digests([pending])), read_sample(pending.sample)
         structure = f"{pending.structure}{names}"
         return self.make_event(varied, structure, digests, sample, None, compiles)
 
