@@ -1,7 +1,7 @@
 """The two states that a user names: their sources, and what is said of all else that differs."""
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -39,10 +39,9 @@ def select(**named: object) -> States:
     return select_states(CertifyOptions(target=("train.py",), **named))  # type: ignore[arg-type]
 
 
-def read(sources: object) -> dict[str, str]:
+def read(sources: Mapping[str, bytes]) -> dict[str, str]:
     here = Path.cwd()
-    pairs = dict(sources).items()  # type: ignore[call-overload]
-    return {str(Path(path).relative_to(here)): text.decode() for path, text in pairs}
+    return {str(Path(path).relative_to(here)): text.decode() for path, text in sources.items()}
 
 
 def test_a_commit_is_the_old_state(git: Git) -> None:

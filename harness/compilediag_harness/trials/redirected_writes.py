@@ -52,7 +52,7 @@ class RedirectedWrites:
         self._files = os.path.join(plan.folder, "files")
         self._log = os.path.join(plan.folder, LOOKED_AT)
         self._tops = {**dict.fromkeys(plan.roots, True), **dict.fromkeys(plan.free, False)}
-        self._recent = set(plan.recent)
+        self._recent: set[str] = set(plan.recent)
         self._removed: set[str] = set()
         self._plain: dict[str, Any] = dict(vars(os))
 
@@ -66,9 +66,12 @@ class RedirectedWrites:
             self._replace(name, functools.partial(self._rename, self._plain[name]))
         self._replace("symlink", self._wrap(self._plain["symlink"], 1, "dst", _MADE))
         self._replace("open", self._open_descriptor)
-        self._replace("listdir", lambda path=".": [entry.name for entry in self._scan(path)])
+        self._replace("listdir", self._list_names)
         self._replace("scandir", self._scan)
-        plain_open, python, files, trees = builtins.open, builtins, io, shutil
+        plain_open: Any = builtins.open
+        python: Any = builtins
+        files: Any = io
+        trees: Any = shutil
 
         @functools.wraps(plain_open)
         def open_mapped(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
@@ -111,7 +114,7 @@ class RedirectedWrites:
         if stat.S_ISDIR(mode):
             os.makedirs(other, exist_ok=True)
         elif mode:
-            recent, self._recent = self._recent, set()  # to copy it is no look at it
+            recent, self._recent = self._recent, set[str]()  # to copy it is no look at it
             shutil.copy2(place, other)
             self._recent = recent
         return other
@@ -196,6 +199,9 @@ class RedirectedWrites:
         plain(self._map(src, _ADDED), target, **kwargs)
         if place is not None and self._exists(place):
             self._removed.add(place)
+
+    def _list_names(self, path: Any = ".") -> list[Any]:
+        return [entry.name for entry in self._scan(path)]
 
     def _scan(self, path: Any = ".") -> Any:
         """List the entries of a folder: the user's, and in their place those of the trial."""
