@@ -19,13 +19,18 @@ def test_changes_are_undone(root: Path) -> None:
     ours = root / ".compilediag" / "run"
     ours.mkdir(parents=True)
     files = UserFiles(str(root), str(ours / "copies"), str(ours / "written"))
-    with pytest.raises(KeyboardInterrupt), files:
-        (root / "changed.bin").write_text("another text")
-        (root / "removed" / "gone.bin").unlink()
-        (root / "removed").rmdir()
-        (root / "new.bin").write_text("new")
-        (root / "source.py").write_text("edited meanwhile")
-        raise KeyboardInterrupt
+
+    def execute() -> None:
+        with files:
+            (root / "changed.bin").write_text("another text")
+            (root / "removed" / "gone.bin").unlink()
+            (root / "removed").rmdir()
+            (root / "new.bin").write_text("new")
+            (root / "source.py").write_text("edited meanwhile")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute()
     assert (root / "changed.bin").read_text() == "changed.bin"
     assert (root / "removed" / "gone.bin").read_text() == "removed/gone.bin"
     assert not (root / "new.bin").exists()
