@@ -443,5 +443,7 @@ def test_the_program_notices_nothing(tmp_path):
         m.variation for m in made
     }
     assert all(its.raised is None for its in made)
+    # The graphs of the program serve a size that it had made dynamic.
+    assert {m.compiles for m in made if m.variation == "size 700 → 701, own backend"} == {0}
     assert len(timeline.processes) == 1
     assert not timeline.varying_ends[0].left_out
