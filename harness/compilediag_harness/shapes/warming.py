@@ -129,11 +129,13 @@ def compute_gradients(
         for name, parameter in module.named_parameters():
             names.setdefault(id(parameter), name)
     wanted = [leaf for leaf in _find_leaves(losses) if id(leaf) in names]
-    pairs = zip(wanted, differentiate(torch, losses, wanted), strict=True)
+    pairs = zip(wanted, compute_weighted_gradients(torch, losses, wanted), strict=True)
     return {names[id(leaf)]: grad.detach() for leaf, grad in pairs if grad is not None}
 
 
-def differentiate(torch: Any, outputs: list[Any], wanted: list[Any]) -> tuple[Any, ...]:
+def compute_weighted_gradients(
+    torch: Any, outputs: list[Any], wanted: list[Any]
+) -> tuple[Any, ...]:
     """Compute the gradient of each wanted tensor for fixed weights of the outputs; None for one
     that has none."""
     if not wanted or not outputs:

@@ -31,7 +31,8 @@ class BoundaryCalls:
         self._functions: dict[types.CodeType, Any] = {}
         events = Monitoring if hasattr(sys, "monitoring") else TraceFunction
         self._events: Any = events(self)
-        self._events.resume()
+        if not self._events.resume():
+            keeper.leave_out(f"calls of {self._places[0].function}: {self._events.problem}")
         self.uninstall = self._events.close
 
     def contains(self, frame: types.FrameType | None) -> bool:

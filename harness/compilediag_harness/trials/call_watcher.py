@@ -18,6 +18,11 @@ from compilediag_harness.trials.kept_calls import CallKeeper, KeptCallable, list
 from compilediag_harness.trials.plan import list_places, list_wrapped_functions
 from compilediag_harness.wire import CallersSeen, RecordingPlan
 
+EVERY_CALL = 64
+EVERY = 16
+"""The first calls of a callable are looked at, and of later ones so many: how often it was called
+decides it, so that two states of a program keep the same calls. And each in another mode."""
+
 MAX_STACKS = 3
 MAX_CALLERS = 8
 MAX_LOOKS = 64
@@ -31,6 +36,8 @@ class CallWatcher:
         self._session, self._torch = session, torch
         self._keeps = plan.vary_s > 0
         self.keeper = CallKeeper(torch)
+        self._looks: dict[int, tuple[int, Any]] = {}
+        """By key of a callable, how often it was called, and the mode of its last call."""
         self._remove = torch_calls.watch_every_call(self._handle_begin, lambda _key: None)
         self._boundaries: BoundaryCalls | None = None
         if self._keeps and plan.boundaries:
@@ -42,15 +49,22 @@ class CallWatcher:
         if self._boundaries is not None:
             self._boundaries.uninstall()
 
-    def _handle_begin(self, _key: int) -> None:
+    def _handle_begin(self, key: int) -> None:
         if not torch_open_calls.is_outermost() or shape_log.inside.not_counted:
             return
         started = time.monotonic()
         with self._session.catch_faults("recording: a call is kept"):
             call = torch_open_calls.get_call_arguments()
-            if call is not None:
+            if call is not None and self._should_look(key, call):
                 self._keep_call(call)
         self._session.add_overhead(time.monotonic() - started)
+
+    def _should_look(self, key: int, call: torch_open_calls.CallArguments) -> bool:
+        training = getattr(getattr(call.function, "__self__", None), "training", None)
+        mode = self._torch.is_grad_enabled(), training, len(call.args), tuple(call.kwargs)
+        count, before = self._looks.get(key, (0, None))
+        self._looks[key] = count + 1, mode
+        return count < EVERY_CALL or not count % EVERY or mode != before
 
     def _keep_call(self, call: torch_open_calls.CallArguments) -> None:
         module = self._torch.nn.Module

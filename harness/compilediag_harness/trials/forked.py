@@ -25,7 +25,7 @@ Send = Callable[[Any], None]
 
 
 class ForkOutcome(NamedTuple):
-    """What came out of a fork."""
+    """Outcome of work in a fork."""
 
     messages: list[Any]
     crash: str | None

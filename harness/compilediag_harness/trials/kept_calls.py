@@ -1,7 +1,8 @@
 """Calls that are kept to be made again: of each outermost compiled callable the last one of each
 kind, and what varied over all of its calls.
 
-What is kept are references: a call costs microseconds, no tensor is read or copied, and what the
+"Last" is among the last few, since not every call is looked at (`call_watcher.py`). What is kept
+are references: a call costs microseconds, no tensor is read or copied, and what the
 program writes into an argument later is in the kept call, too.
 """
 
@@ -121,7 +122,7 @@ class KeptCallable:
     def list_sizes(self, path: str, dimension: int, beside: str) -> set[int]:
         """List the sizes of a dimension in calls that have a tensor at the path `beside`, too."""
         calls = (its for its in self.kinds.values() if any(p == beside for p, _ in its.sizes))
-        return set().union(*(its.sizes.get((path, dimension), ()) for its in calls))
+        return {size for its in calls for size in its.sizes.get((path, dimension), ())}
 
     def note_content(self, call: KeptCall, arguments: _Arguments) -> None:
         """Note the sizes and values of a call, unless they are those of the last one."""
@@ -225,17 +226,18 @@ class _Arguments:
         self.given = given
         self.leaves: list[Any] = []
         self.structure = trees.flatten(given, self.leaves)
-        # By class: an object may say that `__class__` is another.
-        tensors = [issubclass(get_class(leaf), torch.Tensor) for leaf in self.leaves]
-        self.tensors = [
-            leaf for leaf, is_tensor in zip(self.leaves, tensors, strict=True) if is_tensor
-        ]
-        pairs = tuple(zip(self.leaves, tensors, strict=True))
-        self.kinds = tuple((its.dtype, its.ndim) if ok else get_class(its) for its, ok in pairs)
-        self.content = tuple(
-            its.shape if ok else its if get_class(its) in PLAIN else None for its, ok in pairs
-        )
-        self._parameter = torch.nn.Parameter
+        self._parameter, kinds, content = torch.nn.Parameter, list[Any](), list[Any]()
+        self.tensors: list[Any] = []
+        for leaf in self.leaves:
+            kind = get_class(leaf)  # an object may say that `__class__` is another
+            if issubclass(kind, torch.Tensor):
+                self.tensors.append(leaf)
+                kinds.append((leaf.dtype, leaf.ndim))
+                content.append(leaf.shape)
+            else:
+                kinds.append(kind)
+                content.append(leaf if kind in PLAIN else None)
+        self.kinds, self.content = tuple(kinds), tuple(content)
 
     def count_bytes(self) -> int:
         """Count the bytes of the tensors, parameters left out."""

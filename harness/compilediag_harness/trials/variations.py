@@ -131,15 +131,17 @@ def _vary_sizes(
         by_leaf: dict[int, list[int]] = {}
         for index, dim in dims:
             by_leaf.setdefault(index, []).append(dim)
-
-        def resize(value: Any, dims: list[int], new: int = new) -> Any:
-            rows = torch.arange(new, device=value.device) % size
-            for dim in dims:
-                value = value.index_select(dim, rows)
-            return value
-
-        changes = tuple(
-            (index, lambda value, dims=dims, resize=resize: resize(value, dims))
-            for index, dims in by_leaf.items()
-        )
+        changes = tuple((at, _make_resize(torch, its, size, new)) for at, its in by_leaf.items())
         yield Variation(f"size {size} → {new}", changes)
+
+
+def _make_resize(torch: Any, dims: list[int], size: int, new: int) -> Callable[[Any], Any]:
+    """Make a function that gives a tensor another size by leaving out or repeating rows."""
+
+    def resize(value: Any) -> Any:
+        rows = torch.arange(new, device=value.device) % size
+        for dim in dims:
+            value = value.index_select(dim, rows)
+        return value
+
+    return resize

@@ -21,7 +21,7 @@ from compilediag_harness.base.object_graph import get_class
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes import trees
 from compilediag_harness.shapes.side_effects import SavedState, list_roots
-from compilediag_harness.shapes.warming import differentiate
+from compilediag_harness.shapes.warming import compute_weighted_gradients
 from compilediag_harness.torch_internals import torch_compiles, torch_replay
 from compilediag_harness.trials import forked
 from compilediag_harness.trials.call_digest import CallDigester, read_digests, read_sample
@@ -83,11 +83,11 @@ def _run(varier: _Varier, torch: Any, folder: str, limit_s: float) -> list[Any]:
     if forked.can_fork(torch):
         with contextlib.suppress(OSError, RuntimeError):
 
-            def work(send: forked.Send) -> None:
-                torch.set_num_threads(1)
+            def make_calls(send: forked.Send) -> None:
+                # Not with another number of threads, on which every compiled graph has a guard.
                 varier.run(folder, deadline, send)
 
-            outcome = forked.run_in_fork(work, limit_s)
+            outcome = forked.run_in_fork(make_calls, limit_s)
             return _read_outcome(varier, outcome)
     messages: list[Any] = []
     with forked.hide_output():
@@ -259,7 +259,9 @@ class _Varier:
             return "", ()
         parameters = (one for module in call.modules for one in module.parameters())
         wanted = {id(one): one for one in (*inputs, *parameters) if one.requires_grad}
-        gradients = differentiate(self._torch, list(losses.values()), list(wanted.values()))
+        gradients = compute_weighted_gradients(
+            self._torch, list(losses.values()), list(wanted.values())
+        )
         return f"; gradients through {', '.join(path or 'it' for path in losses)}", gradients
 
 
