@@ -55,6 +55,7 @@ def compare(
         ("pid 1234 at 0x7f3e10", "pid 99 at 0x7f0010", True),
         ("saved to /tmp/tmpabc/model.pt", "saved to /tmp/tmpxyz/model.pt", True),
         ("peak 1.2GB", "peak 1.3GB", True),
+        ("needs 3 s", "needs 3 GB", False),
         ("tensor(2.5, grad_fn=<MulBackward0>)", "tensor(2.5, grad_fn=<CompiledFunction>)", True),
         ("tensor(2.5, grad_fn=<MulBackward0>)", "tensor(2.5)", False),
         ("process 3 of 4", "process 2 of 4", False),
