@@ -189,12 +189,12 @@ def _align_state(
     ours: Mapping[ValueKey, SampledValue], theirs: Mapping[ValueKey, SampledValue]
 ) -> dict[ValueKey, SampledValue]:
     """Align the values of another execution to our keys: those of equal keys, and where functions
-    or classes moved, tensors of the same last name and shape, if there are as many."""
+    or classes moved, numbers of the same last name and shape, if there are as many."""
     aligned = {key: theirs[key] for key in ours if key in theirs}
     groups: list[dict[object, dict[str, tuple[ValueKey, SampledValue]]]] = [{}, {}]
     for group, side, other in ((groups[0], ours, theirs), (groups[1], theirs, ours)):
         for key, value in side.items():
-            if key.kind == "state" and key not in other and value.kind == "tensor":
+            if key.kind == "state" and key not in other and value.kind != "other":
                 name = key.path.rpartition(".")[2]
                 like = key.process, name, value.dtype, value.shape
                 group.setdefault(like, {}).setdefault(value.digest or str(key), (key, value))

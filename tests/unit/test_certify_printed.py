@@ -55,6 +55,10 @@ def compare(
         ("pid 1234 at 0x7f3e10", "pid 99 at 0x7f0010", True),
         ("saved to /tmp/tmpabc/model.pt", "saved to /tmp/tmpxyz/model.pt", True),
         ("peak 1.2GB", "peak 1.3GB", True),
+        ("needs 3 s", "needs 3 GB", False),
+        ("tensor(2.5, grad_fn=<MulBackward0>)", "tensor(2.5, grad_fn=<CompiledFunction>)", True),
+        ("tensor(2.5, grad_fn=<MulBackward0>)", "tensor(2.5)", False),
+        ("process 3 of 4", "process 2 of 4", False),
         ("beta 0.9", "beta 0.8", False),
         ("timestep 5", "timestep 6", False),
         ("sample 3 s=0.5", "sample 4 s=0.5", False),
@@ -125,6 +129,12 @@ def test_eager_measures_rounding(eager: str, equal: bool) -> None:
     assert compare(("loss 2.3000",), ("loss 2.4",), None, ("loss 2.4",)).difference is not None
 
 
+def test_where_eager_is_farther_away_nothing_is_decided() -> None:
+    found = compare(("loss 2.30", "loss 2.3"), ("loss 2.30", "loss 2.4"), None, ("loss 2.5", "x"))
+    assert found.difference is not None
+    assert not found.decided
+
+
 def test_of_stderr_logs_of_torch_progress_and_places_of_warnings_are_left_out() -> None:
     before = (
         "W1126 17:58:12.123000 99 site-packages/torch/_dynamo/convert_frame.py:1016] [0/8] limit",
@@ -133,6 +143,7 @@ def test_of_stderr_logs_of_torch_progress_and_places_of_warnings_are_left_out() 
         "/v/torch/_dynamo/variables/functions.py:1598: UserWarning: Dynamo detected a cache",
         "  torch._dynamo.utils.warn_once(msg)",
         " 10%|#         | 1/10 [00:01<00:09,  1.00it/s]",
+        "[W1126 17:58:12.123456 99 NNPACK.cpp:64] Could not initialize",
         "lost 1.0",
     )
     after = ("/p/train.py:14: UserWarning: old api", "  call_older()", "lost 1.0")

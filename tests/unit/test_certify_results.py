@@ -115,10 +115,19 @@ def test_a_number_is_no_tensor_of_another_value() -> None:
 
 @pytest.mark.parametrize(("value", "outcome"), [(2.0, "holds"), (2.5, "fails")])
 def test_state_is_found_again_where_functions_moved(value: float, outcome: str) -> None:
-    old = state(CALLS, held(tensor(".block.w", 1.0, 2.0), tensor(".block.v", 5.0, 6.0)))
-    names = (tensor(".v", 5.0, 6.0), tensor(".w", 1.0, value))
+    old = state(
+        CALLS,
+        held(
+            tensor(".block.w", 1.0, 2.0),
+            tensor(".block.v", 5.0, 6.0),
+            number(".block.width", 2, "int"),
+        ),
+    )
+    names = (tensor(".v", 5.0, 6.0), tensor(".w", 1.0, value), number(".width", 2, "int"))
     new = state(calls(1.0, 2.0, function=MOVED), held(*names, function=MOVED, module="Block"))
-    assert judge(old, new).outcome == outcome
+    point = judge(old, new)
+    assert point.outcome == outcome
+    assert not any("state that is" in note for note in point.details)
 
 
 # --- calls that do not correspond -----------------------------------------------------------------
