@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from command_line import captured
 
+from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.totals import check_better
 from compilediag.cli import main
 from compilediag.fixes.certificate import judge
 from compilediag.fixes.proof_types import Certificate, UnchangedRuns, identify_finding
@@ -63,12 +65,13 @@ for step in range(3 if lie == "fewer" else 6):
         torch.compiler.set_stance("eager_on_recompile")
 """
 
-Judged = Callable[[str], Certificate]
+Judged = Callable[[str], tuple[Certificate, Point]]
 
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
-    """The certificate of a lie for the finding of the program: what it does in one run."""
+    """The certificate of a lie for the finding of the program, by what it does in one run, and
+    whether its counts are better for whoever knows no finding."""
     folder = tmp_path_factory.mktemp("fix")
     (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
     program = Program(
@@ -87,10 +90,11 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     subject = identify_finding(baseline.receipt.findings[0], baseline.receipt)
     number = iter(range(3, 100))
 
-    def certificate(lie: str) -> Certificate:
+    def certificate(lie: str) -> tuple[Certificate, Point]:
         observed = run(next(number), lie).observed
         assert observed is not None
-        return judge(subject, UnchangedRuns(baseline, eager), [observed])
+        states = (ExecutedState(each.receipt, each.timeline) for each in (baseline, observed))
+        return judge(subject, UnchangedRuns(baseline, eager), [observed]), check_better(*states)
 
     return certificate
 
@@ -107,11 +111,12 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     ],
 )
 def test_a_lie_is_refused(judged: Judged, lie: str, failed: str, reason: str) -> None:
-    certificate = judged(lie)
+    certificate, better = judged(lie)
     points = {point.name: point for point in certificate.points}
     assert not certificate.holds
     assert points[failed].passed is False, certificate
     assert reason in points[failed].sentence
+    assert better.outcome in ("fails", "undecided"), better
 
 
 KINDS = """

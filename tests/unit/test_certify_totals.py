@@ -125,9 +125,9 @@ TWO, FOUR = receipt(again(N), again(N)), receipt(*(again(N) for _ in range(4)))
         ),
         (receipt(breaks=(site(), site())), receipt(breaks=(site("other"),)), "graph breaks 2 → 1"),
         (
-            receipt(again(N, function=RESUMED), breaks=(site(),)),
-            receipt(again(M)),
-            "graph breaks 1 → 0",
+            receipt(first(), first(RESUMED), again(N, function=RESUMED), breaks=(site(), site())),
+            receipt(first(), first(RESUMED), again(M), breaks=(site(),)),
+            "graph breaks 2 → 1",
         ),
         (
             receipt(first(), first("inner"), again(N, function="inner"), breaks=(site(),)),
