@@ -33,6 +33,7 @@ from compilediag.runs.supervised.run import Program, make_program
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.trials.trial import Trials
 from compilediag_harness.trials.redirected_writes import LOOKED_AT
+from compilediag_harness.trials.settings import NO_SUCH_OPTION
 from compilediag_harness.wire import (
     LinesRun,
     Location,
@@ -115,9 +116,14 @@ class Pair:
             raise UsageError(f"{what}: {trial.problem}")
         if trial.timed_out:
             self.problems.append(f"{what} was ended at its time limit of {limit_s or 0:g} s")
-        for applied in trial.observed.timeline.trial_applied:
+        seen = trial.observed.timeline.trial_applied
+        for applied in seen:
+            if applied.problem == NO_SUCH_OPTION:
+                raise UsageError(f"--config {applied.change}: {applied.problem}")
             if applied.problem is not None:
                 self.problems.append(f"{applied.change}: {applied.problem}")
+        for label in {setting.label for setting in plan.settings} - {x.change for x in seen}:
+            self.problems.append(f"{label} was not set: the program does not import its module")
         if os.path.exists(log := os.path.join(folder, LOOKED_AT)):
             with open(log, encoding="utf-8", errors="replace") as stream:
                 self.looked_at = stream.readline().strip()

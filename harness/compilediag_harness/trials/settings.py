@@ -31,6 +31,7 @@ from compilediag_harness.wire import (
 
 PASSED = "the program passes it itself"
 OVERRIDDEN = "the program sets it itself"
+NO_SUCH_OPTION = "this torch has no such option"
 IS_METHOD = "it is compiled as a method, which nothing can stand in for but another method"
 
 
@@ -52,7 +53,7 @@ class PlannedSettings:
     def _handle_import(self, change: SettingChange, module: Any) -> None:
         with self._notes.record_errors(change.label):
             if not hasattr(module, change.name):
-                self._notes.record_change(change.label, "this torch has no such option")
+                self._notes.record_change(change.label, NO_SUCH_OPTION)
             elif isinstance(change.value, tuple):
                 self._waiting[change] = change.value
                 self._add_functions(change, module)
