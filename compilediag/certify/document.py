@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+import json
 
 from compilediag.certify.points import Certificate, Outcome, Point, Verdict
 from compilediag.json_document import Document, convert_to_builtins
@@ -61,7 +61,7 @@ def make_document(
             executions=executions,
             points=tuple(_make_record(point, limit) for point in certificate.points),
         )
-        size = len(msgspec.json.encode(convert_to_builtins(document)))
+        size = len(json.dumps(convert_to_builtins(document), separators=(",", ":")))
         if limit is None or size <= MAX_BYTES or limit < _SHORTEST:
             return document
         limit = limit * 3 // 4
