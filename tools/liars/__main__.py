@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
@@ -18,12 +19,13 @@ from campaign import (
     Certifier,
     find_failures,
     find_texts,
+    judge_keys,
     read_results,
     run_campaign,
     start_command,
 )
 from measure import compare, load_torch, run_plain
-from page import insert_tables, write_tables
+from proofs_page import insert_tables, write_tables
 from reduce import reduce_pair
 
 PAGE = ROOT / "docs" / "project" / "proofs.md"
@@ -39,6 +41,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "liars" / "results.jsonl")
     parser.add_argument("--plain", action="store_true", help="measure alone, without certify")
     parser.add_argument("--page", action="store_true", help="only write the page")
+    parser.add_argument("--only", metavar="KEY", nargs="+", help="judge these cases")
     parser.add_argument("--show", metavar="KEY")
     parser.add_argument("--reduce", metavar="KEY")
     asked = parser.parse_args()
@@ -50,17 +53,22 @@ def main() -> int:
         with start_command() as command:
             _reduce(asked.reduce, command)
         return 0
-    if not asked.page:
-        wanted = {"mutants": asked.liars, "improving": asked.improving, "first": asked.first}
-        if asked.plain:
-            run_campaign(asked.results, None, workers=asked.workers, **wanted)
-        else:
-            with start_command() as command:
-                run_campaign(asked.results, command, workers=asked.workers, **wanted)
+    with contextlib.nullcontext() if asked.plain or asked.page else start_command() as command:
+        if asked.only:
+            judge_keys(asked.results, command, asked.only)
+        elif not asked.page:
+            run_campaign(
+                asked.results,
+                command,
+                mutants=asked.liars,
+                improving=asked.improving,
+                first=asked.first,
+                workers=asked.workers,
+            )
     results = [*read_results(asked.results).values()]
     tables = write_tables(results, f"make liars LIARS={asked.liars} IMPROVING={asked.improving}")
     print(tables)
-    if not asked.plain:
+    if not asked.plain and not asked.only:
         page = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
         PAGE.write_text(insert_tables(page, tables), encoding="utf-8")
     failures = find_failures(results)

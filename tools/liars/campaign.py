@@ -17,15 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from liars import Liar, edit, iterate_liars
 from measure import PlainRun, compare, load_torch, looks_better, run_plain
-from mutants import make_mutant
-from programs import make_program
+from mutants import Mutant, make_mutant
+from programs import Program, make_program
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
@@ -68,6 +68,9 @@ class Judged:
     verdict: str
     reason: str
     seconds: float
+
+
+NOT_ASKED = Judged("", "", 0.0)
 
 
 class Certifier:
@@ -124,19 +127,33 @@ class Certifier:
 # --- cases ----------------------------------------------------------------------------------------
 
 
-def judge_liar(number: int, liar: Liar, certify: Callable[[str, str], Judged] | None) -> Result:
-    """Judges one liar; raises AssertionError where plain runs do not show that it lies."""
+def judge_liar(number: int, liar: Liar, command: Path | None) -> Result:
+    """Judges one liar.
+
+    Raises:
+        AssertionError: plain runs do not show that it lies.
+    """
     began = time.monotonic()
     before, after = (run_plain(text, 0, PLAIN_LIMIT_S) for text in (liar.before, liar.after))
     truth, where = _find_lie(liar, before, after)
     assert truth, f"{liar.kind}, {liar.name}: no plain run shows a lie"
-    seconds = time.monotonic() - began
-    judged = certify(liar.before, liar.after) if certify else Judged("", "", 0.0)
+    seconds, judged = time.monotonic() - began, NOT_ASKED
+    if command:
+        with Certifier(command, liar.before) as certifier:
+            judged = certifier.judge(liar.after)
     return Result(
-        f"liar {number}", "liar", liar.kind, liar.name, truth, where,
-        looks_better(before.counts, after.counts), False,
-        judged.verdict, judged.reason, seconds, judged.seconds,
-    )  # fmt: skip
+        key=f"liar {number}",
+        group="liar",
+        kind=liar.kind,
+        what=liar.name,
+        truth=truth,
+        where=where[:200],
+        better=looks_better(before.counts, after.counts),
+        verdict=judged.verdict,
+        reason=judged.reason,
+        plain_s=seconds,
+        certify_s=judged.seconds,
+    )
 
 
 def _find_lie(liar: Liar, before: PlainRun, after: PlainRun) -> tuple[str, str]:
@@ -157,43 +174,48 @@ def _find_lie(liar: Liar, before: PlainRun, after: PlainRun) -> tuple[str, str]:
     return ("not better", "") if not looks_better(before.counts, after.counts) else ("", "")
 
 
-def judge_program(
-    seed: int, done: Mapping[str, Any], command: Path | None, *, improving: bool, mutants: int
-) -> Iterator[Result]:
-    """Judges the change that improves a program, and mutants of the changed program."""
+def judge_program(seed: int, keys: Sequence[str], command: Path | None) -> Iterator[Result]:
+    """Judges the change that improves a program, and mutants of the changed program, by key."""
     program = make_program(seed)
     before, again = (run_plain(program.before, seed, PLAIN_LIMIT_S) for _ in range(2))
     if before.exit_code != 0:
         return
     with contextlib.ExitStack() as stack:
         certifier = stack.enter_context(Certifier(command, program.before)) if command else None
-
-        def judge(group: str, kind: str, what: str, after: str, key: str) -> Result | None:
+        for key in keys:
             began = time.monotonic()
+            improving = key.startswith("improving")
+            mutant = None if improving else _make_mutant(program, key)
+            if not improving and mutant is None:
+                continue
+            after = mutant.source if mutant else program.after
             run = run_plain(after, seed, PLAIN_LIMIT_S)
             found = compare(before, run, again)
             better = looks_better(before.counts, run.counts)
-            if group == "improving" and not (better and found.kind == "equal"):
-                return None
-            seconds = time.monotonic() - began
-            asked = group == "improving" or found.kind in ("wrong", "smaller")
-            judged = certifier.judge(after) if certifier and asked else Judged("", "", 0.0)
-            return Result(
-                key, group, kind, what, found.kind, found.where[:200], better,
-                group == "improving" and program.environment,
-                judged.verdict, judged.reason, seconds, judged.seconds,
-            )  # fmt: skip
-
-        if improving and (key := f"improving {seed}") not in done:
-            kind = ", ".join(program.mended)
-            if result := judge("improving", kind, "", program.after, key):
-                yield result
-        for number in range(mutants):
-            mutant = make_mutant(program.after, seed * 1000 + number)
-            if mutant is None or (key := f"mutant {seed}.{number}") in done:
+            if improving and not (better and found.kind == "equal"):
                 continue
-            if result := judge("mutant", mutant.kind, mutant.edit, mutant.source, key):
-                yield result
+            seconds = time.monotonic() - began
+            asked = improving or found.kind in ("wrong", "smaller")
+            judged = certifier.judge(after) if certifier and asked else NOT_ASKED
+            yield Result(
+                key=key,
+                group="mutant" if mutant else "improving",
+                kind=mutant.kind if mutant else ", ".join(program.mended),
+                what=mutant.edit[:200] if mutant else "",
+                truth=found.kind,
+                where=found.where[:200],
+                better=better,
+                environment=improving and program.environment,
+                verdict=judged.verdict,
+                reason=judged.reason,
+                plain_s=seconds,
+                certify_s=judged.seconds,
+            )
+
+
+def _make_mutant(program: Program, key: str) -> Mutant | None:
+    number = int(key.rpartition(".")[2])
+    return make_mutant(program.after, program.seed * 1000 + number)
 
 
 def find_texts(key: str) -> tuple[str, str]:
@@ -202,13 +224,14 @@ def find_texts(key: str) -> tuple[str, str]:
     if group == "liar":
         liar = [*iterate_liars()][int(name)]
         return liar.before, liar.after
-    seed, _, number = name.partition(".")
-    program = make_program(int(seed))
-    if group == "improving":
-        return program.before, program.after
-    mutant = make_mutant(program.after, int(seed) * 1000 + int(number))
-    assert mutant
-    return program.before, mutant.source
+    program = make_program(get_seed(key))
+    mutant = _make_mutant(program, key) if group == "mutant" else None
+    return program.before, mutant.source if mutant else program.after
+
+
+def get_seed(key: str) -> int:
+    """Seed of a case's program; number of a liar."""
+    return int(key.split(" ")[1].partition(".")[0])
 
 
 # --- a campaign -----------------------------------------------------------------------------------
@@ -253,8 +276,7 @@ def run_campaign(
     processes = [
         context.Process(
             target=_work,
-            args=(path, command, mutants, improving, first + at, workers),
-            daemon=False,
+            args=(path, command, mutants, improving, range(first + at, 10**9, workers)),
         )
         for at in range(workers)
     ]
@@ -262,33 +284,41 @@ def run_campaign(
         process.start()
     for process in processes:
         process.join()
-    if failed := [process.exitcode for process in processes if process.exitcode]:
-        raise SystemExit(f"{len(failed)} workers failed")
+    if any(process.exitcode for process in processes):
+        raise SystemExit("a worker failed; what it judged is kept")
 
 
-def _work(
-    path: Path, command: Path | None, mutants: int, improving: int, first: int, workers: int
-) -> None:
-    def certify(before: str, after: str) -> Judged:
-        assert command
-        with Certifier(command, before) as certifier:
-            return certifier.judge(after)
-
+def _work(path: Path, command: Path | None, mutants: int, improving: int, numbers: range) -> None:
     results = read_results(path)
     for number, liar in enumerate(iterate_liars()):
-        if number % workers == first % workers and f"liar {number}" not in results:
-            _add(path, judge_liar(number, liar, certify if command else None))
-    for seed in range(first, 10**9, workers):
+        if (
+            number % numbers.step == numbers.start % numbers.step
+            and f"liar {number}" not in results
+        ):
+            _add(path, judge_liar(number, liar, command))
+    for seed in numbers:
         results = read_results(path)
         wrong, improved = count_done(results)
         if wrong >= mutants and improved >= improving:
             return
-        if f"improving {seed}" in results and f"mutant {seed}.{MUTANTS - 1}" in results:
-            continue
-        wanted = MUTANTS if wrong < mutants else 0
-        for result in judge_program(
-            seed, results, command, improving=improved < improving or bool(wanted), mutants=wanted
-        ):
+        keys = [f"improving {seed}"]
+        keys += [f"mutant {seed}.{at}" for at in range(MUTANTS if wrong < mutants else 0)]
+        if keys[-1] not in results:  # they were added in this order
+            left = [key for key in keys if key not in results]
+            for result in judge_program(seed, left, command):
+                _add(path, result)
+
+
+def judge_keys(path: Path, command: Path | None, keys: Sequence[str]) -> None:
+    """Adds the results of some cases to a file."""
+    load_torch()
+    liars = [*iterate_liars()]
+    for seed in dict.fromkeys(map(get_seed, keys)):
+        of_seed = [key for key in keys if get_seed(key) == seed]
+        for key in of_seed:
+            if key.startswith("liar"):
+                _add(path, judge_liar(seed, liars[seed], command))
+        for result in judge_program(seed, [x for x in of_seed if "liar" not in x], command):
             _add(path, result)
 
 

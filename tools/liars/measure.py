@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import importlib
 import json
 import math
@@ -93,6 +94,8 @@ def load_torch() -> None:
             with contextlib.suppress(Exception):
                 __import__(name)
     os.waitpid(pid, 0)
+    gc.collect()
+    gc.freeze()  # a fork that collects garbage would copy what it looks at
 
 
 def run_plain(source: str, seed: int = 0, limit_s: float = 60.0) -> PlainRun:
@@ -239,7 +242,8 @@ def _flatten(name: str, value: Any) -> Iterator[tuple[str, list[float]]]:
     elif isinstance(value, torch.optim.Optimizer):
         yield from _flatten(f"{name}.state_dict()", value.state_dict())
     elif isinstance(value, torch.Tensor):
-        flat: Any = value.detach().reshape(-1)[:MOST_VALUES]
+        plain: Any = value.detach().to_dense() if value.is_sparse else value.detach()
+        flat = plain.reshape(-1)[:MOST_VALUES]
         yield name, (flat.abs() if flat.is_complex() else flat).double().tolist()
     elif isinstance(value, (bool, int, float)):
         yield name, [float(value)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import difflib
 import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ class Mutant(NamedTuple):
     source: str
     kind: str
     edit: str
-    """Old and new code."""
+    """Lines that are gone and new."""
 
 
 class _Site(NamedTuple):
@@ -75,25 +76,29 @@ _Edit = Callable[[_Site, random.Random], bool]
 def make_mutant(source: str, seed: int) -> Mutant | None:
     """Puts one fault, seldom two, into a program; None where no place was found."""
     rng = random.Random(seed)  # noqa: S311
-    mutant: Mutant | None = None
+    plain = text = ast.unparse(ast.parse(source))
+    kinds: list[str] = []
     for _ in range(1 if rng.random() < 0.85 else 2):
-        mutant = _mutate(mutant.source if mutant else source, rng) or mutant
-    return mutant
+        text, kind = _mutate(text, rng)
+        kinds += [kind] if kind else []
+    if text == plain:
+        return None
+    lines = difflib.unified_diff(plain.splitlines(), text.splitlines(), n=0, lineterm="")
+    edits = [f"{line[0]} {line[1:].strip()}" for line in [*lines][2:] if line[0] in "+-"]
+    return Mutant(text, " and ".join(kinds), " ".join(edits))
 
 
-def _mutate(source: str, rng: random.Random) -> Mutant | None:
-    plain = ast.unparse(ast.parse(source))
+def _mutate(source: str, rng: random.Random) -> tuple[str, str]:
+    """The text with a fault of a kind; as it is where no place was found."""
     for _ in range(60):
         tree = ast.parse(source)
         kind = rng.choice([*_EDITS])
         site = rng.choice([*_iterate_sites(tree)])
-        old = ast.unparse(site.node)
-        if not _EDITS[kind](site, rng):
-            continue
-        text = ast.unparse(ast.fix_missing_locations(tree))
-        if text != plain:
-            return Mutant(text, kind, f"line {site.node.lineno}: {old}")
-    return None
+        if _EDITS[kind](site, rng):
+            text = ast.unparse(ast.fix_missing_locations(tree))
+            if text != source:
+                return text, kind
+    return source, ""
 
 
 def _iterate_sites(tree: ast.Module) -> Iterator[_Site]:
