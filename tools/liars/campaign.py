@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 PROGRAM = "prog.py"
-MUTANTS = 8
+MUTANTS = 12
 """Of each program."""
 PLAIN_LIMIT_S, CERTIFY_LIMIT_S = 30.0, 300.0
 OF_THE_ENVIRONMENT = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_JOB_ID", "COMPILEDIAG")
@@ -87,8 +87,10 @@ class Certifier:
     def __exit__(self, *error: object) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def judge(self, after: str) -> Judged:
-        """Certifies a changed text against the recorded run, which the first call makes."""
+    def judge(self, after: str, *, brief: bool = False) -> Judged:
+        """Certifies a changed text against the recorded run, which the first call makes. `brief`: a
+        change that is refused without other inputs is not judged with them, which only adds to what
+        has to hold."""
         began = time.monotonic()
         program = self._folder / PROGRAM
         program.write_text(self._before, encoding="utf-8")
@@ -96,7 +98,9 @@ class Certifier:
             self._run("run", "--record", PROGRAM)
             self._recorded = True
         program.write_text(after, encoding="utf-8")
-        done = self._run("certify", "--json", "-q", "--", PROGRAM)
+        done = self._run("certify", "--json", "-q", "--no-vary", "--", PROGRAM) if brief else None
+        if done is None or VERDICTS.get(done.returncode) != "refused":
+            done = self._run("certify", "--json", "-q", "--", PROGRAM)
         if done is None:
             return Judged("not decided", "the suite's time limit", CERTIFY_LIMIT_S)
         verdict = VERDICTS.get(done.returncode, "")
@@ -196,7 +200,9 @@ def judge_program(seed: int, keys: Sequence[str], command: Path | None) -> Itera
                 continue
             seconds = time.monotonic() - began
             asked = improving or found.kind in ("wrong", "smaller")
-            judged = certifier.judge(after) if certifier and asked else NOT_ASKED
+            judged = (
+                certifier.judge(after, brief=not improving) if certifier and asked else NOT_ASKED
+            )
             yield Result(
                 key=key,
                 group="mutant" if mutant else "improving",
