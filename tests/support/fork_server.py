@@ -26,6 +26,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -41,12 +42,15 @@ OUTSIDE = ("compilediag.cli", "compilediag.commands.run", "compilediag.runs.supe
 class ForkServer:
     """A server, and the interpreter that runs programs in it."""
 
-    def __init__(self, folder: Path, *, own_hash_seed: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, own_hash_seed: bool = True, loaded: Sequence[str] = ()
+    ) -> None:
         """`own_hash_seed`: a program with a hash seed of its own is started as Python itself; else
-        it has the server's, for programs to which it makes no difference."""
+        it has the server's, for programs to which it makes no difference. `loaded`: further
+        modules that are imported once."""
         address = folder / "socket"
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE), str(address)],
+            [sys.executable, str(HERE), str(address), *loaded],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={
@@ -80,9 +84,9 @@ class ForkServer:
 # --- the server -----------------------------------------------------------------------------------
 
 
-def serve(address: str) -> None:
+def serve(address: str, loaded: Sequence[str]) -> None:
     """Forks a process for each connection, until nobody needs one."""
-    load()
+    load(loaded)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
@@ -102,18 +106,20 @@ def _end_with_stdin() -> None:
     os._exit(0)
 
 
-def load() -> None:
-    """torch, what a first compile loads, and the outside half of compilediag."""
+def load(loaded: Sequence[str]) -> None:
+    """torch, what a first compile loads, the outside half of compilediag, and further modules."""
     sys.path.insert(0, str(HERE.parent))
     import plain_driver
 
     plain_driver.load()
     for name in ("plain_driver", "plain_programs", "process_state", "oracle"):
         sys.modules.pop(name, None)
-    for name in OUTSIDE:
+    for name in (*OUTSIDE, *loaded):
         importlib.import_module(name)
     sys.path.remove(str(HERE.parent))
     sys.dont_write_bytecode = True
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False  # hundreds, of torch's operators: 40 ms in each program
     gc.collect()
     gc.freeze()
 
@@ -263,4 +269,4 @@ def _tell(error: BaseException) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], sys.argv[2:])

@@ -12,6 +12,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,8 @@ MUTANTS = 12
 """Of each program."""
 PLAIN_LIMIT_S, CERTIFY_LIMIT_S = 30.0, 300.0
 OF_THE_ENVIRONMENT = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_JOB_ID", "COMPILEDIAG")
+
+OUTSIDE = ("compilediag.commands.certify", "compilediag.runs.certify.execute")
 
 VERDICTS = {0: "proved", 3: "refused", 4: "not decided"}
 
@@ -264,7 +267,12 @@ def start_command() -> Generator[Path]:
     """Gives the command `compilediag`, whose programs are forks of one process."""
     fork_server: Any = importlib.import_module("fork_server")
     with tempfile.TemporaryDirectory() as folder:
-        server: Any = fork_server.ForkServer(Path(folder), own_hash_seed=False)
+        harness: Any = importlib.import_module("compilediag_harness")
+        modules = pkgutil.walk_packages(harness.__path__, "compilediag_harness.")
+        inside = [found.name for found in modules if ".bootstrap" not in found.name]
+        server: Any = fork_server.ForkServer(
+            Path(folder), own_hash_seed=False, loaded=(*OUTSIDE, *inside)
+        )
         try:
             yield server.python.with_name("compilediag")
         finally:
