@@ -11,13 +11,12 @@ from sources import ROOT
 
 sys.path.insert(0, str(ROOT / "tools" / "liars"))
 
-from campaign import find_failures, find_texts, read_results
+from campaign import find_failures, find_families, read_results
 from liars import edit, iterate_honest, iterate_liars
 from measure import PlainRun, compare, looks_better
 from mutants import make_mutant
 from programs import PIECES, SCENARIOS, make_program
 from proofs_page import insert_tables, write_tables
-from reduce import reduce_pair
 
 SEEDS = range(120)
 
@@ -115,19 +114,6 @@ def test_better_is_less_of_something_and_more_of_nothing() -> None:
     assert not looks_better({"recompiles": 2}, {"recompiles": 1, "graph breaks": 1})
 
 
-def test_a_pair_is_made_smaller() -> None:
-    rest = "\n".join(f"x{number} = {number}" for number in range(40))
-    before, after = reduce_pair(
-        f"{rest}\nprint(1)",
-        f"{rest}\nprint(2)",
-        lambda a, b: "print(1)" in a and "print(2)" in b,
-        3,
-    )
-    assert before.endswith("print(1)")
-    assert after.endswith("print(2)")
-    assert len(before.splitlines()) <= 3
-
-
 def test_false_proofs_are_found_and_tables_written() -> None:
     base = {
         "kind": "k",
@@ -160,5 +146,13 @@ def test_a_line_that_was_cut_off_is_judged_again(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text('{"key": "liar 1", "x": 1}\n{"key": "liar 2", "x"', encoding="utf-8")
     assert [*read_results(path)] == ["liar 1"]
-    assert find_texts("liar 1")[0] != find_texts("liar 1")[1]
-    assert find_texts("improving 3")[0] == find_texts("mutant 3.2")[0]
+
+
+def test_cases_are_found_by_key() -> None:
+    keys = ["liar 1", "liar 2", "improving 3", "mutant 3.2", "mutant 5.0"]
+    families = find_families(keys)
+    assert sorted(case.key for family in families for case in family.cases) == sorted(keys)
+    assert {family.seed for family in families} == {0, 3, 5}
+    for case in (case for family in families for case in family.cases):
+        assert case.after not in {family.before for family in families}
+        assert case.group == case.key.split()[0]

@@ -52,9 +52,9 @@ def iterate_honest() -> Iterator[tuple[str, str]]:
 def iterate_liars() -> Iterator[Liar]:
     """All of them, in the order of the file."""
     for kind, liars in _DATA["liars"].items():
-        for one in liars:
-            before = text = _DATA["programs"][one["base"]]
-            if one.get("honest"):
-                text = edit(text, _DATA["honest"][one["base"]])
-            after = edit(text, one["edits"])
-            yield Liar(kind, one["name"], before, after, one.get("elsewhere", ()))
+        for name, (state, *edits) in liars.items():
+            honest, _, base = state.rpartition(" ")
+            before = text = _DATA["programs"][base]
+            if honest:
+                text = edit(text, _DATA["honest"][base])
+            yield Liar(kind, name, before, edit(text, edits), _DATA["elsewhere"].get(name, ()))

@@ -1,7 +1,5 @@
 """Plain runs of two states of a program, compared: the truth that a proof is held against.
 
-    python tools/liars/measure.py BEFORE.py AFTER.py [--seed 0]
-
 Imports nothing of compilediag. Each run is a fork of a process that has torch, and its random
 numbers start with the same seed. Compared are the exit code, every printed line, the tensors and
 numbers that the program's names hold at its end, and what it saved. What differs between two runs
@@ -11,7 +9,6 @@ compiled.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import importlib
@@ -25,7 +22,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 import traceback
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -323,25 +319,3 @@ def looks_better(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
     names = ("recompiles", "graph breaks", "resumed functions", "eager frames", "limit hits")
     pairs = [(before.get(name, 0), after.get(name, 0)) for name in names]
     return all(new <= old for old, new in pairs) and any(new < old for old, new in pairs)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("before", type=Path)
-    parser.add_argument("after", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    load_torch()
-    began = time.monotonic()
-    before, again, after = (
-        run_plain(path.read_text(encoding="utf-8"), options.seed)
-        for path in (options.before, options.before, options.after)
-    )
-    found = compare(before, after, again)
-    print(f"{found.kind} ({found.ratio:.3g} times the tolerance) {found.where}")
-    print(f"{before.counts} → {after.counts}, {time.monotonic() - began:.1f} s for three runs")
-    return int(found.kind != "equal")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
