@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 BEGIN, END = "<!-- liars: written by make liars -->", "<!-- liars: end -->"
 
-_HEAD = "# Proofs, and attempts to get a false one\n\n"
+_HEAD = """# Attempts to get a false proof
+
+[certify](../reference/certify.md) says of a change "proved", "refused" or "not decided". "Proved"
+must be true. Each table below is one attempt to get it for a change that does harm, and
+counts how often it is said of changes that only improve. The tables are written by the command
+beside them; a number that is not good stays in them.
+"""
+
+REASONS = ("verdict", "reason", "changes", "for example")
 
 Results = Sequence[Mapping[str, Any]]
 
@@ -31,19 +42,26 @@ def write_tables(results: Results, command: str) -> str:
         truth: [one for one in mutants if one["truth"] == truth]
         for truth in ("wrong", "smaller", "equal", "crashes", "hangs")
     }
-    by_hand = [one for one in improving if not one["environment"]]
+    edits = [one for one in improving if not one["environment"]]
     rows = [
         ("liars, written by hand", liars),
         ("mutants that are wrong by more than ten times the tolerance", by_truth["wrong"]),
         ("… of these better by torch's counts", [x for x in by_truth["wrong"] if x["better"]]),
         ("mutants that are wrong by one to ten times the tolerance", by_truth["smaller"]),
         ("changes that improve and change nothing", improving),
-        ("… of these edits of the program, not settings", by_hand),
+        ("… of these edits of the program, not settings", edits),
     ]
-    plain, certified = _sum(results, "plain_s"), _sum(results, "certify_s")
+    plain, certified = (sum(one[name] for one in results) for name in ("plain_s", "certify_s"))
+    versions = f"torch {version('torch')}, Python {platform.python_version()}, CPU"
+    today = dt.datetime.now(dt.timezone.utc).date()
     how = (
-        f"`{command}` writes these tables. The truth of a case comes from plain runs: "
-        "`tools/liars/measure.py` imports nothing of compilediag."
+        f"Written by `{command}` on {today} with {versions}. Programs, changes and mutants are "
+        "made from seeds; `--show KEY` shows the two states of one. The truth of each case is two plain "
+        "runs, compared by `tools/liars/measure.py`, which imports nothing of compilediag. The old "
+        "state is recorded once (`run --record`) and each change is certified against that run. "
+        "Liars and mutants are certified with `--no-vary` first, and as users do unless that "
+        "refuses: other inputs only add to what has to hold. A campaign goes on where it was "
+        "ended; the counts are those of what was judged so far."
     )
     others = (
         f"A further {len(by_truth['crashes'])} mutants raised an error, {len(by_truth['hangs'])} "
@@ -90,10 +108,11 @@ def write_tables(results: Results, command: str) -> str:
         "",
         "### Improving changes that were not proved",
         "",
-        *_write_table(
-            ("verdict", "reason", "changes", "for example"),
-            _count_reasons(improving),
-        ),
+        *_write_table(REASONS, _count_reasons(improving)),
+        "",
+        "### Liars and wrong mutants that were not refused",
+        "",
+        *_write_table(REASONS, _count_reasons([*liars, *by_truth["wrong"]], "refused")),
     ]
     return "\n".join(lines) + "\n"
 
@@ -106,11 +125,11 @@ def _count_verdicts(results: Results) -> tuple[str, int, int]:
     return share, counts["refused"], counts["not decided"]
 
 
-def _count_reasons(results: Results) -> Iterable[tuple[Any, ...]]:
-    """The reasons of what is not proved, the most frequent first; numbers in them do not count."""
+def _count_reasons(results: Results, hoped: str = "proved") -> Iterable[tuple[Any, ...]]:
+    """The reasons of another verdict, the most frequent first; numbers in them do not count."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for one in results:
-        if one["verdict"] not in ("", "proved"):
+        if one["verdict"] not in ("", hoped):
             bare = "".join("#" if char.isdigit() else char for char in one["reason"])
             groups.setdefault((one["verdict"], bare[:60]), []).append(one)
     for (verdict, _), of in sorted(groups.items(), key=lambda item: -len(item[1])):
@@ -120,10 +139,6 @@ def _count_reasons(results: Results) -> Iterable[tuple[Any, ...]]:
 def _group(results: Results, field: str) -> Iterable[tuple[str, Results]]:
     names = dict.fromkeys(one[field] for one in results)
     return ((name, [one for one in results if one[field] == name]) for name in names)
-
-
-def _sum(results: Results, field: str) -> float:
-    return sum(one[field] for one in results)
 
 
 def _write_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
