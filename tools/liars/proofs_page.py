@@ -56,12 +56,12 @@ def write_tables(results: Results, command: str) -> str:
     today = dt.datetime.now(dt.timezone.utc).date()
     how = (
         f"Written by `{command}` on {today} with {versions}. Programs, changes and mutants are "
-        "made from seeds; `--show KEY` shows the two states of one. The truth of each case is two "
-        "plain runs, compared by `tools/liars/measure.py`, which imports nothing of compilediag. The "
-        "old state is recorded once (`run --record`) and each change is certified against that run. "
-        "Liars and mutants are certified with `--no-vary` first, and as users do unless that "
-        "refuses: other inputs only add to what has to hold. A campaign goes on where it was "
-        "ended; the counts are those of what was judged so far."
+        "made from seeds; `--show KEY` shows the two states of one. The truth of each case is "
+        "two plain runs, compared by `tools/liars/measure.py`, which imports nothing of "
+        "compilediag. The old state is recorded once (`run --record`) and each change is "
+        "certified against that run. Liars and mutants are certified with `--no-vary` first, "
+        "and as users do unless that refuses: other inputs only add to what has to hold. A "
+        "campaign goes on where it was ended; the counts are those of what was judged so far."
     )
     others = (
         f"A further {len(by_truth['crashes'])} mutants raised an error, {len(by_truth['hangs'])} "
