@@ -234,34 +234,20 @@ def _do_sometimes(site: _Site, rng: random.Random) -> bool:
     return True
 
 
-def _wrap(site: _Site, texts: tuple[str, ...], rng: random.Random) -> bool:
+def _wrap(*texts: str) -> _Edit:
     """Puts a tensor of an assignment or a return into another expression."""
-    usable = isinstance(site.node, (ast.Name, ast.Call, ast.BinOp, ast.Attribute))
-    around = isinstance(site.parent, (ast.Assign, ast.Return, ast.BinOp, ast.Call))
-    read = {each.id for each in ast.walk(site.node) if isinstance(each, ast.Name)}
-    if not usable or not around or site.field in ("targets", "func") or not read & _TENSORS:
-        return False
-    text = rng.choice(texts).format(f"({ast.unparse(site.node)})")
-    site.put(ast.parse(text, mode="eval").body)
-    return True
 
+    def edit(site: _Site, rng: random.Random) -> bool:
+        usable = isinstance(site.node, (ast.Name, ast.Call, ast.BinOp, ast.Attribute))
+        around = isinstance(site.parent, (ast.Assign, ast.Return, ast.BinOp, ast.Call))
+        read = {each.id for each in ast.walk(site.node) if isinstance(each, ast.Name)}
+        if not usable or not around or site.field in ("targets", "func") or not read & _TENSORS:
+            return False
+        text = rng.choice(texts).format(f"({ast.unparse(site.node)})")
+        site.put(ast.parse(text, mode="eval").body)
+        return True
 
-def _negate(site: _Site, rng: random.Random) -> bool:
-    return _wrap(site, ("-{}", "{} + 1e-2", "abs({})", "1 - {}"), rng)
-
-
-def _detach(site: _Site, rng: random.Random) -> bool:
-    return _wrap(site, ("{}.detach()", "{}.detach().clone()", "{}.data"), rng)
-
-
-def _lower_precision(site: _Site, rng: random.Random) -> bool:
-    return _wrap(site, ("{}.bfloat16().float()", "{}.half().float()", "{}.round(decimals=2)"), rng)
-
-
-def _change_shape(site: _Site, rng: random.Random) -> bool:
-    return _wrap(
-        site, ("{}.mean(-1, keepdim=True)", "{}.flip(0)", "{}[:1]", "{}.flip(-1)", "{}[0]"), rng
-    )
+    return edit
 
 
 def _use_other_name(site: _Site, rng: random.Random) -> bool:
@@ -301,10 +287,10 @@ _EDITS: Mapping[str, _Edit] = {
     "statement removed": _remove_statement,
     "statement repeated": _repeat_statement,
     "only sometimes": _do_sometimes,
-    "negation": _negate,
-    "detach": _detach,
-    "precision": _lower_precision,
-    "shape": _change_shape,
+    "negation": _wrap("-{}", "{} + 1e-2", "abs({})", "1 - {}"),
+    "detach": _wrap("{}.detach()", "{}.detach().clone()", "{}.data"),
+    "precision": _wrap("{}.bfloat16().float()", "{}.half().float()", "{}.round(decimals=2)"),
+    "shape": _wrap("{}.mean(-1, keepdim=True)", "{}.flip(0)", "{}[:1]", "{}.flip(-1)", "{}[0]"),
     "other name": _use_other_name,
     "other function": _use_namesake,
     "loop": _shorten_loop,
