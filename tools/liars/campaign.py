@@ -1,9 +1,10 @@
 """Cases of the suite: their truth by plain runs, and the verdict of `compilediag certify`.
 
 Each case is one line of a file, so that a campaign can be ended at any time and goes on where it
-was. A case is known by its key: `liar 12`, `improving 40` or `mutant 40.3`, the last two by the
-seed of their program. Programs are executed as forks of a process that has torch. As users do,
-the suite records the old state of a program once, and certifies each change of it against that run.
+was. A case is known by its key: `liar 12`, `honest 2`, the improvement of a liar's program, and by
+the seed of their program `improving 40` and `mutant 40.3`. Programs are executed as forks of a
+process that has torch. As users do, the suite records the old state of a program once, and
+certifies each change of it against that run.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from liars import Edits, edit, iterate_liars
+from liars import Edits, edit, iterate_honest, iterate_liars
 from measure import Difference, PlainRun, compare, load_torch, looks_better, run_plain
 from mutants import make_mutant
 from programs import make_program
@@ -55,7 +56,7 @@ class Case(NamedTuple):
     @property
     def group(self) -> str:
         """One of "liar", "mutant", "improving"."""
-        return self.key.partition(" ")[0]
+        return self.key.partition(" ")[0].replace("honest", "improving")
 
 
 class Family(NamedTuple):
@@ -91,11 +92,13 @@ class Result:
 
 
 def list_families_of_liars() -> list[Family]:
-    """The programs of the liars, with their liars."""
+    """The programs of the liars, with their honest improvement and their liars."""
     by_program: dict[str, list[Case]] = {}
+    for number, (before, after) in enumerate(iterate_honest()):
+        by_program[before] = [Case(f"honest {number}", "of a liar's program", "", after)]
     for number, liar in enumerate(iterate_liars()):
         case = Case(f"liar {number}", liar.kind, liar.name, liar.after, elsewhere=liar.elsewhere)
-        by_program.setdefault(liar.before, []).append(case)
+        by_program[liar.before].append(case)
     return [Family(*item) for item in by_program.items()]
 
 
@@ -116,7 +119,7 @@ def find_families(keys: Iterable[str]) -> list[Family]:
     numbers: dict[int, list[int]] = {}
     for group, place in (key.split(" ") for key in keys):
         seed, _, number = place.partition(".")
-        if group != "liar":
+        if group in ("improving", "mutant"):
             numbers.setdefault(int(seed), []).extend([int(number)] if number else [])
     made = [make_family(seed, of) for seed, of in numbers.items()]
     chosen = [
