@@ -25,7 +25,12 @@ from compilediag_harness.torch_internals.torch_names import subscribe
 from compilediag_harness.torch_internals.torch_open_calls import ReturningCall, is_outermost
 from compilediag_harness.trials import shadow
 from compilediag_harness.trials.arguments import PlannedArguments
-from compilediag_harness.trials.plan import list_places, list_wrapped_functions
+from compilediag_harness.trials.kept_calls import CallKeeper
+from compilediag_harness.trials.plan import (
+    find_module_or_function,
+    list_places,
+    list_wrapped_functions,
+)
 from compilediag_harness.trials.recorder import Recorder
 from compilediag_harness.trials.sampled_values import StateReader, ValueSampler
 from compilediag_harness.trials.settings import PlannedObjects, PlannedSettings
@@ -117,6 +122,7 @@ class OutputWatcher:
         self._sampled = _ThreadState()
         recording = plan.recording
         self.recorder = None if recording is None else Recorder(session, torch, recording.seed)
+        self.keeper = None if recording is None else CallKeeper(session, torch, recording)
         self._of_shapes: dict[int, CompiledFunction] = {}
         self.uninstall = torch_calls.watch_every_call(self._handle_begin, self._handle_end)
 
@@ -161,6 +167,8 @@ class OutputWatcher:
             number = function.calls
             function.calls += not local.in_batch and not warming
         self._arguments.change_arguments(function.chain, owner, call)
+        if self.keeper is not None and not warming:
+            self.keeper.look_at_call(function.place, functions[-1], call)
         if local.in_batch:
             local.function = local.function or function
         elif warming or not (self._plan.outputs or self.recorder):
@@ -384,11 +392,9 @@ class CallSeconds:
 
     def _find_called_code(self) -> Location | None:
         """Find the code that is called; None where it has none, or there are too many."""
-        function: Any = torch_open_calls.this_thread.open[-1].function
         module: type = self._torch.nn.Module
-        # A module of a library is called by a function of torch's, one code for all of them.
-        inner = getattr(function, "__wrapped__", None)
-        function = inner if isinstance(inner, module) else function
+        called = torch_open_calls.this_thread.open[-1].function
+        function = find_module_or_function(self._torch, called)
         owner = getattr(function, "__self__", function)
         # Invariant: keyed by the code or the class itself, not by its address, which another one
         # may get.
