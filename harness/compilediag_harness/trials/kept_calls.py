@@ -79,13 +79,6 @@ class KeptCall:
     """These modules and all in them, and whether each was in training."""
     nbytes: int = 0
 
-    def replace(self, root: Any, function: Any, given: Any, leaves: list[Any]) -> None:
-        """Replace the call by a later one of its kind."""
-        self.leaves = tuple(map(_cut_graph, leaves))
-        # Containers that the program may change later are copied, what is in them is not.
-        self.arguments = trees.rebuild(given, iter(self.leaves))
-        self.root, self.function = root, function
-
 
 @dataclass(slots=True)
 class KeptCallable:
@@ -248,8 +241,10 @@ class CallKeeper:
         else:
             self._bytes += nbytes - call.nbytes
             kept.kinds[key] = call
-            call.nbytes = nbytes
-            call.replace(root, function, given, leaves)
+            call.root, call.function, call.nbytes = root, function, nbytes
+            call.leaves = tuple(map(_cut_graph, leaves))
+            # Containers that the program may change later are copied, what is in them is not.
+            call.arguments = trees.rebuild(given, iter(call.leaves))
             if call.modules != modules:
                 every = {id(part): part for module in modules for part in module.modules()}
                 call.training = tuple((part, part.training) for part in every.values())

@@ -12,9 +12,6 @@ from compilediag_harness.torch_internals import torch_replay
 from compilediag_harness.trials.kept_calls import PLAIN, KeptCall, KeptCallable, is_tensor
 from compilediag_harness.wire import clip
 
-MAX_VARIATIONS = 32
-"""Of one kind of call, those by the program's own backend not counted."""
-
 MAX_OTHERS = 4
 """Other values that were seen, of one number."""
 

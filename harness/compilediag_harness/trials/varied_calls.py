@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -35,12 +35,7 @@ from compilediag_harness.trials.kept_calls import (
     KeptCallable,
     is_tensor,
 )
-from compilediag_harness.trials.variations import (
-    AS_IT_WAS,
-    MAX_VARIATIONS,
-    Variation,
-    list_variations,
-)
+from compilediag_harness.trials.variations import AS_IT_WAS, Variation, list_variations
 from compilediag_harness.wire import CallVaried, Event, FaultOccurred, VaryingEnded, clip
 
 SEED = 0
@@ -110,31 +105,25 @@ def _run(session: Session, varier: _Varier, torch: Any, folder: str, limit_s: fl
 
     if forked.can_fork(torch):
         with contextlib.suppress(OSError, RuntimeError):
-            messages, crash = forked.run_in_fork(make_calls, f"{folder}/messages", limit_s)
-            return list(_note_end(messages, crash))
+            return _note_end(*forked.run_in_fork(make_calls, f"{folder}/messages", limit_s))
     messages = list[Any]()
     with forked.hide_output():
         make_calls(messages.append)
-    return [message for message in messages if not _is_begun(message)]
+    return _note_end(messages, None)
 
 
-def _is_begun(message: Any) -> bool:
-    return isinstance(message, CallVaried) and message.raised == _BEGUN
-
-
-def _note_end(messages: list[Any], crash: str | None) -> Iterator[Any]:
-    """Note how a fork ended, which may have been in the middle of a call."""
-    for message in messages:
-        if not _is_begun(message):
-            yield message
-    if crash is None:
-        return
-    last = messages[-1] if messages else None
-    if _is_begun(last):
-        if crash != forked.TOO_LONG:
-            yield replace(last, raised=crash)
-        last = f"{last.function.function} ({last.call}), {last.variation}"
-    yield f"what comes after {last}: {crash}"
+def _note_end(messages: list[Any], problem: str | None) -> list[Any]:
+    """Note why no more came, which may have been in the middle of a call."""
+    noted = [message for message in messages if getattr(message, "raised", None) != _BEGUN]
+    if problem is not None:
+        made = (message for message in reversed(messages) if isinstance(message, CallVaried))
+        last, what = next(made, None), "every call"
+        if last is not None:
+            what = f"what comes after {last.function.function} ({last.call}), {last.variation}"
+            if last.raised == _BEGUN and problem != forked.TOO_LONG:
+                noted.append(replace(last, raised=problem))
+        noted.append(f"{what}: {problem}")
+    return noted
 
 
 class _Varier:
@@ -150,7 +139,7 @@ class _Varier:
     def run(self, send: Send) -> None:
         """Make the calls; send each before it, what came out after it, and what is left out."""
         deadline = time.monotonic() + self._limit_s
-        calls = list(self._iterate_calls(send))
+        calls = self._list_calls(send)
         kept = {id(its.call): its.call for its in calls}.values()
         roots = tuple(
             root
@@ -176,30 +165,22 @@ class _Varier:
                     failed.add(varied.kind)
                     send(f"{varied.kind}: it was not varied, since it fails as it was")
 
-    def _iterate_calls(self, send: Send) -> Iterator[VariedCall]:
-        """Iterate over the calls in their order: of all kinds those that come first in each."""
-        forced: list[list[VariedCall]] = []
-        own: list[list[VariedCall]] = []
-        every = [
-            (kept, its) for kept in self._keeper.callables.values() for its in kept.kinds.values()
-        ]
-        for kept, call in every:
-            kind = VariedCall(kept, call, AS_IT_WAS).kind
-            leaves = zip(call.paths, call.leaves, strict=True)
-            # What reading changes, as an iterator.
-            used = [path for path, leaf in leaves if hasattr(get_class(leaf), "__next__")]
-            if used:
-                send(f"{kind}: {used[0]} is an iterator, which a call uses up")
-                continue
-            made = [VariedCall(kept, call, its) for its in list_variations(kept, call)]
-            own.append([its for its in made if its.variation.own_backend])
-            made = made[: -len(own[-1]) or None]
-            forced.append(made[:MAX_VARIATIONS])
-            if len(made) > MAX_VARIATIONS:
-                send(f"{kind}: {len(made) - MAX_VARIATIONS} more variations")
-        for lists in (forced, own):
-            rows = itertools.zip_longest(*lists)
-            yield from (its for row in rows for its in row if its is not None)
+    def _list_calls(self, send: Send) -> list[VariedCall]:
+        """List the calls in their order: of all kinds those that come first in each."""
+        lists: list[list[VariedCall]] = []
+        for kept in self._keeper.callables.values():
+            for call in kept.kinds.values():
+                leaves = zip(call.paths, call.leaves, strict=True)
+                # What reading changes, as an iterator.
+                used = [path for path, leaf in leaves if hasattr(get_class(leaf), "__next__")]
+                made = [VariedCall(kept, call, its) for its in list_variations(kept, call)]
+                if used:
+                    send(f"{made[0].kind}: {used[0]} is an iterator, which a call uses up")
+                else:
+                    lists.append(made)
+        rows = itertools.zip_longest(*lists)
+        calls = [its for row in rows for its in row if its is not None]
+        return sorted(calls, key=lambda its: its.variation.own_backend)
 
     def _make_call(self, varied: VariedCall) -> CallVaried:
         torch, call, variation = self._torch, varied.call, varied.variation
