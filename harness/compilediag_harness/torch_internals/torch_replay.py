@@ -10,6 +10,7 @@ import types
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
+from compilediag_harness.base.object_graph import get_dict
 from compilediag_harness.torch_internals import torch_calls
 from compilediag_harness.torch_internals.torch_names import UTILS, get_imported
 
@@ -66,7 +67,7 @@ def list_declared_dimensions(tensor: Any) -> list[int]:
 
 def copy_marks(tensor: Any, other: Any) -> Any:
     """Copy what the program has declared of a tensor for Dynamo to another one; returns that."""
-    for name, mark in vars(tensor).items():
+    for name, mark in get_dict(tensor).items():
         if "_dynamo" in name:
             setattr(other, name, mark)
     return other

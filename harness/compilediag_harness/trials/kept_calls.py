@@ -26,7 +26,6 @@ from compilediag_harness.torch_internals import torch_api, torch_open_calls, tor
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
 from compilediag_harness.torch_internals.torch_replay import CallModes
 from compilediag_harness.trials.boundary_calls import BoundaryCalls, read_arguments
-from compilediag_harness.trials.plan import find_module_or_function
 from compilediag_harness.wire import CallersSeen, Location, RecordingPlan
 
 EVERY_CALL = 64
@@ -141,12 +140,11 @@ class CallKeeper:
         if self._boundaries is not None:
             self._boundaries.close()
 
-    def look_at_call(self, place: Location, function: Any, call: CallArguments) -> None:
-        """Look at an outermost compiled call that begins: note its callers, and keep it.
-        `function`: the innermost one that it calls."""
+    def look_at_call(self, place: Location, root: Any, function: Any, call: CallArguments) -> None:
+        """Look at an outermost compiled call that begins: note its callers, and keep it. `root`:
+        the module or function that is called; `function`: the innermost one, with its place."""
         # Attributes of tensors are functions, too.
         with self._session.catch_faults("recording: a call is kept"), self._below(), self._lock:
-            root = find_module_or_function(self._torch, call.function)
             kept = self._find_callable(place, root, function)
             if kept is None or not self._should_look(kept, root, call):
                 return

@@ -150,9 +150,11 @@ class OutputWatcher:
     def _begin_call(self, call: torch_open_calls.CallArguments) -> None:
         self._settings.add_defined_functions()
         self._objects.change_new_optimizers()
-        owner = getattr(call.function, "__self__", None)
+        called = find_module_or_function(self._torch, call.function)
+        is_module = issubclass(get_class(called), self._torch.nn.Module)
+        owner = getattr(called, "__self__", called if is_module else None)
         local, warming = self._sampled, shape_log.inside.not_counted > 0
-        functions = list_wrapped_functions(self._torch, call.function)
+        functions = list_wrapped_functions(self._torch, called)
         code = getattr(functions[-1], "__code__", None)
         key: Any = get_class(functions[0]) if code is None else code
         with self._lock:
@@ -168,7 +170,7 @@ class OutputWatcher:
             function.calls += not local.in_batch and not warming
         self._arguments.change_arguments(function.chain, owner, call)
         if self.keeper is not None and not warming:
-            self.keeper.look_at_call(function.place, functions[-1], call)
+            self.keeper.look_at_call(function.place, called, functions[-1], call)
         if local.in_batch:
             local.function = local.function or function
         elif warming or not (self._plan.outputs or self.recorder):

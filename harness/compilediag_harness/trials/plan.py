@@ -124,7 +124,6 @@ def list_wrapped_functions(torch: Any, function: Any) -> list[Any]:
     Returns:
         the function first, the innermost last; never empty, at most `MAX_WRAPPERS`.
     """
-    function = find_module_or_function(torch, function)
     owner = getattr(function, "__self__", function)
     if isinstance(owner, torch.nn.Module):
         function = getattr(type(owner), "forward", function)  # pyright: ignore[reportUnknownArgumentType]

@@ -91,8 +91,8 @@ def _vary_value(kept: KeptCallable, call: KeptCall, index: int) -> Iterator[Vari
     path, value = call.paths[index], call.leaves[index]
     seen, others = list(kept.iterate_values(path)), list[Any]()
     if get_class(value) in PLAIN and value is not None:
-        same = type(value), value
-        others = [its for its in seen if its is not None and (type(its), its) != same]
+        same = get_class(value), value
+        others = [its for its in seen if its is not None and (get_class(its), its) != same]
         others = others[:MAX_OTHERS] + [its for its in _list_next(value) if its not in others]
     if value is not None and None in seen:
         others.append(None)

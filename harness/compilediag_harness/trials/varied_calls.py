@@ -99,7 +99,11 @@ def _run(session: Session, varier: _Varier, torch: Any, folder: str, limit_s: fl
     """Run the calls; events, and sentences about what is left out."""
 
     def make_calls(send: Send) -> None:
-        session.replace_sink(lambda event: isinstance(event, FaultOccurred) and send(event))
+        def send_fault(event: Event) -> None:
+            if isinstance(event, FaultOccurred):
+                send(event)
+
+        session.replace_sink(send_fault)
         with session.catch_faults("recording: varied calls"), torch_replay.isolate_compiles(folder):
             varier.run(send)
 
