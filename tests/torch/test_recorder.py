@@ -141,6 +141,58 @@ class Saved(Model):
         return 1
 
 
+def train(steps, last):
+    """A training loop whose model and optimizer are gone before the process ends."""
+    torch.manual_seed(0)
+    model = Model()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    @torch.compile(backend="eager")
+    def loss(x):
+        return x.square().mean()
+
+    for step in range(steps):
+        loss(model(torch.ones(3, 2))).backward()
+        if step < steps - 1 or last:
+            optimizer.step()
+        optimizer.zero_grad()
+    return {key: value.clone() for key, value in model.inner.state_dict().items()}
+
+
+def test_what_is_gone_before_the_end_is_read():
+    """An optimizer too that no compiled function reaches: its last step is seen in it."""
+    states = []
+    for last in (True, False):
+        with watched(trial=PLAN) as events:
+            expected = train(3, last)
+        (state,) = events.of(wire.StateRead)
+        assert (state.module, state.function.function) == ("Adam", "Adam")
+        values = {value.path: value for value in state.answers}
+        weight = values[".param_groups[0]['params'][0]"]
+        assert weight.values == tuple(expected["0.weight"].double().flatten().tolist())
+        assert values[".param_groups[0]['params'][0] step"].values == (3.0 - (not last),)
+        states.append(weight.digest)
+    assert states[0] != states[1]
+    assert not hasattr(torch.nn.Module, "__del__")
+    assert not hasattr(torch.optim.Optimizer, "__del__")
+
+
+def test_a_model_that_is_gone_is_read_once():
+    def main():
+        model = Model()
+        compiled(model)(torch.ones(3, 2))
+        model.inner[1].weight.data.fill_(7)
+        return Model()  # of it nothing is read: no compiled function reaches it
+
+    with watched(trial=PLAN) as events:
+        main()
+        gc.collect()
+    (state,) = events.of(wire.StateRead)
+    (weight,) = [value for value in state.answers if value.path == ".inner.1.weight"]
+    assert weight.values == (7.0, 7.0)
+    assert "inner.0.weight" in state.saved
+
+
 def test_the_keys_that_a_module_would_save_are_read():
     model, expected = Model(), list(Saved().state_dict())
     with watched(trial=PLAN) as events:

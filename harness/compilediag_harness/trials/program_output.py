@@ -11,9 +11,10 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from compilediag_harness.base.object_graph import get_class
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session, fork_handlers
 from compilediag_harness.redaction import in_process
@@ -23,8 +24,12 @@ from compilediag_harness.torch_internals.dynamo_skip import (
     mark_stand_in,
 )
 from compilediag_harness.torch_internals.torch_compiles import is_compile_in_progress
-from compilediag_harness.torch_internals.torch_names import Remover, replace_attribute
-from compilediag_harness.trials.sampled_values import ValueSampler, iterate_leaves
+from compilediag_harness.torch_internals.torch_names import Remover, get_imported, replace_attribute
+from compilediag_harness.trials.sampled_values import (
+    ValueSampler,
+    iterate_leaves,
+    iterate_state,
+)
 from compilediag_harness.wire import LinesPrinted, SampledValue, ValuesSaved, clip
 
 BATCH = 500
@@ -160,6 +165,16 @@ def _compute_digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
+def _iterate_saved(value: Any) -> Iterator[tuple[str, Any]]:
+    """Iterate over (path, leaf) of what is saved, of whole modules too."""
+    torch = get_imported("torch")
+    for path, leaf in iterate_leaves("", value):
+        if issubclass(get_class(leaf), torch.nn.Module):
+            yield from iterate_state(torch, leaf, path)
+        else:
+            yield path, leaf
+
+
 class ProgramOutput:
     """Everything that one process writes; made before the program starts."""
 
@@ -231,7 +246,7 @@ class ProgramOutput:
             file = os.path.basename(str(target)) if is_path else ""  # pyright: ignore[reportUnknownArgumentType]
             values: list[SampledValue] = []
             complete = True
-            for path, leaf in iterate_leaves("", given.get(names[0])):
+            for path, leaf in _iterate_saved(given.get(names[0])):
                 if len(values) == MAX_SAVED:
                     complete = False
                     break
