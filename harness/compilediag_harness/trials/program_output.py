@@ -11,7 +11,7 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from compilediag_harness.base.object_graph import get_class
@@ -133,11 +133,7 @@ class PrintedLines:
 
     def _emit(self, session: Session) -> None:
         lines, self._lines = self._lines, []
-        written = [clip(in_process.redact_text(line[:MAX_LINE]), MAX_LINE) for line in lines]
-        pairs = zip(lines, written, strict=True)
-        digests = tuple("" if line == text else _compute_digest(line) for line, text in pairs)
-        kept = digests if any(digests) else ()
-        session.emit(LinesPrinted(session.now(), self._name, tuple(written), kept))
+        emit_lines(session, self._name, lines)
 
     def finish(self) -> None:
         """Emit the lines that wait, the one in progress, and the digest of those that were too
@@ -154,6 +150,17 @@ class PrintedLines:
             if self._lines:
                 self._emit(self._session)
             self._further = 0
+
+
+def emit_lines(session: Session, name: str, lines: Sequence[str]) -> None:
+    """Emit lines of a stream, without secrets."""
+    for start in range(0, len(lines), BATCH):
+        part = lines[start : start + BATCH]
+        written = [clip(in_process.redact_text(line[:MAX_LINE]), MAX_LINE) for line in part]
+        pairs = zip(part, written, strict=True)
+        digests = tuple("" if line == text else _compute_digest(line) for line, text in pairs)
+        kept = digests if any(digests) else ()
+        session.emit(LinesPrinted(session.now(), name, tuple(written), kept))
 
 
 def _settle(line: str) -> str:

@@ -77,7 +77,8 @@ class LinesPrinted(Event):
     """Whole lines that the program wrote to one of its streams, in their order."""
 
     stream: str
-    """"stdout" or "stderr"."""
+    """"stdout", "stderr", or "file " and a name: what is in a text file at the end, or was added
+    to it. Each number in the name is a "#"."""
     lines: tuple[str, ...]
     """Without secrets."""
     digests: tuple[str, ...] = ()
