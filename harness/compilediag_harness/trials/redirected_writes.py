@@ -118,8 +118,10 @@ class RedirectedWrites:
             os.makedirs(other, exist_ok=True)
         elif mode:
             self.is_copying = True
-            shutil.copy2(place, other)
-            self.is_copying = False
+            try:
+                shutil.copy2(place, other)
+            finally:
+                self.is_copying = False
         return other
 
     def _find_place(self, path: Any) -> str | None:
