@@ -30,7 +30,7 @@ from compilediag_harness.trials.sampled_values import (
     iterate_leaves,
     iterate_state,
 )
-from compilediag_harness.wire import LinesPrinted, SampledValue, ValuesSaved, clip
+from compilediag_harness.wire import LinesPrinted, ValuesSaved, clip
 
 BATCH = 500
 """Lines of one record."""
@@ -251,15 +251,8 @@ class ProgramOutput:
             target = given.get(names[1])
             is_path = isinstance(target, (str, os.PathLike))
             file = os.path.basename(str(target)) if is_path else ""  # pyright: ignore[reportUnknownArgumentType]
-            values: list[SampledValue] = []
-            complete = True
-            for path, leaf in _iterate_saved(given.get(names[0])):
-                if len(values) == MAX_SAVED:
-                    complete = False
-                    break
-                value, whole = reader.read_leaf(path, leaf, MAX_ELEMENTS)
-                values.append(value)
-                complete = complete and whole
+            leaves = _iterate_saved(given.get(names[0]))
+            values, complete = reader.read_leaves(leaves, MAX_SAVED, MAX_ELEMENTS)
             for start in range(0, max(len(values), 1), MAX_IN_RECORD):
-                part = tuple(values[start : start + MAX_IN_RECORD])
+                part = values[start : start + MAX_IN_RECORD]
                 session.emit(ValuesSaved(session.now(), writer, file, part, complete))

@@ -16,7 +16,7 @@ import hashlib
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from compilediag_harness.base.object_graph import get_attributes, get_class
@@ -51,12 +51,25 @@ class ValueSampler:
 
     def read(self, value: Any) -> tuple[tuple[SampledValue, ...], bool]:
         """Sample the values in a value, and tell whether that is all of it."""
+        return self.read_leaves(iterate_leaves("", value), MAX_LEAVES, MAX_VALUES)
+
+    def read_leaves(
+        self, leaves: Iterable[tuple[str, Any]], most: int, size: int, budget: float = math.inf
+    ) -> tuple[tuple[SampledValue, ...], bool]:
+        """Read at most so many values by path, and tell whether that is all; of each tensor `size`
+        elements are written, of all together so many bytes read."""
         samples: list[SampledValue] = []
         complete = True
-        for path, leaf in iterate_leaves("", value):
-            if len(samples) == MAX_LEAVES:
+        for path, leaf in leaves:
+            if len(samples) == most:
                 return tuple(samples), False
-            sample, whole = self.read_leaf(path, leaf)
+            if math.isfinite(budget) and issubclass(get_class(leaf), self._torch.Tensor):
+                bytes_of_leaf = int(leaf.numel()) * int(leaf.element_size())
+                if bytes_of_leaf > budget:
+                    complete = False
+                    continue
+                budget -= bytes_of_leaf
+            sample, whole = self.read_leaf(path, leaf, size)
             samples.append(sample)
             complete = complete and whole
         return tuple(samples), complete
@@ -292,7 +305,9 @@ class StateReader:
     def _read_object(
         self, now: float, followed: _Followed, value: Any, call: int | None
     ) -> list[StateRead]:
-        samples, complete = self._read(value, AT_END_BYTES if call is None else AT_CALL_BYTES)
+        budget = AT_END_BYTES if call is None else AT_CALL_BYTES
+        state = iterate_state(self._torch, value)
+        samples, complete = self._reader.read_leaves(state, MAX_SAMPLES, MAX_STATE_VALUES, budget)
         name, (_, function, index) = get_class(value).__name__, followed
         saved = tuple(self._iterate_saved_keys(value)) if call is None else ()
         events: list[StateRead] = []
@@ -300,23 +315,6 @@ class StateReader:
             part, keys = samples[start : start + MAX_IN_RECORD], saved if start == 0 else ()
             events.append(StateRead(now, function, name, part, complete, index, call, keys))
         return events
-
-    def _read(self, value: Any, budget: int) -> tuple[tuple[SampledValue, ...], bool]:
-        samples: list[SampledValue] = []
-        complete = True
-        for path, held in iterate_state(self._torch, value):
-            if len(samples) == MAX_SAMPLES:
-                return tuple(samples), False
-            tensor = hasattr(held, "numel") and hasattr(held, "element_size")
-            size = int(held.numel()) * int(held.element_size()) if tensor else 0
-            if size > budget:
-                complete = False
-                continue
-            budget -= size
-            sample, whole = self._reader.read_leaf(path, held, MAX_STATE_VALUES)
-            samples.append(sample)
-            complete = complete and whole
-        return tuple(samples), complete
 
     def _iterate_saved_keys(self, module: Any, prefix: str = "", depth: int = 64) -> Iterator[str]:
         """Iterate over the keys of a module's `state_dict()`, without calling it."""
