@@ -15,7 +15,7 @@ import os
 import pathlib
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
@@ -117,11 +117,8 @@ class RedirectedWrites:
         if stat.S_ISDIR(mode):
             os.makedirs(other, exist_ok=True)
         elif mode:
-            self.is_copying = True
-            try:
+            with self._copying():
                 shutil.copy2(place, other)
-            finally:
-                self.is_copying = False
         return other
 
     def _find_place(self, path: Any) -> str | None:
@@ -132,6 +129,14 @@ class RedirectedWrites:
         above = [top for top in self._tops if f"{place}/".startswith(f"{top}/")]
         protected = not above or self._tops[max(above, key=len)]
         return place if protected and "__pycache__" not in place else None
+
+    @contextlib.contextmanager
+    def _copying(self) -> Generator[None]:
+        self.is_copying = True
+        try:
+            yield
+        finally:
+            self.is_copying = False
 
     def _note_read(self, place: str) -> None:
         if place in self._recent and not self.is_copying:
@@ -200,7 +205,8 @@ class RedirectedWrites:
     def _rename(self, plain: Callable[..., Any], src: Any, dst: Any, **kwargs: Any) -> None:
         place, target = self._find_place(src), self._map(dst, _NEW)
         if place is not None and self._map(src, _READ) == src and os.path.isdir(place):
-            shutil.copytree(place, self.files + place, symlinks=True)
+            with self._copying():
+                shutil.copytree(place, self.files + place, symlinks=True)
         plain(self._map(src, _ADDED), target, **kwargs)
         if place is not None and self._exists(place):
             self._removed.add(place)
