@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
@@ -51,9 +51,9 @@ _HASHED = ("str", "bytes", "complex", "Size", "dtype", "device", "layout", "memo
 class _Leaf(NamedTuple):
     """One compared value of a call."""
 
-    index: int
-    count: int
-    """Of its elements."""
+    place: int
+    """Among all of the call."""
+    elements: int
     floor: float | None
     """Size below which an element is compared by `atol`; None where it is compared bit for bit."""
 
@@ -254,13 +254,15 @@ class DigestBatch:
         """Read the digests, in their order; waits for the device where it is not ready."""
         for event in self._events:
             event.synchronize()
-        numbers = {place: iter(vector.tolist()) for place, vector in self._vectors.items()}
+        numbers: dict[Any, Iterator[float]] = {
+            place: iter(vector.tolist()) for place, vector in self._vectors.items()
+        }
         digests: list[CallDigest] = []
         for digest in self._pending:
             total = weighted = magnitude = 0.0
             exact = 0
             for place, leaves, vector in digest.parts:
-                read = list(islice(numbers[place], len(vector)))
+                read: list[float] = list(islice(numbers[place], len(vector)))
                 sums = iter(read)
                 for leaf, checksum in zip(leaves, read[-len(leaves) :], strict=True):
                     index, count, floor = leaf

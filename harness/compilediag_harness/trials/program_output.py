@@ -174,7 +174,7 @@ def _compute_digest(text: str) -> str:
 
 def _iterate_saved(value: Any) -> Iterator[tuple[str, Any]]:
     """Iterate over (path, leaf) of what is saved, of whole modules too."""
-    torch = get_imported("torch")
+    torch: Any = get_imported("torch")
     for path, leaf in iterate_leaves("", value):
         if issubclass(get_class(leaf), torch.nn.Module):
             yield from iterate_state(torch, leaf, path)

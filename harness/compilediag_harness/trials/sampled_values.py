@@ -230,7 +230,7 @@ class _Followed(NamedTuple):
 
     reference: weakref.ref[Any]
     function: Location
-    index: int
+    number: int
 
 
 class StateReader:
