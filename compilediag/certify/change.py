@@ -12,6 +12,9 @@ from types import CodeType
 
 from compilediag_harness.wire import WatchedLines
 
+_NEVER_TRUE = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+"""Conditions of code that is there for type checkers alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
@@ -107,7 +110,7 @@ def _find_runnable(tree: ast.Module, text: bytes) -> dict[int, int]:
         decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
         found.update({line.lineno: line.lineno for line in decorators})
     for statement in ast.walk(tree):
-        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test):
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) in _NEVER_TRUE:
             for line in range(statement.lineno, (statement.body[-1].end_lineno or 0) + 1):
                 found.pop(line, None)
     return found

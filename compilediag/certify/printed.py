@@ -18,11 +18,14 @@ from compilediag.certify.values import MOST_UNSTABLE, Comparison, get_cap, is_ro
 from compilediag.rules.make_finding import format_count, shorten
 from compilediag.timeline.timeline import Timeline
 
-RELATIVE, ABSOLUTE = 1e-4, 1e-5
+RELATIVE, ABSOLUTE = 1e-4, 1e-7
 """Of printed numbers that are not integers."""
 
 _LEAST_SCALE = 1e-2
 """The size of a difference is relative to its number, or to this where that is smaller."""
+
+_LEAST_DIGITS = 3
+"""Of a number that shows what was computed; a learning rate has fewer."""
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?"
 _NUMBER = re.compile(
@@ -134,7 +137,7 @@ class _Tally:
 
     lines: int = 0
     numbers: int = 0
-    computed: int = 0  #: Numbers that are not integers.
+    computed: int = 0  #: Numbers that calls may have computed.
     unstable: int = 0
     masked: Counter[str] = field(default_factory=Counter[str])
     moved: set[str] = field(default_factory=set[str])  #: Lines with a number that is not stable.
@@ -235,7 +238,7 @@ def _compare_line(
         line.numbers, now.numbers, again.numbers, references, strict=True
     ):
         tally.numbers += 1
-        tally.computed += not _is_integer(old)
+        tally.computed += not _is_integer(old) and _count_digits(old) >= _LEAST_DIGITS
         if eager is not None and tally.largest is not None:
             size = _measure(old, reference, exact=False)
             known = size is not None and is_known and size <= get_cap(())
@@ -254,6 +257,11 @@ def _compare_line(
 
 def _is_integer(text: str) -> bool:
     return text.lstrip("+-").replace(",", "").isdigit()
+
+
+def _count_digits(text: str) -> int:
+    mantissa = text.lower().partition("e")[0]
+    return len("".join(filter(str.isdigit, mantissa)).lstrip("0"))
 
 
 def _measure(old: str, new: str, *, exact: bool) -> float | None:

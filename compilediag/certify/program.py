@@ -3,6 +3,7 @@ state, and the change was executed."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -29,6 +30,8 @@ _PRECISION = (
 )
 """Fields of `NumericsFlags` by which results are coarser or finer."""
 
+_TEST_FILE = re.compile(r"(?:/conftest|/test_[^/]*|_test)\.py$")
+
 _RECORDED = frozenset(
     kind.__name__
     for kind in (
@@ -51,6 +54,11 @@ def check_program(
     """Check that both states ran the same program to the same end, each with its own sources."""
     if before.problem is not None:
         return Point("program", "undecided", f"the old state does not end well: {before.problem}")
+    alone = sorted(change.before.keys() ^ change.after.keys())
+    command = " ".join(after.receipt.header.run.argv_redacted)
+    if "pytest" in command and (tests := [path for path in alone if _TEST_FILE.search(path)]):
+        why = f"{tests[0]} is in one state only, and pytest looks for tests on disk"
+        return Point("program", "undecided", why)
     if after.problem is not None:
         return Point("program", "fails", f"the new state does not end well: {after.problem}")
     different = next(_iterate_differences(before, after, calls), None)
@@ -63,7 +71,7 @@ def check_program(
         lacking = _find_lack(timeline) or _find_other_source(timeline, change, digests)
         if lacking is not None:
             return Point("program", "undecided", f"{what} state: {lacking}")
-    other = _find_other_environment(before, after)
+    other = _find_unlike_source(before, after, change) or _find_other_environment(before, after)
     if other is not None:
         return Point("program", "undecided", other)
     steps, processes = len(before.timeline.steps), len(identify_processes(before.timeline))
@@ -136,6 +144,17 @@ def _find_other_source(
         copy = next((f for f in sorted(files - touched) if f.split("/")[-2:] == package), None)
         if copy is not None:
             return f"{'/'.join(package)} was loaded from {copy}, which the change does not touch"
+    return None
+
+
+def _find_unlike_source(before: ExecutedState, after: ExecutedState, change: Change) -> str | None:
+    """Find a changed file that ran and was not imported, as one that a program reads and executes
+    itself: then both states had the file on disk."""
+    run = {record.file for record in after.timeline.lines_run if record.run}
+    for state, digests in ((before, change.before), (after, change.after)):
+        files = {file for record in state.timeline.loaded for file in record.files}
+        for path in sorted(run & digests.keys() - files):
+            return f"{path} ran, and was not imported by each state"
     return None
 
 

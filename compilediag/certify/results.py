@@ -43,6 +43,11 @@ def check_results(
     ]
     notes = tuple(note for part in parts for note in part.notes)
     differing = [part for part in parts if part.difference is not None]
+    if calls.is_slow:  # what follows from such calls is as uncertain as they are
+        differing = [
+            replace(part, decided=part.decided and not math.isfinite(part.size))
+            for part in differing
+        ]
     for part in sorted(differing, key=lambda part: not part.decided):
         outcome: Outcome = "fails" if part.decided else "undecided"
         further = part.further
@@ -50,7 +55,7 @@ def check_results(
             further = _choose_execution(part.size, calls, again=again, eager=eager)
         return Point(NAME, outcome, part.difference or "", details=notes, further=further)
     if not any(part.shows_calls for part in parts):
-        why = calls.mismatch or "no compiled call was recorded with what it returned"
+        why = calls.mismatch or "not every compiled call returned what can be compared"
         sentence = f"{why}; nothing that was printed or saved shows what calls computed"
         return Point(NAME, "undecided", sentence, details=notes)
     nouns = ("compiled call", "printed line", "final value")
@@ -88,18 +93,21 @@ def _describe_calls(
     if calls.rounded:
         text = format_count(calls.rounded, "call")
         notes.append(f"{text} differ by no more than three times what eager does: rounding")
+    difference = calls.difference
+    if calls.is_slow:
+        difference = f"{difference}; it begins as small as rounding, and grows slowly"
     further: Execution | None = None
     if calls.may_round:
         further = "eager" if eager is None else None
-    elif calls.difference is not None and calls.at_start and again is None:
+    elif difference is not None and calls.at_start and again is None:
         further = "again"
     return Comparison(
         calls.compared,
-        calls.difference,
+        difference,
         calls.size,
-        calls.measured,
+        calls.measured and not calls.is_slow,
         tuple(notes),
-        shows_calls=calls.compared > 0,
+        shows_calls=calls.compared > 0 and not calls.unseen,
         further=further,
     )
 

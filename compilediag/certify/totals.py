@@ -298,7 +298,9 @@ def check_compiled(before: ExecutedState, after: ExecutedState, *, same_calls: b
 def _judge_operations(
     before: ExecutedState, after: ExecutedState, old: int, new: int, *, same_calls: bool
 ) -> _Judged:
-    if not old or (not new and after.receipt.compile.graphs):
+    graphs = (*before.timeline.graphs_run, *after.timeline.graphs_run)
+    not_counted = any(graph.calls < 0 for graph in graphs)
+    if not_counted or not old or (not new and after.receipt.compile.graphs):
         return "undecided", "how often graphs ran was not recorded"
     fewer = f"operations in graphs {old} → {new}"
     if new >= _SAME_SHARE * old:

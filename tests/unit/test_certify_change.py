@@ -95,6 +95,14 @@ def test_an_else_that_is_gone_was_a_part_of_its_if() -> None:
     assert compare(new, old).files[0].removed == ((2, 4),)
 
 
+@pytest.mark.parametrize(
+    "condition", ["not TYPE_CHECKING", "TYPE_CHECKING or x", "NO_TYPE_CHECKING"]
+)
+def test_only_what_is_for_type_checkers_never_runs(condition: str) -> None:
+    old = OLD.replace("if TYPE_CHECKING", f"if {condition}")
+    assert find_lines(old.replace("import os", "import sys"), old) == ["import sys"]
+
+
 def test_states_are_known_by_digests() -> None:
     change = compare_sources({"/p/a.py": b"1\n", "/p/b.py": b""}, {"/p/a.py": b"2\n"})
     assert change.before == {

@@ -121,6 +121,35 @@ def test_what_cannot_be_compared_is_undecided(after: ExecutedState, words: str) 
     assert words in point.sentence
 
 
+RAN = {"lines_run": (LinesRun(0.0, FILE, (1,), ()),)}
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_file_that_ran_was_imported_by_both_states(old: bool) -> None:
+    ran = state(calls(1.0), **loaded(NEW), **RAN), state(calls(1.0), **RAN)
+    assert judge(BEFORE, ran[0]).outcome == "holds"
+    read = (state(calls(1.0)), ran[0]) if old else (BEFORE, ran[1])
+    assert judge(*read).outcome == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("path", "command", "outcome"),
+    [
+        ("/p/test_a.py", "pytest", "undecided"),
+        ("/p/conftest.py", "pytest", "undecided"),
+        ("/p/a.py", "pytest", "holds"),
+        ("/p/test_a.py", "train.py", "holds"),
+    ],
+)
+def test_a_test_file_of_one_state_is_undecided(path: str, command: str, outcome: str) -> None:
+    before, after = (
+        replace(made, receipt=with_run(argv_redacted=(command, "-q")).receipt)
+        for made in (BEFORE, AFTER)
+    )
+    change = replace(CHANGE, after={**CHANGE.after, path: "0"})
+    assert judge(before, after, change).outcome == outcome
+
+
 def test_a_base_that_fails_is_undecided() -> None:
     assert judge(replace(BEFORE, problem="exit code 1"), AFTER).outcome == "undecided"
 

@@ -417,3 +417,4 @@ def test_new_operations_that_hide_what_they_compute_are_named() -> None:
 def test_graphs_that_were_not_recorded() -> None:
     assert compiled(()).outcome == "undecided"
     assert compiled((graph(50),), old=()).outcome == "undecided"
+    assert compiled((graph(50),), old=(graph(50, calls=-1),)).outcome == "undecided"

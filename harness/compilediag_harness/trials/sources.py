@@ -341,7 +341,7 @@ class _MainScript(SourceFileLoader):
             code = super().get_code(fullname)
         except ModuleNotFoundError:  # in the words of Python, which gives it an absolute path
             why = f"[Errno {errno.ENOENT}] {os.strerror(errno.ENOENT)}"
-            sys.stderr.write(f"{sys.orig_argv[0]}: can't open file {path!r}: {why}\n")
+            os.write(2, os.fsencode(f"{sys.orig_argv[0]}: can't open file {path!r}: {why}\n"))
             raise SystemExit(errno.ENOENT) from None
         if sys.path and sys.path[0] == path:
             folder = os.path.dirname(os.path.realpath(path))
