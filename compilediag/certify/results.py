@@ -26,8 +26,12 @@ def check_results(
     calls: CallComparison,
     again: ExecutedState | None,
     eager: ExecutedState | None,
-) -> Point:
-    """Check that both states give the same results. `calls`: their compiled calls compared."""
+) -> tuple[Point, Execution | None]:
+    """Check that both states give the same results. `calls`: their compiled calls compared.
+
+    Returns:
+        The point, and what could be executed to decide it.
+    """
     old, new = before.timeline, after.timeline
     repeated = None if again is None else again.timeline
     reference = None if eager is None else eager.timeline
@@ -35,7 +39,7 @@ def check_results(
         repeat = compare_calls(old, repeated)
         if not repeat.equal:
             why = repeat.mismatch or repeat.difference
-            return Point(NAME, "undecided", f"two executions of the old state differ: {why}")
+            return Point(NAME, "undecided", f"two executions of the old state differ: {why}"), None
     parts = [
         _describe_calls(calls, again=repeated, eager=reference),
         compare_printed(old, new, repeated, reference, exact=calls.equal and not calls.rounded),
@@ -53,15 +57,15 @@ def check_results(
         further = part.further
         if part is not parts[0]:
             further = _choose_execution(part.size, calls, again=again, eager=eager)
-        return Point(NAME, outcome, part.difference or "", details=notes, further=further)
+        return Point(NAME, outcome, part.difference or "", details=notes), further
     if not any(part.shows_calls for part in parts):
         why = calls.mismatch or "not every compiled call returned what can be compared"
         sentence = f"{why}; nothing that was printed or saved shows what calls computed"
-        return Point(NAME, "undecided", sentence, details=notes)
+        return Point(NAME, "undecided", sentence, details=notes), None
     nouns = ("compiled call", "printed line", "final value")
     pairs = zip(parts, nouns, strict=True)
     counts = [format_count(part.equal, noun) for part, noun in pairs if part.equal]
-    return Point(NAME, "holds", f"equal: {', '.join(counts)}", details=notes)
+    return Point(NAME, "holds", f"equal: {', '.join(counts)}", details=notes), None
 
 
 def _choose_execution(

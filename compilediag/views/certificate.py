@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.certify.document import CertificateDocument, PointRecord
-from compilediag.certify.points import Outcome, Verdict
+from compilediag.certify.document import CertificateDocument
+from compilediag.certify.points import Outcome, Point, Verdict
 from compilediag.views.document import Code, Kind, Overview, Preformatted, Section, Table
 from compilediag.views.format import pluralize
 from compilediag.views.markdown import SIGNS
@@ -49,7 +49,7 @@ def show_certificate(
     )
 
 
-def _draw_point(point: PointRecord, width: int, options: RenderOptions) -> list[str]:
+def _draw_point(point: Point, width: int, options: RenderOptions) -> list[str]:
     mark = _MARKS.get(point.outcome)
     sign = options.get_sign(mark) if mark is not None else options.dot.strip()
     lead = f"  {options.paint(sign, _STYLES[point.outcome])} {point.name:{width}}  "

@@ -8,7 +8,7 @@ import pytest
 
 from compilediag.certify.change import Change, ChangedFile
 from compilediag.certify.document import MAX_BYTES, make_document
-from compilediag.certify.judge import judge, needs_again
+from compilediag.certify.judge import judge
 from compilediag.certify.points import Certificate, ExecutedState, Point
 from compilediag.json_document import convert_to_builtins
 from compilediag.receipt.schema.compiles import ProofFigure
@@ -63,17 +63,17 @@ def test_a_line_that_did_not_run_is_not_decided() -> None:
 
 def test_further_executions_are_asked_for_until_they_decide() -> None:
     noisy = judge(BEFORE, make(line="loss 2.0"), CHANGE)
-    assert (noisy.verdict, needs_again(noisy)) == ("refused", "again")
+    assert (noisy.verdict, noisy.further) == ("refused", "again")
     certain = judge(BEFORE, make(line="loss 2.0"), CHANGE, again=make())
-    assert (certain.verdict, needs_again(certain)) == ("refused", None)
+    assert (certain.verdict, certain.further) == ("refused", None)
     rounded = judge(BEFORE, make(1.0002), CHANGE)
-    assert needs_again(rounded) == "eager"
+    assert rounded.further == "eager"
     assert judge(BEFORE, make(1.0002), CHANGE, eager=make(1.0001)).verdict == "proved"
 
 
 def test_where_another_point_fails_nothing_further_is_executed() -> None:
     worse = judge(BEFORE, make(1.0002, recompiles=4), CHANGE)
-    assert (worse.verdict, needs_again(worse)) == ("refused", None)
+    assert (worse.verdict, worse.further) == ("refused", None)
 
 
 LONG = Certificate(

@@ -10,7 +10,8 @@ from gate_receipts import again, branch, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE
 
-from compilediag.certify.document import CertificateDocument, PointRecord
+from compilediag.certify.document import CertificateDocument
+from compilediag.certify.points import Point
 from compilediag.cli import main
 from compilediag.commands.certify import add_certified
 from compilediag.compare.gate.judge import judge, record_baseline
@@ -180,8 +181,8 @@ DOCUMENT = CertificateDocument(
     change=("train.py",),
     executions=1,
     points=(
-        PointRecord(name="results", outcome="holds", sentence="equal"),
-        PointRecord(name="cost", outcome="stated", sentence="1 s"),
+        Point(name="results", outcome="holds", sentence="equal"),
+        Point(name="cost", outcome="stated", sentence="1 s"),
     ),
 )
 

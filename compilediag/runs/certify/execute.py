@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from compilediag.certify.change import Change
-from compilediag.certify.judge import judge, needs_again
+from compilediag.certify.judge import judge
 from compilediag.certify.other_inputs import find_boundary
 from compilediag.certify.points import Certificate, ExecutedState, Outcome, Point, Verdict
 from compilediag.errors import UsageError
@@ -259,7 +259,7 @@ def _decide(
         after = pair.execute(f"the new state, {where}", new=True, at=boundary[1])
         after = replace(after, timeline=replace(after.timeline, lines_run=lines))
         certificate = judge_now()
-    while not pair.problems and (further := needs_again(certificate)) and further not in known:
+    while (further := certificate.further) is not None and further not in known:
         stance = "force_eager" if further == "eager" else None
         what = "the old state, not compiled" if stance else "the old state once more"
         known[further] = pair.execute(what, new=False, stance=stance)
