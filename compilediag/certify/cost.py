@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Protocol
 
-from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.compare.gate.ab import MIN_ROUNDS
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.receipt.schema.receipt import Receipt
@@ -46,10 +46,10 @@ def find_worst(
     return make_figure(name, value(baseline), max(after, default=None), unit)
 
 
-def state_cost(before: ExecutedState, after: ExecutedState) -> Point:
+def state_cost(before: ExecutedState, after: ExecutedState) -> JudgedPoint:
     """State what the change costs or saves."""
     sentence, times = measure_time(before, [after])
-    return Point("cost", "stated", sentence, (*times, *measure_costs(before, [after])))
+    return JudgedPoint("cost", "stated", sentence, (*times, *measure_costs(before, [after])))
 
 
 def measure_time(

@@ -6,7 +6,7 @@ import json
 
 from msgspec.structs import replace
 
-from compilediag.certify.points import Certificate, Point, Verdict
+from compilediag.certify.points import Certificate, JudgedPoint, Verdict
 from compilediag.json_document import Document, convert_to_builtins
 from compilediag.rules.make_finding import shorten
 
@@ -27,7 +27,7 @@ class CertificateDocument(Document, frozen=True, kw_only=True):
     base: str  #: The old state, in words.
     change: tuple[str, ...]  #: What changed: files, lines of environment.
     executions: int  #: Of the program, made for this certificate.
-    points: tuple[Point, ...]
+    points: tuple[JudgedPoint, ...]
 
 
 def make_document(

@@ -18,7 +18,7 @@ from compilediag.certify.calls import (
     measure_difference,
     read_structure,
 )
-from compilediag.certify.points import ExecutedState, Outcome, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint, Outcome
 from compilediag.certify.values import is_rounding
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count, shorten
@@ -49,11 +49,11 @@ class _Tally:
 
 def check_other_inputs(
     before: ExecutedState, after: ExecutedState, calls: CallComparison, *, varied: bool
-) -> Point:
+) -> JudgedPoint:
     """Check that both states give the same for other inputs. `varied`: the user wants to know."""
     name = "other inputs"
     if not varied:
-        return Point(name, "stated", "not compared with other inputs (--no-vary)")
+        return JudgedPoint(name, "stated", "not compared with other inputs (--no-vary)")
     old, new = (
         _collect_varied(before.timeline, {}),
         _collect_varied(after.timeline, _list_names(calls)),
@@ -84,7 +84,7 @@ def check_other_inputs(
     elif any(counts):
         texts = [_list_compiled(side, covered) for side in (old, new)]
         sentence = f"{sentence}; compile again before: {texts[0]}; after: {texts[1]}"
-    return Point(name, outcome, sentence, figures, tuple(details))
+    return JudgedPoint(name, outcome, sentence, figures, tuple(details))
 
 
 def _list_names(calls: CallComparison) -> dict[str, str]:

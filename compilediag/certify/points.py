@@ -26,7 +26,7 @@ class ExecutedState:
     problem: str | None = None  #: Why it did not end well; None where it did.
 
 
-class Point(Record, frozen=True):
+class JudgedPoint(Record, frozen=True):
     """One point of a certificate."""
 
     #: program, exercised, better, compiled, results, other inputs or cost.
@@ -41,7 +41,7 @@ class Point(Record, frozen=True):
 class Certificate:
     """The points that were compared of two states."""
 
-    points: tuple[Point, ...]
+    points: tuple[JudgedPoint, ...]
     further: Execution | None = None  #: What could be executed to decide it.
 
     @property

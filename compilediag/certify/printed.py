@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from compilediag.certify.calls import ProcessKey, identify_processes
-from compilediag.certify.values import MOST_UNSTABLE, Comparison, get_cap, is_rounding
+from compilediag.certify.values import MOST_UNSTABLE, ResultComparison, get_cap, is_rounding
 from compilediag.rules.make_finding import format_count, shorten
 from compilediag.timeline.timeline import Timeline
 
@@ -151,7 +151,7 @@ def compare_printed(
     eager: Timeline | None = None,
     *,
     exact: bool = False,
-) -> Comparison:
+) -> ResultComparison:
     """Compare what two executions printed, line by line; see `judge` for the other two. `exact`:
     all compiled calls are equal; then the last digit of a number may differ by one."""
     ours, theirs = read_printed(before), read_printed(after)
@@ -166,7 +166,7 @@ def compare_printed(
             counts = f"{len(lines)} and {len(unchanged)} lines on {key[1]}"
             if key[1] == "stdout":
                 why = f"two unchanged executions print {counts}"
-                return Comparison(difference=why, decided=False)
+                return ResultComparison(difference=why, decided=False)
             notes.append(f"not compared: two unchanged executions print {counts}")
             continue
         found, its_size = _compare_stream(
@@ -178,10 +178,12 @@ def compare_printed(
     notes += [f"not compared, differs when unchanged: {line}" for line in sorted(tally.moved)]
     if tally.unstable > MOST_UNSTABLE * tally.numbers:
         why = f"{tally.unstable} of {tally.numbers} printed numbers differ when nothing is changed"
-        return Comparison(difference=why, decided=False, notes=tuple(notes))
+        return ResultComparison(difference=why, decided=False, notes=tuple(notes))
     # Where eager is itself farther away, a difference may be rounding or not.
     decided = eager is None or tally.largest is not None or not math.isfinite(size)
-    return Comparison(tally.lines, difference, size, decided, tuple(notes), tally.computed > 0)
+    return ResultComparison(
+        tally.lines, difference, size, decided, tuple(notes), tally.computed > 0
+    )
 
 
 def _compare_stream(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from compilediag.certify.calls import CallComparison, ProcessKey, identify_processes
 from compilediag.certify.change import Change
-from compilediag.certify.points import ExecutedState, Outcome, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint, Outcome
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count
 from compilediag.timeline.timeline import Timeline
@@ -50,33 +50,37 @@ _RECORDED = frozenset(
 
 def check_program(
     before: ExecutedState, after: ExecutedState, change: Change, calls: CallComparison
-) -> Point:
+) -> JudgedPoint:
     """Check that both states ran the same program to the same end, each with its own sources."""
     if before.problem is not None:
-        return Point("program", "undecided", f"the old state does not end well: {before.problem}")
+        return JudgedPoint(
+            "program", "undecided", f"the old state does not end well: {before.problem}"
+        )
     alone = sorted(change.before.keys() ^ change.after.keys())
     command = " ".join(after.receipt.header.run.argv_redacted)
     if "pytest" in command and (tests := [path for path in alone if _TEST_FILE.search(path)]):
         why = f"{tests[0]} is in one state only, and pytest looks for tests on disk"
-        return Point("program", "undecided", why)
+        return JudgedPoint("program", "undecided", why)
     if after.problem is not None:
-        return Point("program", "fails", f"the new state does not end well: {after.problem}")
+        return JudgedPoint("program", "fails", f"the new state does not end well: {after.problem}")
     different = next(_iterate_differences(before, after, calls), None)
     if different is not None:
-        return Point("program", "fails", different)
+        return JudgedPoint("program", "fails", different)
     for what, timeline, digests in (
         ("old", before.timeline, change.before),
         ("new", after.timeline, change.after),
     ):
         lacking = _find_lack(timeline) or _find_other_source(timeline, change, digests)
         if lacking is not None:
-            return Point("program", "undecided", f"{what} state: {lacking}")
+            return JudgedPoint("program", "undecided", f"{what} state: {lacking}")
     other = _find_unlike_source(before, after, change) or _find_other_environment(before, after)
     if other is not None:
-        return Point("program", "undecided", other)
+        return JudgedPoint("program", "undecided", other)
     steps, processes = len(before.timeline.steps), len(identify_processes(before.timeline))
     counts = f"{format_count(steps, 'step')}, {format_count(processes, 'process')}"
-    return Point("program", "holds", f"both end alike: {counts.replace('processs', 'processes')}")
+    return JudgedPoint(
+        "program", "holds", f"both end alike: {counts.replace('processs', 'processes')}"
+    )
 
 
 def _iterate_differences(
@@ -171,11 +175,11 @@ def _find_other_environment(before: ExecutedState, after: ExecutedState) -> str 
     return None if seeds[0] == seeds[1] else "executed with other seeds"
 
 
-def check_exercised(after: ExecutedState, change: Change) -> Point:
+def check_exercised(after: ExecutedState, change: Change) -> JudgedPoint:
     """Check that every changed line that can run did, and code beside each that was removed."""
     if not change.files:
         what = "; ".join(change.others) or "nothing"
-        return Point("exercised", "holds", f"no line of Python changed: {what}")
+        return JudgedPoint("exercised", "holds", f"no line of Python changed: {what}")
     run, in_graph = dict[str, set[int]](), dict[str, set[int]]()
     problems = list[str]()
     for record in after.timeline.lines_run:
@@ -200,7 +204,7 @@ def check_exercised(after: ExecutedState, change: Change) -> Point:
         places = [(file, min(near, default=1)) for file, near in unseen]
         sentence = f"not run: code around what was removed at {_list_lines(places)}"
     details = [f"not run: {file}:{line}" for file, line in missed] + sorted({*problems})
-    return Point("exercised", outcome, sentence, figures, tuple(details))
+    return JudgedPoint("exercised", outcome, sentence, figures, tuple(details))
 
 
 def _list_lines(lines: list[tuple[str, int]]) -> str:

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from compilediag.certify.calls import CallComparison, ProcessKey, compare_calls, identify_processes
-from compilediag.certify.points import ExecutedState, Execution, Outcome, Point
+from compilediag.certify.points import ExecutedState, Execution, JudgedPoint, Outcome
 from compilediag.certify.printed import compare_printed, read_line
-from compilediag.certify.values import Comparison, compare_values, get_cap, order_functions
+from compilediag.certify.values import ResultComparison, compare_values, get_cap, order_functions
 from compilediag.rules.make_finding import format_count
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import SampledValue
@@ -26,7 +26,7 @@ def check_results(
     calls: CallComparison,
     again: ExecutedState | None,
     eager: ExecutedState | None,
-) -> tuple[Point, Execution | None]:
+) -> tuple[JudgedPoint, Execution | None]:
     """Check that both states give the same results. `calls`: their compiled calls compared.
 
     Returns:
@@ -39,7 +39,9 @@ def check_results(
         repeat = compare_calls(old, repeated)
         if not repeat.equal:
             why = repeat.mismatch or repeat.difference
-            return Point(NAME, "undecided", f"two executions of the old state differ: {why}"), None
+            return JudgedPoint(
+                NAME, "undecided", f"two executions of the old state differ: {why}"
+            ), None
     parts = [
         _describe_calls(calls, again=repeated, eager=reference),
         compare_printed(old, new, repeated, reference, exact=calls.equal and not calls.rounded),
@@ -57,15 +59,15 @@ def check_results(
         further = part.further
         if part is not parts[0]:
             further = _choose_execution(part.size, calls, again=again, eager=eager)
-        return Point(NAME, outcome, part.difference or "", details=notes), further
+        return JudgedPoint(NAME, outcome, part.difference or "", details=notes), further
     if not any(part.shows_calls for part in parts):
         why = calls.mismatch or "not every compiled call returned what can be compared"
         sentence = f"{why}; nothing that was printed or saved shows what calls computed"
-        return Point(NAME, "undecided", sentence, details=notes), None
+        return JudgedPoint(NAME, "undecided", sentence, details=notes), None
     nouns = ("compiled call", "printed line", "final value")
     pairs = zip(parts, nouns, strict=True)
     counts = [format_count(part.equal, noun) for part, noun in pairs if part.equal]
-    return Point(NAME, "holds", f"equal: {', '.join(counts)}", details=notes), None
+    return JudgedPoint(NAME, "holds", f"equal: {', '.join(counts)}", details=notes), None
 
 
 def _choose_execution(
@@ -85,12 +87,12 @@ def _choose_execution(
 
 def _describe_calls(
     calls: CallComparison, *, again: Timeline | None, eager: Timeline | None
-) -> Comparison:
+) -> ResultComparison:
     if calls.mismatch is not None:
         if calls.other_precision:
-            return Comparison(difference=calls.mismatch)
+            return ResultComparison(difference=calls.mismatch)
         how = f"{calls.mismatch}: compared by what the program makes of them"
-        return Comparison(notes=(how,))
+        return ResultComparison(notes=(how,))
     notes: list[str] = []
     if calls.opaque:
         notes.append(f"{format_count(calls.opaque, 'call')} with values that are not compared")
@@ -105,7 +107,7 @@ def _describe_calls(
         further = "eager" if eager is None else None
     elif difference is not None and calls.at_start and again is None:
         further = "again"
-    return Comparison(
+    return ResultComparison(
         calls.compared,
         difference,
         calls.size,
@@ -164,7 +166,7 @@ def read_values(timeline: Timeline) -> dict[ValueKey, SampledValue]:
 
 def compare_final_values(
     before: Timeline, after: Timeline, again: Timeline | None, eager: Timeline | None
-) -> Comparison:
+) -> ResultComparison:
     """Compare what two executions saved and left. State that only one has is listed: an attribute
     renamed, split or added; but every key of what is saved, or would be, is in both."""
     ours, theirs = read_values(before), read_values(after)
@@ -181,7 +183,7 @@ def compare_final_values(
     for what, keys in (("is gone", gone), ("is new", came)):
         for key in keys:
             if key.kind == "saved" or (key.kind == "key" and key[:3] in owners):
-                return Comparison(difference=f"{key} {what}")
+                return ResultComparison(difference=f"{key} {what}")
         paths = sorted(key.path for key in keys if key.kind == "state")
         if paths:
             notes.append(f"state that {what}, not compared: {', '.join(paths)}")

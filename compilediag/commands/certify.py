@@ -20,7 +20,7 @@ from compilediag.receipt.locate import get_receipt_path
 from compilediag.receipt.proofs import CERTIFIED, compute_sources_digest
 from compilediag.receipt.schema.compiles import ProofPoint, ProofRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.certify.execute import Proof, certify
+from compilediag.runs.certify.execute import Proof, make_proof
 from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.states import States, select_states
 from compilediag.views import markdown, terminal
@@ -63,7 +63,7 @@ def command(options: CertifyOptions) -> int:
     states = select_states(options)
     announce = make_announcer(quiet=options.quiet)
     announce(f"{states.base} against {states.new}")
-    proof = certify(states, options, announce)
+    proof = make_proof(states, options, announce)
     whole = _make_document(states, proof, everything=True)
     shown = whole if options.everything else _make_document(states, proof, everything=False)
     _save(proof, whole)

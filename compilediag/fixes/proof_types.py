@@ -118,7 +118,7 @@ class UnchangedRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class TrialCertificate:
     """The points that were checked of a change, and whether they hold."""
 
     points: tuple[ProofPoint, ...]
@@ -156,7 +156,7 @@ class TriedChange:
     """A change and what it did for one finding."""
 
     change: ProgramChange
-    certificate: Certificate
+    certificate: TrialCertificate
     proved: bool
     output: str  #: File with what the program printed, of the last run with the change.
     beside: tuple[str, ...] = ()  #: Findings whose changes were there too: it was not seen alone.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compilediag.certify.document import CertificateDocument
-from compilediag.certify.points import Outcome, Point, Verdict
+from compilediag.certify.points import JudgedPoint, Outcome, Verdict
 from compilediag.views.document import Code, Kind, Overview, Preformatted, Section, Table
 from compilediag.views.format import pluralize
 from compilediag.views.markdown import SIGNS
@@ -49,7 +49,7 @@ def show_certificate(
     )
 
 
-def _draw_point(point: Point, width: int, options: RenderOptions) -> list[str]:
+def _draw_point(point: JudgedPoint, width: int, options: RenderOptions) -> list[str]:
     mark = _MARKS.get(point.outcome)
     sign = options.get_sign(mark) if mark is not None else options.dot.strip()
     lead = f"  {options.paint(sign, _STYLES[point.outcome])} {point.name:{width}}  "

@@ -9,7 +9,7 @@ import pytest
 from compilediag.certify.change import Change, ChangedFile
 from compilediag.certify.document import MAX_BYTES, make_document
 from compilediag.certify.judge import judge
-from compilediag.certify.points import Certificate, ExecutedState, Point
+from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint
 from compilediag.json_document import convert_to_builtins
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag_harness.wire import GraphRun, LinesRun
@@ -78,7 +78,7 @@ def test_where_another_point_fails_nothing_further_is_executed() -> None:
 
 LONG = Certificate(
     tuple(
-        Point(
+        JudgedPoint(
             name,
             "fails",
             f"{name}: " + "long „sentence” " * 60,

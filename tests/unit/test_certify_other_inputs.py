@@ -6,7 +6,7 @@ import pytest
 
 from compilediag.certify.calls import compare_calls
 from compilediag.certify.other_inputs import check_other_inputs, find_boundary
-from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag_harness.wire import CallersSeen, Location, VaryingEnded
 from tests.support.certified_states import FILE, calls, state, varied
 from tests.support.timelines import WHERE
@@ -15,7 +15,7 @@ RENAMED = Location(FILE, 30, "renamed")
 SAME, SIZE = varied("as it was"), varied("size 4 → 1")
 
 
-def judge(before: ExecutedState, after: ExecutedState, *, vary: bool = True) -> Point:
+def judge(before: ExecutedState, after: ExecutedState, *, vary: bool = True) -> JudgedPoint:
     found = compare_calls(before.timeline, after.timeline)
     return check_other_inputs(before, after, found, varied=vary)
 

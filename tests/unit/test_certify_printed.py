@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from compilediag.certify.printed import compare_printed, read_line
-from compilediag.certify.values import Comparison
+from compilediag.certify.values import ResultComparison
 from tests.support.certified_states import printed, state
 
 
@@ -15,7 +15,7 @@ def compare(
     again: tuple[str, ...] | None = None,
     eager: tuple[str, ...] | None = None,
     **more: Any,
-) -> Comparison:
+) -> ResultComparison:
     stream = more.pop("stream", "stdout")
     old, new, *others = (
         None if lines is None else state(printed(*lines, stream=stream)).timeline

@@ -8,7 +8,7 @@ import pytest
 
 from compilediag.certify.calls import compare_calls
 from compilediag.certify.change import Change, ChangedFile, compare_sources
-from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.certify.program import check_exercised, check_program
 from compilediag_harness.wire import FaultOccurred, LinesRun, RecordingStarted, SourcesLoaded
 from tests.support.built_receipt import built
@@ -27,7 +27,7 @@ def loaded(text: bytes, file: str = FILE) -> dict[str, Any]:
 BEFORE, AFTER = state(calls(1.0), **loaded(OLD)), state(calls(1.0), **loaded(NEW))
 
 
-def judge(before: ExecutedState, after: ExecutedState, change: Change = CHANGE) -> Point:
+def judge(before: ExecutedState, after: ExecutedState, change: Change = CHANGE) -> JudgedPoint:
     found = compare_calls(before.timeline, after.timeline)
     return check_program(before, after, change, found)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from compilediag.certify.calls import compare_calls
-from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.certify.results import check_results
 from compilediag_harness.wire import Location, RandomStateRead
 from tests.support.certified_states import FILE, calls, held, number, printed, saved, state, tensor
@@ -20,7 +20,7 @@ def judge(
     after: ExecutedState,
     again: ExecutedState | None = None,
     eager: ExecutedState | None = None,
-) -> Point:
+) -> JudgedPoint:
     return judge_further(before, after, again, eager)[0]
 
 
@@ -29,7 +29,7 @@ def judge_further(
     after: ExecutedState,
     again: ExecutedState | None = None,
     eager: ExecutedState | None = None,
-) -> tuple[Point, str | None]:
+) -> tuple[JudgedPoint, str | None]:
     reference = None if eager is None else eager.timeline
     found = compare_calls(before.timeline, after.timeline, reference)
     return check_results(before, after, found, again, eager)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.certify.totals import check_better, check_compiled
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
@@ -98,7 +98,7 @@ def run(steps: int = STEPS, **more: Any) -> Timeline:
 
 def better(
     before: Receipt, after: Receipt, old: Timeline | None = None, new: Timeline | None = None
-) -> Point:
+) -> JudgedPoint:
     return check_better(
         ExecutedState(before, old or run()), ExecutedState(after, new or old or run())
     )
@@ -345,7 +345,7 @@ def compiled(
     same_calls: bool = False,
     after: Receipt = TWO,
     **more: Any,
-) -> Point:
+) -> JudgedPoint:
     return check_compiled(
         ExecutedState(FOUR, run(graphs_run=old)),
         ExecutedState(after, run(graphs_run=new, **more)),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from timelines import PACKAGE_FILE
 
 from compilediag.certify.document import CertificateDocument
-from compilediag.certify.points import Point
+from compilediag.certify.points import JudgedPoint
 from compilediag.cli import main
 from compilediag.commands.certify import add_certified
 from compilediag.compare.gate.judge import judge, record_baseline
@@ -181,8 +181,8 @@ DOCUMENT = CertificateDocument(
     change=("train.py",),
     executions=1,
     points=(
-        Point(name="results", outcome="holds", sentence="equal"),
-        Point(name="cost", outcome="stated", sentence="1 s"),
+        JudgedPoint(name="results", outcome="holds", sentence="equal"),
+        JudgedPoint(name="cost", outcome="stated", sentence="1 s"),
     ),
 )
 

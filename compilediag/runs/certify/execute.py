@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from compilediag.certify.change import Change
 from compilediag.certify.judge import judge
 from compilediag.certify.other_inputs import find_boundary
-from compilediag.certify.points import Certificate, ExecutedState, Outcome, Point, Verdict
+from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint, Outcome, Verdict
 from compilediag.errors import UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.receipt.schema.receipt import Receipt
@@ -146,7 +146,7 @@ class Proof:
     notes: tuple[str, ...]
 
 
-def certify(states: States, options: CertifyOptions, announce: Callable[[str], None]) -> Proof:
+def make_proof(states: States, options: CertifyOptions, announce: Callable[[str], None]) -> Proof:
     """Execute what is needed of the two states, and judge the change.
 
     Raises:
@@ -165,7 +165,7 @@ def certify(states: States, options: CertifyOptions, announce: Callable[[str], N
     files = UserFiles(root, copies, left)
     try:
         with files:
-            proof = _certify_all(states, options, program, announce)
+            proof = _execute_and_judge(states, options, program, announce)
     except BaseException:
         if not files.changed:
             shutil.rmtree(program.folder, ignore_errors=True)
@@ -173,12 +173,12 @@ def certify(states: States, options: CertifyOptions, announce: Callable[[str], N
     if files.changed:
         names = ", ".join(files.changed[:3])
         why = f"the program wrote {names} past the redirection; it is as it was"
-        point = Point("files", "undecided", why, details=tuple(files.changed))
+        point = JudgedPoint("files", "undecided", why, details=tuple(files.changed))
         proof.certificate = Certificate((*proof.certificate.points, point))
     return proof
 
 
-def _certify_all(
+def _execute_and_judge(
     states: States, options: CertifyOptions, program: Program, announce: Callable[[str], None]
 ) -> Proof:
     trials = Trials(program, announce, quiet=options.quiet, keep_caches=options.keep_caches)
@@ -189,7 +189,7 @@ def _certify_all(
             states.recorded.recording.hash_seed,
         )
     before, after, why = _execute_both(pair, states.recorded)
-    points, lines = list[Point](), after.timeline.lines_run
+    points, lines = list[JudgedPoint](), after.timeline.lines_run
     for words in options.also:
         other = Pair(states, options, trials, replace(program, words=words), pair.change)
         first, second, _ = _execute_both(other, None)
@@ -198,7 +198,7 @@ def _certify_all(
     after = replace(after, timeline=replace(after.timeline, lines_run=lines))
     certificate, before, after = _decide(pair, before, after)
     if missing := states.missing:
-        points.append(Point("files", "undecided", missing[0], details=missing))
+        points.append(JudgedPoint("files", "undecided", missing[0], details=missing))
     reason = (f"the old state was executed too: {why}",) if why else ()
     return Proof(
         certificate=Certificate((*certificate.points, *points)),
@@ -247,7 +247,9 @@ def _decide(
     def judge_now() -> Certificate:
         if pair.problems:
             problems = tuple(pair.problems)
-            return Certificate((Point("program", "undecided", problems[0], details=problems),))
+            return Certificate(
+                (JudgedPoint("program", "undecided", problems[0], details=problems),)
+            )
         return judge(before, after, pair.change, varied=varied, **known)  # type: ignore[arg-type]
 
     certificate = judge_now()
@@ -267,14 +269,14 @@ def _decide(
     return certificate, before, after
 
 
-def _sum_up(command: str, certificate: Certificate) -> Point:
+def _sum_up(command: str, certificate: Certificate) -> JudgedPoint:
     """Sum up the certificate of a further command line, where nothing need become better and not
     all changed lines run."""
     judged = [point for point in certificate.points if point.name not in ("better", "exercised")]
     rest = Certificate(tuple(judged))
     details = tuple(f"{point.name}: {point.sentence}" for point in certificate.points)
     sentence = rest.reason or "the same results, and as much compiled"
-    return Point(f"also {command}", _OUTCOMES[rest.verdict], sentence, details=details)
+    return JudgedPoint(f"also {command}", _OUTCOMES[rest.verdict], sentence, details=details)
 
 
 def _explain_other_machine(before: Receipt, after: Receipt) -> str | None:

@@ -57,7 +57,7 @@ class States:
 
     @property
     def change(self) -> Change:
-        """How the two differ."""
+        """Differences of the two."""
         lines = [f"{name}={value}" for name, value in self.variables.items()]
         others = (*lines, *(setting.label for setting in self.settings))
         return compare_sources(self.before, self.after, others)
