@@ -15,7 +15,18 @@ from compilediag.rules.make_finding import format_count
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness import wire
 
-_SAME = ("python", "torch", "torch_git", "triton", "cuda", "driver", "gpus", "num_threads")
+_SAME = (
+    "os",
+    "python",
+    "torch",
+    "torch_git",
+    "triton",
+    "cuda",
+    "driver",
+    "cpu_model",
+    "gpus",
+    "num_threads",
+)
 """Fields of `Environment` that must be equal, where both are known."""
 
 _PRECISION = (
@@ -73,7 +84,7 @@ def check_program(
         lacking = _find_lack(timeline) or _find_other_source(timeline, change, digests)
         if lacking is not None:
             return JudgedPoint("program", "undecided", f"{what} state: {lacking}")
-    other = _find_unlike_source(before, after, change) or _find_other_environment(before, after)
+    other = _find_unlike_source(before, after, change) or find_other_environment(before, after)
     if other is not None:
         return JudgedPoint("program", "undecided", other)
     steps, processes = len(before.timeline.steps), len(identify_processes(before.timeline))
@@ -162,7 +173,8 @@ def _find_unlike_source(before: ExecutedState, after: ExecutedState, change: Cha
     return None
 
 
-def _find_other_environment(before: ExecutedState, after: ExecutedState) -> str | None:
+def find_other_environment(before: ExecutedState, after: ExecutedState) -> str | None:
+    """Find a part of the environment, an argument or a seed that two executions do not share."""
     receipts = before.receipt, after.receipt
     for name in _SAME:
         ours, theirs = (getattr(receipt.environment, name) for receipt in receipts)

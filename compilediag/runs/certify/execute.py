@@ -14,9 +14,9 @@ from compilediag.certify.change import Change
 from compilediag.certify.judge import judge
 from compilediag.certify.other_inputs import find_boundary
 from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint, Outcome, Verdict
+from compilediag.certify.program import find_other_environment
 from compilediag.errors import UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
-from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.recorded import (
     HASH_SEED,
@@ -49,8 +49,6 @@ MAX_RECENT = 10_000
 """Files changed since the recorded run; with more it is executed again."""
 
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME")
-_SAME = ("os", "python", "torch", "torch_git", "triton", "cuda", "driver", "cpu_model", "gpus")
-"""Parts of a receipt's environment in which two executions must not differ."""
 
 _OUTCOMES: Mapping[Verdict, Outcome] = {
     "proved": "holds",
@@ -230,7 +228,7 @@ def _execute_both(
         return old, pair.execute("the new state", new=True), why or ""
     new = pair.execute("the new state", new=True)
     old = load_state(recorded, pair.program.words)
-    why = _explain_other_machine(old.receipt, new.receipt)
+    why = find_other_environment(old, new)
     if why is None and pair.looked_at is not None:
         name = os.path.relpath(pair.looked_at)
         why = f"the program looks at {name}, which was written since the recorded run began"
@@ -277,13 +275,6 @@ def _sum_up(command: str, certificate: Certificate) -> JudgedPoint:
     details = tuple(f"{point.name}: {point.sentence}" for point in certificate.points)
     sentence = rest.reason or "the same results, and as much compiled"
     return JudgedPoint(f"also {command}", _OUTCOMES[rest.verdict], sentence, details=details)
-
-
-def _explain_other_machine(before: Receipt, after: Receipt) -> str | None:
-    for name in _SAME:
-        if getattr(before.environment, name) != getattr(after.environment, name):
-            return f"{name} is not what it was in the recorded run"
-    return None
 
 
 def _list_recent(recorded: RecordedRun) -> tuple[str, ...]:
