@@ -106,7 +106,11 @@ def read_printed(timeline: Timeline) -> dict[StreamKey, list[str]]:
     lines: dict[StreamKey, list[str]] = {}
     for record in timeline.printed:
         key = keys.get(record.process, (0, 0)), record.stream
-        lines.setdefault(key, []).extend(record.lines)
+        digests = record.digests or ("",) * len(record.lines)
+        pairs = zip(record.lines, digests, strict=True)
+        # What was left out of a line, a secret or its end, is compared all the same.
+        texts = (f"{line} [{digest}]" if digest else line for line, digest in pairs)
+        lines.setdefault(key, []).extend(texts)
     return {
         key: _select_own_lines(printed) if key[1] == "stderr" else printed
         for key, printed in lines.items()

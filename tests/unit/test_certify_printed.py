@@ -1,5 +1,6 @@
 """Printed lines: what may differ, and what may not."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,16 @@ def compare(
 def test_a_line(before: str, after: str, equal: bool) -> None:
     found = compare((before,), (after,))
     assert (found.difference is None) == equal, read_line(before)
+
+
+def test_what_was_left_out_of_a_line_is_compared_by_its_digest() -> None:
+    def make(digest: str) -> Any:
+        return state(
+            replace(printed("sum <redacted:hash>", "a 1.0"), digests=(digest, ""))
+        ).timeline
+
+    assert compare_printed(make("12ab"), make("12ab")).difference is None
+    assert compare_printed(make("12ab"), make("99cd")).difference is not None
 
 
 def test_a_mask_that_hid_something_is_said() -> None:

@@ -17,6 +17,7 @@ from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint, 
 from compilediag.certify.program import find_other_environment
 from compilediag.errors import UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
+from compilediag.rules.make_finding import shorten
 from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.recorded import (
     HASH_SEED,
@@ -72,6 +73,8 @@ class Pair:
     recent: tuple[str, ...] = ()
     looked_at: str | None = None
     """A file that changed since the recorded run, which the new state looked at."""
+    written: set[str] = field(default_factory=set[str])
+    """Files that the program wrote, whose content is not compared."""
     problems: list[str] = field(default_factory=list[str])
     """Why nothing can be decided."""
     limit_s: float | None = None
@@ -125,6 +128,9 @@ class Pair:
         if os.path.exists(log := os.path.join(folder, LOOKED_AT)):
             with open(log, encoding="utf-8", errors="replace") as stream:
                 self.looked_at = stream.readline().strip()
+        saved = {save.file for save in trial.observed.timeline.saved}
+        names = {os.path.basename(path) for path in iterate_files(os.path.join(folder, "files"))}
+        self.written |= names - saved
         shutil.rmtree(folder, ignore_errors=True)
         self.limit_s = self.limit_s or LIMIT_TIMES * trial.wall_s + LIMIT_EXTRA_S
         return ExecutedState(trial.observed.receipt, trial.observed.timeline, trial.problem)
@@ -197,7 +203,9 @@ def _execute_and_judge(
     certificate, before, after = _decide(pair, before, after)
     if missing := states.missing:
         points.append(JudgedPoint("files", "undecided", missing[0], details=missing))
-    reason = (f"the old state was executed too: {why}",) if why else ()
+    notes = [f"the old state was executed too: {why}"] if why else []
+    if pair.written:
+        notes.append(f"written and not compared: {shorten(', '.join(sorted(pair.written)), 100)}")
     return Proof(
         certificate=Certificate((*certificate.points, *points)),
         before=before,
@@ -205,7 +213,7 @@ def _execute_and_judge(
         executions=trials.runs,
         folder=program.folder,
         recorded=None if why else states.recorded,
-        notes=(*states.notes, *reason),
+        notes=(*states.notes, *notes),
     )
 
 
