@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from compilediag.certify.calls import (
+    GROWTH,
     CallComparison,
     ProcessKey,
     RecordedCall,
@@ -144,8 +145,11 @@ def _compare_varied(
         size = measure_difference(_make_call(before), _make_call(after))
         structure = read_structure(before.structure)
         if size and not is_rounding(size, yardstick, structure.cap):
-            tally.different.append(f"{name}: returns something else")
-        elif not structure.is_whole:
+            if size > GROWTH * structure.tolerance:
+                tally.different.append(f"{name}: returns something else")
+            else:
+                tally.unknown.append(f"{name}: differs by little more than rounding")
+        elif not structure.is_whole or not structure.leaves:
             tally.unknown.append(f"{name}: holds values that are not compared")
         else:
             tally.equal.append(key)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from compilediag.certify.points import ExecutedState
 from compilediag.compare.keys import BreakKey, CauseKey, build_break_key, build_cause_key
 from compilediag.fixes.outputs import (
     ExactValue,
@@ -25,7 +26,6 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import DeclaredEffects, ProgramChange
-from compilediag.timeline.timeline import Timeline
 
 Unit = Literal["recompiles", "graph breaks", "findings"]
 
@@ -81,12 +81,9 @@ def count_finding(identity: FindingIdentity, receipt: Receipt) -> int:
 
 
 @dataclass(frozen=True)
-class ObservedRun:
-    """One run of the program, with its receipt and timeline."""
+class ObservedRun(ExecutedState):
+    """One run of the program for `fix`."""
 
-    receipt: Receipt
-    timeline: Timeline
-    problem: str | None = None  #: Why it is no evidence: it failed, or hung.
     printed: tuple[str, ...] = ()  #: Results that it printed, in their order.
 
 

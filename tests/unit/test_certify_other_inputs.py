@@ -64,6 +64,8 @@ def test_a_call_as_it_was_has_to_be_equal_too() -> None:
             (varied("a", structure="(opaque:Model)"),),
             (varied("a", structure="(opaque:Model)"),),
         ),
+        ((varied("a", structure="(None)"),), (varied("a", structure="(None)"),)),
+        ((SAME, SIZE), (SAME, varied("size 4 → 1", 1.00001))),  # rounding, or more
     ],
 )
 def test_what_covers_nothing_is_undecided(before: Any, after: Any) -> None:
