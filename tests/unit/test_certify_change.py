@@ -89,6 +89,12 @@ def test_of_what_was_only_removed_the_same_block_has_to_run(
         assert all('text = """' in near for near in found)
 
 
+def test_branches_that_are_gone_may_not_have_run() -> None:
+    old = "def f(x):\n    if x > 2:\n        raise ValueError(\n            x)\n    return x\n"
+    assert compare("def f(x):\n    return x\n", old).files[0].branches == (3,)
+    assert compare(old, old.replace("    if x > 2", "    if x > 3")).files[0].branches == ()
+
+
 def test_an_else_that_is_gone_was_a_part_of_its_if() -> None:
     old = "def f(x):\n    if x:\n        a = 1\n    else:\n        a = 2\n    return a\n"
     new = "def f(x):\n    if x:\n        a = 1\n    return a\n"

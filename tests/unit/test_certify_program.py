@@ -191,6 +191,15 @@ def test_beside_what_was_removed_something_has_to_run() -> None:
     assert "removed at app.py:11" in point.sentence
 
 
+def test_branches_that_are_gone_are_listed() -> None:
+    change = replace(LINES, files=(replace(LINES.files[0], branches=(7,)),))
+    point = check_exercised(run(3, 4, 9, 12), change)
+    assert (point.outcome, point.details) == (
+        "holds",
+        (f"gone, and perhaps never run before: {FILE}:7",),
+    )
+
+
 def test_lines_of_all_processes_count() -> None:
     made = run(3, 4)
     other = LinesRun(0.0, FILE, (9, 11), (), process=1)
