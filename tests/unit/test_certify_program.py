@@ -121,7 +121,7 @@ def test_what_cannot_be_compared_is_undecided(after: ExecutedState, words: str) 
     assert words in point.sentence
 
 
-RAN = {"lines_run": (LinesRun(0.0, FILE, (1,), ()),)}
+RAN: dict[str, Any] = {"lines_run": (LinesRun(0.0, FILE, (1,), ()),)}
 
 
 @pytest.mark.parametrize("old", [True, False])

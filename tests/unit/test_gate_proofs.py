@@ -10,7 +10,6 @@ from gate_receipts import again, branch, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE
 
-from compilediag.certify.document import CertificateDocument
 from compilediag.certify.points import JudgedPoint
 from compilediag.cli import main
 from compilediag.commands.certify import add_certified
@@ -26,6 +25,7 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.certificate import CertificateDocument
 
 LINE = "export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['n']\""
 
