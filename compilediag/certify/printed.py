@@ -25,7 +25,8 @@ _LEAST_SCALE = 1e-2
 """The size of a difference is relative to its number, or to this where that is smaller."""
 
 _LEAST_DIGITS = 3
-"""Of a number that shows what was computed; a learning rate has fewer."""
+"""Of a number that shows what was computed, and whose last one may turn by rounding: a learning
+rate has fewer."""
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?"
 _NUMBER = re.compile(
@@ -154,10 +155,11 @@ def compare_printed(
     again: Timeline | None = None,
     eager: Timeline | None = None,
     *,
-    exact: bool = False,
+    turning: bool = False,
 ) -> ResultComparison:
-    """Compare what two executions printed, line by line; see `judge` for the other two. `exact`:
-    all compiled calls are equal; then the last digit of a number may differ by one."""
+    """Compare what two executions printed, line by line; see `judge` for the other two. `turning`:
+    all compiled calls are equal within their tolerance; then the last digit of a number may differ
+    by one."""
     ours, theirs = read_printed(before), read_printed(after)
     others = None if again is None else read_printed(again)
     reference = {} if eager is None else read_printed(eager)
@@ -174,7 +176,7 @@ def compare_printed(
             notes.append(f"not compared: two unchanged executions print {counts}")
             continue
         found, its_size = _compare_stream(
-            lines, new, unchanged, reference.get(key, []), tally, exact
+            lines, new, unchanged, reference.get(key, []), tally, turning
         )
         if found is not None and difference is None:
             difference, size = found, its_size
@@ -196,7 +198,7 @@ def _compare_stream(
     unchanged: Sequence[str],
     eager: Sequence[str],
     tally: _Tally,
-    exact: bool,
+    turning: bool,
 ) -> tuple[str | None, float]:
     """Compare the lines of one stream: the first difference, and its relative size."""
     first: tuple[str | None, float] = None, 0.0
@@ -206,13 +208,13 @@ def _compare_stream(
             tally.moved.add(shorten(parts[0].text, 60))
             continue
         reference = read_line(eager[at]) if at < len(eager) else None
-        size = _compare_line(parts, reference, tally, exact)
+        size = _compare_line(parts, reference, tally, turning)
         if size is None:
             for (why, hidden), (_, seen) in zip(parts[0].masked, parts[1].masked, strict=True):
                 tally.masked[why] += hidden != seen
-        elif first[0] is None:
+        elif first[0] is None or (math.isinf(size) and not math.isinf(first[1])):
             first = f"it prints {shorten(now, 80)!r}, not {shorten(line, 80)!r}", size
-    if len(lines) != len(new) and (first[0] is None or not math.isfinite(first[1])):
+    if len(lines) != len(new):
         at = next(
             (at for at, (line, now) in enumerate(zip(lines, new, strict=False)) if line != now),
             min(len(lines), len(new)),
@@ -228,7 +230,7 @@ def _compare_line(
     parts: tuple[PrintedLine, PrintedLine, PrintedLine],
     eager: PrintedLine | None,
     tally: _Tally,
-    exact: bool,
+    turning: bool,
 ) -> float | None:
     """Compare a line with that of the new state: relative size of their difference, None where
     they are equal. `parts`: the old line, the new one, and the old one again."""
@@ -246,14 +248,14 @@ def _compare_line(
         tally.numbers += 1
         tally.computed += not _is_integer(old) and _count_digits(old) >= _LEAST_DIGITS
         if eager is not None and tally.largest is not None:
-            size = _measure(old, reference, exact=False)
+            size = _measure(old, reference, turning=False)
             known = size is not None and is_known and size <= get_cap(())
             tally.largest = max(tally.largest, size or 0.0) if known or size is None else None
-        if _measure(old, other, exact=exact) is not None:
+        if _measure(old, other, turning=turning) is not None:
             tally.unstable += 1
             tally.moved.add(shorten(line.text, 60))
             continue
-        size = _measure(old, new, exact=exact)
+        size = _measure(old, new, turning=turning)
         excused = size is not None and eager is not None and tally.largest is not None
         if size is None or (excused and is_rounding(size, tally.largest or 0.0, get_cap(()))):
             continue
@@ -270,7 +272,7 @@ def _count_digits(text: str) -> int:
     return len("".join(filter(str.isdigit, mantissa)).lstrip("0"))
 
 
-def _measure(old: str, new: str, *, exact: bool) -> float | None:
+def _measure(old: str, new: str, *, turning: bool) -> float | None:
     """Measure the relative difference of two printed numbers; None where they are equal."""
     if old == new:
         return None
@@ -282,7 +284,8 @@ def _measure(old: str, new: str, *, exact: bool) -> float | None:
     apart = abs(after - before)
     if math.isclose(before, after, rel_tol=RELATIVE, abs_tol=ABSOLUTE):
         return None
-    if exact and apart <= 1.001 * max(_get_last_digit(old), _get_last_digit(new)):
+    is_long = _count_digits(old) >= _LEAST_DIGITS
+    if turning and is_long and apart <= 1.001 * max(_get_last_digit(old), _get_last_digit(new)):
         return None
     return apart / max(abs(before), _LEAST_SCALE)
 

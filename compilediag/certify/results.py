@@ -42,9 +42,10 @@ def check_results(
             return JudgedPoint(
                 NAME, "undecided", f"two executions of the old state differ: {why}"
             ), None
+    turning = calls.equal and not calls.exact and not calls.rounded
     parts = [
         _describe_calls(calls, again=repeated, eager=reference),
-        compare_printed(old, new, repeated, reference, exact=calls.equal and not calls.rounded),
+        compare_printed(old, new, repeated, reference, turning=turning),
         compare_final_values(old, new, repeated, reference),
     ]
     notes = tuple(note for part in parts for note in part.notes)

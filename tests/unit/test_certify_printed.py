@@ -103,14 +103,26 @@ def test_lines_and_their_order_are_compared(after: tuple[str, ...]) -> None:
     assert found.decided
 
 
+@pytest.mark.parametrize("after", [("loss 2.0003", "epoch 2"), ("loss 2.0003",)])
+def test_what_rounding_cannot_be_goes_before_what_it_can(after: tuple[str, ...]) -> None:
+    found = compare(("loss 2.0000", "epoch 1"), after)
+    assert found.size == float("inf")
+    assert "epoch" in (found.difference or "") or "no longer" in (found.difference or "")
+
+
 def test_a_line_less_is_named() -> None:
     found = compare(("epoch 1", "loss 2.0", "done"), ("epoch 1", "done"))
     assert found.difference == "it no longer prints 'loss 2.0', or another line like it"
 
 
 def test_the_last_digit_may_turn_where_all_calls_are_equal() -> None:
-    assert compare(("loss 2.31",), ("loss 2.32",), exact=True).difference is None
-    assert compare(("loss 2.31",), ("loss 2.33",), exact=True).difference is not None
+    assert compare(("loss 2.31",), ("loss 2.32",), turning=True).difference is None
+    for old, new in (
+        ("loss 2.31", "loss 2.33"),
+        ("lr 1e-03", "lr 2e-03"),
+        ("beta 0.9", "beta 0.8"),
+    ):
+        assert compare((old,), (new,), turning=True).difference is not None
 
 
 NOISE = tuple(f"x {n}.0 y {n}.0 z {n}.0 w 1.0" for n in range(4))
