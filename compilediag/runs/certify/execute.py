@@ -290,7 +290,8 @@ def _list_recent(recorded: RecordedRun) -> tuple[str, ...]:
     started = recorded.recording.started_unix
     root = find_repository_root(os.getcwd()) or os.getcwd()
     files = (path for path in iterate_files(root) if not path.endswith(".py"))
-    return tuple(path for path in files if os.path.getmtime(path) > started)
+    # A copy keeps the time of its original's content, and has one of its own beside.
+    return tuple(path for path in files if os.path.getctime(path) > started)
 
 
 def _protect(folder: str, variables: Mapping[str, str], recent: tuple[str, ...]) -> WriteProtection:
