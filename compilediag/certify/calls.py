@@ -53,6 +53,7 @@ class CallComparison:
     exact: bool = True  #: All are equal bit for bit, as far as digests show.
     opaque: int = 0  #: Calls with values that were not compared.
     unseen: int = 0  #: Of those, calls with nothing beside.
+    largest: float = 0.0  #: Difference that is rounding, or begins as such.
     is_slow: bool = False  #: Calls differ by rounding first, and then by more without a jump.
     #: Callables of the second execution by those of the first, where the calls correspond.
     functions: Mapping[Location, Location] = field(default_factory=dict[Location, Location])
@@ -180,8 +181,10 @@ def _compare_callable(
         if not size:
             continue
         is_slow = size <= GROWTH * (largest + structure.tolerance)
-        largest = max(largest, size)
-        if yardstick is not None and is_rounding(size, yardstick, structure.cap):
+        is_excused = yardstick is not None and is_rounding(size, yardstick, structure.cap)
+        if is_slow or is_excused:
+            largest = max(largest, size)
+        if is_excused:
             rounded += 1
         elif tally.difference is None or not is_slow:
             text = f"call {number} of {call.function.function} returned something else"
@@ -199,7 +202,13 @@ def _compare_callable(
             if not is_slow:
                 break
     return replace(
-        tally, compared=compared, rounded=rounded, opaque=opaque, unseen=unseen, exact=exact
+        tally,
+        compared=compared,
+        rounded=rounded,
+        opaque=opaque,
+        unseen=unseen,
+        exact=exact,
+        largest=max(largest, tally.largest),
     )
 
 

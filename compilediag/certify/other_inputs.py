@@ -45,7 +45,9 @@ class _Tally:
     equal: list[VariedKey] = field(default_factory=list[VariedKey])
     raised: list[VariedKey] = field(default_factory=list[VariedKey])  #: In both.
     different: list[str] = field(default_factory=list[str])
-    unknown: list[str] = field(default_factory=list[str])  #: With values that are not compared.
+    #: With values that are not compared, or as different as rounding may have made the state.
+    unknown: list[str] = field(default_factory=list[str])
+    rounding: float = 0.0  #: By how much recorded calls differ.
 
 
 def check_other_inputs(
@@ -59,7 +61,7 @@ def check_other_inputs(
         _collect_varied(before.timeline, {}),
         _collect_varied(after.timeline, _list_names(calls)),
     )
-    tally = _Tally()
+    tally = _Tally(rounding=calls.largest)
     yardsticks = _measure_backends(old)
     for key in (key for key in old if key in new):
         _compare_varied(key, old[key], new[key], yardsticks.get(key[:3], 0.0), tally)
@@ -81,7 +83,8 @@ def check_other_inputs(
     if tally.different:
         outcome, sentence = "fails", min(tally.different)
     elif not covered:
-        outcome, sentence = "undecided", "no call was made again with other inputs in both states"
+        why = "no call was made again with other inputs in both states"
+        outcome, sentence = "undecided", min(tally.unknown, default=why)
     elif any(counts):
         texts = [_list_compiled(side, covered) for side in (old, new)]
         sentence = f"{sentence}; compile again before: {texts[0]}; after: {texts[1]}"
@@ -145,7 +148,7 @@ def _compare_varied(
         size = measure_difference(_make_call(before), _make_call(after))
         structure = read_structure(before.structure)
         if size and not is_rounding(size, yardstick, structure.cap):
-            if size > GROWTH * structure.tolerance:
+            if size > GROWTH * max(structure.tolerance, tally.rounding):
                 tally.different.append(f"{name}: returns something else")
             else:
                 tally.unknown.append(f"{name}: differs by little more than rounding")

@@ -95,6 +95,20 @@ def test_the_backend_measures_its_own_rounding() -> None:
     assert judge(state(eager, varied(own)), state(eager, varied(own, 1.0005))).outcome == "fails"
 
 
+def test_what_training_rounded_is_different_at_the_end_too() -> None:
+    old = state(calls(1.0), SAME, SIZE)
+    new = state(calls(1.0002), varied("as it was", 1.0005), SIZE)
+    reference = state(calls(1.0001)).timeline
+    found = compare_calls(old.timeline, new.timeline, reference)
+    assert check_other_inputs(old, new, found, varied=True).outcome == "holds"
+    far = state(calls(1.0002), varied("as it was", 1.002), SIZE)
+    assert check_other_inputs(old, far, found, varied=True).outcome == "fails"
+    assert (
+        judge(state(calls(1.0), SAME, SIZE), state(calls(1.0), *new.timeline.varied_calls)).outcome
+        == "fails"
+    )
+
+
 def test_a_callable_that_was_renamed_is_compared_with_itself() -> None:
     old = state(calls(1.0), SIZE)
     new = state(calls(1.0, function=RENAMED), varied("size 4 → 1", 2.0, function=RENAMED))
