@@ -26,7 +26,7 @@ from compilediag_harness.shapes.side_effects import SavedState, list_roots
 from compilediag_harness.shapes.warming import compute_weighted_gradients
 from compilediag_harness.torch_internals import torch_compiles, torch_replay
 from compilediag_harness.trials import forked
-from compilediag_harness.trials.call_digest import CallDigester, read_digests, read_sample
+from compilediag_harness.trials.call_digest import CallDigester, read_digests
 from compilediag_harness.trials.forked import Send
 from compilediag_harness.trials.kept_calls import (
     PLAIN,
@@ -212,7 +212,7 @@ class _Varier:
                 for path in (signed | now)
                 if path not in now or signed.get(path) != _sign_leaf(now[path])
             }
-            pending = self._digester.begin((result, gradients, written), sample=True)
+            pending = self._digester.begin((result, gradients, written))
         except BaseException as error:  # of the program; `SystemExit` too
             first = str(error).partition("\n")[0]
             raised = clip(f"{get_class(error).__name__}: {first}", MAX_REASON)
@@ -224,7 +224,6 @@ class _Varier:
             event,
             structure=f"{pending.structure}{names}",
             digest=tuple(read_digests([pending])),
-            values=read_sample(pending.sample),
         )
 
     def _make_event(
@@ -233,7 +232,7 @@ class _Varier:
         """Make the event of a call of which nothing is known but what it raised."""
         kept, call, variation = varied
         place, label = kept.place, variation.label
-        return CallVaried(self._t, place, call.label, label, "", (), (), raised, compiles)
+        return CallVaried(self._t, place, call.label, label, "", (), raised, compiles)
 
     def _build_arguments(self, call: KeptCall, variation: Variation) -> tuple[list[Any], Any]:
         """Build the arguments of a call, and list those that want a gradient."""
