@@ -44,7 +44,7 @@ SOURCES = "sources"
 """Folder of a run: its sources, each under its digest."""
 
 VARY_S = 10.0
-"""Longest time of the calls with other inputs at the end of a process."""
+"""Longest time of the calls with other inputs at the end of a process that compiles quickly."""
 HASH_SEED = "PYTHONHASHSEED"
 
 MAX_FILES, MAX_BYTES = 2_000, 64 << 20
@@ -52,7 +52,7 @@ MAX_FILES, MAX_BYTES = 2_000, 64 << 20
 
 
 class Recording(Record, frozen=True, kw_only=True):
-    """What a recorded run notes of itself."""
+    """Facts of a recorded run, for who compares with it."""
 
     command: str  #: Digest of the command line, which may hold secrets.
     folder: str  #: Working directory.

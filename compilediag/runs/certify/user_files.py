@@ -63,10 +63,6 @@ class UserFiles:
     def __exit__(
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
-        self.restore()
-        shutil.rmtree(self._copies, ignore_errors=True)
-
-    def restore(self) -> None:
         """Put back what was changed or removed since, and move away what is new. Sources are the
         user's to edit meanwhile, and stay."""
         now = self._look()
@@ -84,7 +80,7 @@ class UserFiles:
                     os.makedirs(os.path.dirname(path), exist_ok=True)
                     shutil.move(copy, path)
             self.changed.append(f"{name} (too large to be put back)" if lost else name)
-        self._before = self._look()
+        shutil.rmtree(self._copies, ignore_errors=True)
 
     def _look(self) -> dict[str, tuple[int, int]]:
         seen: dict[str, tuple[int, int]] = {}

@@ -21,11 +21,17 @@ from compilediag_harness.shapes.padded_calls import Ended, PaddedCalls, call_lis
 from compilediag_harness.shapes.padding_check import check_padding
 from compilediag_harness.shapes.side_effects import RandomStates, find_modules
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
-from compilediag_harness.torch_internals.torch_names import subscribe
+from compilediag_harness.torch_internals.torch_compiles import is_compile_in_progress
+from compilediag_harness.torch_internals.torch_names import call_beside, subscribe
 from compilediag_harness.torch_internals.torch_open_calls import ReturningCall, is_outermost
 from compilediag_harness.trials import shadow
 from compilediag_harness.trials.arguments import PlannedArguments
-from compilediag_harness.trials.plan import list_places, list_wrapped_functions
+from compilediag_harness.trials.kept_calls import CallKeeper
+from compilediag_harness.trials.plan import (
+    find_module_or_function,
+    list_places,
+    list_wrapped_functions,
+)
 from compilediag_harness.trials.recorder import Recorder
 from compilediag_harness.trials.sampled_values import StateReader, ValueSampler
 from compilediag_harness.trials.settings import PlannedObjects, PlannedSettings
@@ -117,8 +123,24 @@ class OutputWatcher:
         self._sampled = _ThreadState()
         recording = plan.recording
         self.recorder = None if recording is None else Recorder(session, torch, recording.seed)
+        self.keeper = None if recording is None else CallKeeper(session, torch, recording)
         self._of_shapes: dict[int, CompiledFunction] = {}
-        self.uninstall = torch_calls.watch_every_call(self._handle_begin, self._handle_end)
+        self._undo = [torch_calls.watch_every_call(self._handle_begin, self._handle_end)]
+        self._all_states: StateReader | None = None
+        """In a recorded run: of all functions, and of every optimizer."""
+        self._last_read: list[StateRead] = []
+        """Of objects that are gone."""
+        if recording is not None:
+            self._all_states = states = StateReader(None, torch, self._reader)
+            self._undo.append(states.watch_ends(self._handle_object_end))
+            optimizer = torch.optim.Optimizer
+            remover = call_beside(optimizer, "__init__", after=self._follow_optimizer)
+            self._undo += [] if remover is None else [remover]
+
+    def uninstall(self) -> None:
+        """Look at no call any more."""
+        while self._undo:
+            self._undo.pop()()
 
     @contextlib.contextmanager
     def shield_and_charge(self, what: str) -> Generator[None]:
@@ -144,9 +166,11 @@ class OutputWatcher:
     def _begin_call(self, call: torch_open_calls.CallArguments) -> None:
         self._settings.add_defined_functions()
         self._objects.change_new_optimizers()
-        owner = getattr(call.function, "__self__", None)
+        called = find_module_or_function(self._torch, call.function)
+        is_module = issubclass(get_class(called), self._torch.nn.Module)
+        owner = getattr(called, "__self__", called if is_module else None)
         local, warming = self._sampled, shape_log.inside.not_counted > 0
-        functions = list_wrapped_functions(self._torch, call.function)
+        functions = list_wrapped_functions(self._torch, called)
         code = getattr(functions[-1], "__code__", None)
         key: Any = get_class(functions[0]) if code is None else code
         with self._lock:
@@ -155,12 +179,15 @@ class OutputWatcher:
                 if len(self._functions) == MAX_FUNCTIONS and not self.recorder:
                     return
                 places = list_places(functions)
-                states = StateReader(places[-1][0], self._torch, self._reader)
+                states = self._all_states
+                states = states or StateReader(places[-1][0], self._torch, self._reader)
                 function = self._functions[key] = CompiledFunction(places, states)
             # Invariant: only the program's own calls count, so that every run samples the same.
             number = function.calls
             function.calls += not local.in_batch and not warming
         self._arguments.change_arguments(function.chain, owner, call)
+        if self.keeper is not None and not warming:
+            self.keeper.look_at_call(function.place, called, functions[-1], call)
         if local.in_batch:
             local.function = local.function or function
         elif warming or not (self._plan.outputs or self.recorder):
@@ -272,11 +299,26 @@ class OutputWatcher:
             session.emit(shadowed)
         function.read = function.states.read(session.now(), number)
 
+    def _follow_optimizer(self, _made: None, optimizer: Any, *_: Any, **__: Any) -> None:
+        if self._all_states is not None:
+            with self._session.catch_faults("trial: an optimizer"):
+                self._all_states.follow_object(optimizer)
+
+    def _handle_object_end(self, value: Any) -> None:
+        # What is read while Dynamo traces would be fake.
+        if self._all_states is not None and not is_compile_in_progress():
+            with self.shield_and_charge("trial: an object that is gone"):
+                self._last_read += self._all_states.read_last(self._session.now(), value)
+
     def finish(self) -> None:
         """Emit what is held at the end, and after the last sampled call."""
-        for function in list(self._functions.values()):
-            for event in (*function.read, *function.states.read(self._session.now(), None)):
-                self._session.emit(event)
+        functions = list(self._functions.values())
+        readers = dict.fromkeys((self._all_states, *(function.states for function in functions)))
+        events = [event for function in functions for event in function.read]
+        for states in readers:
+            events += [] if states is None else states.read(self._session.now(), None)
+        for event in (*events, *self._last_read):
+            self._session.emit(event)
 
 
 class FixedShapeCalls:
@@ -384,11 +426,9 @@ class CallSeconds:
 
     def _find_called_code(self) -> Location | None:
         """Find the code that is called; None where it has none, or there are too many."""
-        function: Any = torch_open_calls.this_thread.open[-1].function
         module: type = self._torch.nn.Module
-        # A module of a library is called by a function of torch's, one code for all of them.
-        inner = getattr(function, "__wrapped__", None)
-        function = inner if isinstance(inner, module) else function
+        called = torch_open_calls.this_thread.open[-1].function
+        function = find_module_or_function(self._torch, called)
         owner = getattr(function, "__self__", function)
         # Invariant: keyed by the code or the class itself, not by its address, which another one
         # may get.
