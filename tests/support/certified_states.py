@@ -83,10 +83,9 @@ def varied(variation: str, value: float | None = 1.0, **more: Any) -> CallVaried
     """A call made again; it raised where it has no value."""
     digests = () if value is None else (digest(value),)
     raised = "RuntimeError: no" if value is None else None
-    facts: dict[str, Any] = {"function": WHERE, "call": "training", "compiles": 0, **more}
-    structure = facts.pop("structure", STRUCTURE)
-    place, call, compiles = (facts.pop(name) for name in ("function", "call", "compiles"))
-    return CallVaried(9.0, place, call, variation, structure, digests, raised, compiles)
+    facts: dict[str, Any] = {"function": WHERE, "call": "training", "number": 3, "compiles": 0}
+    facts |= {"variation": variation, "structure": STRUCTURE, "digest": digests, "raised": raised}
+    return CallVaried(9.0, **{**facts, **more})
 
 
 def state(*events: Any, steps: int = 3, problem: str | None = None, **more: Any) -> ExecutedState:

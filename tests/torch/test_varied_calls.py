@@ -83,6 +83,18 @@ def test_a_function_that_is_wrong_for_one_size_alone_differs_there():
     assert differing == {(KIND, "size 6 → 1"), (KIND, "size 6 → 1, own backend")}
 
 
+def test_a_gradient_that_is_lost_shows_where_the_run_wants_none():
+    def before(x, scale):
+        return x.sin() * scale
+
+    def after(x, scale):
+        return x.detach().sin() * scale
+
+    calls = [(torch.ones(3, 2), torch.tensor(2.0))]
+    differing = list_differing(call_with(before, *calls), call_with(after, *calls))
+    assert {label for _, label in differing} == {"a gradient of x"}
+
+
 def test_sizes_go_along_all_dimensions_that_varied_together():
     """Also those of an argument that only some calls have; what never varied stays."""
 
@@ -95,7 +107,9 @@ def test_sizes_go_along_all_dimensions_that_varied_together():
     labels = {label for kind, label in made if kind.count("float32") == 4}
     sizes = {f"size 4 → {size}" for size in (1, 2, 3, 5, 8, 16, 17)}
     own = {f"size 4 → {size}, own backend" for size in (1, 5)}
-    assert labels == {"as it was", "gradients off", "mask = None", *sizes, *own}
+    gradients = {"gradients off", "a gradient of x"}
+    assert labels == {"as it was", "mask = None", *gradients, *sizes, *own}
+    assert {one.number for (kind, _), one in made.items() if kind.count("float32") == 4} == {3}
     assert [one.raised for one in made.values()] == [None] * len(made)
     assert all(
         "float32[17,4]" in its.structure for (_, label), its in made.items() if "17" in label
@@ -456,7 +470,7 @@ def test_a_program_that_compiles_for_long_has_more_time(monkeypatch):
     made, ended, _ = vary(call_with(wait, (torch.ones(5, 2),)), vary_s=0.1)
     assert (KIND, "size 5 → 1") in made
     assert (KIND, "size 5 → 1, own backend") not in made
-    assert "2 of 11 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
+    assert "2 of 12 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
 
 
 def test_without_a_fork_the_process_itself_makes_the_calls(monkeypatch, capfd):

@@ -60,7 +60,6 @@ class KeptCall:
     """The last call of one kind."""
 
     label: str
-    """The same in two runs, and in two states of the program."""
     paths: tuple[str, ...]
     """Of each leaf of the arguments, from the name of its parameter on."""
     seen: dict[str, dict[tuple[Any, Any], None]]
@@ -72,6 +71,8 @@ class KeptCall:
     """What is called again."""
     arguments: Any = ()
     """Positional and keyword arguments."""
+    number: int = 0
+    """Which of the calls of the callable it is, from 0."""
     leaves: tuple[Any, ...] = ()
     modules: tuple[Any, ...] = ()
     training: tuple[tuple[Any, bool], ...] = ()
@@ -189,6 +190,7 @@ class CallKeeper:
             with self._below(), self._lock:
                 kept = self._find_callable(get_definition(code), function, function)
                 if kept is not None:
+                    kept.calls += 1
                     self._keep(kept, function, function, arguments)
 
     def _find_callable(self, place: Location, root: Any, function: Any) -> KeptCallable | None:
@@ -240,6 +242,7 @@ class CallKeeper:
             self._bytes += nbytes - call.nbytes
             kept.kinds[key] = call
             call.root, call.function, call.nbytes = root, function, nbytes
+            call.number = kept.calls - 1
             call.leaves = tuple(map(_cut_graph, leaves))
             # Containers that the program may change later are copied, what is in them is not.
             call.arguments = trees.rebuild(given, iter(call.leaves))

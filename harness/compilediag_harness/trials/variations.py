@@ -31,6 +31,8 @@ class Variation:
     """Other sizes of leaves, by position and dimension."""
     gradients: bool | None = None
     """The grad mode; None: as it was."""
+    wanting: int | None = None
+    """Position of a leaf that wants a gradient, which it did not."""
     own_backend: bool = False
     """Compiled by the program's backend."""
 
@@ -81,9 +83,19 @@ def _alternate(sorts: list[Iterator[Variation]]) -> Iterator[Variation]:
 
 
 def _vary_gradients(call: KeptCall) -> Iterator[Variation]:
-    if not call.modes.inference:
-        on = not call.modes.gradients
-        yield Variation(f"gradients {'on' if on else 'off'}", gradients=on)
+    """Vary the grad mode, and whether the first tensor wants a gradient where none does."""
+    if call.modes.inference:
+        return
+    tensors = [(at, leaf) for at, leaf in enumerate(call.leaves) if is_tensor(leaf)]
+    # A number and a tensor of one element are the same argument in two states.
+    first = next((at for at, its in tensors if its.ndim and its.is_floating_point()), None)
+    wanting = None if any(its.requires_grad for _, its in tensors) else first
+    if not call.modes.gradients:
+        yield Variation("gradients on", gradients=True, wanting=wanting)
+        return
+    yield Variation("gradients off", gradients=False)
+    if wanting is not None:
+        yield Variation(f"a gradient of {call.paths[wanting]}", wanting=wanting)
 
 
 def _vary_value(kept: KeptCallable, call: KeptCall, index: int) -> Iterator[Variation]:

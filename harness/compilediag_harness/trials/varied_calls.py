@@ -231,8 +231,8 @@ class _Varier:
     ) -> CallVaried:
         """Make the event of a call of which nothing is known but what it raised."""
         kept, call, variation = varied
-        place, label = kept.place, variation.label
-        return CallVaried(self._t, place, call.label, label, "", (), raised, compiles)
+        kind = call.label, call.number, variation.label
+        return CallVaried(self._t, kept.place, *kind, "", (), raised, compiles)
 
     def _build_arguments(self, call: KeptCall, variation: Variation) -> tuple[list[Any], Any]:
         """Build the arguments of a call, and list those that want a gradient."""
@@ -242,7 +242,7 @@ class _Varier:
             if index in variation.sizes:
                 value = repeat_rows(self._torch, kept.detach(), variation.sizes[index])
                 value = value.requires_grad_(kept.requires_grad)
-            if is_tensor(value) and value.requires_grad:
+            if is_tensor(value) and (value.requires_grad or index == variation.wanting):
                 is_parameter = issubclass(get_class(value), self._torch.nn.Parameter)
                 inputs.append(value if is_parameter else value.detach().requires_grad_())
                 # What another operation gave may be written in place, as no leaf may.

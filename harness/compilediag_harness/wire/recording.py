@@ -139,7 +139,9 @@ class CallVaried(Event):
     function: Location
     """The compiled callable, or the function of the program above it that was called instead."""
     call: str
-    """Which of its recorded calls: "training, gradients, 2 tensors"; the same in both states."""
+    """Its kind: "training, gradients, 2 tensors"."""
+    number: int
+    """Which of the calls of this function it was, from 0."""
     variation: str
     """"as it was", "size 4 → 1", "gradients off", "scale = 2.5", "mask = None"; the same in both
     states of a program."""
