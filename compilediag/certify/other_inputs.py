@@ -62,11 +62,15 @@ def check_other_inputs(
         _collect_varied(after.timeline, _list_names(calls)),
     )
     tally = _Tally(rounding=calls.largest)
+    moved = set[tuple[ProcessKey, str, str]]()
+    if calls.mismatch is not None:
+        moved = {key[:3] for key in old} - _list_repeated(old, new)
     yardsticks = _measure_backends(old)
-    for key in (key for key in old if key in new):
+    for key in (key for key in old if key in new and key[:3] not in moved):
         _compare_varied(key, old[key], new[key], yardsticks.get(key[:3], 0.0), tally)
     covered = [key for key in tally.equal if key[3] != AS_IT_WAS]
     details = [*tally.different, *tally.unknown]
+    details += [f"called with other arguments: {key[1]} ({key[2]})" for key in sorted(moved)]
     details += [f"only before: {_format_key(key)}" for key in sorted(old.keys() - new.keys())]
     details += [f"only after: {_format_key(key)}" for key in sorted(new.keys() - old.keys())]
     details += [f"raises in both: {_format_key(key)}" for key in sorted(tally.raised)]
@@ -82,6 +86,8 @@ def check_other_inputs(
     sentence = f"{format_count(len(covered), 'varied call')}: all equal"
     if tally.different:
         outcome, sentence = "fails", min(tally.different)
+    elif not covered and tally.equal and all(key[2].endswith("; ") for key in {**old, **new}):
+        sentence = f"{tally.equal[0][1]} is given no arguments; called again it is equal"
     elif not covered:
         why = "no call was made again with other inputs in both states"
         outcome, sentence = "undecided", min(tally.unknown, default=why)
@@ -89,6 +95,21 @@ def check_other_inputs(
         texts = [_list_compiled(side, covered) for side in (old, new)]
         sentence = f"{sentence}; compile again before: {texts[0]}; after: {texts[1]}"
     return JudgedPoint(name, outcome, sentence, figures, tuple(details))
+
+
+def _list_repeated(
+    old: Mapping[VariedKey, CallVaried], new: Mapping[VariedKey, CallVaried]
+) -> set[tuple[ProcessKey, str, str]]:
+    """List the calls that gave the same in both states when they were made again as they were: both
+    are given the same arguments. Others may not be: a state may pad what it passes on."""
+    repeated = set[tuple[ProcessKey, str, str]]()
+    for key in old.keys() & new.keys():
+        tally = _Tally()
+        if key[3] == AS_IT_WAS:
+            _compare_varied(key, old[key], new[key], 0.0, tally)
+        if tally.equal or tally.raised:
+            repeated.add(key[:3])
+    return repeated
 
 
 def _list_names(calls: CallComparison) -> dict[str, str]:
@@ -174,14 +195,18 @@ _Chain = tuple[tuple[Location, "tuple[str, ...] | None"], ...]
 
 
 def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location, Location] | None:
-    """Find what to call again in place of compiled calls that do not correspond: the innermost
-    function at or above them that both states have with the same name and parameters, as each
-    state has it (`RecordingPlan.boundaries`). None where calls correspond, or there is none."""
+    """Find what to call again in place of compiled calls that are not given the same arguments in
+    both states: the innermost function at or above them that both have with the same name and
+    parameters, as each state has it (`RecordingPlan.boundaries`). None where all are, or there is
+    none."""
     calls = compare_calls(before.timeline, after.timeline)
-    if calls.mismatch is None:
-        return None
-    old, new = (_collect_varied(state.timeline, {}) for state in (before, after))
+    old = _collect_varied(before.timeline, {})
+    new = _collect_varied(after.timeline, _list_names(calls))
     common = {key[1] for key in old.keys() & new.keys()}
+    if calls.mismatch is not None:
+        common = {key[1] for key in _list_repeated(old, new)}
+    elif {key[1] for key in old} <= common:
+        return None
     chains, others = (
         [chain for chain in _iterate_chains(state.timeline) if chain[0][0].function not in common]
         for state in (before, after)

@@ -63,7 +63,8 @@ def check_program(
     before: ExecutedState, after: ExecutedState, change: Change, calls: CallComparison
 ) -> JudgedPoint:
     """Check that both states ran the same program to the same end, each with its own sources."""
-    if before.problem is not None:
+    alike = before.problem == after.problem
+    if before.problem is not None and not alike:
         return JudgedPoint(
             "program", "undecided", f"the old state does not end well: {before.problem}"
         )
@@ -72,7 +73,7 @@ def check_program(
     if "pytest" in command and (tests := [path for path in alone if _TEST_FILE.search(path)]):
         why = f"{tests[0]} is in one state only, and pytest looks for tests on disk"
         return JudgedPoint("program", "undecided", why)
-    if after.problem is not None:
+    if after.problem is not None and not alike:
         return JudgedPoint("program", "fails", f"the new state does not end well: {after.problem}")
     different = next(_iterate_differences(before, after, calls), None)
     if different is not None:

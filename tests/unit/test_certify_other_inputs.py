@@ -72,6 +72,18 @@ def test_what_covers_nothing_is_undecided(before: Any, after: Any) -> None:
     assert judge(state(*before), state(*after)).outcome == "undecided"
 
 
+def test_what_is_given_nothing_has_no_other_inputs() -> None:
+    same = varied("as it was", call="gradients; ")
+    off = varied("gradients off", None, call="gradients; ")
+    point = judge(state(same, off), state(same, off))
+    assert point.outcome == "holds"
+    assert point.sentence == "forward is given no arguments; called again it is equal"
+    assert judge(state(same, SAME), state(same, SAME)).outcome == "undecided"
+    assert (
+        judge(state(same), state(varied("as it was", 2.0, call="gradients; "))).outcome == "fails"
+    )
+
+
 def test_what_is_not_covered_is_listed() -> None:
     ends = (VaryingEnded(9.0, 1.0, ("generate: an iterator",)),)
     point = judge(state(SAME, SIZE, varied("x = 2")), state(SAME, SIZE, varying_ends=ends))
@@ -153,6 +165,23 @@ def test_a_function_that_one_state_compiles_is_a_boundary() -> None:
     new = called(OUTER, 1.0, callers=(seen(OUTER, (MAIN, ())),))
     assert find_boundary(old, new) == (OUTER, OUTER)
     assert find_boundary(new, old) == (OUTER, OUTER)
+
+
+def test_calls_with_other_arguments_are_compared_at_the_boundary_above() -> None:
+    above = seen(WHERE, (LOSS, ("model", "x")))
+    old = called(WHERE, 1.0, 2.0, callers=(above,))
+    padded = called(WHERE, 1.0, 2.0, 3.0, callers=(above,))
+    old, padded = (
+        state(*one.timeline.recorded_calls, *calls_again, callers=(above,))
+        for one, calls_again in ((old, (SAME, SIZE)), (padded, (varied("as it was", 9.0), SIZE)))
+    )
+    point = judge(old, padded)
+    assert point.outcome == "undecided"
+    assert "called with other arguments: forward (training)" in point.details
+    assert find_boundary(old, padded) == (LOSS, LOSS)
+    other = state(calls(1.0), SAME, callers=(above,))
+    more = state(calls(1.0), varied("as it was", call="training; float32[2d]"), callers=(above,))
+    assert find_boundary(other, more) == (LOSS, LOSS)
 
 
 def test_calls_that_correspond_need_no_boundary() -> None:

@@ -22,15 +22,17 @@ MAX_COPIED_BYTES = 1 << 30
 _APART = {".git", RUNS_FOLDER, "__pycache__", "node_modules", "site-packages"}
 
 
-def iterate_files(root: str) -> Iterator[str]:
+def iterate_files(root: str, *, folders: bool = False) -> Iterator[str]:
     """Iterate over the plain files below a folder, at most `MAX_FILES`; not those of git, of ours,
-    or of an environment with packages."""
+    or of an environment with packages. `folders`: also over its folders, with "/" behind each."""
     count = 0
     for folder, below, names in os.walk(root):
         if "pyvenv.cfg" in names:
             below.clear()
             continue
         below[:] = sorted(name for name in below if name not in _APART)
+        if folders:
+            yield os.path.join(folder, "")
         for name in sorted(names):
             path = os.path.join(folder, name)
             if os.path.isfile(path) and not os.path.islink(path):
