@@ -168,7 +168,7 @@ class Attachment:
         ended = self.read_progress(failure, files)
         if trial is not None:
             # Everything is read, and nothing watches any more: what it compiles counts nowhere.
-            with session.catch_faults("finish: varied calls"):
+            with session.catch_faults("recording: varied calls"):
                 trial.vary_calls(ended.t, self.uninstall)
         session.emit(ended)
 

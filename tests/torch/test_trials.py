@@ -153,6 +153,18 @@ def test_a_marked_dimension_does_not_recompile(action, dimension):
     assert applied_in(events) == {change.label: None}
 
 
+def test_arguments_and_outputs_of_a_module_of_torch_have_its_names():
+    """torch calls them all by one function of its own."""
+    module = torch.nn.Linear(3, 3)
+    place = get_definition(torch.nn.Linear.forward)
+    change = wire.ArgumentChange(place, "input", "maybe_mark_dynamic", 0)
+    fresh = [each.clone() for each in SIZES]
+    count, events = recompiles(wire.TrialPlan(arguments=(change,)), module, fresh)
+    assert count == 0
+    assert applied_in(events) == {change.label: None}
+    assert {event.function for event in events.of(wire.OutputsSampled)} == {place}
+
+
 def test_an_argument_inside_of_others_is_found():
     def forward(batch, *args, flag=False, **rest):
         return batch["ids"] * 2 + args[0] + rest["scale"]

@@ -18,8 +18,12 @@ from compilediag.readers.journal import read_run
 from compilediag.runs.supervised.child import make_child_environment
 from compilediag.timeline.timeline import fold
 from compilediag_harness import wire
+from compilediag_harness.base.session import Session
 from compilediag_harness.blame.source_locations import get_definition
-from compilediag_harness.trials import forked
+from compilediag_harness.torch_internals import torch_replay
+from compilediag_harness.torch_internals.torch_replay import CallModes
+from compilediag_harness.trials import forked, varied_calls
+from compilediag_harness.trials.kept_calls import CallKeeper, KeptCall, KeptCallable
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -56,6 +60,12 @@ def call_with(function, *calls, backend="eager", **options):
     return run
 
 
+@pytest.fixture(autouse=True)
+def compile_seconds(monkeypatch):
+    """torch counts those of all tests before, and they make the limit longer."""
+    monkeypatch.setattr(torch_replay, "read_compile_seconds", lambda: 0.0)
+
+
 SIZES = [(torch.arange(12.0).reshape(n, -1),) for n in (3, 4, 6)]
 KIND = "gradients; float32[2d]"
 
@@ -90,6 +100,27 @@ def test_sizes_go_along_all_dimensions_that_varied_together():
     assert all(
         "float32[17,4]" in its.structure for (_, label), its in made.items() if "17" in label
     )
+
+
+def test_without_a_size_that_varied_those_of_integers_and_declared_ones_are_varied():
+    """One graph serves all larger sizes of one dimension."""
+
+    def embed(tokens, x):
+        return torch.nn.functional.one_hot(tokens, 9).float().sum() + x.sum(0)
+
+    tokens, x = torch.arange(6).reshape(2, 3), torch.ones(4, 5, requires_grad=True)
+    plain, _, _ = vary(call_with(embed, (tokens, x)))
+    torch._dynamo.maybe_mark_dynamic(x, 1)
+    declared, _, _ = vary(call_with(embed, (tokens, x)))
+    labels = [label for _, label in plain]
+    assert labels[:3] == ["as it was", "size 2 → 3", "dimension 1 of tokens: 3 → 4"]
+    assert "dimension 1 of tokens: 3 → 17, own backend" not in labels
+    assert {label for _, label in declared} - set(labels) == {
+        *(f"dimension 1 of x: 5 → {size}" for size in (1, 2, 4, 6, 10, 16, 17)),
+        *(f"dimension 1 of x: 5 → {size}, own backend" for size in (1, 6)),
+    }
+    assert [one.raised for one in declared.values()] == [None] * len(declared)
+    assert [one.compiles for (_, its), one in plain.items() if its == "size 2 → 17"] == [0]
 
 
 def test_numbers_flags_and_none_take_what_was_seen_and_one_more():
@@ -201,6 +232,35 @@ def test_what_is_written_into_an_argument_is_compared():
     assert x.equal(torch.ones(4, 2))  # by the run, and by no varied call
 
 
+def test_what_a_call_leaves_in_containers_is_compared():
+    def fill(x, cache, rows):
+        cache["last"] = x + 1
+        rows.append(len(x))
+        rows[0] = 1000
+        return x
+
+    def wrong(x, cache, rows):
+        cache["last"] = x + (1 if len(x) != 2 else 2)
+        rows.append(len(x))
+        rows[0] = 1000
+        return x
+
+    def less(x, cache, rows):
+        cache["last"] = x + 1
+        if len(x) != 2:
+            rows.append(len(x))
+        rows[0] = 1000
+        return x
+
+    def call(function):
+        return call_with(function, (torch.zeros(4, 2), {"first": torch.ones(1)}, [1000]))
+
+    for other in (wrong, less):
+        differing = list_differing(call(fill), call(other))
+        assert {label for _, label in differing} == {"size 4 → 2"}, other
+    assert not list_differing(call(fill), call(fill))
+
+
 def test_functions_modules_and_methods_are_called_compiled():
     class Model(torch.nn.Module):
         def __init__(self):
@@ -250,12 +310,13 @@ def test_a_boundary_is_called_in_place_of_the_compiled_calls_inside_it():
         model(torch.ones(9, 2))
 
     place = get_definition(Trainer.step)
-    made, ended, events = vary(run, [place])
+    _, ended, events = vary(run, [place])
     assert not ended[0].left_out
-    labels = {label for (_, label), its in made.items() if its.function == place}
+    made = events.of(wire.CallVaried)
+    labels = {its.variation for its in made if its.function == place}
     assert {"size 4 → 1", "size 4 → 17", "scale = 3.0", "gradients off"} <= labels
-    at = {its.function.function: (k, label) for (k, label), its in made.items() if "9 →" in label}
-    assert set(at) == {"Linear.forward"}, at
+    at = {its.function.function for its in made if "9 →" in its.variation}
+    assert at == {"Linear.forward"}, at
     callers = {seen.callers[:1]: seen.parameters[:1] for seen in events.of(wire.CallersSeen)}
     assert callers[(place,)] == (("self", "x", "scale"),)
 
@@ -318,7 +379,39 @@ def test_a_crash_of_the_process_is_an_outcome_too():
     made, ended, _ = vary(call_with(crash, (torch.ones(3, 2),)))
     assert made[KIND, "size 3 → 2"].raised == "the process ended by signal 6"
     assert "size 3 → 2: the process ended by signal 6" in ended[0].left_out[-1]
-    assert (KIND, "size 3 → 4") not in made
+    assert (KIND, "size 3 → 4") in made
+    assert (KIND, "size 3 → 16") not in made
+
+
+def test_a_fault_of_ours_is_one_and_no_end_of_the_process(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(varied_calls, "list_variations", fail)
+    events = list[wire.Event]()
+    session = Session(events.append)
+    keeper = CallKeeper(session, torch, wire.RecordingPlan(seed=1, vary_s=60.0))
+    kept = KeptCallable(wire.Location("f.py", 1, "f"), None, frozenset(), ())
+    kept.kinds[0] = KeptCall("kind", (), {}, CallModes())
+    keeper.callables[0] = kept
+    varied_calls.vary_calls(session, torch, keeper, 60.0, 0.0)
+    fault, ended = events
+    assert fault.where == "recording: varied calls"
+    assert "ours" in fault.error
+    assert not ended.left_out
+
+
+def test_in_a_process_group_nothing_is_called(tmp_path):
+    distributed = torch.distributed
+    distributed.init_process_group(
+        "gloo", store=distributed.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
+    )
+    try:
+        made, ended, _ = vary(call_with(torch.sin, (torch.ones(3),)))
+    finally:
+        distributed.destroy_process_group()
+    assert not made
+    assert ended[0].left_out[0].startswith("every call: torch.distributed is in use")
 
 
 def test_the_limit_of_seconds_holds(monkeypatch):
@@ -346,8 +439,24 @@ def test_calls_for_which_no_time_is_left_are_counted():
 
     made, ended, _ = vary(call_with(wait, (torch.ones(5, 2),)), vary_s=1.0)
     assert (KIND, "as it was") in made
-    assert "for which no time was left" in ended[0].left_out[-1]
+    assert "for which no time was left in 1 s" in ended[0].left_out[-1]
     assert ended[0].seconds < 4
+
+
+def test_a_program_that_compiles_for_long_has_more_time(monkeypatch):
+    """But none is left for its own backend where that would take as long again."""
+
+    def wait(x):
+        torch._dynamo.graph_break()
+        time.sleep(0.2)
+        return x
+
+    monkeypatch.setattr(torch_replay, "read_compile_seconds", lambda: 20.0)
+    monkeypatch.setattr(varied_calls, "COMPILES", 1.0)
+    made, ended, _ = vary(call_with(wait, (torch.ones(5, 2),)), vary_s=0.1)
+    assert (KIND, "size 5 → 1") in made
+    assert (KIND, "size 5 → 1, own backend") not in made
+    assert "2 of 11 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
 
 
 def test_without_a_fork_the_process_itself_makes_the_calls(monkeypatch, capfd):

@@ -6,32 +6,25 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import faulthandler
-import io
 import os
 import pickle
-import select
 import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Generator
+from typing import Any, NoReturn
 
 GRACE_S = 5.0
 """How much longer than its limit the work may take until it is killed."""
 
-Send = Callable[[Any], None]
+WAIT_S = 0.01
+"""Between two looks at whether the work has ended."""
 
+TOO_LONG = "it takes too long"
 
-class ForkOutcome(NamedTuple):
-    """Outcome of work in a fork."""
-
-    messages: list[Any]
-    crash: str | None
-    """Why it ended before its work did; None where it did not."""
-    was_late: bool
-    """It was killed at its limit."""
+Send = Callable[[Any], object]
 
 
 def can_fork(torch: Any) -> bool:
@@ -41,33 +34,47 @@ def can_fork(torch: Any) -> bool:
     return hasattr(os, "fork") and not accelerator.is_available()
 
 
-def run_in_fork(work: Callable[[Send], None], limit_s: float) -> ForkOutcome:
-    """Run `work(send)` in a fork, and return what it sent.
+def run_in_fork(
+    work: Callable[[Send], None], file: str, limit_s: float
+) -> tuple[list[Any], str | None]:
+    """Run `work(send)` in a fork.
+
+    Returns:
+        what it sent, by way of a file, and why it ended before it had sent everything.
 
     Raises:
         RuntimeError: the interpreter forks no more.
         OSError: the system does not.
     """
-    reading, writing = os.pipe()
-    with _ignore_child_signals(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of forks of a process with threads
-        try:
+    with open(file, "wb", buffering=0) as stream, _ignore_child_signals():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of forks of a process with threads
             child = os.fork()
-        except BaseException:
-            os.close(reading)
-            os.close(writing)
-            raise
         if child == 0:
-            _run_child(work, writing, limit_s)
-        os.close(writing)
-        content, was_late = _read_until(reading, time.monotonic() + limit_s + GRACE_S)
-        if was_late:
+            _run_child(work, lambda message: stream.write(pickle.dumps(message)), limit_s)
+        problem = _wait(child, time.monotonic() + limit_s + GRACE_S)
+    messages: list[Any] = []
+    with open(file, "rb") as stream, contextlib.suppress(Exception):  # killed while it wrote
+        while True:
+            messages.append(pickle.load(stream))  # noqa: S301 - of our own fork
+    return messages, problem
+
+
+def _wait(child: int, deadline: float) -> str | None:
+    """Wait for a process to end, and kill it at the deadline; why it did not end well."""
+    status = 0
+    with contextlib.suppress(ChildProcessError):  # the program waits for all of its children
+        ended = 0
+        while not ended and time.monotonic() < deadline:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            time.sleep(0 if ended else WAIT_S)
+        if not ended:
             os.kill(child, signal.SIGKILL)
-        status = 0
-        with contextlib.suppress(ChildProcessError):  # the program waits for all of its children
-            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    crash = f"signal {-status}" if status < 0 else f"exit code {status}" if status else None
-    return ForkOutcome(list(_iterate_messages(content)), None if was_late else crash, was_late)
+            os.waitpid(child, 0)
+            return TOO_LONG
+    code = os.waitstatus_to_exitcode(status)
+    ending = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return f"the process ended by {ending}" if code else None
 
 
 @contextlib.contextmanager
@@ -84,16 +91,10 @@ def _ignore_child_signals() -> Generator[None]:
         signal.signal(signal.SIGCHLD, handler)
 
 
-def _run_child(work: Callable[[Send], None], writing: int, limit_s: float) -> NoReturn:
-    status = 1
+def _run_child(work: Callable[[Send], None], send: Send, limit_s: float) -> NoReturn:
+    done: list[bool] = []
     try:
         _limit_child(limit_s)
-        done: list[bool] = []
-
-        def send(message: Any) -> None:
-            data = memoryview(pickle.dumps(message))
-            while data:
-                data = data[os.write(writing, data) :]
 
         def run() -> None:
             work(send)
@@ -105,9 +106,9 @@ def _run_child(work: Callable[[Send], None], writing: int, limit_s: float) -> No
         thread = threading.Thread(target=context.run, args=(run,))
         thread.start()
         thread.join()
-        status = 0 if done else 1
     finally:
-        os._exit(status)  # no handler of the program's for its end, no buffer of its output
+        # No handler of the program's for its end, no buffer of its output.
+        os._exit(0 if done else 1)
 
 
 def _limit_child(limit_s: float) -> None:
@@ -148,28 +149,3 @@ def hide_output() -> Generator[None]:
         for descriptor, copy in kept:
             os.dup2(copy, descriptor)
             os.close(copy)
-
-
-def _read_until(reading: int, deadline: float) -> tuple[bytes, bool]:
-    """Read a pipe to its end; the bytes, and whether the deadline came first."""
-    parts: list[bytes] = []
-    try:
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([reading], [], [], left)[0]:
-                return b"".join(parts), True
-            part = os.read(reading, 1 << 16)
-            if not part:
-                return b"".join(parts), False
-            parts.append(part)
-    finally:
-        os.close(reading)
-
-
-def _iterate_messages(content: bytes) -> Iterator[Any]:
-    stream = io.BytesIO(content)
-    while stream.tell() < len(content):
-        try:
-            yield pickle.load(stream)  # noqa: S301 - of our own fork
-        except Exception:  # it was killed while it wrote
-            return

@@ -1,27 +1,37 @@
 """Calls that are kept to be made again: of each outermost compiled callable the last one of each
-kind, and what varied over all of its calls.
+kind, with what was seen over all of its calls; and which functions called it.
 
-"Last" is among the last few, since not every call is looked at (`call_watcher.py`). What is kept
-are references: a call costs microseconds, no tensor is read or copied, and what the
-program writes into an argument later is in the kept call, too.
+"Last" is among the last few, since not every call is looked at. What is kept are references: a call
+costs microseconds, no tensor is read or copied, and what the program writes into an argument later
+is in the kept call, too.
 """
 
 from __future__ import annotations
 
+import inspect
+import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from compilediag_harness.base.object_graph import get_class
+from compilediag_harness.base.session import Session
+from compilediag_harness.blame.line_events import iterate_own_frames
+from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.shapes import trees
-from compilediag_harness.torch_internals import (
-    torch_api,
-    torch_replay,
-)
+from compilediag_harness.steps.step_detection import iterate_reached
+from compilediag_harness.torch_internals import torch_api, torch_open_calls, torch_replay
+from compilediag_harness.torch_internals.torch_open_calls import CallArguments
 from compilediag_harness.torch_internals.torch_replay import CallModes
-from compilediag_harness.wire import Location
+from compilediag_harness.trials.boundary_calls import BoundaryCalls, read_arguments
+from compilediag_harness.wire import CallersSeen, Location, RecordingPlan
+
+EVERY_CALL = 64
+EVERY = 16
+"""The first calls of a callable are looked at, and of later ones so many: how often it was called
+decides it, so that two states of a program keep the same calls. And each in another mode."""
 
 MAX_CALLABLES = 32
 MAX_KINDS = 8
@@ -30,15 +40,19 @@ MAX_KINDS = 8
 MAX_BYTES = 512 << 20
 """Of the tensors of all kept calls, parameters not counted."""
 
-MAX_SIZES = 64
-MAX_VALUES = 16
-"""Sizes of one dimension, and values of one number, that are told apart."""
+MAX_SEEN = 64
+"""Shapes of one tensor, and values of one number, that are told apart in one kind of call."""
 
 MAX_NAMED = 4
 """Tensors that the label of a kind names."""
 
+MAX_STACKS = 3
+MAX_CALLERS = 8
+MAX_LOOKS = 64
+"""Calls of a callable whose callers are looked at."""
+
 _GRADIENTS = {True: "gradients", False: "no gradients"}
-PLAIN = (bool, int, float, str)
+PLAIN = (bool, int, float, str, type(None))
 
 
 @dataclass(slots=True)
@@ -49,71 +63,37 @@ class KeptCall:
     """The same in two runs, and in two states of the program."""
     paths: tuple[str, ...]
     """Of each leaf of the arguments, from the name of its parameter on."""
+    seen: dict[str, dict[tuple[Any, Any], None]]
+    """Kinds of leaves with shapes or plain values, by path, over the calls of this kind."""
+    modes: CallModes
     root: Any = None
     """The original callable, from which everything is reached that a call can change."""
-    get_function: Callable[[], Any] = lambda: None
-    """Gets what is called again."""
+    function: Any = None
+    """What is called again."""
     arguments: Any = ()
     """Positional and keyword arguments."""
     leaves: tuple[Any, ...] = ()
-    inner: frozenset[int] = frozenset()
-    """Positions of leaves that other operations gave, with a gradient to come: kept without it."""
-    modes: CallModes | None = None
     modules: tuple[Any, ...] = ()
     training: tuple[tuple[Any, bool], ...] = ()
     """These modules and all in them, and whether each was in training."""
     nbytes: int = 0
-    content: tuple[Any, ...] = ()
-    """Shapes and numbers of the call."""
-    sizes: dict[tuple[str, int], set[int]] = field(default_factory=dict[tuple[str, int], set[int]])
-    """Sizes that were seen in calls of the kind, by path and dimension."""
-
-    def replace(
-        self,
-        root: Any,
-        get_function: Callable[[], Any],
-        arguments: _Arguments,
-        modes: CallModes,
-        modules: tuple[Any, ...],
-    ) -> None:
-        """Replace the call by a later one of its kind."""
-        leaves, tensors = arguments.leaves, {id(its): its for its in arguments.tensors}
-        self.inner = frozenset(
-            index
-            for index, leaf in enumerate(leaves)
-            if id(leaf) in tensors and leaf.requires_grad and not leaf.is_leaf
-        )
-        self.leaves = tuple(
-            leaf.detach() if index in self.inner else leaf for index, leaf in enumerate(leaves)
-        )
-        # Containers that the program may change later are copied, what is in them is not.
-        self.arguments = trees.rebuild(arguments.given, iter(self.leaves))
-        self.root, self.get_function, self.modes = root, get_function, modes
-        if self.modules != modules:
-            every = {id(part): part for module in modules for part in module.modules()}
-            self.training = tuple((part, part.training) for part in every.values())
-            self.modules = modules
 
 
 @dataclass(slots=True)
 class KeptCallable:
-    """A callable whose calls are kept, and what varied over them."""
+    """A callable whose calls are kept."""
 
     place: Location
     code: Any
-    optional: frozenset[str] = frozenset()
+    optional: frozenset[str]
     """Parameters that are None where they are not given."""
-    reached: tuple[Any, ...] = ()
-    """Modules that a function has by name."""
+    reached: tuple[Any, ...]
+    """Modules that it has by name."""
     calls: int = 0
+    mode: Any = None
+    """Of the last call."""
     stacks: set[Any] = field(default_factory=set[Any])
     kinds: dict[Any, KeptCall] = field(default_factory=dict[Any, KeptCall])
-    values: dict[str, dict[tuple[type, Any], None]] = field(
-        default_factory=dict[str, dict[tuple[type, Any], None]]
-    )
-    """Numbers, flags and texts that were seen, each with its type, by path."""
-    absent: set[str] = field(default_factory=set[str])
-    """Paths where None was seen."""
 
     @property
     def name(self) -> str:
@@ -121,33 +101,26 @@ class KeptCallable:
 
     def list_sizes(self, path: str, dimension: int, beside: str) -> set[int]:
         """List the sizes of a dimension in calls that have a tensor at the path `beside`, too."""
-        calls = (its for its in self.kinds.values() if any(p == beside for p, _ in its.sizes))
-        return {size for its in calls for size in its.sizes.get((path, dimension), ())}
+        seen = (its.seen for its in self.kinds.values() if _has_tensor(its.seen.get(beside, ())))
+        return {
+            shape[dimension]
+            for by_path in seen
+            for kind, shape in by_path.get(path, ())
+            if isinstance(kind, tuple) and len(shape) > dimension
+        }
 
-    def note_content(self, call: KeptCall, arguments: _Arguments) -> None:
-        """Note the sizes and values of a call, unless they are those of the last one."""
-        if arguments.content == call.content:
-            return
-        call.content = arguments.content
-        for path, leaf, kind in zip(call.paths, arguments.leaves, arguments.kinds, strict=True):
-            if leaf is None:
-                self.absent.add(path)
-            elif kind in PLAIN:
-                values = self.values.setdefault(path, {})
-                if len(values) < MAX_VALUES:
-                    values[kind, leaf] = None
-            elif isinstance(kind, tuple):
-                for dimension, size in enumerate(leaf.shape):
-                    sizes = call.sizes.setdefault((path, dimension), set())
-                    if len(sizes) < MAX_SIZES:
-                        sizes.add(size)
+    def iterate_values(self, path: str) -> Iterator[Any]:
+        """Iterate over the plain values that were seen at a path, each once."""
+        every = {key: None for call in self.kinds.values() for key in call.seen.get(path, ())}
+        return (value for kind, value in every if kind in PLAIN)
 
 
 class CallKeeper:
     """Keeps calls of a process."""
 
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
+    def __init__(self, session: Session, torch: Any, plan: RecordingPlan) -> None:
+        self._session, self._torch = session, torch
+        self._keeps = plan.vary_s > 0
         self._below = torch_api.get_torch_function_disabler()
         self.callables: dict[Any, KeptCallable] = {}
         self.left_out: dict[str, None] = {}
@@ -155,55 +128,127 @@ class CallKeeper:
         self._bytes = 0
         # Reentrant: a finalizer that runs in our code may call compiled code.
         self._lock = threading.RLock()
+        self._boundaries: BoundaryCalls | None = None
+        if self._keeps and plan.boundaries:
+            self._boundaries = BoundaryCalls(plan.boundaries, self._keep_boundary)
+            if not self._boundaries.resume():
+                problem = self._boundaries.problem
+                self._leave_out(f"calls of {plan.boundaries[0].function}: {problem}")
 
-    def find_callable(self, code: Any, make: Callable[[], KeptCallable]) -> KeptCallable | None:
+    def uninstall(self) -> None:
+        """Look at no call any more; those that are kept stay."""
+        if self._boundaries is not None:
+            self._boundaries.close()
+
+    def look_at_call(self, place: Location, root: Any, function: Any, call: CallArguments) -> None:
+        """Look at an outermost compiled call that begins: note its callers, and keep it. `root`:
+        the module or function that is called; `function`: the innermost one, with its place."""
+        # Attributes of tensors are functions, too.
+        with self._session.catch_faults("recording: a call is kept"), self._below(), self._lock:
+            kept = self._find_callable(place, root, function)
+            if kept is None or not self._should_look(kept, root, call):
+                return
+            frame = torch_open_calls.this_thread.open[-1].frame
+            if kept.calls <= MAX_LOOKS and len(kept.stacks) < MAX_STACKS:
+                self._note_callers(kept, frame.f_back)
+            inside = self._boundaries is not None and self._boundaries.contains(frame.f_back)
+            if self._keeps and not inside:
+                wrapper = torch_replay.make_function(frame)
+                self._keep(kept, root, wrapper, (call.args, call.kwargs))
+
+    def _should_look(self, kept: KeptCallable, root: Any, call: CallArguments) -> bool:
+        training = getattr(getattr(root, "__self__", root), "training", None)
+        mode = self._torch.is_grad_enabled(), training, len(call.args), tuple(call.kwargs)
+        count, before = kept.calls, kept.mode
+        kept.calls, kept.mode = count + 1, mode
+        return count < EVERY_CALL or not count % EVERY or mode != before
+
+    def _note_callers(self, kept: KeptCallable, caller: types.FrameType | None) -> None:
+        codes = [frame.f_code for frame in iterate_own_frames(caller)]
+        # "<module>", "<lambda>" and the like cannot be called by name.
+        named = [code for code in codes if not code.co_name.startswith("<")][:MAX_CALLERS]
+        if tuple(named) in kept.stacks:
+            return
+        kept.stacks.add(tuple(named))
+        parameters = [
+            code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] for code in named
+        ]
+        callers = tuple(map(get_definition, named))
+        now = self._session.now()
+        self._session.emit(CallersSeen(now, kept.place, callers, tuple(parameters)))
+
+    def _keep_boundary(self, frame: types.FrameType) -> None:
+        """Keep the call of a function of the program's that begins."""
+        code = frame.f_code
+        with self._session.catch_faults("recording: a call of the program's is kept"):
+            arguments = read_arguments(frame)
+            if arguments is None:
+                self._leave_out(f"{get_definition(code).function}: a generator or coroutine")
+                return
+            function = torch_replay.make_function(frame)
+            with self._below(), self._lock:
+                kept = self._find_callable(get_definition(code), function, function)
+                if kept is not None:
+                    self._keep(kept, function, function, arguments)
+
+    def _find_callable(self, place: Location, root: Any, function: Any) -> KeptCallable | None:
         """Find the callable of a code object or class, made at its first call; None above the
         limit."""
-        with self._lock:
-            kept = self.callables.get(code)
-            if kept is None:
-                if len(self.callables) == MAX_CALLABLES:
-                    self.leave_out(f"callables after the first {MAX_CALLABLES}")
-                    return None
-                kept = self.callables[code] = make()
-            return kept
+        code = getattr(function, "__code__", None)
+        key = code or get_class(root)
+        if key in self.callables:
+            return self.callables[key]
+        if len(self.callables) >= MAX_CALLABLES:
+            self._leave_out(f"callables after the first {MAX_CALLABLES}")
+            return None
+        names = iterate_reached(function, code) if code is not None else ()
+        reached = tuple(its for its in names if issubclass(get_class(its), self._torch.nn.Module))
+        kept = KeptCallable(place, code, _list_optional(function), reached)
+        return self.callables.setdefault(key, kept)
 
-    def keep(
-        self,
-        kept: KeptCallable,
-        root: Any,
-        get_function: Callable[[], Any],
-        given: tuple[tuple[Any, ...], dict[str, Any]],
-    ) -> None:
+    def _keep(self, kept: KeptCallable, root: Any, function: Any, given: Any) -> None:
         """Keep a call that begins as the last one of its kind."""
-        torch = self._torch
-        with self._below(), self._lock:  # attributes of tensors are functions, too
-            arguments = _Arguments(torch, given)
-            modules = self._find_modules(kept, root, arguments.leaves)
-            modes = torch_replay.read_modes(torch)
-            training = tuple(module.training for module in modules)
-            key = (arguments.structure, arguments.kinds, modes, training)
-            call = kept.kinds.get(key)
-            if call is None:
-                if len(kept.kinds) == MAX_KINDS:
-                    self.leave_out(f"{kept.name}: kinds of calls after the first {MAX_KINDS}")
-                    return
-                paths = _name_paths(kept.code, root, trees.list_paths(arguments.structure))
-                call = KeptCall(_describe_kind(kept, training, modes, arguments), paths)
-                kept.absent |= kept.optional.difference(path.partition(".")[0] for path in paths)
-            kept.note_content(call, arguments)
-            nbytes = arguments.count_bytes()
-            if self._bytes + nbytes - call.nbytes > MAX_BYTES:
-                self.leave_out(f"{kept.name}: calls with larger arguments ({nbytes >> 20} MiB)")
-            elif arguments.is_on_device() and torch_replay.is_pool_in_use():
-                self.leave_out(f"{kept.name}: calls after the first CUDA graph was recorded")
-            else:
-                self._bytes += nbytes - call.nbytes
-                kept.kinds[key] = call
-                call.replace(root, get_function, arguments, modes, modules)
-                call.nbytes = nbytes
+        torch, leaves = self._torch, list[Any]()
+        structure = trees.flatten(given, leaves)
+        content = [_read_content(leaf) for leaf in leaves]
+        modules = self._find_modules(kept, root, leaves)
+        modes = torch_replay.read_modes(torch)
+        training = tuple(module.training for module in modules)
+        key = structure, tuple(kind for kind, _ in content), modes, training
+        tensors = [leaf for leaf in leaves if is_tensor(leaf)]
+        call = kept.kinds.get(key)
+        if call is None:
+            if len(kept.kinds) >= MAX_KINDS:
+                self._leave_out(f"{kept.name}: kinds of calls after the first {MAX_KINDS}")
+                return
+            paths = _name_paths(kept.code, root, trees.list_paths(structure))
+            absent = kept.optional.difference(path.partition(".")[0] for path in paths)
+            label = _describe_kind(kept, training, modes, tensors)
+            seen = {name: {(type(None), None): None} for name in absent}
+            call = KeptCall(label, paths, seen, modes)
+        for path, its in zip(call.paths, content, strict=True):
+            seen = call.seen.setdefault(path, {})
+            if len(seen) < MAX_SEEN:
+                seen[its] = None
+        own = (its for its in tensors if not issubclass(get_class(its), torch.nn.Parameter))
+        nbytes = sum(its.numel() * its.element_size() for its in own)
+        if self._bytes + nbytes - call.nbytes > MAX_BYTES:
+            self._leave_out(f"{kept.name}: calls with larger arguments ({nbytes >> 20} MiB)")
+        elif any(its.is_cuda for its in tensors) and torch_replay.is_pool_in_use():
+            self._leave_out(f"{kept.name}: calls after the first CUDA graph was recorded")
+        else:
+            self._bytes += nbytes - call.nbytes
+            kept.kinds[key] = call
+            call.root, call.function, call.nbytes = root, function, nbytes
+            call.leaves = tuple(map(_cut_graph, leaves))
+            # Containers that the program may change later are copied, what is in them is not.
+            call.arguments = trees.rebuild(given, iter(call.leaves))
+            if call.modules != modules:
+                every = {id(part): part for module in modules for part in module.modules()}
+                call.training = tuple((part, part.training) for part in every.values())
+                call.modules = modules
 
-    def leave_out(self, what: str) -> None:
+    def _leave_out(self, what: str) -> None:
         """Note what is not kept, once."""
         self.left_out[what] = None
 
@@ -219,43 +264,37 @@ class CallKeeper:
         return tuple(modules.values())
 
 
-class _Arguments:
-    """Arguments of one call, taken apart."""
-
-    def __init__(self, torch: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
-        self.given = given
-        self.leaves: list[Any] = []
-        self.structure = trees.flatten(given, self.leaves)
-        self._parameter, kinds, content = torch.nn.Parameter, list[Any](), list[Any]()
-        self.tensors: list[Any] = []
-        for leaf in self.leaves:
-            kind = get_class(leaf)  # an object may say that `__class__` is another
-            if issubclass(kind, torch.Tensor):
-                self.tensors.append(leaf)
-                kinds.append((leaf.dtype, leaf.ndim))
-                content.append(leaf.shape)
-            else:
-                kinds.append(kind)
-                content.append(leaf if kind in PLAIN else None)
-        self.kinds, self.content = tuple(kinds), tuple(content)
-
-    def count_bytes(self) -> int:
-        """Count the bytes of the tensors, parameters left out."""
-        own = (its for its in self.tensors if not issubclass(get_class(its), self._parameter))
-        return sum(its.numel() * its.element_size() for its in own)
-
-    def is_on_device(self) -> bool:
-        return any(its.is_cuda for its in self.tensors)
+def is_tensor(value: Any) -> bool:
+    """True for a tensor; an object may say that `__class__` is another."""
+    return issubclass(get_class(value), sys.modules["torch"].Tensor)
 
 
-def list_optional(function: Any) -> frozenset[str]:
+def _cut_graph(leaf: Any) -> Any:
+    """Cut off the operations that gave a tensor: they would be kept with it."""
+    if is_tensor(leaf) and leaf.requires_grad and not leaf.is_leaf:
+        return torch_replay.copy_marks(leaf, leaf.detach().requires_grad_())
+    return leaf
+
+
+def _read_content(leaf: Any) -> tuple[Any, Any]:
+    """Read the kind of a leaf, and its shape or its plain value."""
+    if is_tensor(leaf):
+        return (leaf.dtype, leaf.ndim), leaf.shape
+    kind = get_class(leaf)
+    return kind, leaf if kind in PLAIN else None
+
+
+def _has_tensor(seen: Any) -> bool:
+    return any(isinstance(kind, tuple) for kind, _ in seen)
+
+
+def _list_optional(function: Any) -> frozenset[str]:
     """List the parameters of a function whose default is None."""
-    code, defaults = getattr(function, "__code__", None), getattr(function, "__defaults__", None)
-    named: dict[str, Any] = dict(getattr(function, "__kwdefaults__", None) or {})
-    if code is not None and defaults:
-        names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
-        named.update(zip(names, defaults, strict=True))
-    return frozenset(name for name, default in named.items() if default is None)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # it has no signature
+        return frozenset()
+    return frozenset(parameter.name for parameter in parameters if parameter.default is None)
 
 
 def _name_paths(code: Any, root: Any, paths: list[str]) -> tuple[str, ...]:
@@ -274,13 +313,13 @@ def _name_paths(code: Any, root: Any, paths: list[str]) -> tuple[str, ...]:
 
 
 def _describe_kind(
-    kept: KeptCallable, training: tuple[bool, ...], modes: CallModes, arguments: _Arguments
+    kept: KeptCallable, training: tuple[bool, ...], modes: CallModes, tensors: list[Any]
 ) -> str:
     words = ["training" if training[0] else "evaluation"] if training else []
     words.append("inference mode" if modes.inference else _GRADIENTS[modes.gradients])
     words += [f"autocast to {str(dtype).partition('.')[2]}" for _, dtype in modes.autocast]
-    tensors = [f"{str(its.dtype).partition('.')[2]}[{its.ndim}d]" for its in arguments.tensors]
-    more = [f"{len(tensors) - MAX_NAMED} more"] if len(tensors) > MAX_NAMED else []
-    label = f"{', '.join(words)}; {', '.join(tensors[:MAX_NAMED] + more)}"
+    named = [f"{str(its.dtype).partition('.')[2]}[{its.ndim}d]" for its in tensors]
+    more = [f"{len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []
+    label = f"{', '.join(words)}; {', '.join(named[:MAX_NAMED] + more)}"
     same = sum(call.label.partition(" #")[0] == label for call in kept.kinds.values())
     return f"{label} #{same + 1}" if same else label

@@ -26,7 +26,12 @@ from compilediag_harness.torch_internals.torch_names import call_beside, subscri
 from compilediag_harness.torch_internals.torch_open_calls import ReturningCall, is_outermost
 from compilediag_harness.trials import shadow
 from compilediag_harness.trials.arguments import PlannedArguments
-from compilediag_harness.trials.plan import list_places, list_wrapped_functions
+from compilediag_harness.trials.kept_calls import CallKeeper
+from compilediag_harness.trials.plan import (
+    find_module_or_function,
+    list_places,
+    list_wrapped_functions,
+)
 from compilediag_harness.trials.recorder import Recorder
 from compilediag_harness.trials.sampled_values import StateReader, ValueSampler
 from compilediag_harness.trials.settings import PlannedObjects, PlannedSettings
@@ -118,6 +123,7 @@ class OutputWatcher:
         self._sampled = _ThreadState()
         recording = plan.recording
         self.recorder = None if recording is None else Recorder(session, torch, recording.seed)
+        self.keeper = None if recording is None else CallKeeper(session, torch, recording)
         self._of_shapes: dict[int, CompiledFunction] = {}
         self._undo = [torch_calls.watch_every_call(self._handle_begin, self._handle_end)]
         self._all_states: StateReader | None = None
@@ -160,9 +166,11 @@ class OutputWatcher:
     def _begin_call(self, call: torch_open_calls.CallArguments) -> None:
         self._settings.add_defined_functions()
         self._objects.change_new_optimizers()
-        owner = getattr(call.function, "__self__", None)
+        called = find_module_or_function(self._torch, call.function)
+        is_module = issubclass(get_class(called), self._torch.nn.Module)
+        owner = getattr(called, "__self__", called if is_module else None)
         local, warming = self._sampled, shape_log.inside.not_counted > 0
-        functions = list_wrapped_functions(self._torch, call.function)
+        functions = list_wrapped_functions(self._torch, called)
         code = getattr(functions[-1], "__code__", None)
         key: Any = get_class(functions[0]) if code is None else code
         with self._lock:
@@ -178,6 +186,8 @@ class OutputWatcher:
             number = function.calls
             function.calls += not local.in_batch and not warming
         self._arguments.change_arguments(function.chain, owner, call)
+        if self.keeper is not None and not warming:
+            self.keeper.look_at_call(function.place, called, functions[-1], call)
         if local.in_batch:
             local.function = local.function or function
         elif warming or not (self._plan.outputs or self.recorder):
@@ -416,11 +426,9 @@ class CallSeconds:
 
     def _find_called_code(self) -> Location | None:
         """Find the code that is called; None where it has none, or there are too many."""
-        function: Any = torch_open_calls.this_thread.open[-1].function
         module: type = self._torch.nn.Module
-        # A module of a library is called by a function of torch's, one code for all of them.
-        inner = getattr(function, "__wrapped__", None)
-        function = inner if isinstance(inner, module) else function
+        called = torch_open_calls.this_thread.open[-1].function
+        function = find_module_or_function(self._torch, called)
         owner = getattr(function, "__self__", function)
         # Invariant: keyed by the code or the class itself, not by its address, which another one
         # may get.

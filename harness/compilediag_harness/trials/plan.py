@@ -110,6 +110,13 @@ _hints = functools.cache(typing.get_type_hints)
 MAX_WRAPPERS = 16
 
 
+def find_module_or_function(torch: Any, function: Any) -> Any:
+    """Find what a compiled callable is: a module of a library is called by a function of torch's,
+    one code for all of them."""
+    inside = getattr(function, "__wrapped__", None)
+    return inside if isinstance(inside, torch.nn.Module) else function
+
+
 def list_wrapped_functions(torch: Any, function: Any) -> list[Any]:
     """List a function and those that it wraps, as `functools.wraps` leaves them: one wrapper may
     stand around the functions of many classes. Of a module, and of a method of one, its `forward`.

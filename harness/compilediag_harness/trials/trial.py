@@ -15,7 +15,6 @@ from compilediag_harness.torch_internals.torch_graphs import OUTPUT_GRAPH
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import settings
 from compilediag_harness.trials.arguments import PlannedArguments
-from compilediag_harness.trials.call_watcher import CallWatcher
 from compilediag_harness.trials.lines import LineWatcher
 from compilediag_harness.trials.outputs import CallSeconds, FixedShapeCalls, OutputWatcher
 from compilediag_harness.trials.plan import Notes
@@ -52,7 +51,6 @@ class ActiveTrial:
         recording = self._plan.recording
         watched = () if recording is None else recording.lines
         self._lines = LineWatcher(watched, self._imports) if watched else None
-        self._calls: CallWatcher | None = None
         self.makes_calls_at_end = chosen.recording is not None and chosen.recording.vary_s > 0
         if self._plan.seed is not None:
             settings.seed_after_import(self._plan.seed, self._notes, self._imports)
@@ -95,6 +93,8 @@ class ActiveTrial:
             shapes = FixedShapeCalls(watcher, check=chosen.check_padding)
             self._outputs, recorder = watcher, watcher.recorder
             self._undo += [objects.uninstall, watcher.uninstall, shapes.uninstall]
+            if watcher.keeper is not None:
+                self._undo.append(watcher.keeper.uninstall)
             if recorder is not None:
                 graphs = recorder.graphs
                 self._imports.run_after_import(OUTPUT_GRAPH, lambda _: graphs.install())
@@ -104,10 +104,6 @@ class ActiveTrial:
         if chosen.call_seconds:  # last of all: nothing else of ours is then in the time of a call
             self._call_seconds = CallSeconds(session, torch)
             self._undo.append(self._call_seconds.uninstall)
-
-        if chosen.recording is not None:
-            self._calls = watcher = CallWatcher(session, torch, chosen.recording)
-            self._undo.append(watcher.uninstall)
 
     def _set_stance(self) -> None:
         label = describe_stance(str(self._plan.stance))
@@ -145,12 +141,12 @@ class ActiveTrial:
     def vary_calls(self, t: float, uninstall: Callable[[], None]) -> None:
         """Make calls of the program again, with other inputs, once nothing else is left to do.
         Their events are of the time `t`; `uninstall` ends all watching of calls and compiles."""
-        session, recording = self._session, self._plan.recording
-        if session is None or self._calls is None or recording is None:
+        session, outputs, recording = self._session, self._outputs, self._plan.recording
+        if session is None or outputs is None or outputs.keeper is None or recording is None:
             return
         if self.makes_calls_at_end and os.getpid() == self._pid:
             uninstall()
-            vary_calls(session, self._torch, self._calls.keeper, recording.vary_s, t)
+            vary_calls(session, self._torch, outputs.keeper, recording.vary_s, t)
 
     def uninstall(self) -> None:
         """Look at no call any more. Settings and texts stay: code was compiled with them."""

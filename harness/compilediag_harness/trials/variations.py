@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compilediag_harness.base.object_graph import get_class
-from compilediag_harness.trials.kept_calls import PLAIN, KeptCall, KeptCallable
+from compilediag_harness.torch_internals import torch_replay
+from compilediag_harness.trials.kept_calls import PLAIN, KeptCall, KeptCallable, is_tensor
 from compilediag_harness.wire import clip
-
-MAX_VARIATIONS = 24
-"""Of one kind of call, those by the program's own backend not counted."""
 
 MAX_OTHERS = 4
 """Other values that were seen, of one number."""
@@ -27,8 +25,10 @@ class Variation:
 
     label: str
     """The same in both states of a program."""
-    changes: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
-    """Positions of leaves of the arguments, and what makes another value of each."""
+    values: Mapping[int, Any] = field(default_factory=dict[int, Any])
+    """Other values of leaves of the arguments, by position."""
+    sizes: Mapping[int, Mapping[int, int]] = field(default_factory=dict[int, Mapping[int, int]])
+    """Other sizes of leaves, by position and dimension."""
     gradients: bool | None = None
     """The grad mode; None: as it was."""
     own_backend: bool = False
@@ -41,26 +41,47 @@ _Dimensions = list[tuple[int, int]]
 """Positions of leaves, each with a dimension."""
 
 
-def list_variations(torch: Any, kept: KeptCallable, call: KeptCall) -> list[Variation]:
-    """List the variations of a call in the order in which they are made, one of each sort first;
-    those by the program's own backend last."""
-    groups = _group_dimensions(torch, kept, call)
-    sorts: list[Iterator[Variation]] = [_vary_gradients(call)]
-    sorts += [_vary_value(kept, call, index) for index in range(len(call.leaves))]
-    for size, dims in groups:
-        new_sizes = dict.fromkeys((1, 2, size - 1, size + 1, 16, 17, 2 * size))
-        sorts.append(_vary_sizes(torch, call, size, dims, new_sizes))
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Dimensions that have one size and get another one together."""
+
+    label: str
+    size: int
+    dims: _Dimensions
+
+
+def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
+    """List the variations of a call, the call as it was among them, in the order in which they are
+    made: those first for which the fewest graphs are captured, the program's own backend last."""
+    groups = _group_dimensions(kept, call)
+    sizes = [_vary_sizes(call, group, _list_sizes(group.size)) for group in groups]
+    others = [
+        _vary_gradients(call),
+        *(_vary_sizes(call, group, (1,)) for group in groups),
+        *(_vary_value(kept, call, index) for index in range(len(call.leaves))),
+    ]
     own = [
         replace(variation, label=f"{variation.label}, own backend", own_backend=True)
-        for size, dims in groups
-        for variation in _vary_sizes(torch, call, size, dims, (1, size + 1))
+        for group in groups
+        for variation in _vary_sizes(call, group, (group.size + 1, 1))
     ]
+    return [AS_IT_WAS, *_alternate(sizes), *_alternate(others), *own]
+
+
+def _list_sizes(size: int) -> list[int]:
+    """List other sizes, but for 1, which has a graph of its own: one serves the rest of them."""
+    sizes = dict.fromkeys((size + 1, 2, size - 1, 16, 17, 2 * size))
+    return [its for its in sizes if its > 1]
+
+
+def _alternate(sorts: list[Iterator[Variation]]) -> Iterator[Variation]:
+    """Iterate over the first of each sort, then the second of each."""
     made = itertools.chain.from_iterable(itertools.zip_longest(*sorts))
-    return [*(variation for variation in made if variation is not None), *own]
+    return (variation for variation in made if variation is not None)
 
 
 def _vary_gradients(call: KeptCall) -> Iterator[Variation]:
-    if call.modes is not None and not call.modes.inference:
+    if not call.modes.inference:
         on = not call.modes.gradients
         yield Variation(f"gradients {'on' if on else 'off'}", gradients=on)
 
@@ -68,16 +89,15 @@ def _vary_gradients(call: KeptCall) -> Iterator[Variation]:
 def _vary_value(kept: KeptCallable, call: KeptCall, index: int) -> Iterator[Variation]:
     """Vary a number, a flag or a text, and what was None in another call."""
     path, value = call.paths[index], call.leaves[index]
-    others: list[Any] = []
-    if get_class(value) in PLAIN:
-        others = [
-            its for kind, its in kept.values.get(path, ()) if (kind, its) != (type(value), value)
-        ]
+    seen, others = list(kept.iterate_values(path)), list[Any]()
+    if get_class(value) in PLAIN and value is not None:
+        same = get_class(value), value
+        others = [its for its in seen if its is not None and (get_class(its), its) != same]
         others = others[:MAX_OTHERS] + [its for its in _list_next(value) if its not in others]
-    if path in kept.absent and value is not None:
+    if value is not None and None in seen:
         others.append(None)
     for other in others:
-        yield Variation(f"{path} = {clip(repr(other), 64)}", ((index, lambda _, its=other: its),))
+        yield Variation(f"{path} = {clip(repr(other), 64)}", {index: other})
 
 
 def _list_next(value: Any) -> list[Any]:
@@ -89,23 +109,17 @@ def _list_next(value: Any) -> list[Any]:
     return [value * 1.5 or 0.1] if isinstance(value, float) else []
 
 
-def _group_dimensions(
-    torch: Any, kept: KeptCallable, call: KeptCall
-) -> list[tuple[int, _Dimensions]]:
+def _group_dimensions(kept: KeptCallable, call: KeptCall) -> list[_Group]:
     """Group dimensions of arguments that varied together and have one size now; where none varied,
-    the first of those that share it with the first tensor."""
-    tensors = [
-        (index, leaf)
-        for index, leaf in enumerate(call.leaves)
-        if issubclass(get_class(leaf), torch.Tensor) and leaf.ndim
-    ]
+    those that share it with the first tensor. And those that the program declares dynamic."""
+    tensors = [(at, leaf) for at, leaf in enumerate(call.leaves) if is_tensor(leaf) and leaf.ndim]
     dims = [(at, dim, int(n)) for at, its in tensors for dim, n in enumerate(its.shape) if n]
-    groups: dict[tuple[int, frozenset[int]], _Dimensions] = {}
+    varied: dict[tuple[int, frozenset[int]], _Dimensions] = {}
     for at, dim, size in dims:
         seen = kept.list_sizes(call.paths[at], dim, call.paths[at])
         if len(seen) > 1:
-            groups.setdefault((size, frozenset(seen)), []).append((at, dim))
-    for (size, _), members in groups.items():
+            varied.setdefault((size, frozenset(seen)), []).append((at, dim))
+    for (size, _), members in varied.items():
         path, first = call.paths[members[0][0]], members[0][1]
         # What is given only where the others have this size may follow them: a mask, once.
         members += [
@@ -113,35 +127,29 @@ def _group_dimensions(
             for at, dim, its in dims
             if its == size and kept.list_sizes(path, first, call.paths[at]) == {size}
         ]
-    if not groups and dims and tensors:
-        size = int(tensors[0][1].shape[0])
-        groups = {
-            (size, frozenset()): [(at, dim) for at, dim, its in dims if not dim and its == size]
-        }
-    return [(size, members) for (size, _), members in groups.items() if size]
+    groups = [_Group(f"size {size}", size, members) for (size, _), members in varied.items()]
+    alone = [
+        (at, dim) for at, leaf in tensors for dim in torch_replay.list_declared_dimensions(leaf)
+    ]
+    if not groups and dims:
+        at, leaf = tensors[0]
+        # Integers have no features: along each dimension they are so many of something.
+        count = 1 if leaf.is_floating_point() or leaf.is_complex() else leaf.ndim
+        alone = [*((at, dim) for dim in range(count)), *alone]
+    for at, dim in alone:
+        size = int(call.leaves[at].shape[dim])
+        members = [(its, d) for its, d, n in dims if (d, n) == (dim, size)]
+        if size and not any((at, dim) in group.dims for group in groups):
+            name = f"dimension {dim} of {call.paths[at]}: {size}" if dim else f"size {size}"
+            groups.append(_Group(name, size, members))
+    return groups
 
 
-def _vary_sizes(
-    torch: Any, call: KeptCall, size: int, dims: _Dimensions, new_sizes: Any
-) -> Iterator[Variation]:
-    largest = max(call.leaves[index].nbytes for index, _ in dims)
-    for new in new_sizes:
-        if new < 1 or new == size or largest // size * new > MAX_BYTES:
-            continue
-        by_leaf: dict[int, list[int]] = {}
-        for index, dim in dims:
-            by_leaf.setdefault(index, []).append(dim)
-        changes = tuple((at, _make_resize(torch, its, size, new)) for at, its in by_leaf.items())
-        yield Variation(f"size {size} → {new}", changes)
-
-
-def _make_resize(torch: Any, dims: list[int], size: int, new: int) -> Callable[[Any], Any]:
-    """Make a function that gives a tensor another size by leaving out or repeating rows."""
-
-    def resize(value: Any) -> Any:
-        rows = torch.arange(new, device=value.device) % size
-        for dim in dims:
-            value = value.index_select(dim, rows)
-        return value
-
-    return resize
+def _vary_sizes(call: KeptCall, group: _Group, sizes: Iterable[int]) -> Iterator[Variation]:
+    largest = max(call.leaves[index].nbytes for index, _ in group.dims)
+    for new in sizes:
+        if new != group.size and largest // group.size * new <= MAX_BYTES:
+            by_leaf: dict[int, dict[int, int]] = {}
+            for index, dim in group.dims:
+                by_leaf.setdefault(index, {})[dim] = new
+            yield Variation(f"{group.label} → {new}", sizes=by_leaf)

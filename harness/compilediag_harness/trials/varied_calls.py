@@ -14,28 +14,40 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from compilediag_harness.base.object_graph import get_class
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes import trees
+from compilediag_harness.shapes.dims import repeat_rows
 from compilediag_harness.shapes.side_effects import SavedState, list_roots
 from compilediag_harness.shapes.warming import compute_weighted_gradients
 from compilediag_harness.torch_internals import torch_compiles, torch_replay
 from compilediag_harness.trials import forked
 from compilediag_harness.trials.call_digest import CallDigester, read_digests
-from compilediag_harness.trials.kept_calls import CallKeeper, KeptCall, KeptCallable
-from compilediag_harness.trials.variations import (
-    AS_IT_WAS,
-    MAX_VARIATIONS,
-    Variation,
-    list_variations,
+from compilediag_harness.trials.forked import Send
+from compilediag_harness.trials.kept_calls import (
+    PLAIN,
+    CallKeeper,
+    KeptCall,
+    KeptCallable,
+    is_tensor,
 )
-from compilediag_harness.wire import CallVaried, Event, VaryingEnded, clip
+from compilediag_harness.trials.variations import AS_IT_WAS, Variation, list_variations
+from compilediag_harness.wire import CallVaried, Event, FaultOccurred, VaryingEnded, clip
 
 SEED = 0
 MAX_REASON = 300
+
+COMPILES = 3.0
+MAX_S = 120.0
+"""The calls take at most so many times the seconds in which the program compiled, and so many; but
+what the plan allows they always may."""
+
+_BEGUN = "begun"
+"""What a call raised that has not ended."""
 
 
 class VariedCall(NamedTuple):
@@ -45,31 +57,37 @@ class VariedCall(NamedTuple):
     call: KeptCall
     variation: Variation
 
-    def __str__(self) -> str:
-        return f"{self.kept.name} ({self.call.label}), {self.variation.label}"
+    @property
+    def kind(self) -> str:
+        return f"{self.kept.name} ({self.call.label})"
 
 
-def vary_calls(session: Session, torch: Any, keeper: CallKeeper, limit_s: float, t: float) -> None:
-    """Make the kept calls of a process again, for so many seconds at most; emit what came out, as
-    of the time `t`."""
+def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, t: float) -> None:
+    """Make the kept calls of a process again, for so many seconds, or longer where the program
+    compiled for long; emit what came out, as of the time `t`."""
     began = time.monotonic()
-    sink = session.replace_sink(lambda _: None)  # what is compiled now is none of the program's
+    compile_s = torch_replay.read_compile_seconds()
+    limit_s = max(vary_s, min(COMPILES * compile_s, MAX_S))
+    # What is compiled now is none of the program's.
+    sink = session.replace_sink(lambda _: None)
     folder = tempfile.mkdtemp(prefix="compilediag-")
-    left_out = list(keeper.left_out)
+    left_out = dict(keeper.left_out)
     try:
         if _is_distributed(torch):
-            left_out.append("every call: processes of a group wait for each other")
+            reason = "torch.distributed is in use, whose processes wait for each other"
+            left_out[f"every call: {reason}"] = None
         else:
-            varier = _Varier(torch, keeper, t)
-            for message in _run(varier, torch, folder, limit_s):
+            varier = _Varier(torch, keeper, t, limit_s, compile_s)
+            for message in _run(session, varier, torch, folder, limit_s):
                 if isinstance(message, Event):
                     sink(message)
                 else:
-                    left_out.append(str(message))
+                    left_out[message] = None
     finally:
         session.replace_sink(sink)
         shutil.rmtree(folder, ignore_errors=True)
-    session.emit(VaryingEnded(t, time.monotonic() - began, tuple(dict.fromkeys(left_out))))
+    seconds = time.monotonic() - began
+    session.emit(VaryingEnded(t, seconds, tuple(left_out)))
 
 
 def _is_distributed(torch: Any) -> bool:
@@ -77,100 +95,96 @@ def _is_distributed(torch: Any) -> bool:
     return bool(distributed.is_available() and distributed.is_initialized())
 
 
-def _run(varier: _Varier, torch: Any, folder: str, limit_s: float) -> list[Any]:
+def _run(session: Session, varier: _Varier, torch: Any, folder: str, limit_s: float) -> list[Any]:
     """Run the calls; events, and sentences about what is left out."""
-    deadline = time.monotonic() + limit_s
+
+    def make_calls(send: Send) -> None:
+        def send_fault(event: Event) -> None:
+            if isinstance(event, FaultOccurred):
+                send(event)
+
+        session.replace_sink(send_fault)
+        with session.catch_faults("recording: varied calls"), torch_replay.isolate_compiles(folder):
+            varier.run(send)
+
     if forked.can_fork(torch):
         with contextlib.suppress(OSError, RuntimeError):
-
-            def make_calls(send: forked.Send) -> None:
-                # Not with another number of threads, on which every compiled graph has a guard.
-                varier.run(folder, deadline, send)
-
-            outcome = forked.run_in_fork(make_calls, limit_s)
-            return _read_outcome(varier, outcome)
-    messages: list[Any] = []
+            return _note_end(*forked.run_in_fork(make_calls, f"{folder}/messages", limit_s))
+    messages = list[Any]()
     with forked.hide_output():
-        varier.run(folder, deadline, messages.append)
-    return [message for message in messages if not isinstance(message, int)]
+        make_calls(messages.append)
+    return _note_end(messages, None)
 
 
-def _read_outcome(varier: _Varier, outcome: forked.ForkOutcome) -> list[Any]:
-    """Read what a fork sent: before each call its number."""
-    messages = [message for message in outcome.messages if not isinstance(message, int)]
-    numbers = [message for message in outcome.messages if isinstance(message, int)]
-    last = varier.calls[numbers[-1]] if numbers else None
-    if outcome.was_late:
-        messages.append(f"what comes after {last}: it takes too long")
-    elif outcome.crash is not None:
+def _note_end(messages: list[Any], problem: str | None) -> list[Any]:
+    """Note why no more came, which may have been in the middle of a call."""
+    noted = [message for message in messages if getattr(message, "raised", None) != _BEGUN]
+    if problem is not None:
+        made = (message for message in reversed(messages) if isinstance(message, CallVaried))
+        last, what = next(made, None), "every call"
         if last is not None:
-            messages.append(varier.make_event(last, raised=f"the process ended by {outcome.crash}"))
-        messages.append(f"what comes after {last}: the process ended by {outcome.crash}")
-    return messages
+            what = f"what comes after {last.function.function} ({last.call}), {last.variation}"
+            if last.raised == _BEGUN and problem != forked.TOO_LONG:
+                noted.append(replace(last, raised=problem))
+        noted.append(f"{what}: {problem}")
+    return noted
 
 
 class _Varier:
-    """Makes kept calls again."""
+    """Makes kept calls again, for so many seconds."""
 
-    def __init__(self, torch: Any, keeper: CallKeeper, t: float) -> None:
-        self._torch, self._t = torch, t
+    def __init__(
+        self, torch: Any, keeper: CallKeeper, t: float, limit_s: float, compile_s: float
+    ) -> None:
+        self._torch, self._keeper, self._t = torch, keeper, t
+        self._limit_s, self._compile_s = limit_s, compile_s
         self._digester = CallDigester(torch)
-        self._left_out: list[str] = []
-        kinds = [(kept, its) for kept in keeper.callables.values() for its in kept.kinds.values()]
-        self._kinds = [(kept, call) for kept, call in kinds if self._can_repeat(kept, call)]
-        self.calls = list(self._iterate_calls())
 
-    def _can_repeat(self, kept: KeptCallable, call: KeptCall) -> bool:
-        used = [path for path, leaf in zip(call.paths, call.leaves, strict=True) if _is_used(leaf)]
-        if used:
-            text = f"{kept.name} ({call.label}): {used[0]} is an iterator, which a call uses up"
-            self._left_out.append(text)
-        return not used
-
-    def _iterate_calls(self) -> Iterator[VariedCall]:
-        """Iterate over the calls in their order: as they were, varied, by the program's backend."""
-        yield from (VariedCall(*kind, AS_IT_WAS) for kind in self._kinds)
-        varied: list[list[VariedCall]] = []
-        own: list[list[VariedCall]] = []
-        for kept, call in self._kinds:
-            made = [VariedCall(kept, call, its) for its in list_variations(self._torch, kept, call)]
-            forced = [its for its in made if not its.variation.own_backend]
-            own.append([its for its in made if its.variation.own_backend])
-            varied.append(forced[:MAX_VARIATIONS])
-            if len(forced) > MAX_VARIATIONS:
-                text = f"{len(forced) - MAX_VARIATIONS} more variations"
-                self._left_out.append(f"{kept.name} ({call.label}): {text}")
-        for lists in (varied, own):
-            rows = itertools.zip_longest(*lists)
-            yield from (its for row in rows for its in row if its is not None)
-
-    def run(self, folder: str, deadline: float, send: forked.Send) -> None:
-        """Make the calls until the deadline; send the number of each before it, its event after it,
-        and what is left out."""
-        for sentence in self._left_out:
-            send(sentence)
+    def run(self, send: Send) -> None:
+        """Make the calls; send each before it, what came out after it, and what is left out."""
+        deadline = time.monotonic() + self._limit_s
+        calls = self._list_calls(send)
+        kept = {id(its.call): its.call for its in calls}.values()
         roots = tuple(
             root
-            for _, call in self._kinds
+            for call in kept
             for root in list_roots(call.root, dict(zip(call.paths, call.leaves, strict=True)))
         )
         failed: set[str] = set()
-        late: dict[str, int] = {}
-        with torch_replay.isolate_compiles(folder), SavedState(self._torch, roots) as state:
-            for number, varied in enumerate(self.calls):
-                kind = f"{varied.kept.name} ({varied.call.label})"
-                if time.monotonic() > deadline:
-                    late[kind] = late.get(kind, 0) + 1
-                elif kind not in failed:
-                    send(number)
-                    state.put_back()
-                    event = self._make_call(varied)
-                    send(event)
-                    if event.raised is not None and varied.variation is AS_IT_WAS:
-                        failed.add(kind)
-                        send(f"{kind}: it was not varied, since it fails as it was")
-        for kind, count in late.items():
-            send(f"{kind}: {count} variations, for which no time was left")
+        with SavedState(self._torch, roots) as state:
+            for number, varied in enumerate(calls):
+                # The program's backend may need as long as it did for a call of the program's.
+                needed = self._compile_s / len(kept) if varied.variation.own_backend else 0.0
+                if time.monotonic() + needed > deadline:
+                    left = f"{len(calls) - number} of {len(calls)} calls"
+                    send(f"{left}, for which no time was left in {self._limit_s:.0f} s")
+                    break
+                if varied.kind in failed:
+                    continue
+                send(self._make_event(varied, raised=_BEGUN))
+                state.put_back()
+                event = self._make_call(varied)
+                send(event)
+                if event.raised is not None and varied.variation is AS_IT_WAS:
+                    failed.add(varied.kind)
+                    send(f"{varied.kind}: it was not varied, since it fails as it was")
+
+    def _list_calls(self, send: Send) -> list[VariedCall]:
+        """List the calls in their order: of all kinds those that come first in each."""
+        lists: list[list[VariedCall]] = []
+        for kept in self._keeper.callables.values():
+            for call in kept.kinds.values():
+                leaves = zip(call.paths, call.leaves, strict=True)
+                # What reading changes, as an iterator.
+                used = [path for path, leaf in leaves if hasattr(get_class(leaf), "__next__")]
+                made = [VariedCall(kept, call, its) for its in list_variations(kept, call)]
+                if used:
+                    send(f"{made[0].kind}: {used[0]} is an iterator, which a call uses up")
+                else:
+                    lists.append(made)
+        rows = itertools.zip_longest(*lists)
+        calls = [its for row in rows for its in row if its is not None]
+        return sorted(calls, key=lambda its: its.variation.own_backend)
 
     def _make_call(self, varied: VariedCall) -> CallVaried:
         torch, call, variation = self._torch, varied.call, varied.variation
@@ -178,7 +192,6 @@ class _Varier:
             module.training = training
         _seed(torch)
         modes = call.modes
-        assert modes is not None
         if variation.gradients is not None:
             modes = modes._replace(gradients=variation.gradients)
         forced = not variation.own_backend
@@ -187,62 +200,57 @@ class _Varier:
         pending, names, raised = None, "", None
         try:
             inputs, arguments = self._build_arguments(call, variation)
-            versions = self._read_versions(arguments)
+            # `held` keeps what is replaced alive: nothing new gets its id.
+            held = _read_leaves(arguments)
+            signed = {path: _sign_leaf(leaf) for path, leaf in held.items()}
             with backend, torch_replay.enter_modes(torch, modes):
-                result = call.get_function()(*arguments[0], **arguments[1])
+                result = call.function(*arguments[0], **arguments[1])
                 names, gradients = self._compute_gradients(call, result, inputs)
-            written = tuple(its for its, version in versions if its._version != version)
+            now = _read_leaves(arguments)
+            written = {
+                path: now.get(path)
+                for path in (signed | now)
+                if path not in now or signed.get(path) != _sign_leaf(now[path])
+            }
             pending = self._digester.begin((result, gradients, written))
         except BaseException as error:  # of the program; `SystemExit` too
             first = str(error).partition("\n")[0]
             raised = clip(f"{get_class(error).__name__}: {first}", MAX_REASON)
         compiles = (torch_compiles.read_counter("stats", "unique_graphs") or 0) - before
+        event = self._make_event(varied, raised=raised, compiles=compiles)
         if pending is None:
-            return self.make_event(varied, raised=raised, compiles=compiles)
-        digests, structure = tuple(read_digests([pending])), f"{pending.structure}{names}"
-        return self.make_event(varied, structure, digests, None, compiles)
-
-    def make_event(
-        self,
-        varied: VariedCall,
-        structure: str = "",
-        digests: tuple[Any, ...] = (),
-        raised: str | None = None,
-        compiles: int = 0,
-    ) -> CallVaried:
-        """Make the event of a call."""
-        kept, call, variation = varied
-        label = variation.label
-        return CallVaried(
-            self._t, kept.place, call.label, label, structure, digests, raised, compiles
+            return event
+        return replace(
+            event,
+            structure=f"{pending.structure}{names}",
+            digest=tuple(read_digests([pending])),
         )
+
+    def _make_event(
+        self, varied: VariedCall, *, raised: str | None, compiles: int = 0
+    ) -> CallVaried:
+        """Make the event of a call of which nothing is known but what it raised."""
+        kept, call, variation = varied
+        place, label = kept.place, variation.label
+        return CallVaried(self._t, place, call.label, label, "", (), raised, compiles)
 
     def _build_arguments(self, call: KeptCall, variation: Variation) -> tuple[list[Any], Any]:
         """Build the arguments of a call, and list those that want a gradient."""
-        torch = self._torch
-        leaves, inputs = list(call.leaves), list[Any]()
-        changes = dict(variation.changes)
+        leaves, inputs = list[Any](), list[Any]()
         for index, kept in enumerate(call.leaves):
-            is_tensor = _is_tensor(torch, kept)
-            value = kept.detach() if is_tensor and index in changes else kept
-            if index in changes:
-                value = changes[index](value)
-            if is_tensor and value is not None:
-                is_inner = index in call.inner
-                if is_inner or (value is not kept and kept.requires_grad):
-                    value = value.detach().requires_grad_()
-                if value.requires_grad:
-                    inputs.append(value)
+            value = variation.values.get(index, kept)
+            if index in variation.sizes:
+                value = repeat_rows(self._torch, kept.detach(), variation.sizes[index])
+                value = value.requires_grad_(kept.requires_grad)
+            if is_tensor(value) and value.requires_grad:
+                is_parameter = issubclass(get_class(value), self._torch.nn.Parameter)
+                inputs.append(value if is_parameter else value.detach().requires_grad_())
                 # What another operation gave may be written in place, as no leaf may.
-                value = value.clone() if is_inner else value
-            leaves[index] = value
+                value = value if is_parameter else inputs[-1].clone()
+            if value is not kept and is_tensor(value):
+                value = torch_replay.copy_marks(kept, value)
+            leaves.append(value)
         return inputs, trees.rebuild(call.arguments, iter(leaves))
-
-    def _read_versions(self, arguments: Any) -> list[tuple[Any, int]]:
-        leaves: list[Any] = []
-        trees.flatten(arguments, leaves)
-        tensors = [leaf for leaf in leaves if _is_tensor(self._torch, leaf)]
-        return [(leaf, leaf._version) for leaf in tensors if not leaf.is_inference()]
 
     def _compute_gradients(
         self, call: KeptCall, result: Any, inputs: list[Any]
@@ -252,7 +260,7 @@ class _Varier:
         leaves: list[Any] = []
         paths = trees.list_paths(trees.flatten(result, leaves))
         pairs = zip(paths, leaves, strict=True)
-        losses = {p: its for p, its in pairs if _is_tensor(self._torch, its) and its.requires_grad}
+        losses = {path: its for path, its in pairs if is_tensor(its) and its.requires_grad}
         if not losses or not self._torch.is_grad_enabled():
             return "", ()
         parameters = (one for module in call.modules for one in module.parameters())
@@ -263,13 +271,17 @@ class _Varier:
         return f"; gradients through {', '.join(path or 'it' for path in losses)}", gradients
 
 
-def _is_tensor(torch: Any, value: Any) -> bool:
-    return issubclass(get_class(value), torch.Tensor)
+def _read_leaves(arguments: Any) -> dict[str, Any]:
+    leaves: list[Any] = []
+    return dict(zip(trees.list_paths(trees.flatten(arguments, leaves)), leaves, strict=True))
 
 
-def _is_used(value: Any) -> bool:
-    """True if reading a value changes it, as that of an iterator."""
-    return hasattr(get_class(value), "__next__")
+def _sign_leaf(leaf: Any) -> tuple[Any, Any]:
+    """Sign a leaf: another one, or the same written to, has another signature."""
+    if get_class(leaf) in PLAIN:
+        return get_class(leaf), leaf
+    counts_writes = is_tensor(leaf) and not leaf.is_inference()
+    return id(leaf), leaf._version if counts_writes else None
 
 
 def _seed(torch: Any) -> None:

@@ -146,7 +146,8 @@ class RecordingPlan:
     seed: int
     """Of `random`, NumPy's and torch's generators, set once each when they are imported."""
     vary_s: float = 0.0
-    """Longest time of the varied calls, in seconds; 0: none is made."""
+    """Longest time of the varied calls, in seconds, longer where the program compiles for long; 0:
+    none is made."""
     boundaries: tuple[Location, ...] = ()
     """Functions of the program that are called again in place of the compiled calls inside them."""
     lines: tuple[WatchedLines, ...] = ()
