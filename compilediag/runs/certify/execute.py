@@ -230,7 +230,10 @@ def _execute_both(
         return old, pair.execute("the new state", new=True), why or ""
     new = pair.execute("the new state", new=True)
     old = load_state(recorded, pair.program.words)
-    why = _explain_other_machine(old.receipt, new.receipt)
+    if new.problem is not None and old.problem is None:  # a port, a full disk, no input today?
+        why = "the new state does not end well, and the old one may not either by now"
+    else:
+        why = _explain_other_machine(old.receipt, new.receipt)
     if why is None and pair.looked_at is not None:
         name = os.path.relpath(pair.looked_at)
         why = f"the program looks at {name}, which was written since the recorded run began"
