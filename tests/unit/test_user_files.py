@@ -1,7 +1,9 @@
 """What an execution did to the user's files is undone, and nothing is lost."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from compilediag.runs.certify.user_files import UserFiles, iterate_files
@@ -39,6 +41,28 @@ def test_changes_are_undone(root: Path) -> None:
     assert (ours / "written" / "changed.bin").read_text() == "another text"
     assert (ours / "written" / "new.bin").read_text() == "new"
     assert not (ours / "copies").exists()
+
+
+@pytest.mark.parametrize(("below", "program"), [("", "python3.12"), ("..", "python"), ("", "sh")])
+def test_where_another_program_is_at_work_nothing_is_undone(
+    root: Path, below: str, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = SimpleNamespace(
+        pid=-1, cwd=lambda: str((root / below).resolve()), exe=lambda: f"/usr/bin/{program}"
+    )
+    monkeypatch.setattr(psutil, "process_iter", lambda: [other, psutil.Process()])
+    files = UserFiles(str(root), str(root / ".compilediag" / "copies"), str(root / ".compilediag"))
+    with files:
+        (root / "changed.bin").write_text("another text")
+        (root / "new.bin").write_text("new")
+    stays = program == "python3.12"
+    assert files.shared == stays
+    assert sorted(files.changed) == ["changed.bin", "new.bin"]
+    assert (root / "new.bin").exists() == stays
+    texts = ["another text", "changed.bin"]
+    # Whichever of the two texts is not in the file is kept.
+    assert (root / "changed.bin").read_text() == texts[not stays]
+    assert (root / ".compilediag" / "changed.bin").read_text() == texts[stays]
 
 
 def test_environments_and_our_own_files_are_left_out(root: Path) -> None:

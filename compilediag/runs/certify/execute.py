@@ -31,6 +31,7 @@ from compilediag.runs.certify.user_files import UserFiles, iterate_files
 from compilediag.runs.checkout import find_repository_root
 from compilediag.runs.supervised.run import Program, make_program
 from compilediag.runs.supervised.run_options import RunOptions
+from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.trials.trial import Trials
 from compilediag_harness.trials.redirected_writes import LOOKED_AT
 from compilediag_harness.trials.settings import NO_SUCH_OPTION
@@ -153,6 +154,8 @@ def certify(states: States, options: CertifyOptions, announce: Callable[[str], N
         UsageError: a state could not be executed.
         KeyboardInterrupt: the user ended it; nothing is left behind.
     """
+    for words in options.also:
+        parse_target(words)  # before anything is executed
     recorded = states.recorded
     program = make_program(options.target, RunOptions(name="certify"), None)
     limits = RunOptions()
@@ -173,6 +176,8 @@ def certify(states: States, options: CertifyOptions, announce: Callable[[str], N
     if files.changed:
         names = ", ".join(files.changed[:3])
         why = f"the program wrote {names} past the redirection; it is as it was"
+        if files.shared:
+            why = f"{names} changed, by this program or another at work here; it was left"
         point = Point("files", "undecided", why, details=tuple(files.changed))
         proof.certificate = Certificate((*proof.certificate.points, point))
     return proof

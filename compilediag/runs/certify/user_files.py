@@ -40,6 +40,20 @@ def iterate_files(root: str) -> Iterator[str]:
                 yield path
 
 
+def _is_anyone_else_at_work(root: str) -> bool:
+    """True if another program in Python works in a folder or below: what was written may be its."""
+    import psutil
+
+    me = psutil.Process()
+    ours = {process.pid for process in (me, *me.parents(), *me.children(recursive=True))}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            inside = os.path.join(process.cwd(), "").startswith(os.path.join(root, ""))
+            if inside and process.pid not in ours and "python" in os.path.basename(process.exe()):
+                return True
+    return False
+
+
 class UserFiles:
     """The files below a folder, for the time of a block. `copies`: a new folder for what is copied
     before, `left`: one for what the program left there."""
@@ -49,6 +63,8 @@ class UserFiles:
         self._before = dict[str, tuple[int, int]]()
         self.changed: list[str] = []
         """Files that the program wrote all the same, for a sentence."""
+        self.shared = False
+        """They may be those of another program, and stayed; what they were is in `left`."""
 
     def __enter__(self) -> UserFiles:
         self._before = self._look()
@@ -68,7 +84,7 @@ class UserFiles:
 
     def restore(self) -> None:
         """Put back what was changed or removed since, and move away what is new. Sources are the
-        user's to edit meanwhile, and stay."""
+        user's to edit meanwhile, and stay; so does all where another program is at work."""
         now = self._look()
         for path in sorted({*self._before, *now}):
             if path.endswith(".py") or self._before.get(path) == now.get(path):
@@ -76,13 +92,15 @@ class UserFiles:
             name = os.path.relpath(path, self._root)
             copy = os.path.join(self._copies, name)
             lost = path in self._before and not os.path.exists(copy)
+            self.shared = self.shared or _is_anyone_else_at_work(self._root)
             with contextlib.suppress(OSError):
-                if path in now and not lost:
+                if path in now and not lost and not self.shared:
                     self._copy(path, self._left)
                     os.unlink(path)
                 if os.path.exists(copy):
-                    os.makedirs(os.path.dirname(path), exist_ok=True)
-                    shutil.move(copy, path)
+                    target = os.path.join(self._left, name) if self.shared else path
+                    os.makedirs(os.path.dirname(target), exist_ok=True)
+                    shutil.move(copy, target)
             self.changed.append(f"{name} (too large to be put back)" if lost else name)
         self._before = self._look()
 
