@@ -3,11 +3,14 @@ new state once, and further ones only where they decide something."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
+import signal
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from compilediag.certify.change import Change
@@ -167,10 +170,11 @@ def certify(states: States, options: CertifyOptions, announce: Callable[[str], N
     copies, left = (os.path.join(program.folder, name) for name in ("copies", "written"))
     files = UserFiles(root, copies, left)
     try:
-        with files:
+        with _end_by_exception(), files:
             proof = _certify_all(states, options, program, announce)
     except BaseException:
-        if not files.changed:
+        # A second Ctrl-C may have left copies of the user's files that were not put back.
+        if not files.changed and not os.path.exists(copies):
             shutil.rmtree(program.folder, ignore_errors=True)
         raise
     if files.changed:
@@ -181,6 +185,21 @@ def certify(states: States, options: CertifyOptions, announce: Callable[[str], N
         point = Point("files", "undecided", why, details=tuple(files.changed))
         proof.certificate = Certificate((*proof.certificate.points, point))
     return proof
+
+
+@contextlib.contextmanager
+def _end_by_exception() -> Iterator[None]:
+    """Let SIGTERM and a closed terminal end a block as Ctrl-C does: what it undoes is undone."""
+    ends = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        ends = []
+    for number in ends:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in ends:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _certify_all(

@@ -19,7 +19,7 @@ MAX_FILES = 200_000
 """Files that are looked after below one folder."""
 MAX_COPIED_BYTES = 1 << 30
 
-_APART = {".git", RUNS_FOLDER, "__pycache__", "node_modules", "site-packages"}
+_APART = {".git", RUNS_FOLDER, "__pycache__", ".pytest_cache", "node_modules", "site-packages"}
 
 
 def iterate_files(root: str) -> Iterator[str]:
