@@ -1,5 +1,7 @@
 """What an execution did to the user's files is undone, and nothing is lost."""
 
+import errno
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,6 +65,34 @@ def test_where_another_program_is_at_work_nothing_is_undone(
     # Whichever of the two texts is not in the file is kept.
     assert (root / "changed.bin").read_text() == texts[not stays]
     assert (root / ".compilediag" / "changed.bin").read_text() == texts[stays]
+
+
+def test_a_part_of_a_file_is_no_copy(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(source: str, target: str) -> None:
+        Path(target).write_text(Path(source).read_text()[:3])
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(shutil, "copy2", fill)
+    files = UserFiles(str(root), str(root / ".compilediag" / "copies"), str(root / ".compilediag"))
+    with files:
+        (root / "changed.bin").write_text("another text")
+    assert (root / "changed.bin").read_text() == "another text"
+    assert files.changed == ["changed.bin (too large to be put back)"]
+
+
+def test_a_file_that_cannot_be_put_back_has_a_copy(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, target: str) -> None:
+        raise PermissionError(errno.EACCES, "refused")
+
+    monkeypatch.setattr(shutil, "move", refuse)
+    copies = root / ".compilediag" / "copies"
+    files = UserFiles(str(root), str(copies), str(root / ".compilediag"))
+    with files:
+        (root / "changed.bin").write_text("another text")
+    assert (copies / "changed.bin").read_text() == "changed.bin"
+    assert str(copies / "changed.bin") in files.changed[0]
 
 
 def test_environments_and_our_own_files_are_left_out(root: Path) -> None:

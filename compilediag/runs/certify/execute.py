@@ -4,6 +4,7 @@ new state once, and further ones only where they decide something."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
 import shutil
@@ -17,7 +18,7 @@ from compilediag.certify.change import Change
 from compilediag.certify.judge import judge, needs_again
 from compilediag.certify.other_inputs import find_boundary
 from compilediag.certify.points import Certificate, ExecutedState, Outcome, Point, Verdict
-from compilediag.errors import UsageError
+from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.certify.options import CertifyOptions
@@ -172,10 +173,12 @@ def certify(states: States, options: CertifyOptions, announce: Callable[[str], N
     try:
         with _end_by_exception(), files:
             proof = _certify_all(states, options, program, announce)
-    except BaseException:
+    except BaseException as error:
         # A second Ctrl-C may have left copies of the user's files that were not put back.
         if not files.changed and not os.path.exists(copies):
             shutil.rmtree(program.folder, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise OutputUnwritable(f"{program.folder} cannot be written: {error}") from error
         raise
     if files.changed:
         names = ", ".join(files.changed[:3])

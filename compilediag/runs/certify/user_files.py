@@ -40,6 +40,11 @@ def iterate_files(root: str) -> Iterator[str]:
                 yield path
 
 
+def _move(path: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    shutil.move(path, target)
+
+
 def _is_anyone_else_at_work(root: str) -> bool:
     """True if another program in Python works in a folder or below: what was written may be its."""
     import psutil
@@ -68,7 +73,7 @@ class UserFiles:
 
     def __enter__(self) -> UserFiles:
         self._before = self._look()
-        room = MAX_COPIED_BYTES
+        room = min(MAX_COPIED_BYTES, shutil.disk_usage(self._root).free // 2)
         for path in sorted(self._before, key=lambda path: -self._before[path][0]):
             size = self._before[path][1]
             if not path.endswith(".py") and size <= room:
@@ -80,7 +85,8 @@ class UserFiles:
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         self.restore()
-        shutil.rmtree(self._copies, ignore_errors=True)
+        if not any(self._copies in name for name in self.changed):
+            shutil.rmtree(self._copies, ignore_errors=True)
 
     def restore(self) -> None:
         """Put back what was changed or removed since, and move away what is new. Sources are the
@@ -93,14 +99,13 @@ class UserFiles:
             copy = os.path.join(self._copies, name)
             lost = path in self._before and not os.path.exists(copy)
             self.shared = self.shared or _is_anyone_else_at_work(self._root)
-            with contextlib.suppress(OSError):
+            try:
                 if path in now and not lost and not self.shared:
-                    self._copy(path, self._left)
-                    os.unlink(path)
+                    _move(path, os.path.join(self._left, name))
                 if os.path.exists(copy):
-                    target = os.path.join(self._left, name) if self.shared else path
-                    os.makedirs(os.path.dirname(target), exist_ok=True)
-                    shutil.move(copy, target)
+                    _move(copy, os.path.join(self._left, name) if self.shared else path)
+            except OSError as error:
+                name = f"{name} ({error.strerror}: the copy {copy} is as it was)"
             self.changed.append(f"{name} (too large to be put back)" if lost else name)
         self._before = self._look()
 
@@ -114,6 +119,9 @@ class UserFiles:
 
     def _copy(self, path: str, folder: str) -> None:
         target = os.path.join(folder, os.path.relpath(path, self._root))
-        with contextlib.suppress(OSError):
+        try:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copy2(path, target)
+        except OSError:  # a part of a file is no copy of it
+            with contextlib.suppress(OSError):
+                os.unlink(target)
