@@ -124,11 +124,11 @@ def test_what_cannot_be_compared_is_undecided(after: ExecutedState, words: str) 
 def test_a_source_that_belongs_to_neither_state_is_the_same_in_both_executions() -> None:
     def with_library(old: bytes, new: bytes) -> Point:
         known = [loaded(text, "/other/library.py")["loaded"] for text in (old, new)]
-        states = [
+        first, second = (
             replace(made, timeline=replace(made.timeline, loaded=(*made.timeline.loaded, *more)))
             for made, more in zip((BEFORE, AFTER), known, strict=True)
-        ]
-        return judge(*states)
+        )
+        return judge(first, second)
 
     assert with_library(OLD, OLD).outcome == "holds"
     point = with_library(OLD, NEW)

@@ -11,7 +11,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 
 from compilediag.certify.change import Change
@@ -178,7 +178,8 @@ def certify(states: States, options: CertifyOptions, announce: Callable[[str], N
         if not files.changed and not os.path.exists(copies):
             shutil.rmtree(program.folder, ignore_errors=True)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise OutputUnwritable(f"{program.folder} cannot be written: {error}") from error
+            why = f"{program.folder} cannot be written: {error.strerror}"
+            raise OutputUnwritable(why) from error
         raise
     if files.changed:
         names = ", ".join(files.changed[:3])
@@ -191,7 +192,7 @@ def certify(states: States, options: CertifyOptions, announce: Callable[[str], N
 
 
 @contextlib.contextmanager
-def _end_by_exception() -> Iterator[None]:
+def _end_by_exception() -> Generator[None]:
     """Let SIGTERM and a closed terminal end a block as Ctrl-C does: what it undoes is undone."""
     ends = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
     if threading.current_thread() is not threading.main_thread():
