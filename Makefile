@@ -14,6 +14,7 @@
 #   make padding   judges random callables by FixedShape.check: PADDING_CASES=10000
 #   make programs  diagnoses random programs whose causes are known: PROGRAMS=500
 #   make fixes     runs fix on all scenarios, checks each proof, writes docs/project/fixes.md: FIXES="closure_flag two_flags"
+#   make liars    tries to get false proofs from certify, writes docs/project/proofs.md: LIARS=2000 IMPROVING=200
 #   make gallery   runs the programs of examples/, in an environment of their own: GALLERY="gpt2 vit"
 #   make browser   install Chromium (Debian, Ubuntu) and axe-core, and test HTML pages in them
 #   make pictures  take the README's pictures of the HTML report again, in Chromium
@@ -40,6 +41,9 @@ FUZZ_INPUTS ?= 100000
 PADDING_CASES ?= 10000
 PROGRAMS ?= 500
 FIXES ?=
+LIARS ?= 2000
+IMPROVING ?= 200
+LIARS_ARGS ?=
 GALLERY ?=
 GALLERY_VENV ?= .gallery
 FROZEN := tests/data/frozen.json.xz
@@ -47,7 +51,7 @@ VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint scenarios frozen freeze ratchets matrix bench fuzz chaos padding programs fixes docs docs-site gallery browser pictures package clean
+.PHONY: help demo check test lint scenarios frozen freeze ratchets matrix bench fuzz chaos padding programs fixes liars docs docs-site gallery browser pictures package clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -109,6 +113,9 @@ programs: $(VENV)/installed
 
 fixes: $(VENV)/installed-dev
 	$(BIN)/python tools/fixes $(FIXES)
+
+liars: $(VENV)/installed-dev
+	$(BIN)/python tools/liars --liars $(LIARS) --improving $(IMPROVING) $(LIARS_ARGS)
 
 docs: $(VENV)/installed
 	$(BIN)/python tools/generate_docs.py

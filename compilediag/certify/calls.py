@@ -21,6 +21,11 @@ ProcessKey = tuple[int, int]
 CallableKey = tuple[str, str, int]
 """File, name, and which of those: a callable that several threads call is one in each."""
 
+GROWTH = 4.0
+"""Rounding grows from call to call by no more than so many times. What begins as small as that may
+be rounding or not, where eager does not tell: on a backend that computes like eager it never does.
+"""
+
 _PRECISION = "another precision: "
 
 
@@ -38,7 +43,7 @@ class CallComparison:
 
     mismatch: str | None = None  #: Why they do not correspond; None where they do.
     other_precision: bool = False  #: They differ in a dtype.
-    compared: int = 0
+    compared: int = 0  #: Calls that returned something to compare.
     difference: str | None = None  #: The first one; None where all are equal.
     size: float = 0.0  #: Of that one, relative.
     may_round: bool = False  #: It is small enough to be rounding.
@@ -47,6 +52,9 @@ class CallComparison:
     rounded: int = 0  #: Calls that differ by more than the tolerance, and no more than eager does.
     exact: bool = True  #: All are equal bit for bit, as far as digests show.
     opaque: int = 0  #: Calls with values that were not compared.
+    unseen: int = 0  #: Of those, calls with nothing beside.
+    largest: float = 0.0  #: Difference that is rounding, or begins as such.
+    is_slow: bool = False  #: Calls differ by rounding first, and then by more without a jump.
     #: Callables of the second execution by those of the first, where the calls correspond.
     functions: Mapping[Location, Location] = field(default_factory=dict[Location, Location])
 
@@ -112,7 +120,7 @@ def compare_calls(
         if eager_calls and _find_mismatch(ours, eager_calls) is not None:
             eager_calls = []
         tally = _compare_callable(ours, theirs, eager_calls, tally)
-        if tally.difference is not None:
+        if tally.difference is not None and not tally.is_slow:
             break
     return tally
 
@@ -154,13 +162,15 @@ def _compare_callable(
 ) -> CallComparison:
     """Compare the calls of one callable, and add them to what was compared before. `eager`: its
     calls without compiling, empty where they do not correspond."""
-    compared, rounded, opaque, exact = tally.compared, tally.rounded, tally.opaque, tally.exact
+    compared, rounded, opaque, unseen = tally.compared, tally.rounded, tally.opaque, tally.unseen
+    exact, largest = tally.exact, 0.0
     # Where eager is itself farther away than rounding can be, it measures nothing from then on.
     yardstick: float | None = 0.0 if eager else None
     for number, (call, other) in enumerate(zip(ours, theirs, strict=True)):
         structure = read_structure(call.structure)
         opaque += not structure.is_whole
-        compared += not call.structure.startswith(NOT_COMPARED)
+        unseen += not structure.is_whole and not structure.leaves
+        compared += bool(structure.leaves)
         if eager and yardstick is not None:
             yardstick = max(yardstick, measure_difference(call, eager[number]))
             yardstick = yardstick if yardstick <= structure.cap else None
@@ -168,24 +178,38 @@ def _compare_callable(
             continue
         exact = False
         size = measure_difference(call, other)
-        if size and (yardstick is None or not is_rounding(size, yardstick, structure.cap)):
+        if not size:
+            continue
+        is_slow = size <= GROWTH * (largest + structure.tolerance)
+        is_excused = yardstick is not None and is_rounding(size, yardstick, structure.cap)
+        if is_slow or is_excused:
+            largest = max(largest, size)
+        if is_excused:
+            rounded += 1
+        elif tally.difference is None or not is_slow:
             text = f"call {number} of {call.function.function} returned something else"
             if math.isfinite(size):
                 text = f"{text} (by {size:.1g} of its size)"
-            may_round = size <= structure.cap
-            known = yardstick is not None or eager is None
-            return replace(
+            tally = replace(
                 tally,
-                compared=compared,
                 difference=text,
                 size=size,
                 at_start=number == 0,
-                measured=known,
-                may_round=may_round,
-                exact=False,
+                measured=yardstick is not None or eager is None,
+                may_round=size <= structure.cap,
+                is_slow=is_slow,
             )
-        rounded += bool(size)
-    return replace(tally, compared=compared, rounded=rounded, opaque=opaque, exact=exact)
+            if not is_slow:
+                break
+    return replace(
+        tally,
+        compared=compared,
+        rounded=rounded,
+        opaque=opaque,
+        unseen=unseen,
+        exact=exact,
+        largest=max(largest, tally.largest),
+    )
 
 
 # --- structures and digests -----------------------------------------------------------------------
@@ -195,6 +219,9 @@ _LEAF = re.compile(r"\b(bfloat16|float\w*|complex\d+|u?int\d*|bool)\b(\[[\d,]*\]
 _AS_NUMBERS = {"float32[]": "float", "int64[]": "int", "bool[]": "bool"}
 """Tensors of one element whose digest is that of Python's number."""
 
+_MOST_TOLERATED = TOLERANCES["bfloat16"][0]
+"""Of a digest: with more, one wrong row of a hundred would not be seen."""
+
 
 @dataclass(frozen=True, slots=True)
 class Structure:
@@ -202,7 +229,7 @@ class Structure:
 
     text: str  #: With numbers in place of tensors of one element.
     leaves: tuple[str, ...]  #: Numbers and tensors, in their order.
-    tolerance: float  #: Relative: that of the coarsest dtype.
+    tolerance: float  #: Of its digest, relative: by the coarsest dtype.
     cap: float  #: Largest relative difference that can be rounding.
     is_whole: bool  #: All of it is compared.
 
@@ -216,7 +243,8 @@ def read_structure(text: str) -> Structure:
     known = [TOLERANCES["float32" if d == "float" else d][0] for d in dtypes if d in TOLERANCES]
     plain = _LEAF.sub(lambda match: _AS_NUMBERS.get(match[0], match[0]), text)
     is_whole = "opaque:" not in text and not text.startswith(NOT_COMPARED)
-    return Structure(plain, leaves, max(known, default=0.0), get_cap(dtypes), is_whole)
+    tolerance = min(4 * max(known, default=0.0), _MOST_TOLERATED)
+    return Structure(plain, leaves, tolerance, get_cap(dtypes), is_whole)
 
 
 def is_same_structure(before: str, after: str) -> bool:
@@ -249,4 +277,4 @@ def measure_difference(call: RecordedCall, other: RecordedCall) -> float:
             continue
         size = abs(new - old) / (1 + abs(old))
         largest = max(largest, size) if math.isfinite(size) else math.inf
-    return largest if largest > 4 * tolerance else 0.0
+    return largest if largest > tolerance else 0.0

@@ -12,6 +12,9 @@ from types import CodeType
 
 from compilediag_harness.wire import WatchedLines
 
+_NEVER_TRUE = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+"""Conditions of code that is there for type checkers alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
@@ -21,6 +24,8 @@ class ChangedFile:
     lines: tuple[int, ...]  #: New or other lines of the new text that can run.
     removed: tuple[tuple[int, ...], ...] = ()  #: Of each place where code was only removed, the
     #: lines beside it; one of them has to run.
+    branches: tuple[int, ...] = ()  #: Lines of the old text inside of code that is gone: branches,
+    #: of which nobody knows whether they ran.
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +68,16 @@ def _compare_texts(path: str, old: bytes, new: bytes) -> ChangedFile:
     old_lines, new_lines = old.split(b"\n"), new.split(b"\n")
     try:
         tree = ast.parse(new)
-        was = _find_runnable(ast.parse(old), old)
-        runnable = _find_runnable(tree, new)
-        if ast.dump(ast.parse(old)) == ast.dump(tree):
+        old_tree = ast.parse(old)
+        was, runnable = _find_runnable(old_tree, old), _find_runnable(tree, new)
+        if ast.dump(old_tree) == ast.dump(tree):
             return ChangedFile(path, ())
     except (SyntaxError, ValueError):  # the program says so itself
         return ChangedFile(path, tuple(range(1, len(new_lines) + 1)))
     lines = set[int]()
     removed: list[tuple[int, ...]] = []
+    branches: list[int] = []
+    starts = {node.lineno for node in ast.walk(old_tree) if isinstance(node, ast.stmt)}
     matcher = SequenceMatcher(None, old_lines, new_lines, autojunk=False)
     for kind, start, end, first, last in matcher.get_opcodes():
         if kind == "equal":
@@ -78,10 +85,12 @@ def _compare_texts(path: str, old: bytes, new: bytes) -> ChangedFile:
         changed = {runnable[line] for line in range(first + 1, last + 1) if line in runnable}
         lines |= changed
         gone = [line for line in range(start + 1, end + 1) if line in was]
+        indents = {line: _measure_indent(old_lines[line - 1]) for line in gone}
+        least = min(indents.values(), default=0)
+        branches += [line for line in gone if line in starts and indents[line] > least]
         if gone and not changed:
-            indent = min(_measure_indent(old_lines[line - 1]) for line in gone)
-            removed.append(_find_neighbours(tree, first, last, indent))
-    return ChangedFile(path, tuple(sorted(lines)), tuple(removed))
+            removed.append(_find_neighbours(tree, first, last, least))
+    return ChangedFile(path, tuple(sorted(lines)), tuple(removed), tuple(branches))
 
 
 def _find_runnable(tree: ast.Module, text: bytes) -> dict[int, int]:
@@ -107,7 +116,7 @@ def _find_runnable(tree: ast.Module, text: bytes) -> dict[int, int]:
         decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
         found.update({line.lineno: line.lineno for line in decorators})
     for statement in ast.walk(tree):
-        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test):
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) in _NEVER_TRUE:
             for line in range(statement.lineno, (statement.body[-1].end_lineno or 0) + 1):
                 found.pop(line, None)
     return found

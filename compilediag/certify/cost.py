@@ -6,24 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Protocol
 
-from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.compare.gate.ab import MIN_ROUNDS
 from compilediag.receipt.schema.compiles import ProofFigure
-from compilediag.receipt.schema.receipt import Receipt
-from compilediag.timeline.timeline import Timeline
 
 UNRESOLVED = 1.0  #: Width of the interval of the step time's change from which it says nothing.
-
-
-class Executed(Protocol):
-    """One execution of a program."""
-
-    @property
-    def receipt(self) -> Receipt: ...
-    @property
-    def timeline(self) -> Timeline: ...
 
 
 def make_figure(
@@ -36,9 +24,9 @@ def make_figure(
 
 def find_worst(
     name: str,
-    baseline: Executed,
-    runs: Sequence[Executed],
-    value: Callable[[Executed], float | None],
+    baseline: ExecutedState,
+    runs: Sequence[ExecutedState],
+    value: Callable[[ExecutedState], float | None],
     unit: str = "",
 ) -> ProofFigure:
     """Find the worst figure of runs with a change: the largest, without those that have none."""
@@ -46,18 +34,18 @@ def find_worst(
     return make_figure(name, value(baseline), max(after, default=None), unit)
 
 
-def state_cost(before: ExecutedState, after: ExecutedState) -> Point:
+def state_cost(before: ExecutedState, after: ExecutedState) -> JudgedPoint:
     """State what the change costs or saves."""
     sentence, times = measure_time(before, [after])
-    return Point("cost", "stated", sentence, (*times, *measure_costs(before, [after])))
+    return JudgedPoint("cost", "stated", sentence, (*times, *measure_costs(before, [after])))
 
 
 def measure_time(
-    baseline: Executed, runs: Sequence[Executed]
+    baseline: ExecutedState, runs: Sequence[ExecutedState]
 ) -> tuple[str, tuple[ProofFigure, ...]]:
     """Measure the seconds of compiling, and of steps with an interval where there are enough: a
     sentence, and the figures."""
-    measures: dict[str, Callable[[Executed], float | None]] = {
+    measures: dict[str, Callable[[ExecutedState], float | None]] = {
         "compile": lambda run: run.receipt.compile.time_s.total,
         "first compiles": lambda run: run.receipt.compile.time_s.first_compile,
         "step": _compute_step_time,
@@ -67,13 +55,13 @@ def measure_time(
     return _format_interval(baseline, runs), known
 
 
-def _compute_step_time(run: Executed) -> float | None:
+def _compute_step_time(run: ExecutedState) -> float | None:
     """Compute the median seconds of the steps in which nothing compiled, past the first."""
     quiet = [step.wall_s for step in run.timeline.steps[1:] if step.compile_s == 0]
     return median(quiet) if quiet else None
 
 
-def _format_interval(baseline: Executed, runs: Sequence[Executed]) -> str:
+def _format_interval(baseline: ExecutedState, runs: Sequence[ExecutedState]) -> str:
     """Format the change of the step time between steps of one number, where there are enough."""
     before = {(s.process, s.number): s.wall_s for s in baseline.timeline.steps if not s.compile_s}
     ratios = sorted(
@@ -97,7 +85,9 @@ def _format_interval(baseline: Executed, runs: Sequence[Executed]) -> str:
     return f"step {change:+.0%} [{ends[0]:+.0%}, {ends[1]:+.0%}], one run each"
 
 
-def measure_costs(baseline: Executed, runs: Sequence[Executed]) -> tuple[ProofFigure, ...]:
+def measure_costs(
+    baseline: ExecutedState, runs: Sequence[ExecutedState]
+) -> tuple[ProofFigure, ...]:
     """Measure guards, synchronisations and memory."""
     costs = [
         find_worst("guards of a call", baseline, runs, _sum_guard_time, "µs"),
@@ -113,13 +103,13 @@ def measure_costs(baseline: Executed, runs: Sequence[Executed]) -> tuple[ProofFi
     return tuple(cost for cost in costs if cost.before is not None and cost.after is not None)
 
 
-def _sum_guard_time(run: Executed) -> float | None:
+def _sum_guard_time(run: ExecutedState) -> float | None:
     times = [frame.guard_eval_us for frame in run.receipt.compile.frames_detail]
     known = [value for value in times if value is not None]
     return sum(known) if known else None
 
 
-def _compute_syncs(run: Executed) -> float | None:
+def _compute_syncs(run: ExecutedState) -> float | None:
     """Compute the synchronisations of a step: of the sampled steps, which are not as many in each
     run: none with a compile is sampled."""
     section = run.receipt.syncs

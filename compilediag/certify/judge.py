@@ -1,7 +1,7 @@
 """The certificate of a change: two executed states of a program compared, point by point.
 
 It knows nothing of the edit, and of who made it. A point that lacks something is undecided, never
-held; `needs_again` says what could be executed to decide it.
+held; `Certificate.further` says what could be executed to decide it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from compilediag.certify.calls import compare_calls
 from compilediag.certify.change import Change
 from compilediag.certify.cost import state_cost
 from compilediag.certify.other_inputs import check_other_inputs
-from compilediag.certify.points import Certificate, ExecutedState, Execution
+from compilediag.certify.points import Certificate, ExecutedState
 from compilediag.certify.program import check_exercised, check_program
 from compilediag.certify.results import check_results
 from compilediag.certify.totals import check_better, check_compiled
@@ -35,37 +35,26 @@ def judge(
             not compared.
         eager: The old state under the stance "force_eager": how much rounding there is.
         varied: False where the user wanted no calls with other inputs.
+
+    Returns:
+        The certificate. `further` is to be followed until it is None: "again" at most once, where
+        calls differ from the first on by more than rounding, or all are equal while prints, saved
+        values or state are not: the program may differ from itself. Then "eager", where the first
+        call that differs does so by little enough to be rounding (1e-3 of its size, 1e-1 in 16
+        bits). None where nothing would decide, or another point fails anyway.
     """
     reference = None if eager is None else eager.timeline
     calls = compare_calls(before.timeline, after.timeline, reference)
     program = check_program(before, after, change, calls)
     if before.problem is not None or after.problem is not None:
         return Certificate((program,))
-    same_calls = calls.mismatch is None
-    return Certificate(
-        (
-            program,
-            check_exercised(after, change),
-            check_better(before, after),
-            check_compiled(before, after, same_calls=same_calls),
-            check_results(before, after, calls, again, eager),
-            check_other_inputs(before, after, calls, varied=varied),
-            state_cost(before, after),
-        )
+    results, further = check_results(before, after, calls, again, eager)
+    others = (
+        program,
+        check_exercised(after, change),
+        check_better(before, after),
+        check_compiled(before, after, same_calls=calls.mismatch is None),
     )
-
-
-def needs_again(certificate: Certificate) -> Execution | None:
-    """Tell which further execution of the old state would decide; None where none would, or
-    another point fails anyway. To be asked until None: "again" at most once, then "eager".
-
-    "eager": all calls correspond, and the first that differs does so by little enough to be
-    rounding (1e-3 of its size, 1e-1 in 16 bits). "again": calls differ from the first on by more
-    than that, or all calls are equal while prints, saved values or state are not: the program may
-    differ from itself.
-    """
-    failed = {point.name for point in certificate.points if point.outcome == "fails"}
-    for point in certificate.points:
-        if point.further is not None and failed <= {point.name}:
-            return point.further
-    return None
+    last = check_other_inputs(before, after, calls, varied=varied), state_cost(before, after)
+    is_refused = any(point.outcome == "fails" for point in (*others, *last))
+    return Certificate((*others, results, *last), None if is_refused else further)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from compilediag.certify.calls import (
+    GROWTH,
     CallComparison,
     ProcessKey,
     RecordedCall,
@@ -18,7 +19,7 @@ from compilediag.certify.calls import (
     measure_difference,
     read_structure,
 )
-from compilediag.certify.points import ExecutedState, Outcome, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint, Outcome
 from compilediag.certify.values import is_rounding
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count, shorten
@@ -44,21 +45,23 @@ class _Tally:
     equal: list[VariedKey] = field(default_factory=list[VariedKey])
     raised: list[VariedKey] = field(default_factory=list[VariedKey])  #: In both.
     different: list[str] = field(default_factory=list[str])
-    unknown: list[str] = field(default_factory=list[str])  #: With values that are not compared.
+    #: With values that are not compared, or as different as rounding may have made the state.
+    unknown: list[str] = field(default_factory=list[str])
+    rounding: float = 0.0  #: By how much recorded calls differ.
 
 
 def check_other_inputs(
     before: ExecutedState, after: ExecutedState, calls: CallComparison, *, varied: bool
-) -> Point:
+) -> JudgedPoint:
     """Check that both states give the same for other inputs. `varied`: the user wants to know."""
     name = "other inputs"
     if not varied:
-        return Point(name, "stated", "not compared with other inputs (--no-vary)")
+        return JudgedPoint(name, "stated", "not compared with other inputs (--no-vary)")
     old, new = (
         _collect_varied(before.timeline, {}),
         _collect_varied(after.timeline, _list_names(calls)),
     )
-    tally = _Tally()
+    tally = _Tally(rounding=calls.largest)
     yardsticks = _measure_backends(old)
     for key in (key for key in old if key in new):
         _compare_varied(key, old[key], new[key], yardsticks.get(key[:3], 0.0), tally)
@@ -80,11 +83,12 @@ def check_other_inputs(
     if tally.different:
         outcome, sentence = "fails", min(tally.different)
     elif not covered:
-        outcome, sentence = "undecided", "no call was made again with other inputs in both states"
+        why = "no call was made again with other inputs in both states"
+        outcome, sentence = "undecided", min(tally.unknown, default=why)
     elif any(counts):
         texts = [_list_compiled(side, covered) for side in (old, new)]
         sentence = f"{sentence}; compile again before: {texts[0]}; after: {texts[1]}"
-    return Point(name, outcome, sentence, figures, tuple(details))
+    return JudgedPoint(name, outcome, sentence, figures, tuple(details))
 
 
 def _list_names(calls: CallComparison) -> dict[str, str]:
@@ -144,8 +148,11 @@ def _compare_varied(
         size = measure_difference(_make_call(before), _make_call(after))
         structure = read_structure(before.structure)
         if size and not is_rounding(size, yardstick, structure.cap):
-            tally.different.append(f"{name}: returns something else")
-        elif not structure.is_whole:
+            if size > GROWTH * max(structure.tolerance, tally.rounding):
+                tally.different.append(f"{name}: returns something else")
+            else:
+                tally.unknown.append(f"{name}: differs by little more than rounding")
+        elif not structure.is_whole or not structure.leaves:
             tally.unknown.append(f"{name}: holds values that are not compared")
         else:
             tally.equal.append(key)

@@ -1,12 +1,11 @@
 """Types of a certificate: two executed states of a program, and the points that were compared."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import Record
 from compilediag.timeline.timeline import Timeline
 
 Outcome = Literal["holds", "fails", "undecided", "stated"]
@@ -27,23 +26,23 @@ class ExecutedState:
     problem: str | None = None  #: Why it did not end well; None where it did.
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class JudgedPoint(Record, frozen=True):
     """One point of a certificate."""
 
+    #: program, exercised, better, compiled, results, other inputs or cost.
     name: str
-    outcome: Outcome
+    outcome: Outcome  #: holds, fails, undecided, or stated: reported and not judged.
     sentence: str  #: What was seen, or what is missing.
-    figures: tuple[ProofFigure, ...] = ()
-    details: tuple[str, ...] = ()  #: Every case behind the sentence, one a line.
-    further: Execution | None = None  #: What could be executed to decide a point that lacks it.
+    figures: tuple[ProofFigure, ...] = ()  #: The numbers behind it.
+    details: tuple[str, ...] = ()  #: Every case behind the sentence; only with `--all`.
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """The points that were compared of two states."""
 
-    points: tuple[Point, ...]
+    points: tuple[JudgedPoint, ...]
+    further: Execution | None = None  #: What could be executed to decide it.
 
     @property
     def verdict(self) -> Verdict:

@@ -14,15 +14,19 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from compilediag.certify.calls import ProcessKey, identify_processes
-from compilediag.certify.values import MOST_UNSTABLE, Comparison, get_cap, is_rounding
+from compilediag.certify.values import MOST_UNSTABLE, ResultComparison, get_cap, is_rounding
 from compilediag.rules.make_finding import format_count, shorten
 from compilediag.timeline.timeline import Timeline
 
-RELATIVE, ABSOLUTE = 1e-4, 1e-5
+RELATIVE, ABSOLUTE = 1e-4, 1e-7
 """Of printed numbers that are not integers."""
 
 _LEAST_SCALE = 1e-2
 """The size of a difference is relative to its number, or to this where that is smaller."""
+
+_LEAST_DIGITS = 3
+"""Of a number that shows what was computed, and whose last one may turn by rounding: a learning
+rate has fewer."""
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?"
 _NUMBER = re.compile(
@@ -103,7 +107,11 @@ def read_printed(timeline: Timeline) -> dict[StreamKey, list[str]]:
     lines: dict[StreamKey, list[str]] = {}
     for record in timeline.printed:
         key = keys.get(record.process, (0, 0)), record.stream
-        lines.setdefault(key, []).extend(record.lines)
+        digests = record.digests or ("",) * len(record.lines)
+        pairs = zip(record.lines, digests, strict=True)
+        # What was left out of a line, a secret or its end, is compared all the same.
+        texts = (f"{line} [{digest}]" if digest else line for line, digest in pairs)
+        lines.setdefault(key, []).extend(texts)
     return {
         key: _select_own_lines(printed) if key[1] == "stderr" else printed
         for key, printed in lines.items()
@@ -134,7 +142,7 @@ class _Tally:
 
     lines: int = 0
     numbers: int = 0
-    computed: int = 0  #: Numbers that are not integers.
+    computed: int = 0  #: Numbers that calls may have computed.
     unstable: int = 0
     masked: Counter[str] = field(default_factory=Counter[str])
     moved: set[str] = field(default_factory=set[str])  #: Lines with a number that is not stable.
@@ -147,10 +155,11 @@ def compare_printed(
     again: Timeline | None = None,
     eager: Timeline | None = None,
     *,
-    exact: bool = False,
-) -> Comparison:
-    """Compare what two executions printed, line by line; see `judge` for the other two. `exact`:
-    all compiled calls are equal; then the last digit of a number may differ by one."""
+    turning: bool = False,
+) -> ResultComparison:
+    """Compare what two executions printed, line by line; see `judge` for the other two. `turning`:
+    all compiled calls are equal within their tolerance; then the last digit of a number may differ
+    by one."""
     ours, theirs = read_printed(before), read_printed(after)
     others = None if again is None else read_printed(again)
     reference = {} if eager is None else read_printed(eager)
@@ -163,11 +172,11 @@ def compare_printed(
             counts = f"{len(lines)} and {len(unchanged)} lines on {key[1]}"
             if key[1] == "stdout":
                 why = f"two unchanged executions print {counts}"
-                return Comparison(difference=why, decided=False)
+                return ResultComparison(difference=why, decided=False)
             notes.append(f"not compared: two unchanged executions print {counts}")
             continue
         found, its_size = _compare_stream(
-            lines, new, unchanged, reference.get(key, []), tally, exact
+            lines, new, unchanged, reference.get(key, []), tally, turning
         )
         if found is not None and difference is None:
             difference, size = found, its_size
@@ -175,10 +184,12 @@ def compare_printed(
     notes += [f"not compared, differs when unchanged: {line}" for line in sorted(tally.moved)]
     if tally.unstable > MOST_UNSTABLE * tally.numbers:
         why = f"{tally.unstable} of {tally.numbers} printed numbers differ when nothing is changed"
-        return Comparison(difference=why, decided=False, notes=tuple(notes))
+        return ResultComparison(difference=why, decided=False, notes=tuple(notes))
     # Where eager is itself farther away, a difference may be rounding or not.
     decided = eager is None or tally.largest is not None or not math.isfinite(size)
-    return Comparison(tally.lines, difference, size, decided, tuple(notes), tally.computed > 0)
+    return ResultComparison(
+        tally.lines, difference, size, decided, tuple(notes), tally.computed > 0
+    )
 
 
 def _compare_stream(
@@ -187,7 +198,7 @@ def _compare_stream(
     unchanged: Sequence[str],
     eager: Sequence[str],
     tally: _Tally,
-    exact: bool,
+    turning: bool,
 ) -> tuple[str | None, float]:
     """Compare the lines of one stream: the first difference, and its relative size."""
     first: tuple[str | None, float] = None, 0.0
@@ -197,13 +208,13 @@ def _compare_stream(
             tally.moved.add(shorten(parts[0].text, 60))
             continue
         reference = read_line(eager[at]) if at < len(eager) else None
-        size = _compare_line(parts, reference, tally, exact)
+        size = _compare_line(parts, reference, tally, turning)
         if size is None:
             for (why, hidden), (_, seen) in zip(parts[0].masked, parts[1].masked, strict=True):
                 tally.masked[why] += hidden != seen
-        elif first[0] is None:
+        elif first[0] is None or (math.isinf(size) and not math.isinf(first[1])):
             first = f"it prints {shorten(now, 80)!r}, not {shorten(line, 80)!r}", size
-    if len(lines) != len(new) and (first[0] is None or not math.isfinite(first[1])):
+    if len(lines) != len(new):
         at = next(
             (at for at, (line, now) in enumerate(zip(lines, new, strict=False)) if line != now),
             min(len(lines), len(new)),
@@ -219,7 +230,7 @@ def _compare_line(
     parts: tuple[PrintedLine, PrintedLine, PrintedLine],
     eager: PrintedLine | None,
     tally: _Tally,
-    exact: bool,
+    turning: bool,
 ) -> float | None:
     """Compare a line with that of the new state: relative size of their difference, None where
     they are equal. `parts`: the old line, the new one, and the old one again."""
@@ -235,16 +246,16 @@ def _compare_line(
         line.numbers, now.numbers, again.numbers, references, strict=True
     ):
         tally.numbers += 1
-        tally.computed += not _is_integer(old)
+        tally.computed += not _is_integer(old) and _count_digits(old) >= _LEAST_DIGITS
         if eager is not None and tally.largest is not None:
-            size = _measure(old, reference, exact=False)
+            size = _measure(old, reference, turning=False)
             known = size is not None and is_known and size <= get_cap(())
             tally.largest = max(tally.largest, size or 0.0) if known or size is None else None
-        if _measure(old, other, exact=exact) is not None:
+        if _measure(old, other, turning=turning) is not None:
             tally.unstable += 1
             tally.moved.add(shorten(line.text, 60))
             continue
-        size = _measure(old, new, exact=exact)
+        size = _measure(old, new, turning=turning)
         excused = size is not None and eager is not None and tally.largest is not None
         if size is None or (excused and is_rounding(size, tally.largest or 0.0, get_cap(()))):
             continue
@@ -256,7 +267,12 @@ def _is_integer(text: str) -> bool:
     return text.lstrip("+-").replace(",", "").isdigit()
 
 
-def _measure(old: str, new: str, *, exact: bool) -> float | None:
+def _count_digits(text: str) -> int:
+    mantissa = text.lower().partition("e")[0]
+    return len("".join(filter(str.isdigit, mantissa)).lstrip("0"))
+
+
+def _measure(old: str, new: str, *, turning: bool) -> float | None:
     """Measure the relative difference of two printed numbers; None where they are equal."""
     if old == new:
         return None
@@ -268,7 +284,8 @@ def _measure(old: str, new: str, *, exact: bool) -> float | None:
     apart = abs(after - before)
     if math.isclose(before, after, rel_tol=RELATIVE, abs_tol=ABSOLUTE):
         return None
-    if exact and apart <= 1.001 * max(_get_last_digit(old), _get_last_digit(new)):
+    is_long = _count_digits(old) >= _LEAST_DIGITS
+    if turning and is_long and apart <= 1.001 * max(_get_last_digit(old), _get_last_digit(new)):
         return None
     return apart / max(abs(before), _LEAST_SCALE)
 

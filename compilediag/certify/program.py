@@ -3,18 +3,30 @@ state, and the change was executed."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from compilediag.certify.calls import CallComparison, ProcessKey, identify_processes
 from compilediag.certify.change import Change
-from compilediag.certify.points import ExecutedState, Outcome, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint, Outcome
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness import wire
 
-_SAME = ("python", "torch", "torch_git", "triton", "cuda", "driver", "gpus", "num_threads")
+_SAME = (
+    "os",
+    "python",
+    "torch",
+    "torch_git",
+    "triton",
+    "cuda",
+    "driver",
+    "cpu_model",
+    "gpus",
+    "num_threads",
+)
 """Fields of `Environment` that must be equal, where both are known."""
 
 _PRECISION = (
@@ -28,6 +40,8 @@ _PRECISION = (
     "autocast_cuda",
 )
 """Fields of `NumericsFlags` by which results are coarser or finer."""
+
+_TEST_FILE = re.compile(r"(?:/conftest|/test_[^/]*|_test)\.py$")
 
 _RECORDED = frozenset(
     kind.__name__
@@ -47,28 +61,39 @@ _RECORDED = frozenset(
 
 def check_program(
     before: ExecutedState, after: ExecutedState, change: Change, calls: CallComparison
-) -> Point:
+) -> JudgedPoint:
     """Check that both states ran the same program to the same end, each with its own sources."""
     if before.problem is not None:
-        return Point("program", "undecided", f"the old state does not end well: {before.problem}")
+        return JudgedPoint(
+            "program", "undecided", f"the old state does not end well: {before.problem}"
+        )
+    alone = sorted(change.before.keys() ^ change.after.keys())
+    command = " ".join(after.receipt.header.run.argv_redacted)
+    if "pytest" in command and (tests := [path for path in alone if _TEST_FILE.search(path)]):
+        why = f"{tests[0]} is in one state only, and pytest looks for tests on disk"
+        return JudgedPoint("program", "undecided", why)
     if after.problem is not None:
-        return Point("program", "fails", f"the new state does not end well: {after.problem}")
+        return JudgedPoint("program", "fails", f"the new state does not end well: {after.problem}")
     different = next(_iterate_differences(before, after, calls), None)
     if different is not None:
-        return Point("program", "fails", different)
+        return JudgedPoint("program", "fails", different)
     for what, timeline, digests in (
         ("old", before.timeline, change.before),
         ("new", after.timeline, change.after),
     ):
         lacking = _find_lack(timeline) or _find_other_source(timeline, change, digests)
         if lacking is not None:
-            return Point("program", "undecided", f"{what} state: {lacking}")
-    other = _find_changed_outside(before, after, change) or _find_other_environment(before, after)
+            return JudgedPoint("program", "undecided", f"{what} state: {lacking}")
+    other = _find_changed_outside(before, after, change)
+    other = other or _find_unlike_source(before, after, change)
+    other = other or find_other_environment(before, after)
     if other is not None:
-        return Point("program", "undecided", other)
+        return JudgedPoint("program", "undecided", other)
     steps, processes = len(before.timeline.steps), len(identify_processes(before.timeline))
     counts = f"{format_count(steps, 'step')}, {format_count(processes, 'process')}"
-    return Point("program", "holds", f"both end alike: {counts.replace('processs', 'processes')}")
+    return JudgedPoint(
+        "program", "holds", f"both end alike: {counts.replace('processs', 'processes')}"
+    )
 
 
 def _iterate_differences(
@@ -155,7 +180,19 @@ def _find_changed_outside(
     return None
 
 
-def _find_other_environment(before: ExecutedState, after: ExecutedState) -> str | None:
+def _find_unlike_source(before: ExecutedState, after: ExecutedState, change: Change) -> str | None:
+    """Find a changed file that ran and was not imported, as one that a program reads and executes
+    itself: then both states had the file on disk."""
+    run = {record.file for record in after.timeline.lines_run if record.run}
+    for state, digests in ((before, change.before), (after, change.after)):
+        files = {file for record in state.timeline.loaded for file in record.files}
+        for path in sorted(run & digests.keys() - files):
+            return f"{path} ran, and was not imported by each state"
+    return None
+
+
+def find_other_environment(before: ExecutedState, after: ExecutedState) -> str | None:
+    """Find a part of the environment, an argument or a seed that two executions do not share."""
     receipts = before.receipt, after.receipt
     for name in _SAME:
         ours, theirs = (getattr(receipt.environment, name) for receipt in receipts)
@@ -168,13 +205,13 @@ def _find_other_environment(before: ExecutedState, after: ExecutedState) -> str 
     return None if seeds[0] == seeds[1] else "executed with other seeds"
 
 
-def check_exercised(after: ExecutedState, change: Change) -> Point:
+def check_exercised(after: ExecutedState, change: Change) -> JudgedPoint:
     """Check that every changed line that can run did, and code beside each that was removed."""
     if not change.files and not change.others:
-        return Point("exercised", "undecided", "no file differs between the two states")
+        return JudgedPoint("exercised", "undecided", "no file differs between the two states")
     if not change.files:
         what = "; ".join(change.others)
-        return Point("exercised", "holds", f"no line of Python changed: {what}")
+        return JudgedPoint("exercised", "holds", f"no line of Python changed: {what}")
     run, in_graph = dict[str, set[int]](), dict[str, set[int]]()
     problems = list[str]()
     for record in after.timeline.lines_run:
@@ -198,8 +235,10 @@ def check_exercised(after: ExecutedState, change: Change) -> Point:
     elif unseen:
         places = [(file, min(near, default=1)) for file, near in unseen]
         sentence = f"not run: code around what was removed at {_list_lines(places)}"
+    branches = [(file.file, line) for file in change.files for line in file.branches]
     details = [f"not run: {file}:{line}" for file, line in missed] + sorted({*problems})
-    return Point("exercised", outcome, sentence, figures, tuple(details))
+    details += [f"gone, and perhaps never run before: {file}:{line}" for file, line in branches]
+    return JudgedPoint("exercised", outcome, sentence, figures, tuple(details))
 
 
 def _list_lines(lines: list[tuple[str, int]]) -> str:

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from compilediag.certify.calls import CallComparison, ProcessKey, compare_calls, identify_processes
-from compilediag.certify.points import ExecutedState, Execution, Outcome, Point
+from compilediag.certify.points import ExecutedState, Execution, JudgedPoint, Outcome
 from compilediag.certify.printed import compare_printed, read_line
-from compilediag.certify.values import Comparison, compare_values, get_cap, order_functions
+from compilediag.certify.values import ResultComparison, compare_values, get_cap, order_functions
 from compilediag.rules.make_finding import format_count
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import SampledValue
@@ -26,8 +26,12 @@ def check_results(
     calls: CallComparison,
     again: ExecutedState | None,
     eager: ExecutedState | None,
-) -> Point:
-    """Check that both states give the same results. `calls`: their compiled calls compared."""
+) -> tuple[JudgedPoint, Execution | None]:
+    """Check that both states give the same results. `calls`: their compiled calls compared.
+
+    Returns:
+        The point, and what could be executed to decide it.
+    """
     old, new = before.timeline, after.timeline
     repeated = None if again is None else again.timeline
     reference = None if eager is None else eager.timeline
@@ -35,31 +39,39 @@ def check_results(
         repeat = compare_calls(old, repeated)
         if not repeat.equal:
             why = repeat.mismatch or repeat.difference
-            return Point(NAME, "undecided", f"two executions of the old state differ: {why}")
+            return JudgedPoint(
+                NAME, "undecided", f"two executions of the old state differ: {why}"
+            ), None
+    turning = calls.equal and not calls.exact and not calls.rounded
     parts = [
         _describe_calls(calls, again=repeated, eager=reference),
-        compare_printed(old, new, repeated, reference, exact=calls.equal and not calls.rounded),
+        compare_printed(old, new, repeated, reference, turning=turning),
         compare_final_values(old, new, repeated, reference),
     ]
     notes = tuple(note for part in parts for note in part.notes)
     differing = [part for part in parts if part.difference is not None]
+    if calls.is_slow:  # what follows from such calls is as uncertain as they are
+        differing = [
+            replace(part, decided=part.decided and not math.isfinite(part.size))
+            for part in differing
+        ]
     for part in sorted(differing, key=lambda part: not part.decided):
         outcome: Outcome = "fails" if part.decided else "undecided"
         further = part.further
         if part is not parts[0]:
             further = _choose_execution(part.size, calls, again=again, eager=eager)
-        return Point(NAME, outcome, part.difference or "", details=notes, further=further)
+        return JudgedPoint(NAME, outcome, part.difference or "", details=notes), further
     if not any(part.shows_calls for part in parts):
-        why = calls.mismatch or "no compiled call was recorded with what it returned"
+        why = calls.mismatch or "not every compiled call returned what can be compared"
         sentence = f"{why}; nothing that was printed or saved shows what calls computed"
-        return Point(NAME, "undecided", sentence, details=notes)
+        return JudgedPoint(NAME, "undecided", sentence, details=notes), None
     nouns = ("compiled call", "printed line", "final value")
     pairs = zip(parts, nouns, strict=True)
     counts = [format_count(part.equal, noun) for part, noun in pairs if part.equal]
     apart = [note for note in notes if note.startswith("not compared")]
     more = [f"{apart[0]}{f' and {len(apart) - 1} more' * (len(apart) > 1)}"] if apart else []
     sentence = "; ".join([f"equal: {', '.join(counts)}", *more])
-    return Point(NAME, "holds", sentence, details=notes)
+    return JudgedPoint(NAME, "holds", sentence, details=notes), None
 
 
 def _choose_execution(
@@ -79,30 +91,33 @@ def _choose_execution(
 
 def _describe_calls(
     calls: CallComparison, *, again: Timeline | None, eager: Timeline | None
-) -> Comparison:
+) -> ResultComparison:
     if calls.mismatch is not None:
         if calls.other_precision:
-            return Comparison(difference=calls.mismatch)
+            return ResultComparison(difference=calls.mismatch)
         how = f"{calls.mismatch}: compared by what the program makes of them"
-        return Comparison(notes=(how,))
+        return ResultComparison(notes=(how,))
     notes: list[str] = []
     if calls.opaque:
         notes.append(f"{format_count(calls.opaque, 'call')} with values that are not compared")
     if calls.rounded:
         text = format_count(calls.rounded, "call")
         notes.append(f"{text} differ by no more than three times what eager does: rounding")
+    difference = calls.difference
+    if calls.is_slow:
+        difference = f"{difference}; it begins as small as rounding, and grows slowly"
     further: Execution | None = None
     if calls.may_round:
         further = "eager" if eager is None else None
-    elif calls.difference is not None and calls.at_start and again is None:
+    elif difference is not None and calls.at_start and again is None:
         further = "again"
-    return Comparison(
+    return ResultComparison(
         calls.compared,
-        calls.difference,
+        difference,
         calls.size,
-        calls.measured,
+        calls.measured and not calls.is_slow,
         tuple(notes),
-        shows_calls=calls.compared > 0,
+        shows_calls=calls.compared > 0 and not calls.unseen,
         further=further,
     )
 
@@ -155,7 +170,7 @@ def read_values(timeline: Timeline) -> dict[ValueKey, SampledValue]:
 
 def compare_final_values(
     before: Timeline, after: Timeline, again: Timeline | None, eager: Timeline | None
-) -> Comparison:
+) -> ResultComparison:
     """Compare what two executions saved and left. State that only one has is listed: an attribute
     renamed, split or added; but every key of what is saved, or would be, is in both."""
     ours, theirs = read_values(before), read_values(after)
@@ -172,7 +187,7 @@ def compare_final_values(
     for what, keys in (("is gone", gone), ("is new", came)):
         for key in keys:
             if key.kind == "saved" or (key.kind == "key" and key[:3] in owners):
-                return Comparison(difference=f"{key} {what}")
+                return ResultComparison(difference=f"{key} {what}")
         paths = sorted(key.path for key in keys if key.kind == "state")
         if paths:
             notes.append(f"state that {what}, not compared: {', '.join(paths)}")

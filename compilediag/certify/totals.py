@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
-from compilediag.certify.points import ExecutedState, Outcome, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint, Outcome
 from compilediag.receipt.finding_keys import mask_addresses, normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import CompileEvent, FrameName, GraphBreak, ProofFigure
 from compilediag.receipt.schema.receipt import Receipt
@@ -116,7 +116,7 @@ def count_calls(timeline: Timeline) -> int:
 # --- better --------------------------------------------------------------------------------------
 
 
-def check_better(before: ExecutedState, after: ExecutedState) -> Point:
+def check_better(before: ExecutedState, after: ExecutedState) -> JudgedPoint:
     """Check that no total of torch's grew and at least one fell, or that some guard which was false
     is false nowhere any more, though the same calls recompile for others."""
     old, new = count_totals(before.receipt), count_totals(after.receipt)
@@ -128,7 +128,7 @@ def check_better(before: ExecutedState, after: ExecutedState) -> Point:
     ]
     details = [f"{key} is gone" for key in sorted(keys[0] - keys[1])]
     details += [f"{key} is new" for key in sorted(keys[1] - keys[0])]
-    return Point("better", outcome, sentence, figures, tuple(details))
+    return JudgedPoint("better", outcome, sentence, figures, tuple(details))
 
 
 def _judge_totals(before: ExecutedState, after: ExecutedState) -> _Judged:
@@ -278,7 +278,7 @@ _LEAST_SHARE = 0.5
 behind the compiled calls."""
 
 
-def check_compiled(before: ExecutedState, after: ExecutedState, *, same_calls: bool) -> Point:
+def check_compiled(before: ExecutedState, after: ExecutedState, *, same_calls: bool) -> JudgedPoint:
     """Check that as much runs in graphs: operations of each graph times its calls. `same_calls`:
     the outermost compiled calls of both correspond, and return values of the same structure."""
     old, new = before.timeline, after.timeline
@@ -294,13 +294,15 @@ def check_compiled(before: ExecutedState, after: ExecutedState, *, same_calls: b
     if opaque and outcome == "holds":
         hidden = ", ".join(sorted(opaque))
         outcome, sentence = "undecided", f"operations that hide what they compute are new: {hidden}"
-    return Point("compiled", outcome, sentence, figures)
+    return JudgedPoint("compiled", outcome, sentence, figures)
 
 
 def _judge_operations(
     before: ExecutedState, after: ExecutedState, old: int, new: int, *, same_calls: bool
 ) -> _Judged:
-    if not old or (not new and after.receipt.compile.graphs):
+    graphs = (*before.timeline.graphs_run, *after.timeline.graphs_run)
+    not_counted = any(graph.calls < 0 for graph in graphs)
+    if not_counted or not old or (not new and after.receipt.compile.graphs):
         return "undecided", "how often graphs ran was not recorded"
     fewer = f"operations in graphs {old} → {new}"
     if new >= _SAME_SHARE * old:

@@ -35,7 +35,7 @@ Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ResultComparison:
     """The results of one kind of one execution against those of another."""
 
     equal: int = 0  #: How many are.
@@ -64,7 +64,7 @@ def compare_values(
     after: Mapping[Key, SampledValue],
     again: Mapping[Key, SampledValue] | None,
     eager: Mapping[Key, SampledValue] | None,
-) -> Comparison:
+) -> ResultComparison:
     """Compare values that two executions have under the same keys; see `judge` for the others."""
     equal, unstable = 0, list[Key]()
     words, first_size, decided = None, 0.0, True
@@ -89,8 +89,8 @@ def compare_values(
     notes = tuple(f"not compared, differs when unchanged: {key}" for key in unstable)
     if len(unstable) > MOST_UNSTABLE * len(before):
         why = f"{len(unstable)} of {len(before)} values differ when nothing is changed"
-        return Comparison(difference=why, decided=False, notes=notes)
-    return Comparison(equal, words, first_size, decided, notes)
+        return ResultComparison(difference=why, decided=False, notes=notes)
+    return ResultComparison(equal, words, first_size, decided, notes)
 
 
 def _is_unstable(value: SampledValue, again: SampledValue | None) -> bool:

@@ -8,7 +8,6 @@ import os
 
 from msgspec.structs import replace
 
-from compilediag.certify.document import CertificateDocument, make_document
 from compilediag.certify.points import Verdict
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.target import TargetCommand, make_announcer
@@ -20,11 +19,11 @@ from compilediag.receipt.locate import get_receipt_path
 from compilediag.receipt.proofs import CERTIFIED, compute_sources_digest
 from compilediag.receipt.schema.compiles import ProofPoint, ProofRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.certify.execute import Proof, certify
+from compilediag.runs.certify.execute import Proof, make_proof
 from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.states import States, select_states
 from compilediag.views import markdown, terminal
-from compilediag.views.certificate import show_certificate
+from compilediag.views.certificate import CertificateDocument, shorten_document, show_certificate
 from compilediag_harness.base import atomic_write
 
 NAME = "certificate.json"
@@ -63,9 +62,9 @@ def command(options: CertifyOptions) -> int:
     states = select_states(options)
     announce = make_announcer(quiet=options.quiet)
     announce(f"{states.base} against {states.new}")
-    proof = certify(states, options, announce)
-    whole = _make_document(states, proof, everything=True)
-    shown = whole if options.everything else _make_document(states, proof, everything=False)
+    proof = make_proof(states, options, announce)
+    whole = _make_document(states, proof)
+    shown = whole if options.everything else shorten_document(whole)
     _save(proof, whole)
     if options.as_json:  # small without spaces
         indent, separators = (1, None) if options.everything else (None, (",", ":"))
@@ -84,16 +83,17 @@ def command(options: CertifyOptions) -> int:
     return _EXIT_CODES[shown.verdict]
 
 
-def _make_document(states: States, proof: Proof, *, everything: bool) -> CertificateDocument:
+def _make_document(states: States, proof: Proof) -> CertificateDocument:
     change = states.change
     files = [os.path.relpath(file.file) for file in change.files]
     gone = [os.path.relpath(path) for path in sorted(change.before.keys() - change.after.keys())]
-    return make_document(
-        proof.certificate,
+    return CertificateDocument(
+        verdict=proof.certificate.verdict,
+        reason=proof.certificate.reason,
         base=states.base,
         change=(*files, *(f"{name} (gone)" for name in gone), *change.others),
         executions=proof.executions,
-        everything=everything,
+        points=proof.certificate.points,
     )
 
 

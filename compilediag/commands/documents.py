@@ -33,7 +33,7 @@ _HOMES = (
     ("receipt", "receipt.schema.receipt:Receipt", "run, probe, analyze, show"),
     ("fix", "runs.trials.results:FixDocument", "fix"),
     ("fix-plan", "runs.trials.results:FixPlanDocument", "fix --dry-run"),
-    ("certificate", "certify.document:CertificateDocument", "certify"),
+    ("certificate", "views.certificate:CertificateDocument", "certify"),
     ("rule", "views.finding:RuleDocument", "explain CODE"),
     ("rules", "views.finding:RulesDocument", "explain --list"),
     ("finding", "views.finding:FindingDocument", "explain N"),

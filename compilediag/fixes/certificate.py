@@ -18,9 +18,9 @@ from compilediag.certify.cost import make_figure, measure_costs, measure_time
 from compilediag.fixes.nothing_worse import check_compiled, check_others, check_padding
 from compilediag.fixes.outputs import collect_random_states
 from compilediag.fixes.proof_types import (
-    Certificate,
     FindingIdentity,
     ObservedRun,
+    TrialCertificate,
     UnchangedRuns,
     count_finding,
 )
@@ -36,7 +36,7 @@ def judge(
     *,
     labels: Sequence[str] = (),
     declared: DeclaredEffects = NOTHING_DECLARED,
-) -> Certificate:
+) -> TrialCertificate:
     """Judge a change by one run with it or more. `labels`: the parts of the change that a run
     reports when they are applied.
 
@@ -45,7 +45,9 @@ def judge(
     """
     broken = next((run.problem for run in runs if run.problem), None)
     if broken is not None:
-        return Certificate((ProofPoint("applied", False, f"does not run: {broken}"),), len(runs))
+        return TrialCertificate(
+            (ProofPoint("applied", False, f"does not run: {broken}"),), len(runs)
+        )
     points = [
         _check_applied(unchanged.baseline, runs, labels),
         _check_finding_gone(identity, unchanged.baseline, runs, declared),
@@ -56,7 +58,7 @@ def judge(
         ProofPoint("time", None, *measure_time(unchanged.baseline, runs)),
         ProofPoint("cost", None, "reported, not judged", measure_costs(unchanged.baseline, runs)),
     ]
-    return Certificate(tuple(points), len(runs))
+    return TrialCertificate(tuple(points), len(runs))
 
 
 def _check_applied(
@@ -167,7 +169,7 @@ def check_outputs(
 
 
 def needs_float64(
-    certificate: Certificate,
+    certificate: TrialCertificate,
     unchanged: UnchangedRuns,
     runs: Sequence[ObservedRun],
     declared: DeclaredEffects = NOTHING_DECLARED,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from compilediag.certify.points import ExecutedState
 from compilediag.compare.keys import BreakKey, CauseKey, build_break_key, build_cause_key
 from compilediag.fixes.outputs import (
     ExactValue,
@@ -25,7 +26,6 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import DeclaredEffects, ProgramChange
-from compilediag.timeline.timeline import Timeline
 
 Unit = Literal["recompiles", "graph breaks", "findings"]
 
@@ -81,12 +81,9 @@ def count_finding(identity: FindingIdentity, receipt: Receipt) -> int:
 
 
 @dataclass(frozen=True)
-class ObservedRun:
-    """One run of the program, with its receipt and timeline."""
+class ObservedRun(ExecutedState):
+    """One run of the program for `fix`."""
 
-    receipt: Receipt
-    timeline: Timeline
-    problem: str | None = None  #: Why it is no evidence: it failed, or hung.
     printed: tuple[str, ...] = ()  #: Results that it printed, in their order.
 
 
@@ -118,7 +115,7 @@ class UnchangedRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class TrialCertificate:
     """The points that were checked of a change, and whether they hold."""
 
     points: tuple[ProofPoint, ...]
@@ -156,7 +153,7 @@ class TriedChange:
     """A change and what it did for one finding."""
 
     change: ProgramChange
-    certificate: Certificate
+    certificate: TrialCertificate
     proved: bool
     output: str  #: File with what the program printed, of the last run with the change.
     beside: tuple[str, ...] = ()  #: Findings whose changes were there too: it was not seen alone.

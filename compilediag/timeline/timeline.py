@@ -208,7 +208,6 @@ class Timeline:
     recordings: tuple[wire.RecordingStarted, ...] = _collect_every(wire.RecordingStarted)
     """Of a run that was recorded, as all of the following: one of each process."""
     recorded_calls: tuple[wire.CallsRecorded, ...] = _collect_every(wire.CallsRecorded)
-    call_samples: tuple[wire.CallSampled, ...] = _collect_every(wire.CallSampled)
     graphs_run: tuple[wire.GraphRun, ...] = _collect_every(wire.GraphRun)
     printed: tuple[wire.LinesPrinted, ...] = _collect_every(wire.LinesPrinted)
     saved: tuple[wire.ValuesSaved, ...] = _collect_every(wire.ValuesSaved)

@@ -1,15 +1,27 @@
-"""The view of a certificate: the two states, the verdict, and a line for each point."""
+"""The view of a certificate: the two states, the verdict, and a line for each point; its JSON."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
-from compilediag.certify.document import CertificateDocument, PointRecord
-from compilediag.certify.points import Outcome, Verdict
+from msgspec.structs import replace
+
+from compilediag.certify.points import JudgedPoint, Outcome, Verdict
+from compilediag.json_document import Document, convert_to_builtins
+from compilediag.rules.make_finding import shorten
 from compilediag.views.document import Code, Kind, Overview, Preformatted, Section, Table
 from compilediag.views.format import pluralize
 from compilediag.views.markdown import SIGNS
 from compilediag.views.style import RenderOptions
+
+SCHEMA = "compilediag.certificate"
+
+MAX_BYTES = 2000
+"""Of a shortened document, as `json.dumps` writes it without spaces."""
+
+_WITH_FIGURES, _SHORTEST = 60, 20
+"""Characters of a sentence below which figures are left out, and fewer than which none has."""
 
 _KINDS: dict[Verdict, Kind] = {"proved": "good", "refused": "bad", "not decided": "blind"}
 _MARKS: dict[Outcome, Kind] = {"holds": "good", "fails": "bad", "undecided": "blind"}
@@ -17,6 +29,44 @@ _STYLES = {"holds": "green", "fails": "red", "undecided": "yellow", "stated": "d
 
 MAX_CASES = 40
 """Cases of a point that a screen has; `--json` has all."""
+
+
+class CertificateDocument(Document, frozen=True, kw_only=True):
+    """A certificate of a change."""
+
+    schema: str = SCHEMA
+    verdict: Verdict  #: proved, refused or not decided.
+    reason: str = ""  #: The point that fails, or else is undecided; empty where it is proved.
+    base: str  #: The old state, in words.
+    change: tuple[str, ...]  #: What changed: files, lines of environment.
+    executions: int  #: Of the program, made for this certificate.
+    points: tuple[JudgedPoint, ...]
+
+
+def shorten_document(document: CertificateDocument) -> CertificateDocument:
+    """Shorten a document to at most `MAX_BYTES`: without details, and with shorter texts."""
+    limit = MAX_BYTES // 4
+    while True:
+        points = (
+            replace(
+                point,
+                sentence=shorten(point.sentence, limit),
+                figures=point.figures if limit > _WITH_FIGURES else (),
+                details=(),
+            )
+            for point in document.points
+        )
+        short = replace(
+            document,
+            reason=shorten(document.reason, limit),
+            base=shorten(document.base, limit),
+            change=tuple(shorten(text, limit) for text in document.change[:8]),
+            points=tuple(points),
+        )
+        size = len(json.dumps(convert_to_builtins(short), separators=(",", ":")))
+        if size <= MAX_BYTES or limit < _SHORTEST:
+            return short
+        limit = limit * 3 // 4
 
 
 def show_certificate(
@@ -49,7 +99,7 @@ def show_certificate(
     )
 
 
-def _draw_point(point: PointRecord, width: int, options: RenderOptions) -> list[str]:
+def _draw_point(point: JudgedPoint, width: int, options: RenderOptions) -> list[str]:
     mark = _MARKS.get(point.outcome)
     sign = options.get_sign(mark) if mark is not None else options.dot.strip()
     lead = f"  {options.paint(sign, _STYLES[point.outcome])} {point.name:{width}}  "

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from command_line import captured
 
-from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.certify.totals import check_better
 from compilediag.cli import main
 from compilediag.fixes.certificate import judge
-from compilediag.fixes.proof_types import Certificate, UnchangedRuns, identify_finding
+from compilediag.fixes.proof_types import TrialCertificate, UnchangedRuns, identify_finding
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
 from compilediag.rules.changes import build_trial_plan
@@ -65,7 +65,7 @@ for step in range(3 if lie == "fewer" else 6):
         torch.compiler.set_stance("eager_on_recompile")
 """
 
-Judged = Callable[[str], tuple[Certificate, Point]]
+Judged = Callable[[str], tuple[TrialCertificate, JudgedPoint]]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     subject = identify_finding(baseline.receipt.findings[0], baseline.receipt)
     number = iter(range(3, 100))
 
-    def certificate(lie: str) -> tuple[Certificate, Point]:
+    def certificate(lie: str) -> tuple[TrialCertificate, JudgedPoint]:
         observed = run(next(number), lie).observed
         assert observed is not None
         states = (ExecutedState(each.receipt, each.timeline) for each in (baseline, observed))

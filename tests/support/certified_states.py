@@ -86,7 +86,7 @@ def varied(variation: str, value: float | None = 1.0, **more: Any) -> CallVaried
     facts: dict[str, Any] = {"function": WHERE, "call": "training", "compiles": 0, **more}
     structure = facts.pop("structure", STRUCTURE)
     place, call, compiles = (facts.pop(name) for name in ("function", "call", "compiles"))
-    return CallVaried(9.0, place, call, variation, structure, digests, (), raised, compiles)
+    return CallVaried(9.0, place, call, variation, structure, digests, raised, compiles)
 
 
 def state(*events: Any, steps: int = 3, problem: str | None = None, **more: Any) -> ExecutedState:

@@ -41,7 +41,9 @@ OUTSIDE = ("compilediag.cli", "compilediag.commands.run", "compilediag.runs.supe
 class ForkServer:
     """A server, and the interpreter that runs programs in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, own_hash_seed: bool = True) -> None:
+        """`own_hash_seed`: a program with a hash seed of its own is started as Python itself; else
+        it has the server's, for programs to which it makes no difference."""
         address = folder / "socket"
         self._process = subprocess.Popen(
             [sys.executable, str(HERE), str(address)],
@@ -56,7 +58,10 @@ class ForkServer:
         assert self._process.stdout.readline() == b"ready\n"
         self.python = folder / "python"
         head = f"#!{sys.executable} -IS\nADDRESS = {str(address)!r}\nPYTHON = {sys.executable!r}\n"
-        self._write("python", head + CLIENT.read_text(encoding="utf-8"))
+        client = CLIENT.read_text(encoding="utf-8")
+        if not own_hash_seed:
+            client = client.replace(', "PYTHONHASHSEED")', ")")
+        self._write("python", head + client)
         for name, module in (("compilediag", "compilediag.__main__"), ("pytest", "pytest")):
             start = f"import sys\nfrom {module} import main\n\nsys.exit(main())\n"
             self._write(name, f"#!{self.python}\n{start}")

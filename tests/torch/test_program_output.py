@@ -226,9 +226,19 @@ def test_what_torch_saves_is_recorded(saving, tmp_path: Path):
         model.weight[0, 0] += 1
     torch.save(state, buffer)
     assert events[-1].values != saved.values
-    # What is inside of an object of the program's is not known.
-    torch.save(model, buffer)
+    # Of an object of another class it is not known what is inside.
+    torch.save(tmp_path, buffer)
     assert not events[-1].complete
+
+
+def test_a_whole_module_is_read(saving):
+    events, _ = saving
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    torch.save({"net": model, "step": 1}, io.BytesIO())
+    values = {value.path: value for value in events[0].values}
+    assert values["['net'].0.weight"].values == tuple(model[0].weight.double().flatten().tolist())
+    assert {"['net'].1.running_mean", "['net'].1.eps", "['step']"} < values.keys()
+    assert events[0].complete
 
 
 def test_a_save_that_fails_raises_as_ever(saving, tmp_path: Path):

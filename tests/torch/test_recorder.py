@@ -104,16 +104,6 @@ def test_steps_of_optimizers_are_calls():
     assert [structure for _, structure in names_in(events)] == ["None"]
 
 
-def test_the_first_and_the_last_call_of_each_structure_are_sampled():
-    with watched(trial=PLAN) as events:
-        run = compiled(double)
-        for value in range(4):
-            run(torch.full((2,), value))
-        run(torch.ones(2, 2))
-    samples = [(event.call, event.values) for event in events.of(wire.CallSampled)]
-    assert samples == [(0, (0.0, 0.0)), (3, (6.0, 6.0)), (4, (2.0,) * 4)]
-
-
 def test_each_thread_has_an_order_of_its_own():
     with watched(trial=PLAN) as events:
         run = compiled(double)
@@ -149,6 +139,58 @@ class Model(torch.nn.Module):
 class Saved(Model):
     def get_extra_state(self):
         return 1
+
+
+def train(steps, last):
+    """A training loop whose model and optimizer are gone before the process ends."""
+    torch.manual_seed(0)
+    model = Model()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    @torch.compile(backend="eager")
+    def loss(x):
+        return x.square().mean()
+
+    for step in range(steps):
+        loss(model(torch.ones(3, 2))).backward()
+        if step < steps - 1 or last:
+            optimizer.step()
+        optimizer.zero_grad()
+    return {key: value.clone() for key, value in model.inner.state_dict().items()}
+
+
+def test_what_is_gone_before_the_end_is_read():
+    """An optimizer too that no compiled function reaches: its last step is seen in it."""
+    states = []
+    for last in (True, False):
+        with watched(trial=PLAN) as events:
+            expected = train(3, last)
+        (state,) = events.of(wire.StateRead)
+        assert (state.module, state.function.function) == ("Adam", "Adam")
+        values = {value.path: value for value in state.answers}
+        weight = values[".param_groups[0]['params'][0]"]
+        assert weight.values == tuple(expected["0.weight"].double().flatten().tolist())
+        assert values[".param_groups[0]['params'][0] step"].values == (3.0 - (not last),)
+        states.append(weight.digest)
+    assert states[0] != states[1]
+    assert not hasattr(torch.nn.Module, "__del__")
+    assert not hasattr(torch.optim.Optimizer, "__del__")
+
+
+def test_a_model_that_is_gone_is_read_once():
+    def main():
+        model = Model()
+        compiled(model)(torch.ones(3, 2))
+        model.inner[1].weight.data.fill_(7)
+        return Model()  # of it nothing is read: no compiled function reaches it
+
+    with watched(trial=PLAN) as events:
+        main()
+        gc.collect()
+    (state,) = events.of(wire.StateRead)
+    (weight,) = [value for value in state.answers if value.path == ".inner.1.weight"]
+    assert weight.values == (7.0, 7.0)
+    assert "inner.0.weight" in state.saved
 
 
 def test_the_keys_that_a_module_would_save_are_read():
@@ -234,13 +276,11 @@ def test_many_calls_take_little_room():
 
 
 def test_structures_without_end(monkeypatch):
-    monkeypatch.setattr(recorder, "MAX_STRUCTURE_CHARS", 100)
-    monkeypatch.setattr(recorder, "MAX_SAMPLED", 2)
+    monkeypatch.setattr(recorder, "MAX_NUMBERED", 10)
     events, _ = recorded(50, lambda index: torch.ones(index + 1))
     structures = [structure for _, structure in names_in(events)]
     assert structures[9] == "float32[10]"
-    assert set(structures[10:]) == {"not compared: too many structures"}
-    assert len([event for event in events if isinstance(event, wire.CallSampled)]) == 2
+    assert set(structures[10:]) == {recorder.TOO_MANY}
 
 
 def test_callables_without_end(monkeypatch):
@@ -251,11 +291,7 @@ def test_callables_without_end(monkeypatch):
         made.record(wire.Location("a.py", line, "f"), 1)
     made.finish()
     made.uninstall()
-    assert [structure for _, structure in names_in(events)] == [
-        "int",
-        "int",
-        "not compared: too many callables",
-    ]
+    assert [structure for _, structure in names_in(events)] == ["int", "int", recorder.TOO_MANY]
 
 
 def test_a_value_without_memory_for_its_digest_is_named(monkeypatch):

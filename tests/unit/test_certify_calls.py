@@ -136,6 +136,39 @@ def test_eager_measures_until_the_call_only() -> None:
     assert compare(old, [calls(1.0001), calls(1.0, function=OTHER, number=1)], elsewhere).difference
 
 
+@pytest.mark.parametrize(
+    ("values", "is_slow"),
+    [
+        ((1.00001, 1.00004, 1.0001), True),
+        ((1.0002, 1.0002, 1.0002), False),  # more than rounding at once
+        ((1.00001, 1.00004, 1.01), False),  # a jump
+        ((1.00001, 1.0, digest(1.0, exact=8)), False),
+    ],
+)
+def test_what_begins_as_rounding_and_grows_slowly_is_told_apart(
+    values: tuple[Any, ...], is_slow: bool
+) -> None:
+    eager = [calls(1.0, 1.0, 1.0)]  # as of a backend that computes like eager
+    found = compare([calls(1.0, 1.0, 1.0)], [calls(*values)], eager)
+    assert (found.difference is not None, found.is_slow) == (True, is_slow)
+    later = calls(5.0, function=OTHER, number=1), calls(6.0, function=OTHER, number=1)
+    found = compare(
+        [calls(1.0, 1.0, 1.0), later[0]], [calls(*values), later[1]], [*eager, later[0]]
+    )
+    assert not found.is_slow
+
+
+def test_one_wrong_row_of_a_hundred_is_seen_in_16_bits_too() -> None:
+    structure = "(bfloat16[100,64])"
+    assert not compare([calls(0.0, structure=structure)], [calls(0.03, structure=structure)]).equal
+
+
+@pytest.mark.parametrize("structure", ["None", "opaque:Cache"])
+def test_what_returns_nothing_shows_nothing(structure: str) -> None:
+    found = compare([calls(0.0, structure=structure)], [calls(0.0, structure=structure)])
+    assert (found.compared, found.unseen) == (0, int(structure != "None"))
+
+
 def test_what_was_not_read_is_not_equal() -> None:
     structure = f"{NOT_COMPARED}a CUDA graph is captured"
     found = compare([calls(1.0, structure=structure)], [calls(1.0, structure=structure)])

@@ -89,10 +89,24 @@ def test_of_what_was_only_removed_the_same_block_has_to_run(
         assert all('text = """' in near for near in found)
 
 
+def test_branches_that_are_gone_may_not_have_run() -> None:
+    old = "def f(x):\n    if x > 2:\n        raise ValueError(\n            x)\n    return x\n"
+    assert compare("def f(x):\n    return x\n", old).files[0].branches == (3,)
+    assert compare(old, old.replace("    if x > 2", "    if x > 3")).files[0].branches == ()
+
+
 def test_an_else_that_is_gone_was_a_part_of_its_if() -> None:
     old = "def f(x):\n    if x:\n        a = 1\n    else:\n        a = 2\n    return a\n"
     new = "def f(x):\n    if x:\n        a = 1\n    return a\n"
     assert compare(new, old).files[0].removed == ((2, 4),)
+
+
+@pytest.mark.parametrize(
+    "condition", ["not TYPE_CHECKING", "TYPE_CHECKING or x", "NO_TYPE_CHECKING"]
+)
+def test_only_what_is_for_type_checkers_never_runs(condition: str) -> None:
+    old = OLD.replace("if TYPE_CHECKING", f"if {condition}")
+    assert find_lines(old.replace("import os", "import sys"), old) == ["import sys"]
 
 
 def test_states_are_known_by_digests() -> None:

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from compilediag.certify.change import Change, ChangedFile
-from compilediag.certify.document import MAX_BYTES, make_document
-from compilediag.certify.judge import judge, needs_again
-from compilediag.certify.points import Certificate, ExecutedState, Point
+from compilediag.certify.judge import judge
+from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint
 from compilediag.json_document import convert_to_builtins
 from compilediag.receipt.schema.compiles import ProofFigure
+from compilediag.views.certificate import MAX_BYTES, CertificateDocument, shorten_document
 from compilediag_harness.wire import GraphRun, LinesRun
 from tests.support.certified_states import FILE, calls, compiled, printed, state, varied
 from tests.support.timelines import WHERE
@@ -63,22 +63,29 @@ def test_a_line_that_did_not_run_is_not_decided() -> None:
 
 def test_further_executions_are_asked_for_until_they_decide() -> None:
     noisy = judge(BEFORE, make(line="loss 2.0"), CHANGE)
-    assert (noisy.verdict, needs_again(noisy)) == ("refused", "again")
+    assert (noisy.verdict, noisy.further) == ("refused", "again")
     certain = judge(BEFORE, make(line="loss 2.0"), CHANGE, again=make())
-    assert (certain.verdict, needs_again(certain)) == ("refused", None)
+    assert (certain.verdict, certain.further) == ("refused", None)
     rounded = judge(BEFORE, make(1.0002), CHANGE)
-    assert needs_again(rounded) == "eager"
+    assert rounded.further == "eager"
     assert judge(BEFORE, make(1.0002), CHANGE, eager=make(1.0001)).verdict == "proved"
 
 
 def test_where_another_point_fails_nothing_further_is_executed() -> None:
     worse = judge(BEFORE, make(1.0002, recompiles=4), CHANGE)
-    assert (worse.verdict, needs_again(worse)) == ("refused", None)
+    assert (worse.verdict, worse.further) == ("refused", None)
+
+
+def make_document(certificate: Certificate, **texts: Any) -> CertificateDocument:
+    reason, verdict = certificate.reason, certificate.verdict
+    return CertificateDocument(
+        verdict=verdict, reason=reason, points=certificate.points, executions=2, **texts
+    )
 
 
 LONG = Certificate(
     tuple(
-        Point(
+        JudgedPoint(
             name,
             "fails",
             f"{name}: " + "long „sentence” " * 60,
@@ -103,17 +110,16 @@ def test_the_document_is_small_without_all() -> None:
         "base": "the recorded run " * 20,
         "change": ("/a/long/path/of/a/file.py",) * 40,
     }
-    small = make_document(LONG, executions=2, **texts)
+    whole = make_document(LONG, **texts)
+    small = shorten_document(whole)
     assert len(msgspec.json.encode(convert_to_builtins(small))) <= MAX_BYTES
     assert [point.name for point in small.points] == [point.name for point in LONG.points]
-    whole = make_document(LONG, executions=2, everything=True, **texts)
-    assert whole.points[0].details == LONG.points[0].details
-    assert whole.points[0].sentence == LONG.points[0].sentence
+    assert not small.points[0].details
 
 
 def test_a_short_document_is_whole() -> None:
     certificate = judge(BEFORE, make(), CHANGE)
-    document = make_document(certificate, base="HEAD", change=("a.py",), executions=1)
+    document = shorten_document(make_document(certificate, base="HEAD", change=("a.py",)))
     assert [point.sentence for point in document.points] == [
         point.sentence for point in certificate.points
     ]

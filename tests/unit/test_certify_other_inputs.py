@@ -6,7 +6,7 @@ import pytest
 
 from compilediag.certify.calls import compare_calls
 from compilediag.certify.other_inputs import check_other_inputs, find_boundary
-from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag_harness.wire import CallersSeen, Location, VaryingEnded
 from tests.support.certified_states import FILE, calls, state, varied
 from tests.support.timelines import WHERE
@@ -15,7 +15,7 @@ RENAMED = Location(FILE, 30, "renamed")
 SAME, SIZE = varied("as it was"), varied("size 4 → 1")
 
 
-def judge(before: ExecutedState, after: ExecutedState, *, vary: bool = True) -> Point:
+def judge(before: ExecutedState, after: ExecutedState, *, vary: bool = True) -> JudgedPoint:
     found = compare_calls(before.timeline, after.timeline)
     return check_other_inputs(before, after, found, varied=vary)
 
@@ -64,6 +64,8 @@ def test_a_call_as_it_was_has_to_be_equal_too() -> None:
             (varied("a", structure="(opaque:Model)"),),
             (varied("a", structure="(opaque:Model)"),),
         ),
+        ((varied("a", structure="(None)"),), (varied("a", structure="(None)"),)),
+        ((SAME, SIZE), (SAME, varied("size 4 → 1", 1.00001))),  # rounding, or more
     ],
 )
 def test_what_covers_nothing_is_undecided(before: Any, after: Any) -> None:
@@ -91,6 +93,20 @@ def test_the_backend_measures_its_own_rounding() -> None:
     assert judge(old, state(eager, varied(own, 1.0005))).outcome == "holds"
     assert judge(old, state(eager, varied(own, 1.002))).outcome == "fails"
     assert judge(state(eager, varied(own)), state(eager, varied(own, 1.0005))).outcome == "fails"
+
+
+def test_what_training_rounded_is_different_at_the_end_too() -> None:
+    old = state(calls(1.0), SAME, SIZE)
+    new = state(calls(1.0002), varied("as it was", 1.0005), SIZE)
+    reference = state(calls(1.0001)).timeline
+    found = compare_calls(old.timeline, new.timeline, reference)
+    assert check_other_inputs(old, new, found, varied=True).outcome == "holds"
+    far = state(calls(1.0002), varied("as it was", 1.002), SIZE)
+    assert check_other_inputs(old, far, found, varied=True).outcome == "fails"
+    assert (
+        judge(state(calls(1.0), SAME, SIZE), state(calls(1.0), *new.timeline.varied_calls)).outcome
+        == "fails"
+    )
 
 
 def test_a_callable_that_was_renamed_is_compared_with_itself() -> None:

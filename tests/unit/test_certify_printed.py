@@ -1,11 +1,12 @@
 """Printed lines: what may differ, and what may not."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from compilediag.certify.printed import compare_printed, read_line
-from compilediag.certify.values import Comparison
+from compilediag.certify.values import ResultComparison
 from tests.support.certified_states import printed, state
 
 
@@ -15,7 +16,7 @@ def compare(
     again: tuple[str, ...] | None = None,
     eager: tuple[str, ...] | None = None,
     **more: Any,
-) -> Comparison:
+) -> ResultComparison:
     stream = more.pop("stream", "stdout")
     old, new, *others = (
         None if lines is None else state(printed(*lines, stream=stream)).timeline
@@ -34,6 +35,7 @@ def compare(
         ("loss 2.3013", "loss 2.3023", False),
         ("loss 2.3013", "Loss 2.3013", False),
         ("loss 2.31", "loss 2.32", False),
+        ("loss 2.31e-06", "loss 2.62e-06", False),
         ("step 10001", "step 10002", False),
         ("step 3", "step 3.0", False),
         ("loss nan", "loss 2.0", False),
@@ -71,6 +73,16 @@ def test_a_line(before: str, after: str, equal: bool) -> None:
     assert (found.difference is None) == equal, read_line(before)
 
 
+def test_what_was_left_out_of_a_line_is_compared_by_its_digest() -> None:
+    def make(digest: str) -> Any:
+        return state(
+            replace(printed("sum <redacted:hash>", "a 1.0"), digests=(digest, ""))
+        ).timeline
+
+    assert compare_printed(make("12ab"), make("12ab")).difference is None
+    assert compare_printed(make("12ab"), make("99cd")).difference is not None
+
+
 def test_a_mask_that_hid_something_is_said() -> None:
     found = compare(("a 1.0 in 3 ms", "b in 4 s"), ("a 1.0 in 3 ms", "b in 5 s"))
     assert found.notes == ("masked in 1 line: times",)
@@ -93,14 +105,26 @@ def test_lines_and_their_order_are_compared(after: tuple[str, ...]) -> None:
     assert found.decided
 
 
+@pytest.mark.parametrize("after", [("loss 2.0003", "epoch 2"), ("loss 2.0003",)])
+def test_what_rounding_cannot_be_goes_before_what_it_can(after: tuple[str, ...]) -> None:
+    found = compare(("loss 2.0000", "epoch 1"), after)
+    assert found.size == float("inf")
+    assert "epoch" in (found.difference or "") or "no longer" in (found.difference or "")
+
+
 def test_a_line_less_is_named() -> None:
     found = compare(("epoch 1", "loss 2.0", "done"), ("epoch 1", "done"))
     assert found.difference == "it no longer prints 'loss 2.0', or another line like it"
 
 
 def test_the_last_digit_may_turn_where_all_calls_are_equal() -> None:
-    assert compare(("loss 2.31",), ("loss 2.32",), exact=True).difference is None
-    assert compare(("loss 2.31",), ("loss 2.33",), exact=True).difference is not None
+    assert compare(("loss 2.31",), ("loss 2.32",), turning=True).difference is None
+    for old, new in (
+        ("loss 2.31", "loss 2.33"),
+        ("lr 1e-03", "lr 2e-03"),
+        ("beta 0.9", "beta 0.8"),
+    ):
+        assert compare((old,), (new,), turning=True).difference is not None
 
 
 NOISE = tuple(f"x {n}.0 y {n}.0 z {n}.0 w 1.0" for n in range(4))
@@ -155,5 +179,6 @@ def test_of_stderr_logs_of_torch_progress_and_places_of_warnings_are_left_out() 
 
 
 def test_numbers_that_show_what_calls_computed() -> None:
-    assert compare(("loss 2.5",), ("loss 2.5",)).shows_calls
-    assert not compare(("done in 10 steps, 3.5 s",), ("done in 10 steps, 3.5 s",)).shows_calls
+    assert compare(("loss 2.51",), ("loss 2.51",)).shows_calls
+    for line in ("done in 10 steps, 3.57 s", "lr 0.0003 beta 0.9", "seed 12345"):
+        assert not compare((line,), (line,)).shows_calls

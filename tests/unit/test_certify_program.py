@@ -8,7 +8,7 @@ import pytest
 
 from compilediag.certify.calls import compare_calls
 from compilediag.certify.change import Change, ChangedFile, compare_sources
-from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.certify.program import check_exercised, check_program
 from compilediag_harness.wire import FaultOccurred, LinesRun, RecordingStarted, SourcesLoaded
 from tests.support.built_receipt import built
@@ -27,7 +27,7 @@ def loaded(text: bytes, file: str = FILE) -> dict[str, Any]:
 BEFORE, AFTER = state(calls(1.0), **loaded(OLD)), state(calls(1.0), **loaded(NEW))
 
 
-def judge(before: ExecutedState, after: ExecutedState, change: Change = CHANGE) -> Point:
+def judge(before: ExecutedState, after: ExecutedState, change: Change = CHANGE) -> JudgedPoint:
     found = compare_calls(before.timeline, after.timeline)
     return check_program(before, after, change, found)
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_compared_is_undecided(after: ExecutedState, words: str) 
 
 
 def test_a_source_that_belongs_to_neither_state_is_the_same_in_both_executions() -> None:
-    def with_library(old: bytes, new: bytes) -> Point:
+    def with_library(old: bytes, new: bytes) -> JudgedPoint:
         known = [loaded(text, "/other/library.py")["loaded"] for text in (old, new)]
         first, second = (
             replace(made, timeline=replace(made.timeline, loaded=(*made.timeline.loaded, *more)))
@@ -134,6 +134,35 @@ def test_a_source_that_belongs_to_neither_state_is_the_same_in_both_executions()
     point = with_library(OLD, NEW)
     assert point.outcome == "undecided"
     assert point.sentence.startswith("/other/library.py has changed")
+
+
+RAN: dict[str, Any] = {"lines_run": (LinesRun(0.0, FILE, (1,), ()),)}
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_file_that_ran_was_imported_by_both_states(old: bool) -> None:
+    ran = state(calls(1.0), **loaded(NEW), **RAN), state(calls(1.0), **RAN)
+    assert judge(BEFORE, ran[0]).outcome == "holds"
+    read = (state(calls(1.0)), ran[0]) if old else (BEFORE, ran[1])
+    assert judge(*read).outcome == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("path", "command", "outcome"),
+    [
+        ("/p/test_a.py", "pytest", "undecided"),
+        ("/p/conftest.py", "pytest", "undecided"),
+        ("/p/a.py", "pytest", "holds"),
+        ("/p/test_a.py", "train.py", "holds"),
+    ],
+)
+def test_a_test_file_of_one_state_is_undecided(path: str, command: str, outcome: str) -> None:
+    before, after = (
+        replace(made, receipt=with_run(argv_redacted=(command, "-q")).receipt)
+        for made in (BEFORE, AFTER)
+    )
+    change = replace(CHANGE, after={**CHANGE.after, path: "0"})
+    assert judge(before, after, change).outcome == outcome
 
 
 def test_a_base_that_fails_is_undecided() -> None:
@@ -175,6 +204,15 @@ def test_beside_what_was_removed_something_has_to_run() -> None:
     point = check_exercised(run(3, 4, 9), LINES)
     assert point.outcome == "undecided"
     assert "removed at app.py:11" in point.sentence
+
+
+def test_branches_that_are_gone_are_listed() -> None:
+    change = replace(LINES, files=(replace(LINES.files[0], branches=(7,)),))
+    point = check_exercised(run(3, 4, 9, 12), change)
+    assert (point.outcome, point.details) == (
+        "holds",
+        (f"gone, and perhaps never run before: {FILE}:7",),
+    )
 
 
 def test_lines_of_all_processes_count() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from compilediag.certify.calls import compare_calls
-from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.certify.results import check_results
 from compilediag_harness.wire import Location, RandomStateRead
 from tests.support.certified_states import FILE, calls, held, number, printed, saved, state, tensor
@@ -20,14 +20,23 @@ def judge(
     after: ExecutedState,
     again: ExecutedState | None = None,
     eager: ExecutedState | None = None,
-) -> Point:
+) -> JudgedPoint:
+    return judge_further(before, after, again, eager)[0]
+
+
+def judge_further(
+    before: ExecutedState,
+    after: ExecutedState,
+    again: ExecutedState | None = None,
+    eager: ExecutedState | None = None,
+) -> tuple[JudgedPoint, str | None]:
     reference = None if eager is None else eager.timeline
     found = compare_calls(before.timeline, after.timeline, reference)
     return check_results(before, after, found, again, eager)
 
 
 def test_all_results_are_equal() -> None:
-    records = (CALLS, printed("loss 2.5"), saved(tensor("w", 1.0)), held(tensor(".w", 1.0)))
+    records = (CALLS, printed("loss 2.51"), saved(tensor("w", 1.0)), held(tensor(".w", 1.0)))
     point = judge(state(*records), state(*records))
     assert point.outcome == "holds"
     parts = "2 compiled calls, 1 printed line, 3 final values"
@@ -136,9 +145,9 @@ FEWER = calls(1.0, function=MOVED, structure="(float32[8,8])")
 
 
 def test_calls_that_do_not_correspond_are_judged_by_what_the_program_makes_of_them() -> None:
-    line = printed("loss 2.5")
+    line = printed("loss 2.51")
     assert judge(state(CALLS, line), state(FEWER, line)).outcome == "holds"
-    assert judge(state(CALLS, line), state(FEWER, printed("loss 2.6"))).outcome == "fails"
+    assert judge(state(CALLS, line), state(FEWER, printed("loss 2.61"))).outcome == "fails"
     assert judge(state(CALLS, OPTIMIZER), state(FEWER, OPTIMIZER)).outcome == "holds"
     file = saved(tensor("w", 1.0))
     assert judge(state(CALLS, file), state(FEWER, file)).outcome == "holds"
@@ -155,7 +164,7 @@ def test_where_nothing_shows_what_calls_computed_nothing_is_decided() -> None:
 def test_another_precision_fails_even_where_prints_are_equal() -> None:
     old = calls(1.0, structure="(float32[4], int)")
     new = calls(1.0, structure="(bfloat16[4], int, None)".replace(", None", ""))
-    line = printed("loss 2.5")
+    line = printed("loss 2.51")
     point = judge(state(old, line), state(new, line))
     assert (point.outcome, point.sentence) == (
         "fails",
@@ -179,16 +188,33 @@ def test_another_precision_fails_even_where_prints_are_equal() -> None:
     ],
 )
 def test_what_could_decide(before: Any, after: Any, further: str | None) -> None:
-    point = judge(state(*before), state(*after))
-    assert (point.outcome, point.further) == ("fails", further)
+    point, then = judge_further(state(*before), state(*after))
+    assert (point.outcome, then) == ("fails", further)
 
 
 def test_rounding_holds_by_eager() -> None:
     old, new = state(calls(1.0)), state(calls(1.0002))
     assert judge(old, new, eager=state(calls(1.0001))).outcome == "holds"
-    refused = judge(old, new, eager=state(calls(1.0)))
-    assert (refused.outcome, refused.further) == ("fails", None)
+    refused, further = judge_further(old, new, eager=state(calls(1.0)))
+    assert (refused.outcome, further) == ("fails", None)
     assert judge(old, new, eager=state(calls(2.0))).outcome == "undecided"
+
+
+def test_what_follows_from_slow_growth_is_undecided_too() -> None:
+    old = state(calls(1.0, 1.0), printed("a 1.01"), held(tensor(".w", 1.0)))
+    new = state(calls(1.00001, 1.00004), printed("a 1.02"), held(tensor(".w", 1.1)))
+    point, further = judge_further(old, new, eager=old)
+    assert (point.outcome, further) == ("undecided", None)
+    assert "begins as small as rounding" in point.sentence
+    lost = state(calls(1.00001, 1.00004), held(tensor(".w", 1.1)))
+    assert judge(old, lost, eager=old).outcome == "fails"
+
+
+@pytest.mark.parametrize("structure", ["None", "(opaque:Cache)"])
+def test_calls_that_return_nothing_to_compare_show_nothing(structure: str) -> None:
+    call = calls(0.0, structure=structure)
+    assert judge(state(call), state(call)).outcome == "undecided"
+    assert judge(state(call, OPTIMIZER), state(call, OPTIMIZER)).outcome == "holds"
 
 
 def test_state_is_rounded_by_eager_only_as_far_as_eager_is() -> None:

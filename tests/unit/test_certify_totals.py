@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.certify.points import ExecutedState, Point
+from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.certify.totals import check_better, check_compiled
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
@@ -98,7 +98,7 @@ def run(steps: int = STEPS, **more: Any) -> Timeline:
 
 def better(
     before: Receipt, after: Receipt, old: Timeline | None = None, new: Timeline | None = None
-) -> Point:
+) -> JudgedPoint:
     return check_better(
         ExecutedState(before, old or run()), ExecutedState(after, new or old or run())
     )
@@ -345,7 +345,7 @@ def compiled(
     same_calls: bool = False,
     after: Receipt = TWO,
     **more: Any,
-) -> Point:
+) -> JudgedPoint:
     return check_compiled(
         ExecutedState(FOUR, run(graphs_run=old)),
         ExecutedState(after, run(graphs_run=new, **more)),
@@ -417,3 +417,4 @@ def test_new_operations_that_hide_what_they_compute_are_named() -> None:
 def test_graphs_that_were_not_recorded() -> None:
     assert compiled(()).outcome == "undecided"
     assert compiled((graph(50),), old=()).outcome == "undecided"
+    assert compiled((graph(50),), old=(graph(50, calls=-1),)).outcome == "undecided"

@@ -32,8 +32,8 @@ from tests.support.receipt_records import of_files
 from tests.support.timelines import WHERE
 from tests.unit.test_fix_certificate import (
     GOOD,
-    Certificate,
     ObservedRun,
+    TrialCertificate,
     finding,
     judged,
     receipt,
@@ -212,7 +212,7 @@ def padded(*checks: PaddingChecked, calls: int = 12) -> ObservedRun:
     return replace(GOOD, timeline=run(fixed_shapes=(shape,), invocations=(calls_made,)))
 
 
-def point(certificate: Certificate) -> Any:
+def point(certificate: TrialCertificate) -> Any:
     return next(each for each in certificate.points if each.name == "padding")
 
 

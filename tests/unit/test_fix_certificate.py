@@ -9,9 +9,9 @@ import pytest
 from compilediag.fixes.certificate import judge, needs_float64
 from compilediag.fixes.outputs import compare_outputs
 from compilediag.fixes.proof_types import (
-    Certificate,
     FindingIdentity,
     ObservedRun,
+    TrialCertificate,
     UnchangedRuns,
     count_finding,
     identify_finding,
@@ -126,16 +126,16 @@ SILENT = {"timeline": run(sampled_outputs=(), held_states=())}
 """A run whose calls return nothing."""
 
 
-def judged(*runs: ObservedRun, **more: Any) -> Certificate:
+def judged(*runs: ObservedRun, **more: Any) -> TrialCertificate:
     return judge(SUBJECT, UnchangedRuns(BASE, EAGER), runs or (GOOD, GOOD), **more)
 
 
-def judged_after(before: Receipt, *runs: ObservedRun, **more: Any) -> Certificate:
+def judged_after(before: Receipt, *runs: ObservedRun, **more: Any) -> TrialCertificate:
     """Where the program as it is has another receipt."""
     return judge(SUBJECT, UnchangedRuns(replace(BASE, receipt=before), EAGER), runs, **more)
 
 
-def failed(certificate: Certificate) -> list[str]:
+def failed(certificate: TrialCertificate) -> list[str]:
     return [point.name for point in certificate.points if point.passed is False]
 
 

@@ -10,7 +10,7 @@ from gate_receipts import again, branch, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE
 
-from compilediag.certify.document import CertificateDocument, PointRecord
+from compilediag.certify.points import JudgedPoint
 from compilediag.cli import main
 from compilediag.commands.certify import add_certified
 from compilediag.compare.gate.judge import judge, record_baseline
@@ -25,6 +25,7 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.certificate import CertificateDocument
 
 LINE = "export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['n']\""
 
@@ -180,8 +181,8 @@ DOCUMENT = CertificateDocument(
     change=("train.py",),
     executions=1,
     points=(
-        PointRecord(name="results", outcome="holds", sentence="equal"),
-        PointRecord(name="cost", outcome="stated", sentence="1 s"),
+        JudgedPoint(name="results", outcome="holds", sentence="equal"),
+        JudgedPoint(name="cost", outcome="stated", sentence="1 s"),
     ),
 )
 

@@ -15,12 +15,13 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 
 from compilediag.certify.change import Change
-from compilediag.certify.judge import judge, needs_again
+from compilediag.certify.judge import judge
 from compilediag.certify.other_inputs import find_boundary
-from compilediag.certify.points import Certificate, ExecutedState, Outcome, Point, Verdict
+from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint, Outcome, Verdict
+from compilediag.certify.program import find_other_environment
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
-from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.make_finding import shorten
 from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.recorded import (
     HASH_SEED,
@@ -54,8 +55,6 @@ MAX_RECENT = 10_000
 """Files changed since the recorded run; with more it is executed again."""
 
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME")
-_SAME = ("os", "python", "torch", "torch_git", "triton", "cuda", "driver", "cpu_model", "gpus")
-"""Parts of a receipt's environment in which two executions must not differ."""
 
 _OUTCOMES: Mapping[Verdict, Outcome] = {
     "proved": "holds",
@@ -79,6 +78,8 @@ class Pair:
     recent: tuple[str, ...] = ()
     looked_at: str | None = None
     """A file that changed since the recorded run, which the new state looked at."""
+    written: set[str] = field(default_factory=set[str])
+    """Files that the program wrote, whose content is not compared."""
     problems: list[str] = field(default_factory=list[str])
     """Why nothing can be decided."""
     limit_s: float | None = None
@@ -132,6 +133,9 @@ class Pair:
         if os.path.exists(log := os.path.join(folder, LOOKED_AT)):
             with open(log, encoding="utf-8", errors="replace") as stream:
                 self.looked_at = stream.readline().strip()
+        saved = {save.file for save in trial.observed.timeline.saved}
+        names = {os.path.basename(path) for path in iterate_files(os.path.join(folder, "files"))}
+        self.written |= names - saved
         shutil.rmtree(folder, ignore_errors=True)
         self.limit_s = self.limit_s or LIMIT_TIMES * trial.wall_s + LIMIT_EXTRA_S
         return ExecutedState(trial.observed.receipt, trial.observed.timeline, trial.problem)
@@ -151,7 +155,7 @@ class Proof:
     notes: tuple[str, ...]
 
 
-def certify(states: States, options: CertifyOptions, announce: Callable[[str], None]) -> Proof:
+def make_proof(states: States, options: CertifyOptions, announce: Callable[[str], None]) -> Proof:
     """Execute what is needed of the two states, and judge the change.
 
     Raises:
@@ -172,7 +176,7 @@ def certify(states: States, options: CertifyOptions, announce: Callable[[str], N
     files = UserFiles(root, copies, left)
     try:
         with _end_by_exception(), files:
-            proof = _certify_all(states, options, program, announce)
+            proof = _execute_and_judge(states, options, program, announce)
     except BaseException as error:
         # A second Ctrl-C may have left copies of the user's files that were not put back.
         if not files.changed and not os.path.exists(copies):
@@ -186,7 +190,7 @@ def certify(states: States, options: CertifyOptions, announce: Callable[[str], N
         why = f"the program wrote {names} past the redirection; it is as it was"
         if files.shared:
             why = f"{names} changed, by this program or another at work here; it was left"
-        point = Point("files", "undecided", why, details=tuple(files.changed))
+        point = JudgedPoint("files", "undecided", why, details=tuple(files.changed))
         proof.certificate = Certificate((*proof.certificate.points, point))
     return proof
 
@@ -206,7 +210,7 @@ def _end_by_exception() -> Generator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _certify_all(
+def _execute_and_judge(
     states: States, options: CertifyOptions, program: Program, announce: Callable[[str], None]
 ) -> Proof:
     trials = Trials(program, announce, quiet=options.quiet, keep_caches=options.keep_caches)
@@ -217,7 +221,7 @@ def _certify_all(
             states.recorded.recording.hash_seed,
         )
     before, after, why = _execute_both(pair, states.recorded)
-    points, lines = list[Point](), after.timeline.lines_run
+    points, lines = list[JudgedPoint](), after.timeline.lines_run
     for words in options.also:
         other = Pair(states, options, trials, replace(program, words=words), pair.change)
         first, second, _ = _execute_both(other, None)
@@ -226,8 +230,10 @@ def _certify_all(
     after = replace(after, timeline=replace(after.timeline, lines_run=lines))
     certificate, before, after = _decide(pair, before, after)
     if missing := states.missing:
-        points.append(Point("files", "undecided", missing[0], details=missing))
-    reason = (f"the old state was executed too: {why}",) if why else ()
+        points.append(JudgedPoint("files", "undecided", missing[0], details=missing))
+    notes = [f"the old state was executed too: {why}"] if why else []
+    if pair.written:
+        notes.append(f"written and not compared: {shorten(', '.join(sorted(pair.written)), 100)}")
     return Proof(
         certificate=Certificate((*certificate.points, *points)),
         before=before,
@@ -235,7 +241,7 @@ def _certify_all(
         executions=trials.runs,
         folder=program.folder,
         recorded=None if why else states.recorded,
-        notes=(*states.notes, *reason),
+        notes=(*states.notes, *notes),
     )
 
 
@@ -261,7 +267,7 @@ def _execute_both(
     if new.problem is not None and old.problem is None:  # a port, a full disk, no input today?
         why = "the new state does not end well, and the old one may not either by now"
     else:
-        why = _explain_other_machine(old.receipt, new.receipt)
+        why = find_other_environment(old, new)
     if why is None and pair.looked_at is not None:
         name = os.path.relpath(pair.looked_at)
         why = f"the program looks at {name}, which was written since the recorded run began"
@@ -278,7 +284,9 @@ def _decide(
     def judge_now() -> Certificate:
         if pair.problems:
             problems = tuple(pair.problems)
-            return Certificate((Point("program", "undecided", problems[0], details=problems),))
+            return Certificate(
+                (JudgedPoint("program", "undecided", problems[0], details=problems),)
+            )
         return judge(before, after, pair.change, varied=varied, **known)  # type: ignore[arg-type]
 
     certificate = judge_now()
@@ -290,7 +298,7 @@ def _decide(
         after = pair.execute(f"the new state, {where}", new=True, at=boundary[1])
         after = replace(after, timeline=replace(after.timeline, lines_run=lines))
         certificate = judge_now()
-    while not pair.problems and (further := needs_again(certificate)) and further not in known:
+    while (further := certificate.further) is not None and further not in known:
         stance = "force_eager" if further == "eager" else None
         what = "the old state, not compiled" if stance else "the old state once more"
         known[further] = pair.execute(what, new=False, stance=stance)
@@ -298,21 +306,14 @@ def _decide(
     return certificate, before, after
 
 
-def _sum_up(command: str, certificate: Certificate) -> Point:
+def _sum_up(command: str, certificate: Certificate) -> JudgedPoint:
     """Sum up the certificate of a further command line, where nothing need become better and not
     all changed lines run."""
     judged = [point for point in certificate.points if point.name not in ("better", "exercised")]
     rest = Certificate(tuple(judged))
     details = tuple(f"{point.name}: {point.sentence}" for point in certificate.points)
     sentence = rest.reason or "the same results, and as much compiled"
-    return Point(f"also {command}", _OUTCOMES[rest.verdict], sentence, details=details)
-
-
-def _explain_other_machine(before: Receipt, after: Receipt) -> str | None:
-    for name in _SAME:
-        if getattr(before.environment, name) != getattr(after.environment, name):
-            return f"{name} is not what it was in the recorded run"
-    return None
+    return JudgedPoint(f"also {command}", _OUTCOMES[rest.verdict], sentence, details=details)
 
 
 def _list_recent(recorded: RecordedRun) -> tuple[str, ...]:
@@ -320,7 +321,8 @@ def _list_recent(recorded: RecordedRun) -> tuple[str, ...]:
     started = recorded.recording.started_unix
     root = find_repository_root(os.getcwd()) or os.getcwd()
     files = (path for path in iterate_files(root) if not path.endswith(".py"))
-    return tuple(path for path in files if os.path.getmtime(path) > started)
+    # A copy keeps the time of its original's content, and has one of its own beside.
+    return tuple(path for path in files if os.path.getctime(path) > started)
 
 
 def _protect(folder: str, variables: Mapping[str, str], recent: tuple[str, ...]) -> WriteProtection:

@@ -52,7 +52,7 @@ MAX_FILES, MAX_BYTES = 2_000, 64 << 20
 
 
 class Recording(Record, frozen=True, kw_only=True):
-    """What a recorded run notes of itself."""
+    """Facts of a recorded run, for who compares with it."""
 
     command: str  #: Digest of the command line, which may hold secrets.
     folder: str  #: Working directory.

@@ -57,7 +57,7 @@ class States:
 
     @property
     def change(self) -> Change:
-        """How the two differ."""
+        """Differences of the two."""
         lines = [f"{name}={value}" for name, value in self.variables.items()]
         others = (*lines, *(setting.label for setting in self.settings))
         return compare_sources(self.before, self.after, others)
@@ -99,11 +99,11 @@ def select_states(options: CertifyOptions) -> States:
         base, before = options.against, _read_other_folder(options.against, folder, tree, missing)
     elif options.base is None and (options.patch or options.env or options.config):
         base, before, recorded = "the files as they are", tree, find_recorded_run(options.target)
-        if recorded is not None and read_recorded_sources(recorded, tree, root) != tree:
+        if recorded is not None and read_recorded_sources(recorded, tree) != tree:
             recorded = None
     elif options.base is None and (recorded := find_recorded_run(options.target)) is not None:
         base, before = f"the recorded run {recorded.name}", dict[str, bytes]()
-        before = read_recorded_sources(recorded, tree, root)
+        before = read_recorded_sources(recorded, tree)
         commit = recorded.receipt.header.provenance.git_commit
         missing += _list_changed_data(root, commit, recorded) if root and commit else []
     else:
@@ -218,9 +218,7 @@ def _read_other_folder(
     return before
 
 
-def read_recorded_sources(
-    recorded: RecordedRun, tree: Sources, root: str | None
-) -> dict[str, bytes]:
+def read_recorded_sources(recorded: RecordedRun, tree: Sources) -> dict[str, bytes]:
     """Read the sources of a recorded run.
 
     Raises:
@@ -240,12 +238,6 @@ def read_recorded_sources(
             before.pop(path, None)
             continue
         content = read_kept_source(recorded, digest) if digest != CHANGED else None
-        if content is None and root is not None and provenance.git_commit is not None:
-            inside = os.path.relpath(path, os.path.realpath(root))
-            shown = run_git(root, "show", f"{provenance.git_commit}:{inside}")
-            content = None if shown is None else os.fsencode(shown)
-            if content is not None and hashlib.sha256(content).hexdigest() != digest:
-                content = None
         if content is None:
             raise UsageError(
                 f"{name} has changed since {recorded.name}, which did not keep it: it holds what "

@@ -84,11 +84,6 @@ class UserFiles:
     def __exit__(
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
-        self.restore()
-        if not any(self._copies in name for name in self.changed):
-            shutil.rmtree(self._copies, ignore_errors=True)
-
-    def restore(self) -> None:
         """Put back what was changed or removed since, and move away what is new. Sources are the
         user's to edit meanwhile, and stay; so does all where another program is at work."""
         now = self._look()
@@ -104,10 +99,11 @@ class UserFiles:
                     _move(path, os.path.join(self._left, name))
                 if os.path.exists(copy):
                     _move(copy, os.path.join(self._left, name) if self.shared else path)
-            except OSError as error:
-                name = f"{name} ({error.strerror}: the copy {copy} is as it was)"
+            except OSError as problem:
+                name = f"{name} ({problem.strerror}: the copy {copy} is as it was)"
             self.changed.append(f"{name} (too large to be put back)" if lost else name)
-        self._before = self._look()
+        if not any(self._copies in name for name in self.changed):
+            shutil.rmtree(self._copies, ignore_errors=True)
 
     def _look(self) -> dict[str, tuple[int, int]]:
         seen: dict[str, tuple[int, int]] = {}

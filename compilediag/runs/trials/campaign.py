@@ -18,11 +18,11 @@ from compilediag.errors import CompilediagError
 from compilediag.fixes.certificate import judge, needs_float64
 from compilediag.fixes.outputs import compare_outputs, find_unstable_state
 from compilediag.fixes.proof_types import (
-    Certificate,
     FindingIdentity,
     FindingResult,
     ListedChanges,
     ObservedRun,
+    TrialCertificate,
     TriedChange,
     UnchangedRuns,
     count_finding,
@@ -78,8 +78,8 @@ class Campaign(Trials):
         default_factory=dict[frozenset[ProgramChange], Trial]
     )
     """The runs by what they had."""
-    tried: dict[str, dict[ProgramChange, tuple[Certificate, str]]] = field(
-        default_factory=dict[str, "dict[ProgramChange, tuple[Certificate, str]]"]
+    tried: dict[str, dict[ProgramChange, tuple[TrialCertificate, str]]] = field(
+        default_factory=dict[str, "dict[ProgramChange, tuple[TrialCertificate, str]]"]
     )
     """Certificates and outputs, by the id of the finding, as the next three."""
     identities: dict[str, FindingIdentity] = field(default_factory=dict[str, FindingIdentity])
@@ -171,7 +171,7 @@ class Campaign(Trials):
         trials: Sequence[Trial],
         changes: Sequence[ProgramChange],
         others: Sequence[ProgramChange] = (),
-    ) -> Certificate:
+    ) -> TrialCertificate:
         """Judge changes for a finding, by runs that may have others too; return their
         certificate."""
         before = self.unchanged.baseline
@@ -184,7 +184,7 @@ class Campaign(Trials):
         labels += format_labels(edit for change in changes for edit in change.edits)
         declared = merge_effects(changes, others)
 
-        def make_certificate() -> Certificate:
+        def make_certificate() -> TrialCertificate:
             known = replace(self.unchanged, precise=self.precise)
             identity = self.identities[finding]
             return judge(identity, known, seen, labels=labels, declared=declared)
@@ -353,7 +353,7 @@ def _prove(campaign: Campaign, runs: Sequence[Trial], changes: Sequence[ProgramC
     """Store the certificates of all runs with each finding's changes; False where one does not
     hold."""
     every = len(changes) > 1 and {*changes} == {*campaign.list_chosen_changes()}
-    certificates: dict[str, tuple[Certificate, Trial]] = {}
+    certificates: dict[str, tuple[TrialCertificate, Trial]] = {}
     for finding, group in campaign.chosen.items():
         if {*group} == {*changes} or (every and {*group} <= {*changes}):
             first = campaign.trials[frozenset(group)]

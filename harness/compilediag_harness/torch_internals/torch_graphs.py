@@ -23,19 +23,15 @@ from compilediag_harness.wire import Location
 
 OUTPUT_GRAPH = "torch._dynamo.output_graph"
 
-UNCOUNTED = -1
-"""Calls of a graph that cannot be counted."""
-
 _INSIDE = "_torchdynamo_orig_callable"
 
 _CALLS = ("call_function", "call_method", "call_module")
 
 _NAMESPACES = (
-    *("aten", "prims", "prim", "inductor", "c10d", "_c10d_functional", "c10d_functional"),
-    *("quantized", "quantized_decomposed", "rngprims", "sparse", "mkldnn", "mkl", "onednn"),
-    *("profiler", "streams", "symm_mem", "fsdp", "torch_attn", "_inductor_test"),
+    *("aten", "prims", "prim", "higher_order", "inductor", "profiler", "rngprims", "streams"),
+    *("c10d", "_c10d_functional", "quantized", "quantized_decomposed"),
 )
-"""Of operators that torch defines itself, beside those of higher order."""
+"""Of operators of torch's own that Dynamo puts into graphs."""
 
 _PLAIN_MODULES = ("builtins", "operator", "_operator", "math", "_thread", "itertools")
 """Modules whose functions hide nothing."""
@@ -75,7 +71,7 @@ class GraphCounter:
     def forget_calls(self) -> None:
         """Count from zero again."""
         for captured in self.graphs:
-            captured.calls = min(captured.calls, 0)
+            captured.calls = 0
 
     def _add_graph(self, compiled: Any, output: Any, graph: Any, *_: Any, **__: Any) -> None:
         with contextlib.suppress(Exception):  # of another torch
@@ -86,10 +82,8 @@ class GraphCounter:
             opaque = tuple(dict.fromkeys(name for name in named if name is not None))
             captured = CapturedGraph(frame, len(nodes), opaque)
             self.graphs.append(captured)
-            try:
-                self._by_callable[_get_owner(compiled)] = captured
-            except TypeError:  # nothing can refer to it weakly
-                captured.calls = UNCOUNTED
+            # Raises where nothing can refer to it weakly: of its calls none is counted then.
+            self._by_callable[_get_owner(compiled)] = captured
 
     def _count_call(self, function: Any) -> None:
         captured = self._by_callable.get(_get_owner(function))
@@ -117,8 +111,7 @@ def _find_opaque(graph: Any, node: Any) -> str | None:
     if namespace is None and hasattr(target, "_qualified_op_name"):
         namespace = str(target._qualified_op_name).partition("::")[0]
     if isinstance(namespace, str):
-        is_own = namespace in _NAMESPACES or namespace == "higher_order"
-        return None if is_own else str(target)
+        return None if namespace in _NAMESPACES else str(target)
     module = str(getattr(target, "__module__", None) or get_class(target).__module__)
     if _is_torch(module) or module in _PLAIN_MODULES:
         return None

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from compilediag_harness.base.object_graph import get_class
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.torch_internals.torch_names import get_imported
-from compilediag_harness.trials.sampled_values import MAX_DEPTH, MAX_VALUES, list_members
+from compilediag_harness.trials.sampled_values import MAX_DEPTH, list_members
 from compilediag_harness.wire import NOT_COMPARED, CallDigest
 
-LARGEST = 1e18
-"""Of a greater element, whose square no float32 holds, only place and sign are compared."""
+LARGE = 1e3
+"""A tensor is folded twice, measured in it: with what is larger fading out, and all by a logarithm.
+Neither an attention mask (-1e4, -1e9) nor what lies beside it hides the other, and there is no
+threshold that rounding could cross."""
 
 CHUNK, CPU_CHUNK = 1 << 22, 1 << 15
 """Elements that are folded at once: temporary tensors and weights are not larger. On the CPU they
@@ -35,8 +37,12 @@ _FLOOR = 1e-5 / 1.3e-6
 
 _GOLDEN, _ROOT = 0.6180339887498949, 0.41421356237309515
 _ODD = 0x5851F42D4C957F2D
-_NORM = 2
-"""Place of the norm in what a chunk is folded into."""
+_CHECKSUM = (1 << 52) - 1
+"""Bits of a checksum that become a float64 without loss."""
+_NORMS = (2, 4)
+"""Places of norms in what a chunk is folded into."""
+_SUMS = 5
+"""Sums and norms of a floating tensor."""
 
 _HASHED = ("str", "bytes", "complex", "Size", "dtype", "device", "layout", "memory_format")
 """Types of Python and torch whose values are compared by their text."""
@@ -45,10 +51,20 @@ _HASHED = ("str", "bytes", "complex", "Size", "dtype", "device", "layout", "memo
 class _Leaf(NamedTuple):
     """One compared value of a call."""
 
-    place: Any
-    """Stream or device of what was folded of it."""
+    place: int
+    """Among all of the call."""
+    elements: int
     floor: float | None
-    """Least square of its scale; None where it is compared bit for bit."""
+    """Size below which an element is compared by `atol`; None where it is compared bit for bit."""
+
+
+class _Part(NamedTuple):
+    """What was folded on one stream or device."""
+
+    place: Any
+    leaves: list[_Leaf]
+    numbers: Any
+    """One vector of float64: the sums of the floating leaves, then the checksums of all."""
 
 
 @dataclass(slots=True)
@@ -58,11 +74,7 @@ class PendingDigest:
     structure: str
     """Containers and leaves without values: "(float32[4,8], int64[4], None)"; "opaque:Type" for a
     value that is not compared, `NOT_COMPARED` and a reason where nothing is."""
-    leaves: tuple[_Leaf, ...] = ()
-    parts: dict[Any, Any] = field(default_factory=dict[Any, Any])
-    """What was folded, by stream or device: one vector of int64, four for each floating value."""
-    sample: tuple[Any, ...] = ()
-    """Vectors of elements, for `read_sample`."""
+    parts: list[_Part] = field(default_factory=list[_Part])
 
 
 class CallDigester:
@@ -73,35 +85,38 @@ class CallDigester:
         self._guards = torch_api.list_guards_below_modes()
         self._weights: dict[Any, Any] = {}
 
-    def begin(self, value: Any, *, sample: bool = False) -> PendingDigest:
-        """Begin the digest of a value, and with `sample` take some of its elements. No reference to
-        the value is kept. Raises what torch raises where there is no memory."""
+    def begin(self, value: Any) -> PendingDigest:
+        """Begin the digest of a value. No reference to the value is kept. Raises what torch raises
+        where there is no memory."""
         functions, modes, autocast = self._guards
         with functions(), modes(), autocast(), self._torch.no_grad():
-            return self.fold(value, sample=sample)
+            return self.fold(value)
 
-    def fold(self, value: Any, *, sample: bool = False) -> PendingDigest:
+    def fold(self, value: Any) -> PendingDigest:
         """Fold a value as `begin` does, in view of the program's modes."""
         torch = self._torch
         held: list[tuple[Any, float]] = []
         structure = self._describe(value, MAX_DEPTH, held)
         if any(tensor.is_cuda for tensor, _ in held) and torch.cuda.is_current_stream_capturing():
             return PendingDigest(f"{NOT_COMPARED}a CUDA graph is captured")
-        leaves: list[_Leaf] = []
-        folded: dict[Any, tuple[list[Any], list[Any]]] = {}
-        flats = [_flatten(torch, tensor) for tensor, _ in held]
-        for flat, (_, floor) in zip(flats, held, strict=True):
+        folded: dict[Any, tuple[list[_Leaf], list[Any], list[Any]]] = {}
+        for index, (tensor, floor) in enumerate(held):
+            flat = _flatten(torch, tensor)
             # What is folded on a stream must be read on it.
             place = torch.cuda.current_stream(flat.device) if flat.is_cuda else flat.device
-            is_floating = flat.is_floating_point()
-            leaves.append(_Leaf(place, max(flat.numel(), 1) * floor**2 if is_floating else None))
-            floats, integers = folded.setdefault(place, ([], []))
-            *sums, checksum = self._fold_tensor(flat)
-            floats += sums
-            integers.append(checksum)
-        parts = {place: _join(torch, *lists) for place, lists in folded.items()}
-        taken = _take_sample(torch, flats) if sample else ()
-        return PendingDigest(structure, tuple(leaves), parts, taken)
+            leaves, sums, checksums = folded.setdefault(place, ([], [], []))
+            least = floor / LARGE if flat.is_floating_point() else None
+            leaves.append(_Leaf(index, max(flat.numel(), 1), least))
+            *floats, checksum = self._fold_tensor(flat)
+            sums += floats
+            checksums.append(checksum)
+        digest = PendingDigest(structure)
+        for place, (leaves, sums, checksums) in folded.items():
+            joined = (torch.stack(checksums) & _CHECKSUM).double()
+            # Sums of tensors of different dtypes are joined too.
+            parts = [torch.cat([one.reshape(1) for one in sums]).double()] if sums else []
+            digest.parts.append(_Part(place, leaves, torch.cat([*parts, joined])))
+        return digest
 
     def _describe(self, value: Any, depth: int, held: list[tuple[Any, float]]) -> str:
         """Describe a value without its content, and add what is compared of it to `held`."""
@@ -139,18 +154,17 @@ class CallDigester:
         return kind.__name__
 
     def _fold_tensor(self, flat: Any) -> list[Any]:
-        """Fold a tensor: of a floating one its sum, its weighted sum and its norm, and a checksum
-        of which elements are not finite or too large; else a checksum of all."""
+        """Fold a tensor: of a floating one `_SUMS`, and a checksum of which elements are not
+        finite; else a checksum of all."""
         torch = self._torch
         size = CPU_CHUNK if flat.is_cpu else CHUNK
-        if flat.numel() <= size:
-            return self._fold_chunk(flat)
-        starts = range(0, flat.numel(), size)
-        rows = [self._fold_chunk(flat[start : start + size]) for start in starts]
+        rows = [self._fold_chunk(chunk) for chunk in flat.split(size)]
+        if len(rows) == 1:
+            return rows[0]
         columns = [torch.stack(column) for column in zip(*rows, strict=True)]
         sums = [(column * self._get_weights(column)).sum() for column in columns]
-        if flat.is_floating_point():
-            sums[_NORM] = torch.linalg.vector_norm(columns[_NORM])
+        for place in _NORMS if flat.is_floating_point() else ():
+            sums[place] = torch.linalg.vector_norm(columns[place])
         return sums
 
     def _fold_chunk(self, values: Any) -> list[Any]:
@@ -160,18 +174,21 @@ class CallDigester:
             return [(values * self._get_weights(values)).sum()]
         if values.dtype != torch.float64:
             values = values.float()
-        # Neither is true of NaN, one of an infinite or large element.
-        below, above = values <= LARGEST, values >= -LARGEST
-        values = torch.where(below & above, values, 0.0)
-        places = torch.add(below.view(torch.uint8), above.view(torch.uint8), alpha=2)
-        weighted = (values * self._get_weights(values)).sum()
-        checksum = (places * self._get_weights(values, torch.int32)).sum()
-        return [values.sum(), weighted, torch.linalg.vector_norm(values), checksum]
+        finite = torch.nan_to_num(values, 0.0, 0.0, 0.0)
+        kinds = torch.nan_to_num(values - finite, 3.0, 2.0, 1.0).to(torch.int32)
+        checksum = (kinds * self._get_weights(kinds)).sum()
+        values = finite / LARGE
+        square = values * values
+        small = values / (1.0 + square * square)
+        logarithm = torch.copysign(values.abs().log1p(), values)
+        weights, norm = self._get_weights(values), torch.linalg.vector_norm
+        sums = [small.sum(), (small * weights).sum(), norm(small)]
+        return [*sums, (logarithm * weights).sum(), norm(logarithm), checksum]
 
-    def _get_weights(self, like: Any, dtype: Any = None) -> Any:
-        """Get a weight for each element of a vector, of its type unless another is given: the same
-        in every process and on every device."""
-        key, count = (dtype or like.dtype, like.device), like.numel()
+    def _get_weights(self, like: Any) -> Any:
+        """Get a weight for each element of a vector, of its type: the same in every process and on
+        every device."""
+        key, count = (like.dtype, like.device), like.numel()
         weights = self._weights.get(key)
         if weights is None or len(weights) < count:
             size = max(256, 1 << (count - 1).bit_length())
@@ -200,33 +217,6 @@ def _flatten(torch: Any, tensor: Any) -> Any:
     return flat.view(torch.uint8) if is_small else flat
 
 
-def _join(torch: Any, floats: list[Any], integers: list[Any]) -> Any:
-    """Join floats, by their bits, and integers into one vector."""
-    vectors = [torch.stack(integers)]
-    if floats:
-        doubles = torch.cat([value.reshape(1) for value in floats]).double()
-        vectors.insert(0, doubles.view(torch.int64))
-    return torch.cat(vectors)
-
-
-def _take_sample(torch: Any, flats: Sequence[Any]) -> tuple[Any, ...]:
-    """Take elements, evenly spread over all tensors, in one vector a device."""
-    taken: dict[Any, list[Any]] = {}
-    for flat in flats[:MAX_VALUES]:
-        most = max(1, MAX_VALUES // len(flats))
-        step = max(1, flat.numel() // most)
-        # A copy: a view would keep the whole tensor.
-        taken.setdefault(flat.device, []).append(flat[::step][:most])
-    return tuple(torch.cat(vectors) for vectors in taken.values())
-
-
-def read_sample(sample: Iterable[Any]) -> tuple[float | None, ...]:
-    """Read the elements that were taken with a digest, its `sample`; None for one that is not
-    finite. Waits for the device."""
-    values = [float(value) for vector in sample for value in vector.tolist()]
-    return tuple(value if math.isfinite(value) else None for value in values)
-
-
 class DigestBatch:
     """Digests on their way to the host."""
 
@@ -236,17 +226,19 @@ class DigestBatch:
         self._pending = tuple(pending)
         self._vectors: dict[Any, Any] = {}
         self._events: list[Any] = []
-        places = dict.fromkeys(place for digest in pending for place in digest.parts)
+        parts: dict[Any, list[Any]] = {}
+        for digest in pending:
+            for part in digest.parts:
+                parts.setdefault(part.place, []).append(part.numbers)
         with torch.no_grad():
-            for place in places:
-                parts = [digest.parts[place] for digest in pending if place in digest.parts]
-                self._vectors[place] = self._copy(torch, place, parts)
+            for place, vectors in parts.items():
+                self._vectors[place] = self._copy(torch, place, vectors)
 
-    def _copy(self, torch: Any, place: Any, parts: list[Any]) -> Any:
-        if not parts[0].is_cuda:
-            return torch.cat(parts)
+    def _copy(self, torch: Any, place: Any, vectors: list[Any]) -> Any:
+        if not vectors[0].is_cuda:
+            return torch.cat(vectors)
         with torch.cuda.stream(place):
-            vector = torch.cat(parts)
+            vector = torch.cat(vectors)
             pinned = torch.empty(vector.shape, dtype=vector.dtype, pin_memory=True)
             pinned.copy_(vector, non_blocking=True)
             event = torch.cuda.Event()
@@ -262,48 +254,36 @@ class DigestBatch:
         """Read the digests, in their order; waits for the device where it is not ready."""
         for event in self._events:
             event.synchronize()
-        vectors = {place: vector.tolist() for place, vector in self._vectors.items()}
-        offsets = dict.fromkeys(vectors, 0)
+        numbers: dict[Any, Iterator[float]] = {
+            place: iter(vector.tolist()) for place, vector in self._vectors.items()
+        }
         digests: list[CallDigest] = []
         for digest in self._pending:
-            words: dict[Any, list[int]] = {}
-            for place, part in digest.parts.items():
-                start = offsets[place]
-                offsets[place] = end = start + len(part)
-                words[place] = vectors[place][start:end]
-            digests.append(_fold_leaves(digest.leaves, words))
+            total = weighted = magnitude = 0.0
+            exact = 0
+            for place, leaves, vector in digest.parts:
+                read: list[float] = list(islice(numbers[place], len(vector)))
+                sums = iter(read)
+                for leaf, checksum in zip(leaves, read[-len(leaves) :], strict=True):
+                    index, count, floor = leaf
+                    exact += int(checksum) * (2 * index + 1) * _ODD
+                    if floor is None:
+                        continue
+                    one, other, norm, logarithm, log_norm = islice(sums, _SUMS)
+                    # Each by its scale, and with a weight of its own.
+                    coefficient = 1.0 + (index + 1) * _GOLDEN % 1.0
+                    least, size = count * floor**2, log_norm / math.sqrt(count)
+                    scale, log_scale = math.sqrt(norm**2 + least), math.sqrt(log_norm**2 + least)
+                    total += coefficient * one / scale
+                    weighted += coefficient * (other / scale + logarithm / log_scale)
+                    magnitude += coefficient * (math.log(scale) + size)
+            digests.append(CallDigest(total, weighted, magnitude, _wrap(exact)))
         return digests
 
 
 def read_digests(pending: Sequence[PendingDigest]) -> list[CallDigest]:
     """Read digests, in their order. Waits for the device."""
     return DigestBatch(pending).read()
-
-
-def _fold_leaves(leaves: Sequence[_Leaf], words: dict[Any, list[int]]) -> CallDigest:
-    """Fold the leaves of one call, each by its scale and with a weight of its own.
-
-    `words` are what was folded on each device: three floats a floating leaf, then all checksums.
-    """
-    floats: dict[Any, Iterator[float]] = {}
-    integers: dict[Any, Iterator[int]] = {}
-    for place, content in words.items():
-        count = 3 * sum(leaf.place == place and leaf.floor is not None for leaf in leaves)
-        floats[place] = iter(struct.unpack(f"{count}d", struct.pack(f"{count}q", *content[:count])))
-        integers[place] = iter(content[count:])
-    total = weighted = magnitude = 0.0
-    exact = 0
-    for index, (place, floor) in enumerate(leaves):
-        exact += next(integers[place]) * (2 * index + 1) * _ODD
-        if floor is not None:
-            numbers = floats[place]
-            one, other, norm = next(numbers), next(numbers), next(numbers)
-            coefficient = 1.0 + (index + 1) * _GOLDEN % 1.0
-            scale = math.sqrt(norm**2 + floor)
-            total += coefficient * one / scale
-            weighted += coefficient * other / scale
-            magnitude += coefficient * math.log(scale)
-    return CallDigest(total, weighted, magnitude, _wrap(exact))
 
 
 def _wrap(value: int) -> int:

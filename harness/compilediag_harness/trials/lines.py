@@ -33,8 +33,6 @@ class LineWatcher:
         self._left = {os.path.realpath(plan.file): set(plan.lines) for plan in planned}
         """Lines that were not seen yet, by file."""
         self._in_graph: dict[str, set[int]] = {file: set() for file in self._left}
-        self._by_name: dict[str, str] = {}
-        """File by the name that code has it under; empty for one without watched lines."""
         self._traced: dict[str, tuple[int, set[tuple[str, int]]]] = {}
         """The last attempt at each compile in progress, by its id, and the lines traced in it."""
         self._problem: str | None = None
@@ -90,16 +88,9 @@ class LineWatcher:
         return not (left.isdisjoint(_list_lines(code)) or torch_compiles.is_compiled_code(code))
 
     def _find_file(self, code: types.CodeType) -> str:
-        name = code.co_filename
-        if name not in self._by_name:
-            if name.startswith("<"):  # of generated code there is no end of names
-                return ""
-            # At its first call: a relative path is another one in another folder.
-            file = ""
-            with contextlib.suppress(OSError, ValueError):
-                file = os.path.realpath(name)
-            self._by_name[name] = file if file in self._left else ""
-        return self._by_name[name]
+        """Find the file of code; empty where it has no watched lines."""
+        file = _resolve(code.co_filename)
+        return file if file in self._left else ""
 
     def _watch_dynamo(self) -> None:
         if torch_compiles.watch_traced_lines(self._handle_traced) is None:
@@ -124,6 +115,14 @@ class LineWatcher:
             self._left[file].discard(line)
             if getattr(row, "graph_op_count", None):
                 self._in_graph[file].add(line)
+
+
+# At its first call: a relative path is another one in another folder.
+@functools.lru_cache(maxsize=1 << 16)
+def _resolve(name: str) -> str:
+    with contextlib.suppress(OSError, ValueError):
+        return os.path.realpath(name)
+    return ""
 
 
 @functools.lru_cache(maxsize=4096)

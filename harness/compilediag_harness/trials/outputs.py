@@ -21,7 +21,8 @@ from compilediag_harness.shapes.padded_calls import Ended, PaddedCalls, call_lis
 from compilediag_harness.shapes.padding_check import check_padding
 from compilediag_harness.shapes.side_effects import RandomStates, find_modules
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
-from compilediag_harness.torch_internals.torch_names import subscribe
+from compilediag_harness.torch_internals.torch_compiles import is_compile_in_progress
+from compilediag_harness.torch_internals.torch_names import call_beside, subscribe
 from compilediag_harness.torch_internals.torch_open_calls import ReturningCall, is_outermost
 from compilediag_harness.trials import shadow
 from compilediag_harness.trials.arguments import PlannedArguments
@@ -118,7 +119,22 @@ class OutputWatcher:
         recording = plan.recording
         self.recorder = None if recording is None else Recorder(session, torch, recording.seed)
         self._of_shapes: dict[int, CompiledFunction] = {}
-        self.uninstall = torch_calls.watch_every_call(self._handle_begin, self._handle_end)
+        self._undo = [torch_calls.watch_every_call(self._handle_begin, self._handle_end)]
+        self._all_states: StateReader | None = None
+        """In a recorded run: of all functions, and of every optimizer."""
+        self._last_read: list[StateRead] = []
+        """Of objects that are gone."""
+        if recording is not None:
+            self._all_states = states = StateReader(None, torch, self._reader)
+            self._undo.append(states.watch_ends(self._handle_object_end))
+            optimizer = torch.optim.Optimizer
+            remover = call_beside(optimizer, "__init__", after=self._follow_optimizer)
+            self._undo += [] if remover is None else [remover]
+
+    def uninstall(self) -> None:
+        """Look at no call any more."""
+        while self._undo:
+            self._undo.pop()()
 
     @contextlib.contextmanager
     def shield_and_charge(self, what: str) -> Generator[None]:
@@ -155,7 +171,8 @@ class OutputWatcher:
                 if len(self._functions) == MAX_FUNCTIONS and not self.recorder:
                     return
                 places = list_places(functions)
-                states = StateReader(places[-1][0], self._torch, self._reader)
+                states = self._all_states
+                states = states or StateReader(places[-1][0], self._torch, self._reader)
                 function = self._functions[key] = CompiledFunction(places, states)
             # Invariant: only the program's own calls count, so that every run samples the same.
             number = function.calls
@@ -272,11 +289,26 @@ class OutputWatcher:
             session.emit(shadowed)
         function.read = function.states.read(session.now(), number)
 
+    def _follow_optimizer(self, _made: None, optimizer: Any, *_: Any, **__: Any) -> None:
+        if self._all_states is not None:
+            with self._session.catch_faults("trial: an optimizer"):
+                self._all_states.follow_object(optimizer)
+
+    def _handle_object_end(self, value: Any) -> None:
+        # What is read while Dynamo traces would be fake.
+        if self._all_states is not None and not is_compile_in_progress():
+            with self.shield_and_charge("trial: an object that is gone"):
+                self._last_read += self._all_states.read_last(self._session.now(), value)
+
     def finish(self) -> None:
         """Emit what is held at the end, and after the last sampled call."""
-        for function in list(self._functions.values()):
-            for event in (*function.read, *function.states.read(self._session.now(), None)):
-                self._session.emit(event)
+        functions = list(self._functions.values())
+        readers = dict.fromkeys((self._all_states, *(function.states for function in functions)))
+        events = [event for function in functions for event in function.read]
+        for states in readers:
+            events += [] if states is None else states.read(self._session.now(), None)
+        for event in (*events, *self._last_read):
+            self._session.emit(event)
 
 
 class FixedShapeCalls:

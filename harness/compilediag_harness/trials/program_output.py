@@ -11,9 +11,10 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from compilediag_harness.base.object_graph import get_class
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session, fork_handlers
 from compilediag_harness.redaction import in_process
@@ -23,9 +24,13 @@ from compilediag_harness.torch_internals.dynamo_skip import (
     mark_stand_in,
 )
 from compilediag_harness.torch_internals.torch_compiles import is_compile_in_progress
-from compilediag_harness.torch_internals.torch_names import Remover, replace_attribute
-from compilediag_harness.trials.sampled_values import ValueSampler, iterate_leaves
-from compilediag_harness.wire import LinesPrinted, SampledValue, ValuesSaved, clip
+from compilediag_harness.torch_internals.torch_names import Remover, get_imported, replace_attribute
+from compilediag_harness.trials.sampled_values import (
+    ValueSampler,
+    iterate_leaves,
+    iterate_state,
+)
+from compilediag_harness.wire import LinesPrinted, ValuesSaved, clip
 
 BATCH = 500
 """Lines of one record."""
@@ -128,11 +133,7 @@ class PrintedLines:
 
     def _emit(self, session: Session) -> None:
         lines, self._lines = self._lines, []
-        written = [clip(in_process.redact_text(line[:MAX_LINE]), MAX_LINE) for line in lines]
-        pairs = zip(lines, written, strict=True)
-        digests = tuple("" if line == text else _compute_digest(line) for line, text in pairs)
-        kept = digests if any(digests) else ()
-        session.emit(LinesPrinted(session.now(), self._name, tuple(written), kept))
+        emit_lines(session, self._name, lines)
 
     def finish(self) -> None:
         """Emit the lines that wait, the one in progress, and the digest of those that were too
@@ -151,6 +152,17 @@ class PrintedLines:
             self._further = 0
 
 
+def emit_lines(session: Session, name: str, lines: Sequence[str]) -> None:
+    """Emit lines of a stream, without secrets."""
+    for start in range(0, len(lines), BATCH):
+        part = lines[start : start + BATCH]
+        written = [clip(in_process.redact_text(line[:MAX_LINE]), MAX_LINE) for line in part]
+        pairs = zip(part, written, strict=True)
+        digests = tuple("" if line == text else _compute_digest(line) for line, text in pairs)
+        kept = digests if any(digests) else ()
+        session.emit(LinesPrinted(session.now(), name, tuple(written), kept))
+
+
 def _settle(line: str) -> str:
     """Settle a line as it stands on a terminal in the end: carriage returns write over it."""
     return line.rstrip("\r").rpartition("\r")[2]
@@ -158,6 +170,16 @@ def _settle(line: str) -> str:
 
 def _compute_digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _iterate_saved(value: Any) -> Iterator[tuple[str, Any]]:
+    """Iterate over (path, leaf) of what is saved, of whole modules too."""
+    torch: Any = get_imported("torch")
+    for path, leaf in iterate_leaves("", value):
+        if issubclass(get_class(leaf), torch.nn.Module):
+            yield from iterate_state(torch, leaf, path)
+        else:
+            yield path, leaf
 
 
 class ProgramOutput:
@@ -229,15 +251,8 @@ class ProgramOutput:
             target = given.get(names[1])
             is_path = isinstance(target, (str, os.PathLike))
             file = os.path.basename(str(target)) if is_path else ""  # pyright: ignore[reportUnknownArgumentType]
-            values: list[SampledValue] = []
-            complete = True
-            for path, leaf in iterate_leaves("", given.get(names[0])):
-                if len(values) == MAX_SAVED:
-                    complete = False
-                    break
-                value, whole = reader.read_leaf(path, leaf, MAX_ELEMENTS)
-                values.append(value)
-                complete = complete and whole
+            leaves = _iterate_saved(given.get(names[0]))
+            values, complete = reader.read_leaves(leaves, MAX_SAVED, MAX_ELEMENTS)
             for start in range(0, max(len(values), 1), MAX_IN_RECORD):
-                part = tuple(values[start : start + MAX_IN_RECORD])
+                part = values[start : start + MAX_IN_RECORD]
                 session.emit(ValuesSaved(session.now(), writer, file, part, complete))

@@ -15,7 +15,7 @@ import os
 import pathlib
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
@@ -49,7 +49,10 @@ class RedirectedWrites:
     """The files of this process that stand for others."""
 
     def __init__(self, plan: WriteProtection) -> None:
-        self._files = os.path.join(plan.folder, "files")
+        self.files = os.path.abspath(os.path.join(plan.folder, "files"))
+        """Folder with what is written."""
+        self.is_copying = False
+        """What is opened now is not opened by the program."""
         self._log = os.path.join(plan.folder, LOOKED_AT)
         self._tops = {**dict.fromkeys(plan.roots, True), **dict.fromkeys(plan.free, False)}
         self._recent: set[str] = set(plan.recent)
@@ -92,7 +95,7 @@ class RedirectedWrites:
         place = self._find_place(path)
         if place is None:
             return path
-        other = self._files + place
+        other = self.files + place
         gone = self._is_removed(place)
         if kind != _NEW:
             if self._exists(other) or (gone and kind == _READ):
@@ -108,15 +111,14 @@ class RedirectedWrites:
             return path  # a pipe, a device
         folder = os.path.dirname(place)
         if self._exists(self._map(folder, _READ)):  # else it fails as it would
-            os.makedirs(self._files + folder, exist_ok=True)
+            os.makedirs(self.files + folder, exist_ok=True)
         if kind not in (_ADDED, _CHANGED) or gone:
             return other
         if stat.S_ISDIR(mode):
             os.makedirs(other, exist_ok=True)
         elif mode:
-            recent, self._recent = self._recent, set[str]()  # to copy it is no look at it
-            shutil.copy2(place, other)
-            self._recent = recent
+            with self._copying():
+                shutil.copy2(place, other)
         return other
 
     def _find_place(self, path: Any) -> str | None:
@@ -128,8 +130,16 @@ class RedirectedWrites:
         protected = not above or self._tops[max(above, key=len)]
         return place if protected and "__pycache__" not in place else None
 
+    @contextlib.contextmanager
+    def _copying(self) -> Generator[None]:
+        self.is_copying = True
+        try:
+            yield
+        finally:
+            self.is_copying = False
+
     def _note_read(self, place: str) -> None:
-        if place in self._recent:
+        if place in self._recent and not self.is_copying:
             self._recent.discard(place)
             log = self._plain["open"](self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.write(log, os.fsencode(place) + b"\n")
@@ -195,7 +205,8 @@ class RedirectedWrites:
     def _rename(self, plain: Callable[..., Any], src: Any, dst: Any, **kwargs: Any) -> None:
         place, target = self._find_place(src), self._map(dst, _NEW)
         if place is not None and self._map(src, _READ) == src and os.path.isdir(place):
-            shutil.copytree(place, self._files + place, symlinks=True)
+            with self._copying():
+                shutil.copytree(place, self.files + place, symlinks=True)
         plain(self._map(src, _ADDED), target, **kwargs)
         if place is not None and self._exists(place):
             self._removed.add(place)
@@ -206,7 +217,7 @@ class RedirectedWrites:
     def _scan(self, path: Any = ".") -> Any:
         """List the entries of a folder: the user's, and in their place those of the trial."""
         place = self._find_place(path)
-        other = "" if place is None else self._files + place
+        other = "" if place is None else self.files + place
         if place is None or not (self._exists(other) or self._removed):
             return self._plain["scandir"](path)
         entries: dict[str, Any] = {}

@@ -2,7 +2,8 @@
 Nothing of a value is stored or changed, and no code of the program runs.
 
 Outputs, and what modules and optimizers hold that compiled functions reach. Those are followed by
-weak references: a program that drops its model drops it as in a plain run.
+weak references: a program that drops its model drops it as in a plain run. What it held then is
+read in a recorded run.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import hashlib
 import math
 import weakref
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from compilediag_harness.base.object_graph import get_attributes, get_class
 from compilediag_harness.steps.step_detection import iterate_reached
 from compilediag_harness.torch_internals import torch_api
+from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
 from compilediag_harness.wire import Location, SampledValue, StateRead, clip
 
@@ -47,12 +51,25 @@ class ValueSampler:
 
     def read(self, value: Any) -> tuple[tuple[SampledValue, ...], bool]:
         """Sample the values in a value, and tell whether that is all of it."""
+        return self.read_leaves(iterate_leaves("", value), MAX_LEAVES, MAX_VALUES)
+
+    def read_leaves(
+        self, leaves: Iterable[tuple[str, Any]], most: int, size: int, budget: float = math.inf
+    ) -> tuple[tuple[SampledValue, ...], bool]:
+        """Read at most so many values by path, and tell whether that is all; of each tensor `size`
+        elements are written, of all together so many bytes read."""
         samples: list[SampledValue] = []
         complete = True
-        for path, leaf in iterate_leaves("", value):
-            if len(samples) == MAX_LEAVES:
+        for path, leaf in leaves:
+            if len(samples) == most:
                 return tuple(samples), False
-            sample, whole = self.read_leaf(path, leaf)
+            if math.isfinite(budget) and issubclass(get_class(leaf), self._torch.Tensor):
+                bytes_of_leaf = int(leaf.numel()) * int(leaf.element_size())
+                if bytes_of_leaf > budget:
+                    complete = False
+                    continue
+                budget -= bytes_of_leaf
+            sample, whole = self.read_leaf(path, leaf, size)
             samples.append(sample)
             complete = complete and whole
         return tuple(samples), complete
@@ -188,7 +205,7 @@ def _compute_digest(data: Any) -> str:
 
 
 MAX_OBJECTS = 64
-"""Objects of one function that are distinguished."""
+"""Objects of one reader that are distinguished."""
 
 MAX_SAMPLES = 4096
 MAX_IN_RECORD = 512
@@ -208,101 +225,101 @@ _ADDED = ("_compiled_call_impl", "_is_torch_compile")
 _PLAIN = (bool, int, float, str, type(None))
 
 
-class StateReader:
-    """Reads what the objects hold that the calls of one compiled function reached."""
+class _Followed(NamedTuple):
+    """An object that is read."""
 
-    def __init__(self, function: Location, torch_module: Any, reader: ValueSampler) -> None:
+    reference: weakref.ref[Any]
+    function: Location
+    number: int
+
+
+class StateReader:
+    """Reads what the objects hold that the calls of one compiled function reached, or all calls."""
+
+    def __init__(self, function: Location | None, torch_module: Any, reader: ValueSampler) -> None:
+        """`function`: None for those of all functions, numbered by their class."""
         self._function = function
-        self._reader = reader
-        self._module_type: type = torch_module.nn.Module
-        self._optimizer_type: type = torch_module.optim.Optimizer
-        self._own_names = {*get_attributes(torch_module.nn.Module()), *_ADDED}
-        self._objects: list[weakref.ref[Any]] = []
-        self._known: dict[int, weakref.ref[Any]] = {}
+        self._torch, self._reader = torch_module, reader
+        self._kinds = (torch_module.nn.Module, torch_module.optim.Optimizer)
+        self._followed: dict[int, _Followed] = {}
+        self._counts = Counter[Location]()
 
     def follow(self, owner: Any, code: Any, call: CallArguments) -> None:
         """Follow, by weak references, the object whose method is called; else the modules and
         optimizers that the function is given or reaches."""
-        values: Iterable[Any] = (owner,)
-        if owner is None:
-            inside = () if code is None else iterate_reached(call.function, code)
-            candidates = (*call.args, *call.kwargs.values(), *inside)
-            kinds = (self._module_type, self._optimizer_type)
-            values = (value for value in candidates if issubclass(get_class(value), kinds))
-        for value in values:
-            # An id may be used again: it is known only while its own object lives.
-            known = self._known.get(id(value))
-            is_known = known is not None and known() is value
-            if not is_known and len(self._objects) < MAX_OBJECTS:
-                with contextlib.suppress(TypeError):  # it takes no weak references
-                    self._known[id(value)] = weakref.ref(value)
-                    self._objects.append(self._known[id(value)])
+        if owner is not None:
+            self.follow_object(owner)
+            return
+        inside = () if code is None else iterate_reached(call.function, code)
+        for value in (*call.args, *call.kwargs.values(), *inside):
+            if issubclass(get_class(value), self._kinds):
+                self.follow_object(value)
+
+    def follow_object(self, value: Any) -> None:
+        """Follow one object, by a weak reference."""
+        # An id may be used again: it is known only while its own object lives.
+        known = self._followed.get(id(value))
+        if (known is not None and known.reference() is value) or (
+            self._counts.total() >= MAX_OBJECTS
+        ):
+            return
+        function = self._function or Location("", 0, get_class(value).__qualname__)
+        with contextlib.suppress(TypeError):  # it takes no weak references
+            reference = weakref.ref(value)
+            self._followed[id(value)] = _Followed(reference, function, self._counts[function])
+            self._counts[function] += 1
+
+    def watch_ends(self, handle_end: Callable[[Any], None]) -> Remover:
+        """Call `handle_end` with each module and optimizer that is about to go: followed or not, by
+        the garbage collector too."""
+        kinds: list[Any] = [kind for kind in self._kinds if not hasattr(kind, "__del__")]
+
+        def end(value: Any) -> None:  # of a class only a function is a method
+            handle_end(value)
+
+        for kind in kinds:
+            kind.__del__ = end
+
+        def restore() -> None:
+            for kind in kinds:
+                del kind.__del__
+
+        return restore
+
+    def read_last(self, now: float, value: Any) -> list[StateRead]:
+        """Read what an object holds that is about to go, if it is followed."""
+        followed = self._followed.pop(id(value), None)
+        return [] if followed is None else self._read_object(now, followed, value, None)
 
     def read(self, now: float, call: int | None) -> list[StateRead]:
         """Read what the objects hold now that are still alive; `call`: the number of the call
         before, None at the end of the process."""
+        pairs = [(followed, followed.reference()) for followed in self._followed.values()]
+        return [
+            event
+            for followed, value in pairs
+            if value is not None
+            for event in self._read_object(now, followed, value, call)
+        ]
+
+    def _read_object(
+        self, now: float, followed: _Followed, value: Any, call: int | None
+    ) -> list[StateRead]:
+        budget = AT_END_BYTES if call is None else AT_CALL_BYTES
+        state = iterate_state(self._torch, value)
+        samples, complete = self._reader.read_leaves(state, MAX_SAMPLES, MAX_STATE_VALUES, budget)
+        name, (_, function, index) = get_class(value).__name__, followed
+        saved = tuple(self._iterate_saved_keys(value)) if call is None else ()
         events: list[StateRead] = []
-        for index, reference in enumerate(self._objects):
-            value = reference()
-            if value is None:
-                continue
-            samples, complete = self._read(value, AT_END_BYTES if call is None else AT_CALL_BYTES)
-            name = get_class(value).__name__
-            saved = tuple(self._iterate_saved_keys(value)) if call is None else ()
-            for start in range(0, max(len(samples), 1), MAX_IN_RECORD):
-                part = samples[start : start + MAX_IN_RECORD]
-                keys = saved if start == 0 else ()
-                events.append(
-                    StateRead(now, self._function, name, part, complete, index, call, keys)
-                )
+        for start in range(0, max(len(samples), 1), MAX_IN_RECORD):
+            part, keys = samples[start : start + MAX_IN_RECORD], saved if start == 0 else ()
+            events.append(StateRead(now, function, name, part, complete, index, call, keys))
         return events
-
-    def _read(self, value: Any, budget: int) -> tuple[tuple[SampledValue, ...], bool]:
-        samples: list[SampledValue] = []
-        complete = True
-        for path, held in self._iterate_state(value):
-            if len(samples) == MAX_SAMPLES:
-                return tuple(samples), False
-            tensor = hasattr(held, "numel") and hasattr(held, "element_size")
-            size = int(held.numel()) * int(held.element_size()) if tensor else 0
-            if size > budget:
-                complete = False
-                continue
-            budget -= size
-            sample, whole = self._reader.read_leaf(path, held, MAX_STATE_VALUES)
-            samples.append(sample)
-            complete = complete and whole
-        return tuple(samples), complete
-
-    def _iterate_state(self, value: Any) -> Iterator[tuple[str, Any]]:
-        """Iterate over attributes by path: of the object, of the modules in it and of theirs."""
-        seen: set[int] = set()
-        waiting = [("", value)]
-        while waiting and len(seen) < MAX_MODULES:
-            path, owner = waiting.pop(0)
-            if id(owner) in seen:
-                continue
-            seen.add(id(owner))
-            names = dict(get_attributes(owner))
-            if issubclass(get_class(owner), self._optimizer_type):
-                yield from _iterate_optimizer(path, names)
-            for table in ("_parameters", "_buffers"):
-                for name, tensor in dict(names.get(table) or {}).items():
-                    if tensor is not None:
-                        yield f"{path}.{name}", tensor
-            for name, held in names.items():
-                if name in self._own_names or type(name) is not str:
-                    continue
-                if issubclass(get_class(held), self._module_type):
-                    waiting.append((f"{path}.{name}", held))
-                elif _is_plain(held):
-                    yield from iterate_leaves(f"{path}.{name}", held)
-            modules = dict(names.get("_modules") or {}).items()
-            waiting.extend((f"{path}.{name}", held) for name, held in modules if held is not None)
 
     def _iterate_saved_keys(self, module: Any, prefix: str = "", depth: int = 64) -> Iterator[str]:
         """Iterate over the keys of a module's `state_dict()`, without calling it."""
-        if not issubclass(get_class(module), self._module_type) or depth == 0:
+        base = self._torch.nn.Module
+        if not issubclass(get_class(module), base) or depth == 0:
             return
         names = get_attributes(module)
         left_out = names.get("_non_persistent_buffers_set") or ()
@@ -312,9 +329,41 @@ class StateReader:
                     yield f"{prefix}{name}"
         for name, held in dict(names.get("_modules") or {}).items():
             yield from self._iterate_saved_keys(held, f"{prefix}{name}.", depth - 1)
-        base: Any = self._module_type
         if get_class(module).get_extra_state is not base.get_extra_state:
             yield f"{prefix}_extra_state"
+
+
+def iterate_state(torch: Any, value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Iterate over attributes by path: of the object, of the modules in it and of theirs."""
+    seen: set[int] = set()
+    waiting = [(path, value)]
+    while waiting and len(seen) < MAX_MODULES:
+        path, owner = waiting.pop(0)
+        if id(owner) in seen:
+            continue
+        seen.add(id(owner))
+        names = dict(get_attributes(owner))
+        if issubclass(get_class(owner), torch.optim.Optimizer):
+            yield from _iterate_optimizer(path, names)
+        for table in ("_parameters", "_buffers"):
+            for name, tensor in dict(names.get(table) or {}).items():
+                if tensor is not None:
+                    yield f"{path}.{name}", tensor
+        for name, held in names.items():
+            if name in _list_own_names(torch) or type(name) is not str:
+                continue
+            if issubclass(get_class(held), torch.nn.Module):
+                waiting.append((f"{path}.{name}", held))
+            elif _is_plain(held):
+                yield from iterate_leaves(f"{path}.{name}", held)
+        modules = dict(names.get("_modules") or {}).items()
+        waiting.extend((f"{path}.{name}", held) for name, held in modules if held is not None)
+
+
+@functools.cache
+def _list_own_names(torch: Any) -> frozenset[str]:
+    """List the attributes that every module has, and what torch puts into those it compiles."""
+    return frozenset((*get_attributes(torch.nn.Module()), *_ADDED))
 
 
 def _iterate_optimizer(path: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -337,12 +337,7 @@ class _MainScript(SourceFileLoader):
         of `__main__`, children of `multiprocessing` would not import it.
         """
         path = self.path
-        try:
-            code = super().get_code(fullname)
-        except ModuleNotFoundError:  # in the words of Python, which gives it an absolute path
-            why = f"[Errno {errno.ENOENT}] {os.strerror(errno.ENOENT)}"
-            sys.stderr.write(f"{sys.orig_argv[0]}: can't open file {path!r}: {why}\n")
-            raise SystemExit(errno.ENOENT) from None
+        code = super().get_code(fullname)
         if sys.path and sys.path[0] == path:
             folder = os.path.dirname(os.path.realpath(path))
             sys.path[:1] = [] if getattr(sys.flags, "safe_path", False) else [folder]

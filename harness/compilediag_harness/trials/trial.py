@@ -24,6 +24,7 @@ from compilediag_harness.trials.redirected_writes import RedirectedWrites
 from compilediag_harness.trials.settings import OVERRIDDEN, PlannedObjects, PlannedSettings
 from compilediag_harness.trials.sources import ReplacedSources
 from compilediag_harness.trials.varied_calls import vary_calls
+from compilediag_harness.trials.written_files import WrittenFiles
 from compilediag_harness.wire import RandomStateRead, RecordingPlan, TrialPlan, describe_stance
 
 
@@ -42,8 +43,10 @@ class ActiveTrial:
         self._torch: Any = None
         self._outputs: OutputWatcher | None = None
         self._call_seconds: CallSeconds | None = None
+        self._writes: RedirectedWrites | None = None
         if chosen.protection is not None:  # before what else stands in place of `open`
-            RedirectedWrites(chosen.protection).install(self._imports)
+            self._writes = RedirectedWrites(chosen.protection)
+            self._writes.install(self._imports)
         self._sources = ReplacedSources(self._plan, self._notes)
         self._sources.install(self._imports)
         recording = self._plan.recording
@@ -54,6 +57,7 @@ class ActiveTrial:
         if self._plan.seed is not None:
             settings.seed_after_import(self._plan.seed, self._notes, self._imports)
         self._output: ProgramOutput | None = None
+        self._files: WrittenFiles | None = None
         if chosen.recording is not None:
             self._begin_recording(chosen.recording)
         self._settings.install(self._imports)
@@ -65,6 +69,8 @@ class ActiveTrial:
         if recording.hides_hash_seed:
             os.environ.pop("PYTHONHASHSEED", None)
         settings.seed_after_import(recording.seed, self._notes, self._imports)
+        self._files = WrittenFiles(self._writes)
+        self._files.install()
         self._output = ProgramOutput()
         self._output.install(self._imports)
         self._undo.append(self._output.uninstall)
@@ -127,6 +133,8 @@ class ActiveTrial:
         keeps = self._plan.outputs or self._plan.recording is not None
         if self._output is not None:
             self._output.finish()
+        if self._files is not None:
+            self._files.finish(session)
         is_fork = os.getpid() != self._pid
         if self._outputs is not None and self._outputs.recorder is not None:
             self._outputs.recorder.finish()

@@ -24,7 +24,7 @@ from compilediag_harness.shapes.side_effects import SavedState, list_roots
 from compilediag_harness.shapes.warming import compute_weighted_gradients
 from compilediag_harness.torch_internals import torch_compiles, torch_replay
 from compilediag_harness.trials import forked
-from compilediag_harness.trials.call_digest import CallDigester, read_digests, read_sample
+from compilediag_harness.trials.call_digest import CallDigester, read_digests
 from compilediag_harness.trials.kept_calls import CallKeeper, KeptCall, KeptCallable
 from compilediag_harness.trials.variations import (
     AS_IT_WAS,
@@ -192,23 +192,21 @@ class _Varier:
                 result = call.get_function()(*arguments[0], **arguments[1])
                 names, gradients = self._compute_gradients(call, result, inputs)
             written = tuple(its for its, version in versions if its._version != version)
-            pending = self._digester.begin((result, gradients, written), sample=True)
+            pending = self._digester.begin((result, gradients, written))
         except BaseException as error:  # of the program; `SystemExit` too
             first = str(error).partition("\n")[0]
             raised = clip(f"{get_class(error).__name__}: {first}", MAX_REASON)
         compiles = (torch_compiles.read_counter("stats", "unique_graphs") or 0) - before
         if pending is None:
             return self.make_event(varied, raised=raised, compiles=compiles)
-        digests, sample = tuple(read_digests([pending])), read_sample(pending.sample)
-        structure = f"{pending.structure}{names}"
-        return self.make_event(varied, structure, digests, sample, None, compiles)
+        digests, structure = tuple(read_digests([pending])), f"{pending.structure}{names}"
+        return self.make_event(varied, structure, digests, None, compiles)
 
     def make_event(
         self,
         varied: VariedCall,
         structure: str = "",
         digests: tuple[Any, ...] = (),
-        sample: tuple[float | None, ...] = (),
         raised: str | None = None,
         compiles: int = 0,
     ) -> CallVaried:
@@ -216,7 +214,7 @@ class _Varier:
         kept, call, variation = varied
         label = variation.label
         return CallVaried(
-            self._t, kept.place, call.label, label, structure, digests, sample, raised, compiles
+            self._t, kept.place, call.label, label, structure, digests, raised, compiles
         )
 
     def _build_arguments(self, call: KeptCall, variation: Variation) -> tuple[list[Any], Any]:

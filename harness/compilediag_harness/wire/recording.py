@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compilediag_harness.wire.event import Event, Location, StepEvent, event
+from compilediag_harness.wire.event import Event, Location, event
 from compilediag_harness.wire.trials import SampledValue
 
 CALL_FORMAT = "<HIdddq"
@@ -31,14 +31,15 @@ class RecordingStarted(Event):
 @dataclass(frozen=True, slots=True)
 class CallDigest:
     """What one call returned, folded over its tensors: each by its own scale, its norm together
-    with a floor below which a difference is rounding."""
+    with a floor below which a difference is rounding. Elements far above a thousand fade out, and
+    count by their logarithms."""
 
     total: float
     """Weighted total of the sums of elements, each divided by the scale of its tensor."""
     weighted: float
-    """The same of the elements weighted by their position."""
+    """The same of the elements weighted by their position, and of their logarithms."""
     magnitude: float
-    """Weighted total of the logarithms of the scales."""
+    """Weighted total of the logarithms of the scales, and of what is large."""
     exact: int
     """Checksum of what must be equal bit for bit: integers, flags, and which elements are not
     finite."""
@@ -60,17 +61,6 @@ class CallsRecorded(Event):
 
 
 @event
-class CallSampled(StepEvent):
-    """Elements of what one outermost call returned: of the first and the last call with each
-    structure."""
-
-    call: int
-    """Number among all recorded calls of the process, 0 for the first."""
-    values: tuple[float | None, ...]
-    """Evenly spread over all tensors; None for one that is not finite."""
-
-
-@event
 class GraphRun(Event):
     """One captured graph, and how often it was called until the process ended."""
 
@@ -79,7 +69,7 @@ class GraphRun(Event):
     opaque: tuple[str, ...]
     """Operations that hide what they compute: custom operators, functions allowed in graphs."""
     calls: int
-    """-1 where they could not be counted."""
+    """0 also where they could not be counted."""
 
 
 @event
@@ -87,7 +77,8 @@ class LinesPrinted(Event):
     """Whole lines that the program wrote to one of its streams, in their order."""
 
     stream: str
-    """"stdout" or "stderr"."""
+    """"stdout", "stderr", or "file " and a name: what is in a text file at the end, or was added
+    to it. Each number in the name is a "#"."""
     lines: tuple[str, ...]
     """Without secrets."""
     digests: tuple[str, ...] = ()
@@ -155,7 +146,6 @@ class CallVaried(Event):
     structure: str
     digest: tuple[CallDigest, ...]
     """One; none where the call raised."""
-    values: tuple[float | None, ...]
     raised: str | None
     """Type and first line of the exception."""
     compiles: int

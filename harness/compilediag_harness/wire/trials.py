@@ -284,6 +284,7 @@ class StateRead(Event):
     in further ones of the same function, object and call."""
 
     function: Location
+    """In a recorded run that of no function: the name is that of the class."""
     module: str
     """Type of the object."""
     answers: tuple[SampledValue, ...]
@@ -291,8 +292,8 @@ class StateRead(Event):
     instance: int = 0
     """Which of the function's objects, in the order in which its calls came to them."""
     call: int | None = None
-    """After which sampled call of the function; None: when the process ends. Of an object that is
-    gone by then there is only the former. What is large is left out of the former."""
+    """After which sampled call of the function; None: when the process ends, in a recorded run
+    also when the object goes. What is large is left out of the former."""
     saved: tuple[str, ...] = ()
     """Keys of the `state_dict()` of a module when the process ends, in the first record of it."""
 

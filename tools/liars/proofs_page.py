@@ -1,0 +1,131 @@
+"""The tables of docs/project/proofs.md that come from the campaign."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+BEGIN, END = "<!-- liars: written by make liars -->", "<!-- liars: end -->"
+
+_HEAD = "# Proofs, and attempts to get a false one\n\n"
+
+Results = Sequence[Mapping[str, Any]]
+
+
+def insert_tables(page: str, tables: str) -> str:
+    """Puts the tables between their marks, which a page without them gets at its end."""
+    if BEGIN not in page:
+        page = f"{page or _HEAD}\n{BEGIN}\n{END}\n"
+    head, rest = page.split(BEGIN, 1)
+    return f"{head}{BEGIN}\n\n{tables}\n{END}{rest.split(END, 1)[1]}"
+
+
+def write_tables(results: Results, command: str) -> str:
+    """Writes what was tried, proved, refused and left open."""
+    liars, mutants, improving = (
+        [one for one in results if one["group"] == group]
+        for group in ("liar", "mutant", "improving")
+    )
+    by_truth = {
+        truth: [one for one in mutants if one["truth"] == truth]
+        for truth in ("wrong", "smaller", "equal", "crashes", "hangs")
+    }
+    by_hand = [one for one in improving if not one["environment"]]
+    rows = [
+        ("liars, written by hand", liars),
+        ("mutants that are wrong by more than ten times the tolerance", by_truth["wrong"]),
+        ("… of these better by torch's counts", [x for x in by_truth["wrong"] if x["better"]]),
+        ("mutants that are wrong by one to ten times the tolerance", by_truth["smaller"]),
+        ("changes that improve and change nothing", improving),
+        ("… of these edits of the program, not settings", by_hand),
+    ]
+    plain, certified = _sum(results, "plain_s"), _sum(results, "certify_s")
+    how = (
+        f"`{command}` writes these tables. The truth of a case comes from plain runs: "
+        "`tools/liars/measure.py` imports nothing of compilediag."
+    )
+    others = (
+        f"A further {len(by_truth['crashes'])} mutants raised an error, {len(by_truth['hangs'])} "
+        f"did not end and {len(by_truth['equal'])} changed nothing that a plain run shows: they "
+        f"were not certified. Plain runs took {plain:.0f} s, certificates {certified:.0f} s."
+    )
+    lines = [
+        "## Liars and mutants",
+        "",
+        how,
+        "",
+        *_write_table(
+            ("", "cases", "proved", "refused", "not decided"),
+            ((name, len(of), *_count_verdicts(of)) for name, of in rows),
+        ),
+        "",
+        others,
+        "",
+        "### Liars by kind",
+        "",
+        *_write_table(
+            ("kind", "liars", "proved", "given away by"),
+            (
+                (
+                    kind,
+                    len(of),
+                    _count_verdicts(of)[0],
+                    ", ".join(dict.fromkeys(x["truth"] for x in of)),
+                )
+                for kind, of in _group(liars, "kind")
+            ),
+        ),
+        "",
+        "### Mutants by kind",
+        "",
+        *_write_table(
+            ("kind", "mutants", "wrong", "proved"),
+            (
+                (kind, len(of), len(wrong), _count_verdicts(wrong)[0])
+                for kind, of in _group(mutants, "kind")
+                for wrong in [[x for x in of if x["truth"] == "wrong"]]
+            ),
+        ),
+        "",
+        "### Improving changes that were not proved",
+        "",
+        *_write_table(
+            ("verdict", "reason", "changes", "for example"),
+            _count_reasons(improving),
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _count_verdicts(results: Results) -> tuple[str, int, int]:
+    """Proved with its share, refused, not decided; a dash where certify was not asked."""
+    counts = Counter(one["verdict"] for one in results)
+    asked = len(results) - counts[""]
+    share = f"{counts['proved']} ({counts['proved'] / asked:.1%})" if asked else "–"
+    return share, counts["refused"], counts["not decided"]
+
+
+def _count_reasons(results: Results) -> Iterable[tuple[Any, ...]]:
+    """The reasons of what is not proved, the most frequent first; numbers in them do not count."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for one in results:
+        if one["verdict"] not in ("", "proved"):
+            bare = "".join("#" if char.isdigit() else char for char in one["reason"])
+            groups.setdefault((one["verdict"], bare[:60]), []).append(one)
+    for (verdict, _), of in sorted(groups.items(), key=lambda item: -len(item[1])):
+        yield verdict, of[0]["reason"], len(of), f"{of[0]['key']} ({of[0]['kind']})"
+
+
+def _group(results: Results, field: str) -> Iterable[tuple[str, Results]]:
+    names = dict.fromkeys(one[field] for one in results)
+    return ((name, [one for one in results if one[field] == name]) for name in names)
+
+
+def _sum(results: Results, field: str) -> float:
+    return sum(one[field] for one in results)
+
+
+def _write_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    cells = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *cells)]
