@@ -71,7 +71,10 @@ def check_results(
     nouns = ("compiled call", "printed line", "final value")
     pairs = zip(parts, nouns, strict=True)
     counts = [format_count(part.equal, noun) for part, noun in pairs if part.equal]
-    return JudgedPoint(NAME, "holds", f"equal: {', '.join(counts)}", details=notes), None
+    apart = [note for note in notes if note.startswith("not compared")]
+    more = [f"{apart[0]}{f' and {len(apart) - 1} more' * (len(apart) > 1)}"] if apart else []
+    sentence = "; ".join([f"equal: {', '.join(counts)}", *more])
+    return JudgedPoint(NAME, "holds", sentence, details=notes), None
 
 
 def _choose_execution(

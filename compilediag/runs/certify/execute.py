@@ -3,11 +3,15 @@ new state once, and further ones only where they decide something."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shlex
 import shutil
+import signal
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 
 from compilediag.certify.change import Change
@@ -15,7 +19,7 @@ from compilediag.certify.judge import judge
 from compilediag.certify.other_inputs import find_boundary
 from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint, Outcome, Verdict
 from compilediag.certify.program import find_other_environment
-from compilediag.errors import UsageError
+from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.rules.make_finding import shorten
 from compilediag.runs.certify.options import CertifyOptions
@@ -32,6 +36,7 @@ from compilediag.runs.certify.user_files import UserFiles, iterate_files
 from compilediag.runs.checkout import find_repository_root
 from compilediag.runs.supervised.run import Program, make_program
 from compilediag.runs.supervised.run_options import RunOptions
+from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.trials.trial import Trials
 from compilediag_harness.trials.redirected_writes import READ_FILES
 from compilediag_harness.trials.settings import NO_SUCH_OPTION
@@ -159,6 +164,8 @@ def make_proof(states: States, options: CertifyOptions, announce: Callable[[str]
         UsageError: a state could not be executed.
         KeyboardInterrupt: the user ended it; nothing is left behind.
     """
+    for words in options.also:
+        parse_target(words)  # before anything is executed
     recorded = states.recorded
     program = make_program(options.target, RunOptions(name="certify"), None)
     limits = RunOptions()
@@ -170,18 +177,39 @@ def make_proof(states: States, options: CertifyOptions, announce: Callable[[str]
     copies, left = (os.path.join(program.folder, name) for name in ("copies", "written"))
     files = UserFiles(root, copies, left)
     try:
-        with files:
+        with _end_by_exception(), files:
             proof = _execute_and_judge(states, options, program, announce)
-    except BaseException:
-        if not files.changed:
+    except BaseException as error:
+        # A second Ctrl-C may have left copies of the user's files that were not put back.
+        if not files.changed and not os.path.exists(copies):
             shutil.rmtree(program.folder, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            why = f"{program.folder} cannot be written: {error.strerror}"
+            raise OutputUnwritable(why) from error
         raise
     if files.changed:
         names = ", ".join(files.changed[:3])
         why = f"the program wrote {names} past the redirection; it is as it was"
+        if files.shared:
+            why = f"{names} changed, by this program or another at work here; it was left"
         point = JudgedPoint("files", "undecided", why, details=tuple(files.changed))
         proof.certificate = Certificate((*proof.certificate.points, point))
     return proof
+
+
+@contextlib.contextmanager
+def _end_by_exception() -> Generator[None]:
+    """Let SIGTERM and a closed terminal end a block as Ctrl-C does: what it undoes is undone."""
+    ends = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        ends = []
+    for number in ends:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in ends:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _execute_and_judge(
@@ -238,7 +266,10 @@ def _execute_both(
         return old, pair.execute("the new state", new=True), why or ""
     new = pair.execute("the new state", new=True)
     old = load_state(recorded, pair.program.words)
-    why = find_other_environment(old, new)
+    if new.problem is not None and old.problem is None:  # a port, a full disk, no input today?
+        why = "the new state does not end well, and the old one may not either by now"
+    else:
+        why = find_other_environment(old, new)
     if why is None and pair.read is not None:
         name = os.path.relpath(pair.read)
         why = f"the program reads {name}, which was written since the recorded run began"

@@ -195,9 +195,20 @@ def explain_other_conditions(recorded: RecordedRun, environ: Mapping[str, str]) 
     for name, digest in receipt.header.provenance.source_sha256.items():
         if not name.endswith(".py") and _digest_file(name) != digest:
             return f"{name} has changed since the recorded run"
-    packages = glob(os.path.join(sysconfig.get_path("purelib"), "*.dist-info"))
-    if any(os.path.getmtime(package) > recording.started_unix for package in packages):
+    return _find_changed_package(recording.started_unix)
+
+
+def _find_changed_package(since_unix: float) -> str | None:
+    """Find an installed package that was made, or a source of one that was written, since then."""
+    top = sysconfig.get_path("purelib")
+    packages = glob(os.path.join(top, "*.dist-info"))
+    if any(os.path.getmtime(package) > since_unix for package in packages):
         return "packages were installed since the recorded run"
+    for folder, _, names in os.walk(top):
+        for path in (os.path.join(folder, name) for name in names if name.endswith(".py")):
+            with contextlib.suppress(OSError):
+                if os.path.getmtime(path) > since_unix:
+                    return f"{os.path.relpath(path, top)}, which is installed, has changed since"
     return None
 
 
