@@ -112,10 +112,6 @@ def test_an_editable_install_run_as_a_module_with_data_that_git_ignores(
     assert (document["change"], document["executions"]) == (["../src/mylib/model.py"], 3)
     names = [point["name"] for point in document["points"] if point["outcome"] == "holds"]
     assert "also -m tool 2" in names
-    # The data is read where it is; where it is another one, both states read that.
-    Path("factor.dat").write_text("0.25")
-    code, document = certify("--", "-m", "tool")
-    assert (code, document["executions"]) == (0, 2), document
 
 
 TEST = """
