@@ -122,7 +122,8 @@ def test_what_an_earlier_execution_made_is_not_there(tmp_path: Path) -> None:
     head = head.replace("free, recent)", "free, recent, (os.path.join(here, 'made'),))")
     code = (
         f"{head}\nassert not os.path.exists('made/weights.txt')\n"
-        "assert 'made' not in os.listdir()\nos.mkdir('made')\nopen('made/weights.txt', 'x').write('new')\n"
+        "assert 'made' not in os.listdir()\nos.mkdir('made')\n"
+        "open('made/weights.txt', 'x').write('new')\n"
         "assert open('made/weights.txt').read() == 'new' and os.listdir('made') == ['weights.txt']"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

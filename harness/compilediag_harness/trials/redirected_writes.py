@@ -100,11 +100,11 @@ class RedirectedWrites:
         gone = self._is_removed(place)
         if kind != _NEW:
             looks = kind in (_SEEN, _READ)
-            if self._exists(other) or (gone and looks):
+            if self._has_file(other) or (gone and looks):
                 return other
             if kind not in (_SEEN, _ADDED) and not gone:
                 self._note_read(place)
-            if looks or (kind == _MADE and not gone and self._exists(place)):
+            if looks or (kind == _MADE and not gone and self._has_file(place)):
                 return path
         mode = 0
         with contextlib.suppress(OSError):
@@ -112,14 +112,14 @@ class RedirectedWrites:
         if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             return path  # a pipe, a device
         folder = os.path.dirname(place)
-        if self._exists(self._map(folder, _SEEN)):  # else it fails as it would
+        if self._has_file(self._map(folder, _SEEN)):  # else it fails as it would
             os.makedirs(self.files + folder, exist_ok=True)
         if kind not in (_ADDED, _CHANGED) or gone:
             return other
         if stat.S_ISDIR(mode):
             os.makedirs(other, exist_ok=True)
         elif mode:
-            with self._copying():
+            with self._mark_copying():
                 shutil.copy2(place, other)
         return other
 
@@ -133,7 +133,7 @@ class RedirectedWrites:
         return place if protected and "__pycache__" not in place else None
 
     @contextlib.contextmanager
-    def _copying(self) -> Generator[None]:
+    def _mark_copying(self) -> Generator[None]:
         self.is_copying = True
         try:
             yield
@@ -147,7 +147,7 @@ class RedirectedWrites:
             os.write(log, os.fsencode(place) + b"\n")
             os.close(log)
 
-    def _exists(self, path: str) -> bool:
+    def _has_file(self, path: str) -> bool:
         with contextlib.suppress(OSError, ValueError):
             self._plain["lstat"](path)
             return True
@@ -164,15 +164,15 @@ class RedirectedWrites:
         plain, module = self._plain[name], os
 
         @functools.wraps(plain)
-        def replaced(*args: Any, **kwargs: Any) -> Any:
+        def call_replaced(*args: Any, **kwargs: Any) -> Any:
             # Beside a descriptor a path has another meaning.
             beside = any(kwargs.get(f"{part}dir_fd") is not None for part in ("", "src_", "dst_"))
             return (plain if beside else function)(*args, **kwargs)
 
-        setattr(module, name, replaced)
+        setattr(module, name, call_replaced)
         accessor = getattr(pathlib, "_normal_accessor", None)  # of Python 3.10
         if hasattr(accessor, name):
-            setattr(accessor, name, replaced)
+            setattr(accessor, name, call_replaced)
 
     def _wrap(self, function: Any, index: int, argument: str, kind: str) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -199,18 +199,18 @@ class RedirectedWrites:
         place, now = self._find_place(path), self._map(path, _SEEN)
         if place is None or now != path:
             plain(now, *args, **kwargs)
-        elif not self._exists(place):
+        elif not self._has_file(place):
             plain(path, *args, **kwargs)
-        if place is not None and self._exists(place):
+        if place is not None and self._has_file(place):
             self._removed.add(place)
 
     def _rename(self, plain: Callable[..., Any], src: Any, dst: Any, **kwargs: Any) -> None:
         place, target = self._find_place(src), self._map(dst, _NEW)
         if place is not None and self._map(src, _READ) == src and os.path.isdir(place):
-            with self._copying():
+            with self._mark_copying():
                 shutil.copytree(place, self.files + place, symlinks=True)
         plain(self._map(src, _ADDED), target, **kwargs)
-        if place is not None and self._exists(place):
+        if place is not None and self._has_file(place):
             self._removed.add(place)
 
     def _list_names(self, path: Any = ".") -> list[Any]:
@@ -220,7 +220,7 @@ class RedirectedWrites:
         """List the entries of a folder: the user's, and in their place those of the trial."""
         place = self._find_place(path)
         other = "" if place is None else self.files + place
-        if place is None or not (self._exists(other) or self._removed):
+        if place is None or not (self._has_file(other) or self._removed):
             return self._plain["scandir"](path)
         entries: dict[str, Any] = {}
         for folder in (path, other):
@@ -228,10 +228,10 @@ class RedirectedWrites:
                 continue
             with contextlib.suppress(FileNotFoundError), self._plain["scandir"](folder) as found:
                 entries.update((os.fsdecode(entry.name), entry) for entry in found)
-        if not entries and not self._exists(self._map(path, _SEEN)):
+        if not entries and not self._has_file(self._map(path, _SEEN)):
             return self._plain["scandir"](other)  # raises
         for name in list(entries):
-            if os.path.join(place, name) in self._removed and not self._exists(f"{other}/{name}"):
+            if os.path.join(place, name) in self._removed and not self._has_file(f"{other}/{name}"):
                 del entries[name]
         return _Entries(entries)
 

@@ -141,7 +141,7 @@ class WatchedLines:
 
 @dataclass(frozen=True, slots=True)
 class RecordingPlan:
-    """What is recorded of a run."""
+    """Plan of what is recorded of a run."""
 
     seed: int
     """Of `random`, NumPy's and torch's generators, set once each when they are imported."""
