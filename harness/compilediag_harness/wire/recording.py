@@ -31,8 +31,8 @@ class RecordingStarted(Event):
 @dataclass(frozen=True, slots=True)
 class CallDigest:
     """Digest of what one call returned, folded over its tensors: each by its own scale, its norm
-    together with a floor below which a difference is rounding. Elements far above a thousand fade out, and
-    count by their logarithms."""
+    together with a floor below which a difference is rounding. Elements far above a thousand fade
+    out, and count by their logarithms."""
 
     total: float
     """Weighted total of the sums of elements, each divided by the scale of its tensor."""
