@@ -46,15 +46,17 @@ def judge(
     reference = None if eager is None else eager.timeline
     calls = compare_calls(before.timeline, after.timeline, reference)
     program = check_program(before, after, change, calls)
-    if before.problem is not None or after.problem is not None:
+    if before.problem != after.problem:
         return Certificate((program,))
-    results, further = check_results(before, after, calls, again, eager)
+    other_inputs = check_other_inputs(before, after, calls, varied=varied)
+    is_shown = other_inputs.outcome == "holds"
+    results, further = check_results(before, after, calls, again, eager, is_shown=is_shown)
     others = (
         program,
         check_exercised(after, change),
         check_better(before, after),
         check_compiled(before, after, same_calls=calls.mismatch is None),
     )
-    last = check_other_inputs(before, after, calls, varied=varied), state_cost(before, after)
+    last = other_inputs, state_cost(before, after)
     is_refused = any(point.outcome == "fails" for point in (*others, *last))
     return Certificate((*others, results, *last), None if is_refused else further)

@@ -44,7 +44,7 @@ class _Tally:
     different: list[str] = field(default_factory=list[str])
     #: With values that are not compared, or as different as rounding may have made the state.
     unknown: list[str] = field(default_factory=list[str])
-    #: Calls that differ as they were: what they read is another than when the program made them.
+    #: Calls that differ as they were, which says nothing of other inputs.
     moved: dict[tuple[ProcessKey, str, int], str] = field(
         default_factory=dict[tuple[ProcessKey, str, int], str]
     )
@@ -67,6 +67,7 @@ def check_other_inputs(
     for key in (key for key in old if key in new):
         _compare_varied(key, old[key], new[key], yardsticks.get(key[:3], 0.0), tally)
     covered = [key for key in tally.equal if key[3] != AS_IT_WAS]
+    every = *old.values(), *new.values()
     details = [*tally.different, *tally.moved.values(), *tally.unknown]
     details += [f"only before: {_format(old[key])}" for key in sorted(old.keys() - new.keys())]
     details += [f"only after: {_format(new[key])}" for key in sorted(new.keys() - old.keys())]
@@ -85,6 +86,8 @@ def check_other_inputs(
         outcome, sentence = "fails", min(tally.different)
     elif tally.moved:
         outcome, sentence = "undecided", min(tally.moved.values())
+    elif not covered and tally.equal and all(call.call.endswith("; ") for call in every):
+        sentence = f"{tally.equal[0][1]} is given no arguments; called again it is equal"
     elif not covered:
         why = "no call was made again with other inputs in both states"
         outcome, sentence = "undecided", min(tally.unknown, default=why)
@@ -92,6 +95,21 @@ def check_other_inputs(
         texts = [_list_compiled(side, covered) for side in (old, new)]
         sentence = f"{sentence}; compile again before: {texts[0]}; after: {texts[1]}"
     return JudgedPoint(name, outcome, sentence, figures, tuple(details))
+
+
+def _list_repeated(
+    old: Mapping[VariedKey, CallVaried], new: Mapping[VariedKey, CallVaried]
+) -> set[tuple[ProcessKey, str, int]]:
+    """List the calls that gave the same in both states when they were made again as they were: both
+    are given the same arguments. Others may not be: a state may pad what it passes on."""
+    repeated = set[tuple[ProcessKey, str, int]]()
+    for key in old.keys() & new.keys():
+        tally = _Tally()
+        if key[3] == AS_IT_WAS:
+            _compare_varied(key, old[key], new[key], 0.0, tally)
+        if tally.equal or tally.raised:
+            repeated.add(key[:3])
+    return repeated
 
 
 def _list_names(calls: CallComparison) -> dict[str, str]:
@@ -157,8 +175,8 @@ def _compare_varied(
             problem = "returns something else"
     if problem is not None and key[3] == AS_IT_WAS:
         # The recorded calls themselves are compared by another point.
-        why = "reads what the program changed since, and is not compared with other inputs"
-        tally.moved[key[:3]] = f"{name}, {problem}: it {why}"
+        why = "it has other arguments, or reads what has changed since"
+        tally.moved[key[:3]] = f"{name}: {problem}; {why}"
     elif problem is not None:
         tally.different.append(f"{name}: {problem}")
     elif size:
@@ -185,14 +203,16 @@ _Chain = tuple[tuple[Location, "tuple[str, ...] | None"], ...]
 
 
 def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location, Location] | None:
-    """Find what to call again in place of compiled calls that do not correspond: the innermost
-    function at or above them that both states have with the same name and parameters, as each
-    state has it (`RecordingPlan.boundaries`). None where calls correspond, or there is none."""
+    """Find what to call again in place of compiled calls that are not given the same arguments in
+    both states: the innermost function at or above them that both have with the same name and
+    parameters, as each state has it (`RecordingPlan.boundaries`). None where all are, or there is
+    none."""
     calls = compare_calls(before.timeline, after.timeline)
-    if calls.mismatch is None:
+    old = _collect_varied(before.timeline, {})
+    new = _collect_varied(after.timeline, _list_names(calls))
+    common = {key[1] for key in _list_repeated(old, new)}
+    if calls.mismatch is None and {key[1] for key in old} <= common:
         return None
-    old, new = (_collect_varied(state.timeline, {}) for state in (before, after))
-    common = {key[1] for key in old.keys() & new.keys()}
     chains, others = (
         [chain for chain in _iterate_chains(state.timeline) if chain[0][0].function not in common]
         for state in (before, after)

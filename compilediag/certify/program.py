@@ -63,7 +63,8 @@ def check_program(
     before: ExecutedState, after: ExecutedState, change: Change, calls: CallComparison
 ) -> JudgedPoint:
     """Check that both states ran the same program to the same end, each with its own sources."""
-    if before.problem is not None:
+    alike = before.problem == after.problem
+    if before.problem is not None and not alike:
         return JudgedPoint(
             "program", "undecided", f"the old state does not end well: {before.problem}"
         )
@@ -72,7 +73,7 @@ def check_program(
     if "pytest" in command and (tests := [path for path in alone if _TEST_FILE.search(path)]):
         why = f"{tests[0]} is in one state only, and pytest looks for tests on disk"
         return JudgedPoint("program", "undecided", why)
-    if after.problem is not None:
+    if after.problem is not None and not alike:
         return JudgedPoint("program", "fails", f"the new state does not end well: {after.problem}")
     different = next(_iterate_differences(before, after, calls), None)
     if different is not None:
@@ -84,7 +85,9 @@ def check_program(
         lacking = _find_lack(timeline) or _find_other_source(timeline, change, digests)
         if lacking is not None:
             return JudgedPoint("program", "undecided", f"{what} state: {lacking}")
-    other = _find_unlike_source(before, after, change) or find_other_environment(before, after)
+    other = _find_changed_outside(before, after, change)
+    other = other or _find_unlike_source(before, after, change)
+    other = other or find_other_environment(before, after)
     if other is not None:
         return JudgedPoint("program", "undecided", other)
     steps, processes = len(before.timeline.steps), len(identify_processes(before.timeline))
@@ -127,7 +130,7 @@ def _find_lack(timeline: Timeline) -> str | None:
     """Find why the record of an execution is not whole."""
     recorded = {record.process for record in timeline.recordings}
     if not recorded:
-        return "it was not recorded"
+        return "no process was recorded that imports torch"
     calling = {record.process for record in timeline.recorded_calls}
     for process in timeline.processes:
         if process.index in calling and process.ended is None:
@@ -139,15 +142,20 @@ def _find_lack(timeline: Timeline) -> str | None:
     return None if fault is None else f"a fault of compilediag's own while recording: {fault.where}"
 
 
-def _find_other_source(
-    timeline: Timeline, change: Change, digests: Mapping[str, str]
-) -> str | None:
-    """Find a source that was loaded from somewhere else, or is not that of the state."""
-    loaded = {
+def _list_loaded(timeline: Timeline) -> set[tuple[str, str]]:
+    """List the program's own sources that became code: file and digest."""
+    return {
         (file, digest)
         for record in timeline.loaded
         for file, digest in zip(record.files, record.digests, strict=True)
     }
+
+
+def _find_other_source(
+    timeline: Timeline, change: Change, digests: Mapping[str, str]
+) -> str | None:
+    """Find a source that was loaded from somewhere else, or is not that of the state."""
+    loaded = _list_loaded(timeline)
     paths = {*change.before, *change.after}
     touched = {path for path in paths if change.before.get(path) != change.after.get(path)}
     files = {file for file, _ in loaded}
@@ -159,6 +167,17 @@ def _find_other_source(
         copy = next((f for f in sorted(files - touched) if f.split("/")[-2:] == package), None)
         if copy is not None:
             return f"{'/'.join(package)} was loaded from {copy}, which the change does not touch"
+    return None
+
+
+def _find_changed_outside(
+    before: ExecutedState, after: ExecutedState, change: Change
+) -> str | None:
+    """Find a source that belongs to neither state, and was another one in each execution."""
+    old, new = _list_loaded(before.timeline), _list_loaded(after.timeline)
+    known = {file for file, _ in old} - {*change.before, *change.after}
+    for file, _ in sorted(pair for pair in new - old if pair[0] in known):
+        return f"{file} has changed, and is not below the folder whose states are compared"
     return None
 
 
@@ -189,8 +208,10 @@ def find_other_environment(before: ExecutedState, after: ExecutedState) -> str |
 
 def check_exercised(after: ExecutedState, change: Change) -> JudgedPoint:
     """Check that every changed line that can run did, and code beside each that was removed."""
+    if not change.files and not change.others:
+        return JudgedPoint("exercised", "undecided", "no file differs between the two states")
     if not change.files:
-        what = "; ".join(change.others) or "nothing"
+        what = "; ".join(change.others)
         return JudgedPoint("exercised", "holds", f"no line of Python changed: {what}")
     run, in_graph = dict[str, set[int]](), dict[str, set[int]]()
     problems = list[str]()

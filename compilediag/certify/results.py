@@ -26,8 +26,11 @@ def check_results(
     calls: CallComparison,
     again: ExecutedState | None,
     eager: ExecutedState | None,
+    *,
+    is_shown: bool = False,
 ) -> tuple[JudgedPoint, Execution | None]:
-    """Check that both states give the same results. `calls`: their compiled calls compared.
+    """Check that both states give the same results. `calls`: their compiled calls compared;
+    `is_shown`: calls that were made again gave the same, at or above these.
 
     Returns:
         The point, and what could be executed to decide it.
@@ -61,14 +64,17 @@ def check_results(
         if part is not parts[0]:
             further = _choose_execution(part.size, calls, again=again, eager=eager)
         return JudgedPoint(NAME, outcome, part.difference or "", details=notes), further
-    if not any(part.shows_calls for part in parts):
+    if not is_shown and not any(part.shows_calls for part in parts):
         why = calls.mismatch or "not every compiled call returned what can be compared"
         sentence = f"{why}; nothing that was printed or saved shows what calls computed"
         return JudgedPoint(NAME, "undecided", sentence, details=notes), None
     nouns = ("compiled call", "printed line", "final value")
     pairs = zip(parts, nouns, strict=True)
     counts = [format_count(part.equal, noun) for part, noun in pairs if part.equal]
-    return JudgedPoint(NAME, "holds", f"equal: {', '.join(counts)}", details=notes), None
+    apart = [note for note in notes if note.startswith("not compared")]
+    more = [f"{apart[0]}{f' and {len(apart) - 1} more' * (len(apart) > 1)}"] if apart else []
+    sentence = "; ".join([f"equal: {', '.join(counts)}", *more])
+    return JudgedPoint(NAME, "holds", sentence, details=notes), None
 
 
 def _choose_execution(

@@ -136,6 +136,8 @@ def _judge_totals(before: ExecutedState, after: ExecutedState) -> _Judged:
     totals, changed = count_totals(old), count_totals(new)
     if old.compile.compiles and not new.compile.compiles:
         return "fails", "nothing is compiled any more"
+    if not old.compile.graphs and not new.compile.graphs:
+        return "undecided", "no graph is compiled in either state"
     if "blind" in (old.verdict, new.verdict):
         return (
             "undecided",

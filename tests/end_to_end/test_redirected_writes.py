@@ -102,12 +102,29 @@ def test_user_files_stay(tmp_path: Path) -> None:
     assert list_files(tmp_path) == before
 
 
-def test_looked_at_files_are_noted(tmp_path: Path) -> None:
+def test_files_that_are_read_are_noted(tmp_path: Path) -> None:
     (tmp_path / ".compilediag" / "trial").mkdir(parents=True)
     for name in ("seen.txt", "unseen.txt"):
         (tmp_path / name).touch()
     head = PROGRAM.partition("with open")[0]
-    code = f"{head}\nos.path.exists('seen.txt')\nopen('unseen.txt', 'a').write('x')"
+    reads = "os.path.exists('unseen.txt'); open('seen.txt')"
+    code = f"{head}\n{reads}\nopen('unseen.txt', 'a').write('x')"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-    log = tmp_path / ".compilediag" / "trial" / "looked-at.txt"
+    log = tmp_path / ".compilediag" / "trial" / "read-files.txt"
     assert log.read_text().split() == [str(tmp_path / "seen.txt")]
+
+
+def test_what_an_earlier_execution_made_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / ".compilediag" / "trial").mkdir(parents=True)
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "weights.txt").write_text("old")
+    head = PROGRAM.partition("with open")[0]
+    head = head.replace("free, recent)", "free, recent, (os.path.join(here, 'made'),))")
+    code = (
+        f"{head}\nassert not os.path.exists('made/weights.txt')\n"
+        "assert 'made' not in os.listdir()\nos.mkdir('made')\n"
+        "open('made/weights.txt', 'x').write('new')\n"
+        "assert open('made/weights.txt').read() == 'new' and os.listdir('made') == ['weights.txt']"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert (tmp_path / "made" / "weights.txt").read_text() == "old"

@@ -58,7 +58,7 @@ def test_a_call_that_differs_as_it_was_is_not_compared_with_other_inputs(value: 
     )
     point = judge(old, new)
     assert point.outcome == "undecided"
-    assert "it reads what the program changed since" in point.sentence
+    assert "it has other arguments, or reads what has changed since" in point.sentence
     wrong = state(*new.timeline.varied_calls[:3], varied("size 4 → 1", 2.0, number=4))
     assert judge(old, wrong).outcome == "fails"
 
@@ -81,6 +81,19 @@ def test_a_call_that_differs_as_it_was_is_not_compared_with_other_inputs(value: 
 )
 def test_what_covers_nothing_is_undecided(before: Any, after: Any) -> None:
     assert judge(state(*before), state(*after)).outcome == "undecided"
+
+
+def test_what_is_given_nothing_has_no_other_inputs() -> None:
+    same = varied("as it was", call="gradients; ")
+    off = varied("gradients off", None, call="gradients; ")
+    point = judge(state(same, off), state(same, off))
+    assert point.outcome == "holds"
+    assert point.sentence == "forward is given no arguments; called again it is equal"
+    assert judge(state(same, SAME), state(same, SAME)).outcome == "undecided"
+    assert (
+        judge(state(same), state(varied("as it was", 2.0, call="gradients; "))).outcome
+        == "undecided"
+    )
 
 
 def test_what_is_not_covered_is_listed() -> None:
@@ -162,6 +175,23 @@ def test_a_function_that_one_state_compiles_is_a_boundary() -> None:
     new = called(OUTER, 1.0, callers=(seen(OUTER, (MAIN, ())),))
     assert find_boundary(old, new) == (OUTER, OUTER)
     assert find_boundary(new, old) == (OUTER, OUTER)
+
+
+def test_calls_with_other_arguments_are_compared_at_the_boundary_above() -> None:
+    above = seen(WHERE, (LOSS, ("model", "x")))
+    old = called(WHERE, 1.0, 2.0, callers=(above,))
+    padded = called(WHERE, 1.0, 2.0, 3.0, callers=(above,))
+    old, padded = (
+        state(*one.timeline.recorded_calls, *calls_again, callers=(above,))
+        for one, calls_again in ((old, (SAME, SIZE)), (padded, (varied("as it was", 9.0), SIZE)))
+    )
+    point = judge(old, padded)
+    assert point.outcome == "undecided"
+    assert "it has other arguments, or reads what has changed since" in point.sentence
+    assert find_boundary(old, padded) == (LOSS, LOSS)
+    other = state(calls(1.0), SAME, callers=(above,))
+    more = state(calls(1.0), varied("as it was", call="training; float32[2d]"), callers=(above,))
+    assert find_boundary(other, more) == (LOSS, LOSS)
 
 
 def test_calls_that_correspond_need_no_boundary() -> None:

@@ -47,6 +47,8 @@ def compare(
         ("loss 2.5 time 1.2ms", "loss 2.6 time 1.2ms", False),
         ("epoch time: 1.2 loss 1.0", "epoch time: 3.9 loss 1.0", True),
         ("took 1.2", "took 3.4", True),
+        ("3 passed in 36.98s", "3 passed in 127.80s (0:02:07)", True),
+        ("3 passed in 36.98s", "2 passed in 127.80s (0:02:07)", False),
         ("time 1.2", "took 1.2", False),
         ("1,024 tok/s, mfu 3.2%", "999 tok/s, mfu 2.9%", True),
         ("train_runtime': 3.1, 'train_loss': 2.0", "train_runtime': 4.1, 'train_loss': 2.0", True),

@@ -92,7 +92,7 @@ SOURCES = {
         (state(calls(1.0), **SOURCES["the text of the other state"]), "with another text"),
         (state(calls(1.0), **SOURCES["a copy"]), "which the change does not touch"),
         (state(calls(1.0), **SOURCES["another edit"]), "with another text"),
-        (state(calls(1.0), recordings=(), **loaded(NEW)), "it was not recorded"),
+        (state(calls(1.0), recordings=(), **loaded(NEW)), "no process was recorded"),
         (
             state(calls(1.0), recordings=(RecordingStarted(0.0, 6),), **loaded(NEW)),
             "other seeds",
@@ -119,6 +119,21 @@ def test_what_cannot_be_compared_is_undecided(after: ExecutedState, words: str) 
     point = judge(BEFORE, after)
     assert point.outcome == "undecided"
     assert words in point.sentence
+
+
+def test_a_source_that_belongs_to_neither_state_is_the_same_in_both_executions() -> None:
+    def with_library(old: bytes, new: bytes) -> JudgedPoint:
+        known = [loaded(text, "/other/library.py")["loaded"] for text in (old, new)]
+        first, second = (
+            replace(made, timeline=replace(made.timeline, loaded=(*made.timeline.loaded, *more)))
+            for made, more in zip((BEFORE, AFTER), known, strict=True)
+        )
+        return judge(first, second)
+
+    assert with_library(OLD, OLD).outcome == "holds"
+    point = with_library(OLD, NEW)
+    assert point.outcome == "undecided"
+    assert point.sentence.startswith("/other/library.py has changed")
 
 
 RAN: dict[str, Any] = {"lines_run": (LinesRun(0.0, FILE, (1,), ()),)}
@@ -205,6 +220,10 @@ def test_lines_of_all_processes_count() -> None:
     other = LinesRun(0.0, FILE, (9, 11), (), process=1)
     timeline = replace(made.timeline, lines_run=(*made.timeline.lines_run, other))
     assert check_exercised(replace(made, timeline=timeline), LINES).outcome == "holds"
+
+
+def test_where_nothing_differs_nothing_was_exercised() -> None:
+    assert check_exercised(state(), Change((), {}, {})).outcome == "undecided"
 
 
 def test_a_change_without_a_line_of_python() -> None:

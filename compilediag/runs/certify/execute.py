@@ -3,11 +3,15 @@ new state once, and further ones only where they decide something."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shlex
 import shutil
+import signal
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 
 from compilediag.certify.change import Change
@@ -15,7 +19,7 @@ from compilediag.certify.judge import judge
 from compilediag.certify.other_inputs import find_boundary
 from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint, Outcome, Verdict
 from compilediag.certify.program import find_other_environment
-from compilediag.errors import UsageError
+from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.rules.make_finding import shorten
 from compilediag.runs.certify.options import CertifyOptions
@@ -32,8 +36,9 @@ from compilediag.runs.certify.user_files import UserFiles, iterate_files
 from compilediag.runs.checkout import find_repository_root
 from compilediag.runs.supervised.run import Program, make_program
 from compilediag.runs.supervised.run_options import RunOptions
+from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.trials.trial import Trials
-from compilediag_harness.trials.redirected_writes import LOOKED_AT
+from compilediag_harness.trials.redirected_writes import READ_FILES
 from compilediag_harness.trials.settings import NO_SUCH_OPTION
 from compilediag_harness.wire import (
     LinesRun,
@@ -71,8 +76,10 @@ class Pair:
     hash_seed: str = ""
     """Empty: that of the environment, or the seed."""
     recent: tuple[str, ...] = ()
-    looked_at: str | None = None
-    """A file that changed since the recorded run, which the new state looked at."""
+    made: tuple[str, ...] = ()
+    """Files and folders that the recorded run made."""
+    read: str | None = None
+    """A file that changed since the recorded run began, which the new state read."""
     written: set[str] = field(default_factory=set[str])
     """Files that the program wrote, whose content is not compared."""
     problems: list[str] = field(default_factory=list[str])
@@ -103,7 +110,7 @@ class Pair:
             stance=stance,
             outputs=False,
             recording=recording,
-            protection=_protect(folder, self.program.variables, self.recent),
+            protection=_protect(folder, self.program.variables, self.recent, self.made),
         )
         variables = {HASH_SEED: str(self.seed), **self.program.variables}
         variables |= {HASH_SEED: self.hash_seed} if self.hash_seed else {}
@@ -125,9 +132,9 @@ class Pair:
                 self.problems.append(f"{applied.change}: {applied.problem}")
         for label in {setting.label for setting in plan.settings} - {x.change for x in seen}:
             self.problems.append(f"{label} was not set: the program does not import its module")
-        if os.path.exists(log := os.path.join(folder, LOOKED_AT)):
+        if os.path.exists(log := os.path.join(folder, READ_FILES)):
             with open(log, encoding="utf-8", errors="replace") as stream:
-                self.looked_at = stream.readline().strip()
+                self.read = stream.readline().strip()
         saved = {save.file for save in trial.observed.timeline.saved}
         names = {os.path.basename(path) for path in iterate_files(os.path.join(folder, "files"))}
         self.written |= names - saved
@@ -157,6 +164,8 @@ def make_proof(states: States, options: CertifyOptions, announce: Callable[[str]
         UsageError: a state could not be executed.
         KeyboardInterrupt: the user ended it; nothing is left behind.
     """
+    for words in options.also:
+        parse_target(words)  # before anything is executed
     recorded = states.recorded
     program = make_program(options.target, RunOptions(name="certify"), None)
     limits = RunOptions()
@@ -168,18 +177,39 @@ def make_proof(states: States, options: CertifyOptions, announce: Callable[[str]
     copies, left = (os.path.join(program.folder, name) for name in ("copies", "written"))
     files = UserFiles(root, copies, left)
     try:
-        with files:
+        with _end_by_exception(), files:
             proof = _execute_and_judge(states, options, program, announce)
-    except BaseException:
-        if not files.changed:
+    except BaseException as error:
+        # A second Ctrl-C may have left copies of the user's files that were not put back.
+        if not files.changed and not os.path.exists(copies):
             shutil.rmtree(program.folder, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            why = f"{program.folder} cannot be written: {error.strerror}"
+            raise OutputUnwritable(why) from error
         raise
     if files.changed:
         names = ", ".join(files.changed[:3])
         why = f"the program wrote {names} past the redirection; it is as it was"
+        if files.shared:
+            why = f"{names} changed, by this program or another at work here; it was left"
         point = JudgedPoint("files", "undecided", why, details=tuple(files.changed))
         proof.certificate = Certificate((*proof.certificate.points, point))
     return proof
+
+
+@contextlib.contextmanager
+def _end_by_exception() -> Generator[None]:
+    """Let SIGTERM and a closed terminal end a block as Ctrl-C does: what it undoes is undone."""
+    ends = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        ends = []
+    for number in ends:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in ends:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _execute_and_judge(
@@ -225,21 +255,24 @@ def _execute_both(
     if recorded is None:
         why = "no recorded run of it is here"
     else:
-        pair.recent = _list_recent(recorded)
+        pair.recent, pair.made = _list_recent(recorded)
         wall_s = getattr(recorded.receipt.goodput, "wall_s", None) or 0.0
         pair.limit_s = LIMIT_TIMES * wall_s + LIMIT_EXTRA_S
         why = explain_other_conditions(recorded, pair.program.variables)
         why = why or ("many files have changed since" if len(pair.recent) > MAX_RECENT else None)
     if recorded is None or why is not None:
-        pair.recent = ()
+        pair.recent = pair.made = ()
         old = pair.execute("the old state", new=False)
         return old, pair.execute("the new state", new=True), why or ""
     new = pair.execute("the new state", new=True)
     old = load_state(recorded, pair.program.words)
-    why = find_other_environment(old, new)
-    if why is None and pair.looked_at is not None:
-        name = os.path.relpath(pair.looked_at)
-        why = f"the program looks at {name}, which was written since the recorded run began"
+    if new.problem is not None and old.problem is None:  # a port, a full disk, no input today?
+        why = "the new state does not end well, and the old one may not either by now"
+    else:
+        why = find_other_environment(old, new)
+    if why is None and pair.read is not None:
+        name = os.path.relpath(pair.read)
+        why = f"the program reads {name}, which was written since the recorded run began"
     return (old if why is None else pair.execute("the old state", new=False)), new, why or ""
 
 
@@ -285,20 +318,32 @@ def _sum_up(command: str, certificate: Certificate) -> JudgedPoint:
     return JudgedPoint(f"also {command}", _OUTCOMES[rest.verdict], sentence, details=details)
 
 
-def _list_recent(recorded: RecordedRun) -> tuple[str, ...]:
-    """List the files that are no sources and were written since a recorded run began."""
-    started = recorded.recording.started_unix
+def _list_recent(recorded: RecordedRun) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """List the files that are no sources and were written since a recorded run began, and the files
+    and folders that it made: these were not there for it."""
+    recording, known = recorded.recording, {*(recorded.recording.files or ())}
     root = find_repository_root(os.getcwd()) or os.getcwd()
-    files = (path for path in iterate_files(root) if not path.endswith(".py"))
-    # A copy keeps the time of its original's content, and has one of its own beside.
-    return tuple(path for path in files if os.path.getctime(path) > started)
+    recent, made = list[str](), list[str]()
+    for path in iterate_files(root, folders=bool(known)):
+        is_new = bool(known) and path not in known
+        # A copy keeps the time of its original's content, and has one of its own beside.
+        written = os.path.getctime(path)
+        if path.endswith(".py") or (written <= recording.started_unix and not is_new):
+            continue
+        if is_new and written <= recording.ended_unix:
+            made.append(path.rstrip("/"))
+        elif not path.endswith("/"):
+            recent.append(path)
+    return tuple(recent), tuple(made)
 
 
-def _protect(folder: str, variables: Mapping[str, str], recent: tuple[str, ...]) -> WriteProtection:
+def _protect(
+    folder: str, variables: Mapping[str, str], recent: tuple[str, ...], made: tuple[str, ...]
+) -> WriteProtection:
     """Protect all files but temporary ones, caches, and our own."""
     here, home = os.getcwd(), os.path.expanduser("~")
     roots = {here, find_repository_root(here) or here}
     caches = [variables[name] for name in _CACHES if variables.get(name)]
     free = [tempfile.gettempdir(), f"{home}/.cache", f"{home}/.triton", *caches]
     ours = [os.path.join(here, RUNS_FOLDER), "/dev", "/proc", "/sys"]
-    return WriteProtection(folder, tuple(sorted(roots)), (*free, *ours), recent)
+    return WriteProtection(folder, tuple(sorted(roots)), (*free, *ours), recent, made)

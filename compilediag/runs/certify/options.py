@@ -47,6 +47,21 @@ def parse_setting(text: str) -> SettingChange:
     return SettingChange(module, option, parsed)
 
 
+def parse_command(text: str) -> tuple[str, ...]:
+    """Parse a command line as a shell does.
+
+    Raises:
+        UsageError: it is empty, or a quote is not closed.
+    """
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"--also {text}: {error}") from error
+    if not words:
+        raise UsageError("--also needs a command line, such as 'train.py --seq 512'")
+    return words
+
+
 @dataclass(frozen=True, slots=True)
 class CertifyOptions:
     """The program, its two states, how they are executed, and how the proof is shown."""
@@ -75,7 +90,7 @@ class CertifyOptions:
         "A further command line that must give the same: 'train.py --seq 512'.",
         default=(),
         multiple=True,
-        check=lambda key, value: tuple(tuple(shlex.split(text)) for text in value),
+        check=lambda key, value: tuple(map(parse_command, value)),
     )
     with_untracked: bool = flag(
         "--with-untracked", "Python files that git does not know are a part of the change."

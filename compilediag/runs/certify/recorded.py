@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from glob import glob
+from itertools import islice
 
 import msgspec
 
@@ -23,6 +24,8 @@ from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import Record
+from compilediag.runs.certify.user_files import iterate_files
+from compilediag.runs.checkout import find_repository_root
 from compilediag.runs.run_directory import list_text_logs
 from compilediag.runs.supervised.assemble import (
     list_user_roots,
@@ -49,6 +52,8 @@ HASH_SEED = "PYTHONHASHSEED"
 
 MAX_FILES, MAX_BYTES = 2_000, 64 << 20
 """Of the sources that a run keeps."""
+MAX_LISTED = 20_000
+"""Of the files that were there before it."""
 
 
 class Recording(Record, frozen=True, kw_only=True):
@@ -63,6 +68,8 @@ class Recording(Record, frozen=True, kw_only=True):
     #: Digests of the variables of its environment that change what torch does.
     variables: dict[str, str]
     steps: int | None  #: After how many it was to stop.
+    #: Files and folders of the repository before it, "/" behind a folder; None: too many.
+    files: tuple[str, ...] | None = None
 
 
 class RecordedRun(Record, frozen=True):
@@ -91,6 +98,8 @@ def record_run(words: Sequence[str], options: RunOptions) -> Outcome:
     seed, started = choose_seed(), time.time()
     environ = {HASH_SEED: str(seed), **os.environ}
     hides = HASH_SEED not in os.environ
+    root = find_repository_root(os.getcwd()) or os.getcwd()
+    files = tuple(islice(iterate_files(root, folders=True), MAX_LISTED + 1))
     plan = TrialPlan(outputs=False, recording=RecordingPlan(seed, VARY_S, hides_hash_seed=hides))
     with tempfile.TemporaryDirectory(prefix="compilediag-record-") as folder:
         path = write_plan(plan, os.path.join(folder, "plan.json"))
@@ -107,6 +116,7 @@ def record_run(words: Sequence[str], options: RunOptions) -> Outcome:
         hash_seed=environ[HASH_SEED],
         steps=options.steps,
         variables=_digest_variables(environ),
+        files=files if len(files) <= MAX_LISTED else None,
     )
     try:
         _keep_sources(receipt, outcome.run_dir, list_secret_values(words, environ))
@@ -185,9 +195,20 @@ def explain_other_conditions(recorded: RecordedRun, environ: Mapping[str, str]) 
     for name, digest in receipt.header.provenance.source_sha256.items():
         if not name.endswith(".py") and _digest_file(name) != digest:
             return f"{name} has changed since the recorded run"
-    packages = glob(os.path.join(sysconfig.get_path("purelib"), "*.dist-info"))
-    if any(os.path.getmtime(package) > recording.started_unix for package in packages):
+    return _find_changed_package(recording.started_unix)
+
+
+def _find_changed_package(since_unix: float) -> str | None:
+    """Find an installed package that was made, or a source of one that was written, since then."""
+    top = sysconfig.get_path("purelib")
+    packages = glob(os.path.join(top, "*.dist-info"))
+    if any(os.path.getmtime(package) > since_unix for package in packages):
         return "packages were installed since the recorded run"
+    for folder, _, names in os.walk(top):
+        for path in (os.path.join(folder, name) for name in names if name.endswith(".py")):
+            with contextlib.suppress(OSError):
+                if os.path.getmtime(path) > since_unix:
+                    return f"{os.path.relpath(path, top)}, which is installed, has changed since"
     return None
 
 

@@ -19,18 +19,20 @@ MAX_FILES = 200_000
 """Files that are looked after below one folder."""
 MAX_COPIED_BYTES = 1 << 30
 
-_APART = {".git", RUNS_FOLDER, "__pycache__", "node_modules", "site-packages"}
+_APART = {".git", RUNS_FOLDER, "__pycache__", ".pytest_cache", "node_modules", "site-packages"}
 
 
-def iterate_files(root: str) -> Iterator[str]:
+def iterate_files(root: str, *, folders: bool = False) -> Iterator[str]:
     """Iterate over the plain files below a folder, at most `MAX_FILES`; not those of git, of ours,
-    or of an environment with packages."""
+    or of an environment with packages. `folders`: also over its folders, with "/" behind each."""
     count = 0
     for folder, below, names in os.walk(root):
         if "pyvenv.cfg" in names:
             below.clear()
             continue
         below[:] = sorted(name for name in below if name not in _APART)
+        if folders:
+            yield os.path.join(folder, "")
         for name in sorted(names):
             path = os.path.join(folder, name)
             if os.path.isfile(path) and not os.path.islink(path):
@@ -38,6 +40,25 @@ def iterate_files(root: str) -> Iterator[str]:
                 if count > MAX_FILES:
                     return
                 yield path
+
+
+def _move(path: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    shutil.move(path, target)
+
+
+def _is_anyone_else_at_work(root: str) -> bool:
+    """True if another program in Python works in a folder or below: what was written may be its."""
+    import psutil
+
+    me = psutil.Process()
+    ours = {process.pid for process in (me, *me.parents(), *me.children(recursive=True))}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            inside = os.path.join(process.cwd(), "").startswith(os.path.join(root, ""))
+            if inside and process.pid not in ours and "python" in os.path.basename(process.exe()):
+                return True
+    return False
 
 
 class UserFiles:
@@ -49,10 +70,12 @@ class UserFiles:
         self._before = dict[str, tuple[int, int]]()
         self.changed: list[str] = []
         """Files that the program wrote all the same, for a sentence."""
+        self.shared = False
+        """They may be those of another program, and stayed; what they were is in `left`."""
 
     def __enter__(self) -> UserFiles:
         self._before = self._look()
-        room = MAX_COPIED_BYTES
+        room = min(MAX_COPIED_BYTES, shutil.disk_usage(self._root).free // 2)
         for path in sorted(self._before, key=lambda path: -self._before[path][0]):
             size = self._before[path][1]
             if not path.endswith(".py") and size <= room:
@@ -64,7 +87,7 @@ class UserFiles:
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         """Put back what was changed or removed since, and move away what is new. Sources are the
-        user's to edit meanwhile, and stay."""
+        user's to edit meanwhile, and stay; so does all where another program is at work."""
         now = self._look()
         for path in sorted({*self._before, *now}):
             if path.endswith(".py") or self._before.get(path) == now.get(path):
@@ -72,15 +95,17 @@ class UserFiles:
             name = os.path.relpath(path, self._root)
             copy = os.path.join(self._copies, name)
             lost = path in self._before and not os.path.exists(copy)
-            with contextlib.suppress(OSError):
-                if path in now and not lost:
-                    self._copy(path, self._left)
-                    os.unlink(path)
+            self.shared = self.shared or _is_anyone_else_at_work(self._root)
+            try:
+                if path in now and not lost and not self.shared:
+                    _move(path, os.path.join(self._left, name))
                 if os.path.exists(copy):
-                    os.makedirs(os.path.dirname(path), exist_ok=True)
-                    shutil.move(copy, path)
+                    _move(copy, os.path.join(self._left, name) if self.shared else path)
+            except OSError as problem:
+                name = f"{name} ({problem.strerror}: the copy {copy} is as it was)"
             self.changed.append(f"{name} (too large to be put back)" if lost else name)
-        shutil.rmtree(self._copies, ignore_errors=True)
+        if not any(self._copies in name for name in self.changed):
+            shutil.rmtree(self._copies, ignore_errors=True)
 
     def _look(self) -> dict[str, tuple[int, int]]:
         seen: dict[str, tuple[int, int]] = {}
@@ -92,6 +117,9 @@ class UserFiles:
 
     def _copy(self, path: str, folder: str) -> None:
         target = os.path.join(folder, os.path.relpath(path, self._root))
-        with contextlib.suppress(OSError):
+        try:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copy2(path, target)
+        except OSError:  # a part of a file is no copy of it
+            with contextlib.suppress(OSError):
+                os.unlink(target)

@@ -34,7 +34,7 @@ class BoundaryCalls:
 
     @property
     def problem(self) -> str | None:
-        """Why the calls cannot be watched."""
+        """The reason for which the calls cannot be watched."""
         return self._events.problem
 
     def contains(self, frame: types.FrameType | None) -> bool:

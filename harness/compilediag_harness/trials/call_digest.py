@@ -59,7 +59,7 @@ class _Leaf(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What was folded on one stream or device."""
+    """Parts that were folded on one stream or device."""
 
     place: Any
     leaves: list[_Leaf]

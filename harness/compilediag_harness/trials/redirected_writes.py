@@ -21,14 +21,15 @@ from typing import Any
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.wire import WriteProtection
 
-LOOKED_AT = "looked-at.txt"
-"""File of the folder: the files in `WriteProtection.recent` that the program looked at."""
+READ_FILES = "read-files.txt"
+"""File of the folder: the files in `WriteProtection.recent` that the program read."""
 
-_READ, _NEW, _ADDED, _CHANGED, _MADE = "r", "w", "a", "+", "x"
-"""What is done to a file: read, written anew, added to, read and changed, made where none is."""
+_SEEN, _READ, _NEW, _ADDED, _CHANGED, _MADE = "s", "r", "w", "a", "+", "x"
+"""What is done to a file: looked for, read, written anew, added to, read and changed, made where
+none is."""
 
 _FUNCTIONS = {
-    **dict.fromkeys(("stat", "lstat", "access", "readlink"), _READ),
+    **dict.fromkeys(("stat", "lstat", "access", "readlink"), _SEEN),
     **dict.fromkeys(("truncate", "utime", "chmod"), _ADDED),
     "mkdir": _MADE,
 }
@@ -53,10 +54,10 @@ class RedirectedWrites:
         """Folder with what is written."""
         self.is_copying = False
         """What is opened now is not opened by the program."""
-        self._log = os.path.join(plan.folder, LOOKED_AT)
+        self._log = os.path.join(plan.folder, READ_FILES)
         self._tops = {**dict.fromkeys(plan.roots, True), **dict.fromkeys(plan.free, False)}
         self._recent: set[str] = set(plan.recent)
-        self._removed: set[str] = set()
+        self._removed: set[str] = set(plan.absent)
         self._plain: dict[str, Any] = dict(vars(os))
 
     def install(self, imports: PostImport) -> None:
@@ -98,11 +99,12 @@ class RedirectedWrites:
         other = self.files + place
         gone = self._is_removed(place)
         if kind != _NEW:
-            if self._exists(other) or (gone and kind == _READ):
+            looks = kind in (_SEEN, _READ)
+            if self._has_file(other) or (gone and looks):
                 return other
-            if kind != _ADDED and not gone:
+            if kind not in (_SEEN, _ADDED) and not gone:
                 self._note_read(place)
-            if kind == _READ or (kind == _MADE and not gone and self._exists(place)):
+            if looks or (kind == _MADE and not gone and self._has_file(place)):
                 return path
         mode = 0
         with contextlib.suppress(OSError):
@@ -110,14 +112,14 @@ class RedirectedWrites:
         if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             return path  # a pipe, a device
         folder = os.path.dirname(place)
-        if self._exists(self._map(folder, _READ)):  # else it fails as it would
+        if self._has_file(self._map(folder, _SEEN)):  # else it fails as it would
             os.makedirs(self.files + folder, exist_ok=True)
         if kind not in (_ADDED, _CHANGED) or gone:
             return other
         if stat.S_ISDIR(mode):
             os.makedirs(other, exist_ok=True)
         elif mode:
-            with self._copying():
+            with self._mark_copying():
                 shutil.copy2(place, other)
         return other
 
@@ -131,7 +133,7 @@ class RedirectedWrites:
         return place if protected and "__pycache__" not in place else None
 
     @contextlib.contextmanager
-    def _copying(self) -> Generator[None]:
+    def _mark_copying(self) -> Generator[None]:
         self.is_copying = True
         try:
             yield
@@ -145,7 +147,7 @@ class RedirectedWrites:
             os.write(log, os.fsencode(place) + b"\n")
             os.close(log)
 
-    def _exists(self, path: str) -> bool:
+    def _has_file(self, path: str) -> bool:
         with contextlib.suppress(OSError, ValueError):
             self._plain["lstat"](path)
             return True
@@ -162,15 +164,15 @@ class RedirectedWrites:
         plain, module = self._plain[name], os
 
         @functools.wraps(plain)
-        def replaced(*args: Any, **kwargs: Any) -> Any:
+        def call_replaced(*args: Any, **kwargs: Any) -> Any:
             # Beside a descriptor a path has another meaning.
             beside = any(kwargs.get(f"{part}dir_fd") is not None for part in ("", "src_", "dst_"))
             return (plain if beside else function)(*args, **kwargs)
 
-        setattr(module, name, replaced)
+        setattr(module, name, call_replaced)
         accessor = getattr(pathlib, "_normal_accessor", None)  # of Python 3.10
         if hasattr(accessor, name):
-            setattr(accessor, name, replaced)
+            setattr(accessor, name, call_replaced)
 
     def _wrap(self, function: Any, index: int, argument: str, kind: str) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -194,21 +196,21 @@ class RedirectedWrites:
 
     def _remove(self, plain: Callable[..., Any], path: Any, *args: Any, **kwargs: Any) -> None:
         """Remove a file or folder: that of the trial, if there is one, and hide the user's."""
-        place, now = self._find_place(path), self._map(path, _READ)
+        place, now = self._find_place(path), self._map(path, _SEEN)
         if place is None or now != path:
             plain(now, *args, **kwargs)
-        elif not self._exists(place):
+        elif not self._has_file(place):
             plain(path, *args, **kwargs)
-        if place is not None and self._exists(place):
+        if place is not None and self._has_file(place):
             self._removed.add(place)
 
     def _rename(self, plain: Callable[..., Any], src: Any, dst: Any, **kwargs: Any) -> None:
         place, target = self._find_place(src), self._map(dst, _NEW)
         if place is not None and self._map(src, _READ) == src and os.path.isdir(place):
-            with self._copying():
+            with self._mark_copying():
                 shutil.copytree(place, self.files + place, symlinks=True)
         plain(self._map(src, _ADDED), target, **kwargs)
-        if place is not None and self._exists(place):
+        if place is not None and self._has_file(place):
             self._removed.add(place)
 
     def _list_names(self, path: Any = ".") -> list[Any]:
@@ -218,7 +220,7 @@ class RedirectedWrites:
         """List the entries of a folder: the user's, and in their place those of the trial."""
         place = self._find_place(path)
         other = "" if place is None else self.files + place
-        if place is None or not (self._exists(other) or self._removed):
+        if place is None or not (self._has_file(other) or self._removed):
             return self._plain["scandir"](path)
         entries: dict[str, Any] = {}
         for folder in (path, other):
@@ -226,10 +228,10 @@ class RedirectedWrites:
                 continue
             with contextlib.suppress(FileNotFoundError), self._plain["scandir"](folder) as found:
                 entries.update((os.fsdecode(entry.name), entry) for entry in found)
-        if not entries and not self._exists(self._map(path, _READ)):
+        if not entries and not self._has_file(self._map(path, _SEEN)):
             return self._plain["scandir"](other)  # raises
         for name in list(entries):
-            if os.path.join(place, name) in self._removed and not self._exists(f"{other}/{name}"):
+            if os.path.join(place, name) in self._removed and not self._has_file(f"{other}/{name}"):
                 del entries[name]
         return _Entries(entries)
 

@@ -302,7 +302,7 @@ def _replace_in_pytest(sources: ReplacedSources, rewriting: Any) -> None:
     exec_module = hook.exec_module
 
     @functools.wraps(exec_module)
-    def exec_replaced(self: Any, module: Any) -> None:
+    def load_replaced(self: Any, module: Any) -> None:
         path = module.__spec__.origin
         content = sources.read_code(path)
         with hide_own_frame:
@@ -315,7 +315,7 @@ def _replace_in_pytest(sources: ReplacedSources, rewriting: Any) -> None:
             code = compile(tree, path, "exec", dont_inherit=True)
             exec(code, module.__dict__)  # noqa: S102 - the user's own tests
 
-    hook.exec_module = exec_replaced
+    hook.exec_module = load_replaced
 
 
 # --- the main script -----------------------------------------------------------------------------

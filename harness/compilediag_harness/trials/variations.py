@@ -67,7 +67,7 @@ def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
         for group in groups
         for variation in _vary_sizes(call, group, (group.size + 1, 1))
     ]
-    return [AS_IT_WAS, *_alternate(sizes), *_alternate(others), *own]
+    return [AS_IT_WAS, *_take_in_turn(sizes), *_take_in_turn(others), *own]
 
 
 def _list_sizes(size: int) -> list[int]:
@@ -76,7 +76,7 @@ def _list_sizes(size: int) -> list[int]:
     return [its for its in sizes if its > 1]
 
 
-def _alternate(sorts: list[Iterator[Variation]]) -> Iterator[Variation]:
+def _take_in_turn(sorts: list[Iterator[Variation]]) -> Iterator[Variation]:
     """Iterate over the first of each sort, then the second of each."""
     made = itertools.chain.from_iterable(itertools.zip_longest(*sorts))
     return (variation for variation in made if variation is not None)

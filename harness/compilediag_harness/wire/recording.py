@@ -30,9 +30,9 @@ class RecordingStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class CallDigest:
-    """What one call returned, folded over its tensors: each by its own scale, its norm together
-    with a floor below which a difference is rounding. Elements far above a thousand fade out, and
-    count by their logarithms."""
+    """Digest of what one call returned, folded over its tensors: each by its own scale, its norm
+    together with a floor below which a difference is rounding. Elements far above a thousand fade
+    out, and count by their logarithms."""
 
     total: float
     """Weighted total of the sums of elements, each divided by the scale of its tensor."""
@@ -110,7 +110,7 @@ class SourcesLoaded(Event):
 
 @event
 class LinesRun(Event):
-    """Which of the watched lines of a file were executed."""
+    """The watched lines of a file that were executed."""
 
     file: str
     run: tuple[int, ...]

@@ -141,7 +141,7 @@ class WatchedLines:
 
 @dataclass(frozen=True, slots=True)
 class RecordingPlan:
-    """What is recorded of a run."""
+    """Plan of what is recorded of a run."""
 
     seed: int
     """Of `random`, NumPy's and torch's generators, set once each when they are imported."""
@@ -167,7 +167,9 @@ class WriteProtection:
     free: tuple[str, ...]
     """Folders that are written as they are: temporary files, caches. The innermost one counts."""
     recent: tuple[str, ...] = ()
-    """Files of which it is noted that the program looked at them."""
+    """Files of which it is noted that the program read them."""
+    absent: tuple[str, ...] = ()
+    """Files and folders that the program must not find: an earlier execution made them."""
 
 
 @dataclass(frozen=True, slots=True)
