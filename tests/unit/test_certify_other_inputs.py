@@ -190,7 +190,7 @@ def test_calls_with_other_arguments_are_compared_at_the_boundary_above() -> None
     assert "it has other arguments, or reads what has changed since" in point.sentence
     assert find_boundary(old, padded) == (LOSS, LOSS)
     other = state(calls(1.0), SAME, callers=(above,))
-    more = state(calls(1.0), varied("as it was", call="training; float32[2d]"), callers=(above,))
+    more = state(calls(1.0), varied("as it was", number=4), callers=(above,))
     assert find_boundary(other, more) == (LOSS, LOSS)
 
 
