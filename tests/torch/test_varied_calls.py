@@ -95,6 +95,17 @@ def test_a_gradient_that_is_lost_shows_where_the_run_wants_none():
     assert {label for _, label in differing} == {"a gradient of x"}
 
 
+def test_the_gradient_of_an_argument_is_the_same_whatever_its_dtype():
+    def double(x):
+        return x.float().sin()
+
+    x = torch.ones(3, 2)
+    made = [vary(call_with(double, (its,)))[0] for its in (x, x.double())]
+    one, other = (next(i for (_, label), i in its.items() if "of x" in label) for its in made)
+    assert one.structure == other.structure
+    assert one.digest == other.digest
+
+
 def test_sizes_go_along_all_dimensions_that_varied_together():
     """Also those of an argument that only some calls have; what never varied stays."""
 

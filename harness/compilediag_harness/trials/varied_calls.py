@@ -244,9 +244,11 @@ class _Varier:
                 value = value.requires_grad_(kept.requires_grad)
             if is_tensor(value) and (value.requires_grad or index == variation.wanting):
                 is_parameter = issubclass(get_class(value), self._torch.nn.Parameter)
-                inputs.append(value if is_parameter else value.detach().requires_grad_())
+                # Of a double, too, which the other state may make a float of before the call.
+                leaf = value.detach().float() if index == variation.wanting else value.detach()
+                inputs.append(value if is_parameter else leaf.requires_grad_())
                 # What another operation gave may be written in place, as no leaf may.
-                value = value if is_parameter else inputs[-1].clone()
+                value = value if is_parameter else leaf.to(value.dtype, copy=True)
             if value is not kept and is_tensor(value):
                 value = torch_replay.copy_marks(kept, value)
             leaves.append(value)
