@@ -268,5 +268,10 @@ def _tell(error: BaseException) -> None:
     sys.excepthook(type(error), error, trace)
 
 
+for _function in (serve, _follow, _be, _run, _execute):
+    # As `<module>`: none of them is a function of the program's above its calls.
+    _function.__code__ = _function.__code__.replace(co_name="<start>")
+
+
 if __name__ == "__main__":
     serve(sys.argv[1], sys.argv[2:])
