@@ -231,8 +231,9 @@ def _iterate_chains(timeline: Timeline) -> Iterator[_Chain]:
 
 
 def _is_callable(ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None) -> bool:
-    """True for a function of equal parameters, of which there are some beside the object: one
-    without is the program as a whole."""
+    """True for a function of equal parameters, but for some that a state has added behind them.
+    There is one at least beside the object: a function without is the program as a whole."""
     if ours is None or theirs is None:  # compiled in one of the states
         return ours != theirs
-    return ours == theirs and ours not in ((), ("self",))
+    shared = ours[: len(theirs)]
+    return shared == theirs[: len(ours)] and shared not in ((), ("self",))

@@ -166,7 +166,10 @@ def test_the_boundary_is_the_innermost_function_of_both() -> None:
     old = called(INNER, 1.0, 2.0, callers=(seen(INNER, model, (LOSS, ("model", "x")), (MAIN, ())),))
     new = called(RENAMED, 1.0, callers=(seen(RENAMED, (LOSS_LATER, ("model", "x")), (MAIN, ())),))
     assert find_boundary(old, new) == (LOSS, LOSS_LATER)
-    other = called(RENAMED, 1.0, callers=(seen(RENAMED, (LOSS_LATER, ("model",)), (MAIN, ())),))
+    more = ("model", "x", "longest")
+    added = called(RENAMED, 1.0, callers=(seen(RENAMED, (LOSS_LATER, more), (MAIN, ())),))
+    assert find_boundary(old, added) == (LOSS, LOSS_LATER)
+    other = called(RENAMED, 1.0, callers=(seen(RENAMED, (LOSS_LATER, ("x",)), (MAIN, ())),))
     assert find_boundary(old, other) is None
 
 
