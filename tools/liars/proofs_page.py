@@ -60,8 +60,9 @@ def write_tables(results: Results, command: str) -> str:
         "two plain runs, compared by `tools/liars/measure.py`, which imports nothing of "
         "compilediag. The old state is recorded once (`run --record`) and each change is "
         "certified against that run. Liars and mutants are certified with `--no-vary` first, "
-        "and as users do unless that refuses: other inputs only add to what has to hold. A "
-        "campaign goes on where it was ended; the counts are those of what was judged so far."
+        "and as users do unless that refuses: other inputs only add to what has to hold. LIARS "
+        "and IMPROVING say how many are wanted, the table how many there are: a campaign goes "
+        "on where it was ended, and each case was judged by the compilediag of its time."
     )
     others = (
         f"A further {len(by_truth['crashes'])} mutants raised an error, {len(by_truth['hangs'])} "
