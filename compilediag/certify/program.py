@@ -75,6 +75,7 @@ def check_program(
         return JudgedPoint("program", "undecided", why)
     if after.problem is not None and not alike:
         return JudgedPoint("program", "fails", f"the new state does not end well: {after.problem}")
+    how = "" if before.problem is None else f", with {before.problem}"
     different = next(_iterate_differences(before, after, calls), None)
     if different is not None:
         return JudgedPoint("program", "fails", different)
@@ -84,7 +85,7 @@ def check_program(
     ):
         lacking = _find_lack(timeline) or _find_other_source(timeline, change, digests)
         if lacking is not None:
-            return JudgedPoint("program", "undecided", f"{what} state: {lacking}")
+            return JudgedPoint("program", "undecided", f"{what} state{how}: {lacking}")
     other = _find_changed_outside(before, after, change)
     other = other or _find_unlike_source(before, after, change)
     other = other or find_other_environment(before, after)
@@ -93,7 +94,7 @@ def check_program(
     steps, processes = len(before.timeline.steps), len(identify_processes(before.timeline))
     counts = f"{format_count(steps, 'step')}, {format_count(processes, 'process')}"
     return JudgedPoint(
-        "program", "holds", f"both end alike: {counts.replace('processs', 'processes')}"
+        "program", "holds", f"both end alike{how}: {counts.replace('processs', 'processes')}"
     )
 
 

@@ -229,3 +229,13 @@ def test_where_nothing_differs_nothing_was_exercised() -> None:
 def test_a_change_without_a_line_of_python() -> None:
     point = check_exercised(state(), Change((), {}, {}, ("A=1",)))
     assert (point.outcome, point.sentence) == ("holds", "no line of Python changed: A=1")
+
+
+def test_both_may_end_alike_with_an_error() -> None:
+    states = [replace(one, problem="ValueError: no") for one in (BEFORE, AFTER)]
+    point = judge(*states)
+    assert (point.outcome, "both end alike, with ValueError: no" in point.sentence) == (
+        "holds",
+        True,
+    )
+    assert judge(BEFORE, replace(AFTER, problem="ValueError: no")).outcome == "fails"

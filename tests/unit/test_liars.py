@@ -13,8 +13,8 @@ sys.path.insert(0, str(ROOT / "tools" / "liars"))
 
 from campaign import find_failures, find_families, read_results
 from liars import edit, iterate_honest, iterate_liars
-from measure import PlainRun, compare, looks_better
 from mutants import make_mutant
+from plain_runs import PlainRun, compare, looks_better
 from programs import PIECES, SCENARIOS, make_program
 from proofs_page import insert_tables, write_tables
 

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from liars import Edits, edit, iterate_honest, iterate_liars
-from measure import Difference, PlainRun, compare, load_torch, looks_better, run_plain
 from mutants import make_mutant
+from plain_runs import Difference, PlainRun, compare, load_torch, looks_better, run_plain
 from programs import make_program
 
 ROOT = Path(__file__).resolve().parents[2]

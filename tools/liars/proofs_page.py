@@ -57,7 +57,7 @@ def write_tables(results: Results, command: str) -> str:
     how = (
         f"Written by `{command}` on {today} with {versions}. Programs, changes and mutants are "
         "made from seeds; `--show KEY` shows the two states of one. The truth of each case is "
-        "two plain runs, compared by `tools/liars/measure.py`, which imports nothing of "
+        "two plain runs, compared by `tools/liars/plain_runs.py`, which imports nothing of "
         "compilediag. The old state is recorded once (`run --record`) and each change is "
         "certified against that run. Liars and mutants are certified with `--no-vary` first, "
         "and as users do unless that refuses: other inputs only add to what has to hold. LIARS "
