@@ -9,6 +9,7 @@ import struct
 import sys
 import textwrap
 import threading
+import types
 from contextlib import suppress
 
 import pytest
@@ -19,6 +20,7 @@ from command_line import captured
 from compilediag_harness import wire
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes.fixed_shape import FixedShape
+from compilediag_harness.torch_internals.torch_graphs import NOT_COUNTED, GraphCounter
 from compilediag_harness.trials import recorder
 from compilediag_harness.trials.recorder import Recorder
 
@@ -372,3 +374,16 @@ def test_a_recorded_run_prints_counts_and_ends_as_a_plain_one(tmp_path):
     assert [e.lines for e in printed if e.stream == "stderr"] == [("5",)]
     # What a fork prints is written at once: it may end without notice.
     assert [e.lines for e in child if isinstance(e, wire.LinesPrinted)] == [("child",)]
+
+
+def test_a_graph_that_cannot_be_counted_is_said_to_be_none() -> None:
+    """Nothing can refer weakly to a number; with 0 calls, less would seem to be compiled before."""
+    counter = GraphCounter()
+    where = {"co_filename": "a.py", "co_firstlineno": 3, "co_name": "forward"}
+    output = types.SimpleNamespace(co_fields=where)
+    graph = types.SimpleNamespace(graph=types.SimpleNamespace(nodes=[]))
+    counter._add_graph(7, output, graph)  # pyright: ignore[reportPrivateUsage]
+    counter.forget_calls()
+    assert [captured.calls for captured in counter.graphs] == [NOT_COUNTED]
+    counter._add_graph(len, None, graph)  # pyright: ignore[reportPrivateUsage]
+    assert [captured.calls for captured in counter.graphs] == [NOT_COUNTED] * 2

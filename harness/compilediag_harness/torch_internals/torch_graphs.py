@@ -37,6 +37,10 @@ _PLAIN_MODULES = ("builtins", "operator", "_operator", "math", "_thread", "itert
 """Modules whose functions hide nothing."""
 
 
+NOT_COUNTED = -1
+"""Calls of a graph that cannot be counted."""
+
+
 @dataclasses.dataclass(slots=True)
 class CapturedGraph:
     """One graph, and the calls of it so far."""
@@ -45,7 +49,7 @@ class CapturedGraph:
     operations: int
     opaque: tuple[str, ...]
     """Operations whose definition is no part of the graph."""
-    calls: int = 0
+    calls: int = NOT_COUNTED
 
 
 class GraphCounter:
@@ -71,19 +75,22 @@ class GraphCounter:
     def forget_calls(self) -> None:
         """Count from zero again."""
         for captured in self.graphs:
-            captured.calls = 0
+            captured.calls = min(captured.calls, 0)
 
     def _add_graph(self, compiled: Any, output: Any, graph: Any, *_: Any, **__: Any) -> None:
-        with contextlib.suppress(Exception):  # of another torch
+        captured = CapturedGraph(Location("", 0), 0, ())
+        self.graphs.append(captured)
+        with contextlib.suppress(Exception):  # of another torch: it stays one that is not counted
             where = output.co_fields
             frame = Location(where["co_filename"], where["co_firstlineno"], where["co_name"])
+            captured.frame = frame
             nodes = [node for node in graph.graph.nodes if node.op in _CALLS]
             named = (_find_opaque(graph, node) for node in nodes)
-            opaque = tuple(dict.fromkeys(name for name in named if name is not None))
-            captured = CapturedGraph(frame, len(nodes), opaque)
-            self.graphs.append(captured)
-            # Raises where nothing can refer to it weakly: of its calls none is counted then.
+            captured.operations = len(nodes)
+            captured.opaque = tuple(dict.fromkeys(name for name in named if name is not None))
+            # Raises where nothing can refer to it weakly.
             self._by_callable[_get_owner(compiled)] = captured
+            captured.calls = 0
 
     def _count_call(self, function: Any) -> None:
         captured = self._by_callable.get(_get_owner(function))

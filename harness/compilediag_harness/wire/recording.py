@@ -69,7 +69,7 @@ class GraphRun(Event):
     opaque: tuple[str, ...]
     """Operations that hide what they compute: custom operators, functions allowed in graphs."""
     calls: int
-    """0 also where they could not be counted."""
+    """-1 where they could not be counted."""
 
 
 @event
