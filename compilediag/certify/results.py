@@ -15,7 +15,7 @@ from compilediag.certify.printed import compare_printed, read_line
 from compilediag.certify.values import ResultComparison, compare_values, get_cap, order_functions
 from compilediag.rules.make_finding import format_count
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import SampledValue
+from compilediag_harness.wire import MAIN, SampledValue
 
 NAME = "results"
 
@@ -191,19 +191,36 @@ def compare_final_values(
         for key in keys:
             if key.kind == "saved" or (key.kind == "key" and key[:3] in owners):
                 return ResultComparison(difference=f"{key} {what}")
-        paths = sorted(key.path for key in keys if key.kind == "state")
+        paths = sorted(its.path for its in keys if its.kind == "state" and MAIN not in its.owner)
         if paths:
             notes.append(f"state that {what}, not compared: {', '.join(paths)}")
     partial = sum(not record.complete for record in (*before.saved, *before.held_states))
     if partial:
         notes.append(f"{format_count(partial, 'object')} with more values than were read")
     others = [None if one is None else read_values(one) for one in (again, eager)]
+    of_names = {key: aligned.pop(key) for key in tuple(aligned) if MAIN in key.owner}
     found = compare_values(ours, aligned, *others)
+    if found.difference is None:
+        named = compare_values(ours, _select_alike(ours, of_names), *others)
+        if named.difference is not None:
+            why = f"a name of the program ends with another value: {named.difference}"
+            found = replace(named, difference=why, decided=False)
     shows = any(
         "param_groups" in key.path or (key.kind == "saved" and value.kind == "tensor")
         for key, value in aligned.items()
     )
     return replace(found, notes=(*notes, *found.notes), shows_calls=shows)
+
+
+def _select_alike(
+    ours: Mapping[ValueKey, SampledValue], theirs: Mapping[ValueKey, SampledValue]
+) -> dict[ValueKey, SampledValue]:
+    """Select what a name holds in both states alike: a change may give it another meaning."""
+    return {
+        key: value
+        for key, value in theirs.items()
+        if (value.dtype, value.shape) == (ours[key].dtype, ours[key].shape)
+    }
 
 
 def _align_state(
@@ -215,7 +232,9 @@ def _align_state(
     groups: list[dict[object, dict[str, tuple[ValueKey, SampledValue]]]] = [{}, {}]
     for group, side, other in ((groups[0], ours, theirs), (groups[1], theirs, ours)):
         for key, value in side.items():
-            if key.kind == "state" and key not in other and value.kind != "other":
+            if key.kind != "state" or MAIN in key.owner:
+                continue
+            if key not in other and value.kind != "other":
                 name = key.path.rpartition(".")[2]
                 like = key.process, name, value.dtype, value.shape
                 group.setdefault(like, {}).setdefault(value.digest or str(key), (key, value))

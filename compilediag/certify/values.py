@@ -28,6 +28,10 @@ TOLERANCES = {
 """Relative and absolute, of `torch.testing.assert_close`; "float" is Python's. Any other dtype must
 be equal bit for bit."""
 
+WEIGHTED = 8.0
+"""So many times the tolerance of a norm is that of a weighted sum. Weights are from 1 to 2 and of
+both signs: rounding, which knows nothing of them, adds up to some 1.5 times the norm of it."""
+
 MOST_UNSTABLE = 0.25
 """Where a larger share differs between two unchanged executions, the rest says nothing."""
 
@@ -177,6 +181,9 @@ def _compare_numbers(
         if abs(after.norm - before.norm) > absolute * math.sqrt(count) + relative * before.norm:
             text = f"norm {_format_number(before.norm)} → {_format_number(after.norm)}"
             return text, abs(after.norm - before.norm)
+        apart = abs((after.weighted or 0.0) - (before.weighted or 0.0))
+        if apart > WEIGHTED * (absolute * math.sqrt(count) + relative * before.norm):
+            return "the order or the signs of its elements, or some of them", apart
     return None, error
 
 

@@ -171,6 +171,8 @@ class Attachment:
             with session.catch_faults("recording: varied calls"):
                 trial.vary_calls(ended.t, self.uninstall)
         session.emit(ended)
+        if trial is not None:
+            trial.end_process_if_broken()
 
     def read_progress(
         self, failure: str | None = None, sources: tuple[str, ...] | None = None

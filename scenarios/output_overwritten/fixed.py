@@ -23,8 +23,6 @@ compiled = torch.compile(policy, mode="reduce-overhead")
 queries = torch.randn(32, 16, device=DEVICE)
 
 with torch.no_grad():
-    for _ in range(3):
-        compiled(queries)
     plain = compiled(queries).clone()
     corrupted = compiled(queries + 1)
     margin = (plain - corrupted).mean()

@@ -1,5 +1,6 @@
 """CUDA graphs, watched where torch's own trees decide, with only CUDA itself replaced."""
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,13 +23,6 @@ from compilediag_harness.shapes import shape_log  # noqa: E402
 from compilediag_harness.shapes.fixed_shape import FixedShape  # noqa: E402
 from compilediag_harness.torch_internals import torch_cudagraphs  # noqa: E402
 from compilediag_harness.wire import CudagraphRecorded, Event, FaultOccurred  # noqa: E402
-
-pytestmark = [
-    pytest.mark.skipif(
-        not torch.__version__.startswith("2.13."),
-        reason="the stand-in for a recorded graph fits torch 2.13",
-    )
-]
 
 
 class Watched:
@@ -56,6 +50,8 @@ class Watched:
 @pytest.fixture
 def watched() -> Iterator[Watched]:
     """Trees that run without CUDA, and who watches them."""
+    if not torch.__version__.startswith("2.13."):
+        pytest.skip("the stand-in for a recorded graph fits torch 2.13")
     seen = Watched()
     with trees_without_cuda():
         yield seen
@@ -158,6 +154,7 @@ def test_another_thread_has_a_tree_of_its_own(watched: Watched) -> None:
     assert run.replays == 1 + 1 + 3
 
 
+@pytest.mark.usefixtures("watched")
 def test_nothing_is_watched_after_the_end() -> None:
     """Without a listener torch has its own methods back, and a second listener is told all the same
     as the first."""
@@ -230,6 +227,26 @@ def test_recordings_beyond_the_limit_are_only_counted(watched: Watched) -> None:
     run = watched.run()
     assert len([event for event in watched.events if isinstance(event, CudagraphRecorded)]) == 2
     assert (run.recordings, run.reasons) == (4, {"first": 1, "static_address": 1, "not told": 2})
+
+
+def test_totals_are_those_of_the_exit(watched: Watched) -> None:
+    """torch's finalizers give the graphs up at exit, before the process writes its last record."""
+    model, moving = Model(), weights(3)
+    for weight in (moving[0], *moving):
+        model(weight)
+    watched.collector._read_at_exit()  # pyright: ignore[reportPrivateUsage]
+    torch_cudagraphs.managers.clear()
+    assert watched.run().live_graphs == 3
+
+
+def test_a_stack_out_of_a_cache_names_no_line_of_another_program() -> None:
+    """Only lines of loaded files that are as they were; what is between them stays."""
+    frame = sys._getframe()
+    file, line = frame.f_code.co_filename, frame.f_lineno - 1
+    real = f'File "{file}", line {line}, in f\n    frame = sys._getframe()'
+    assert torch_cudagraphs.drop_stale_lines(f"due to x:\n   {real}\n") == f"due to x:\n   {real}\n"
+    for stale in (real.replace(f"line {line}", "line 1"), real.replace("test_", "other_")):
+        assert torch_cudagraphs.drop_stale_lines(f"due to x:\n   {stale}\n") == "due to x:\n   \n"
 
 
 @pytest.mark.gpu

@@ -17,12 +17,14 @@ import torch
 from attached import watched
 from command_line import captured
 
+from compilediag.certify.values import find_difference
 from compilediag_harness import wire
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes.fixed_shape import FixedShape
 from compilediag_harness.torch_internals.torch_graphs import NOT_COUNTED, GraphCounter
 from compilediag_harness.trials import recorder
 from compilediag_harness.trials.recorder import Recorder
+from compilediag_harness.trials.sampled_values import ValueSampler
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -387,3 +389,28 @@ def test_a_graph_that_cannot_be_counted_is_said_to_be_none() -> None:
     assert [captured.calls for captured in counter.graphs] == [NOT_COUNTED]
     counter._add_graph(len, None, graph)  # pyright: ignore[reportPrivateUsage]
     assert [captured.calls for captured in counter.graphs] == [NOT_COUNTED] * 2
+
+
+def test_an_order_or_a_sign_that_no_sampled_element_shows_is_another_value():
+    """The norm is the same, and so is the largest: the weighted sum is not."""
+    reader = ValueSampler(torch)
+    value = torch.randn(1000, generator=torch.Generator().manual_seed(1))
+    swapped, negated = value.clone(), value.clone()
+    swapped[[1, 2]] = value[[2, 1]]
+    negated[1] *= -1
+    (before,), _ = reader.read_leaves([("", value)], 1, 4)
+    for other in (swapped, negated, value.roll(1)):
+        (after,), _ = reader.read_leaves([("", other)], 1, 4)
+        assert find_difference(before, after)[0] is not None
+    (rounded,), _ = reader.read_leaves([("", value * (1 + 1e-6))], 1, 4)
+    assert find_difference(before, rounded)[0] is None
+
+
+def test_tensors_that_names_of_the_program_hold_are_read_at_the_end(monkeypatch):
+    """Those of the main module, and those that cannot be read any more without a fault."""
+    main = types.SimpleNamespace(y=torch.ones(3), rows=[torch.zeros(2)], began=1.5)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    with watched(trial=PLAN) as events:
+        compiled(Model())(torch.ones(3, 2))
+    read = [state for state in events.of(wire.StateRead) if state.module == wire.MAIN]
+    assert [value.path for state in read for value in state.answers] == ["y", "rows[0]"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 
 import pytest
 import torch
@@ -22,8 +23,8 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.torch_internals import torch_replay
 from compilediag_harness.torch_internals.torch_replay import CallModes
-from compilediag_harness.trials import forked, varied_calls
-from compilediag_harness.trials.kept_calls import CallKeeper, KeptCall, KeptCallable
+from compilediag_harness.trials import forked, trial, varied_calls
+from compilediag_harness.trials.kept_calls import CallKeeper, KeptCall, KeptCallable, is_tensor
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -119,7 +120,8 @@ def test_sizes_go_along_all_dimensions_that_varied_together():
     sizes = {f"size 4 → {size}" for size in (1, 2, 3, 5, 8, 16, 17)}
     own = {f"size 4 → {size}, own backend" for size in (1, 5)}
     gradients = {"gradients off", "a gradient of x"}
-    assert labels == {"as it was", "mask = None", *gradients, *sizes, *own}
+    scaled = {"values negated", "values zero"}
+    assert labels == {"as it was", "mask = None", *scaled, *gradients, *sizes, *own}
     assert {one.number for (kind, _), one in made.items() if kind.count("float32") == 4} == {3}
     assert [one.raised for one in made.values()] == [None] * len(made)
     assert all(
@@ -138,7 +140,7 @@ def test_without_a_size_that_varied_those_of_integers_and_declared_ones_are_vari
     torch._dynamo.maybe_mark_dynamic(x, 1)
     declared, _, _ = vary(call_with(embed, (tokens, x)))
     labels = [label for _, label in plain]
-    assert labels[:3] == ["as it was", "size 2 → 3", "dimension 1 of tokens: 3 → 4"]
+    assert labels[3:5] == ["size 2 → 3", "dimension 1 of tokens: 3 → 4"]
     assert "dimension 1 of tokens: 3 → 17, own backend" not in labels
     assert {label for _, label in declared} - set(labels) == {
         *(f"dimension 1 of x: 5 → {size}" for size in (1, 2, 4, 6, 10, 16, 17)),
@@ -481,7 +483,7 @@ def test_a_program_that_compiles_for_long_has_more_time(monkeypatch):
     made, ended, _ = vary(call_with(wait, (torch.ones(5, 2),)), vary_s=0.1)
     assert (KIND, "size 5 → 1") in made
     assert (KIND, "size 5 → 1, own backend") not in made
-    assert "2 of 12 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
+    assert "2 of 14 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
 
 
 def test_without_a_fork_the_process_itself_makes_the_calls(monkeypatch, capfd):
@@ -581,3 +583,95 @@ def test_the_program_notices_nothing(tmp_path):
     assert {m.compiles for m in made if m.variation == "size 700 → 701, own backend"} == {0}
     assert len(timeline.processes) == 1
     assert not timeline.varying_ends[0].left_out
+
+
+def test_a_branch_on_data_that_no_call_took_is_taken_where_values_are_negated_or_zero():
+    """Numbers are not varied so, nor is a tensor of one element: they are the same argument."""
+
+    def before(x, scale):
+        return x * scale if x.mean() > 0 else x - 1
+
+    def after(x, scale):
+        return torch.where(x.mean() > 0, x * scale, x + 1)
+
+    calls = [(torch.ones(2, 3), torch.ones(1))]
+    differing = list_differing(call_with(before, *calls), call_with(after, *calls))
+    assert {label for _, label in differing} == {"values negated", "values zero"}
+
+
+class Holder:
+    """An object of the program's, as a cache is."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+@pytest.fixture
+def as_on_a_device(monkeypatch):
+    """Every tensor counts as one of a device, of which there is one."""
+
+    def find_device(_keeper, leaf):
+        return torch.device("cpu") if is_tensor(leaf) else None
+
+    monkeypatch.setattr(CallKeeper, "_find_device", find_device)
+    monkeypatch.setattr(forked, "has_accelerator", lambda _: True)
+    monkeypatch.setattr(forked, "can_fork", lambda _: True)
+    monkeypatch.setattr(torch_replay, "copy_to_host", lambda _, its: its.detach().clone())
+
+
+def test_memory_of_a_device_is_copied_at_the_first_calls_and_at_fewer_later(as_on_a_device):
+    """Of six calls the fourth is the last that is kept, as it was then."""
+    function = torch.compile(lambda x: x.sum(), backend="eager")
+
+    def run():
+        x = torch.zeros(3)
+        for _ in range(6):
+            x += 1
+            function(x)
+
+    made, _, _ = vary(run)
+    assert made["gradients; float32[1d]", "as it was"].number == 3
+    assert made["gradients; float32[1d]", "as it was"].digest == vary_once(
+        lambda: function(4 * ONES)
+    )
+
+
+ONES = torch.ones(3)
+
+
+def vary_once(call):
+    """The digest of a call as it was."""
+    return vary(call)[0]["gradients; float32[1d]", "as it was"].digest
+
+
+def test_no_object_of_the_program_lives_longer_where_memory_of_a_device_may_be_in_it(
+    as_on_a_device,
+):
+    """One that is gone at the end is named; the call of one that lives is made."""
+    function = torch.compile(lambda holder: holder.tensor * 2, backend="eager")
+    living = Holder(torch.ones(2))
+    made, _, _ = vary(lambda: function(living))
+    assert made
+    made, (ended,), _ = vary(lambda: function(Holder(torch.ones(2))))
+    assert not made
+    assert ended.left_out[0].endswith("holder is an object that is gone")
+
+
+def test_settings_of_our_own_warn_of_nothing(tmp_path):
+    """torch 2.11 warns that one of them turns another off; the program may make errors of it."""
+    with warnings.catch_warnings(), torch_replay.isolate_compiles(str(tmp_path)):
+        warnings.warn("of ours", stacklevel=1)
+
+
+def test_a_device_that_a_call_of_ours_broke_ends_the_process_with_its_own_code(monkeypatch):
+    """Finalizers of tensors would abort it."""
+    active = trial.ActiveTrial(wire.TrialPlan(outputs=False))
+    ended = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    active.end_process_if_broken()
+    assert not ended
+    active._is_device_broken = True
+    active.end_process_if_broken()
+    monkeypatch.setattr(sys, "last_value", ValueError(), raising=False)
+    active.end_process_if_broken()
+    assert ended == [0, 1]

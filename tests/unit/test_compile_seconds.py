@@ -207,6 +207,7 @@ def test_where_torch_times_nothing() -> None:
         ("compile_file", "kernel_builds"),
         ("async_compile.wait", "kernel_builds"),
         ("CachingAutotuner.benchmark_all_configs", "autotuning"),
+        ("mm_template_precompiling", "autotuning"),  # torch's own column for it, too
         ("inductor_codecache_torch_key", "caches"),
         ("AOTAutogradCache.inductor_load", "caches"),
         ("pgo.get_remote_code_state", "caches"),

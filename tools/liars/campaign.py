@@ -139,7 +139,11 @@ def judge_family(family: Family, command: Path | None) -> Iterator[Result]:
     if before.error or before.exit_code is None:
         return
     with contextlib.ExitStack() as stack:
-        certifier = stack.enter_context(_Certifier(command, family.before)) if command else None
+        certifier = (
+            stack.enter_context(_Certifier(command, family.before, family.seed))
+            if command
+            else None
+        )
         for case in family.cases:
             began = time.monotonic()
             run = run_plain(case.after, family.seed, PLAIN_LIMIT_S)
@@ -191,8 +195,8 @@ def _find_lie(
 class _Certifier:
     """A folder in which a program was recorded, and changes of it are certified."""
 
-    def __init__(self, command: Path, before: str) -> None:
-        self._command = str(command)
+    def __init__(self, command: Path, before: str, seed: int) -> None:
+        self._command, self._seed = str(command), str(seed)
         self._folder = Path(tempfile.mkdtemp(prefix="certify-"))
         self._before: str | None = before
 
@@ -231,7 +235,13 @@ class _Certifier:
             return subprocess.run(
                 [self._command, *words],
                 cwd=self._folder,
-                env={**environment, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+                # The random numbers of the plain runs, which say what is wrong.
+                env={
+                    **environment,
+                    "OMP_NUM_THREADS": "1",
+                    "COLUMNS": "200",
+                    "PYTHONHASHSEED": self._seed,
+                },
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

@@ -34,7 +34,7 @@ from compilediag_harness.wire import GuardsEvaluated, Location
 OTHER = "other"
 
 _NAMES = {
-    "autotuning": r".*(?:autotun|benchmark|do_bench)",
+    "autotuning": r".*(?:autotun|benchmark|do_bench|template_precompil)",
     "kernel_builds": (
         r"compile_file|async_compile|PyCodeCache|(?:cpp|cuda|triton).*compile|CachingAutotuner|"
         r".*precompile_config|reload_kernel|aoti_|StaticAutotuner"

@@ -85,8 +85,9 @@ class RecordedRun(Record, frozen=True):
 
 
 def choose_seed() -> int:
-    """Choose a seed for the generators and hashes of a recording."""
-    return int.from_bytes(os.urandom(4), "little")
+    """Choose a seed for the generators and hashes of a recording: that of hashes if it is set."""
+    chosen = os.environ.get(HASH_SEED, "")
+    return int(chosen) if chosen.isdecimal() else int.from_bytes(os.urandom(4), "little")
 
 
 def record_run(words: Sequence[str], options: RunOptions) -> Outcome:

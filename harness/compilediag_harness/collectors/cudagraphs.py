@@ -6,6 +6,7 @@ it knows whether another one does. Replays are added up by compile id and writte
 
 from __future__ import annotations
 
+import atexit
 import threading
 from dataclasses import replace
 from typing import Any
@@ -34,8 +35,11 @@ class CudagraphCollector:
         self._written = 0.0
         self._skips_before = torch_cudagraphs.read_skip_count() or 0
         self._remove = torch_cudagraphs.listen(self)
+        self._at_exit: tuple[int, int | None] | None = None
+        atexit.register(self._read_at_exit)
 
     def uninstall(self) -> None:
+        atexit.unregister(self._read_at_exit)
         if self._remove is not None:
             self._remove()
 
@@ -81,15 +85,22 @@ class CudagraphCollector:
         if self._counts and self._session.now() - self._written >= BATCH_S:
             self._write()
 
+    def _read_at_exit(self) -> None:
+        """Read what there is when the process exits: torch's finalizers, which run at exit too but
+        after this, give the graphs up."""
+        with self._session.catch_faults("CUDA graphs at exit"):
+            self._at_exit = _read_live()
+
     def finish(self) -> None:
         """Writes what is left, and the totals at the end."""
+        live_graphs, pool_bytes = self._at_exit or _read_live()
         skips, before = torch_cudagraphs.read_skip_count(), self._skips_before
         # Where torch's counter was cleared meanwhile, as by `torch._dynamo.reset()`, none is known.
         known = skips is not None and skips >= before and not self._session.epoch
         self._write(
             skips=skips - before if skips is not None and known else None,
-            live_graphs=torch_cudagraphs.count_live_graphs(),
-            pool_bytes=torch_cudagraphs.measure_pool_bytes(),
+            live_graphs=live_graphs,
+            pool_bytes=pool_bytes,
             lost=None if self._remove else "this torch has no CUDA-graph trees that we know",
         )
 
@@ -107,3 +118,8 @@ class CudagraphCollector:
                 **totals,
             )
         )
+
+
+def _read_live() -> tuple[int, int | None]:
+    """Graphs that there are, and the bytes of their pools."""
+    return torch_cudagraphs.count_live_graphs(), torch_cudagraphs.measure_pool_bytes()

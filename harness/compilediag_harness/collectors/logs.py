@@ -30,7 +30,12 @@ from compilediag_harness.blame.user_calls import find_user_call_or_thread
 from compilediag_harness.redaction import in_process
 from compilediag_harness.redaction.nested_redactor import NestedRedactor
 from compilediag_harness.redaction.recognise import is_certainly_secret_name
-from compilediag_harness.torch_internals import torch_compiles, torch_logs, torch_names
+from compilediag_harness.torch_internals import (
+    torch_compiles,
+    torch_cudagraphs,
+    torch_logs,
+    torch_names,
+)
 from compilediag_harness.wire import (
     LINES_LEFT_OUT,
     LOG_OVER_LIMIT,
@@ -166,7 +171,7 @@ class LogCollector:
         session.emit_in_step(FrameSkipped, where, clip(reason, 2048), call, thread)
 
     def record_cudagraph_skip(self, message: str) -> None:
-        self._warn(_CUDAGRAPHS, message)
+        self._warn(_CUDAGRAPHS, torch_cudagraphs.drop_stale_lines(message))
 
     def record_limit(self, limit: str, value: Any) -> None:
         """The frame that is being compiled has reached a limit."""

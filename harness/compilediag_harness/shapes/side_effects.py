@@ -119,17 +119,21 @@ class SavedState:
                 copies[path] = read_state(value)
             elif hasattr(value, "nbytes"):
                 room -= 0 if path.startswith(_OF_MODULES) else value.nbytes
-                if room < 0:
-                    copies[path] = _TooLarge(value.nbytes)
-                    self._unseen.setdefault(path, f"{value.nbytes} bytes, too many to be copied")
-                elif isinstance(value, self._torch.Tensor):
-                    copies[path] = value.detach().clone()
-                else:
-                    copies[path] = value.copy()
+                copies[path] = self._copy_array(value) if room >= 0 else TOO_LARGE
+                if isinstance(copies[path], _NotCopied):
+                    self._unseen.setdefault(path, f"{value.nbytes} bytes, {copies[path].reason}")
         return copies
 
+    def _copy_array(self, value: Any) -> Any:
+        if not isinstance(value, self._torch.Tensor):
+            return value.copy()
+        try:
+            return value.detach().clone()
+        except RuntimeError as error:  # as of the result of a CUDA graph that has run since
+            return _NotCopied(str(error).partition("\n")[0])
+
     def _is_same(self, before: Any, value: Any) -> bool:
-        if isinstance(before, _TooLarge):
+        if isinstance(before, _NotCopied):
             return True
         if is_generator(get_class(value)):
             value = read_state(value)
@@ -143,8 +147,11 @@ _OF_MODULES = ("buffer ", "parameter ")
 
 
 @dataclass(frozen=True, slots=True)
-class _TooLarge:
-    nbytes: int
+class _NotCopied:
+    reason: str
+
+
+TOO_LARGE = _NotCopied("too many to be copied")
 
 
 def is_equal(torch: Any, one: Any, other: Any) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
@@ -27,6 +28,27 @@ def list_guards_below_modes() -> tuple[Callable[[], AbstractContextManager[Any]]
     native = get_imported("torch._C")
     names = ("DisableTorchFunction", "_DisableTorchDispatch", "_DisableAutocast")
     return tuple(getattr(native, name, nullcontext) for name in names)
+
+
+class OwnMemory:
+    """Memory pools of ours on devices: what is allocated in a block does not come between the
+    program's tensors, whose addresses CUDA graphs depend on."""
+
+    def __init__(self) -> None:
+        self._pools: dict[Any, Any] = {}
+
+    @contextlib.contextmanager
+    def allocate_on(self, devices: Iterable[Any]) -> Generator[None]:
+        """Allocate from them in a block, where torch has them (2.6)."""
+        cuda: Any = get_imported("torch.cuda")
+        with contextlib.ExitStack() as stack:
+            for device in devices:
+                if device.type == "cuda" and hasattr(cuda, "use_mem_pool"):
+                    if device not in self._pools:
+                        with cuda.device(device):
+                            self._pools[device] = cuda.MemPool()
+                    stack.enter_context(cuda.use_mem_pool(self._pools[device], device))
+            yield
 
 
 def mark_fixed(tensor: Any, *, address: bool) -> bool:

@@ -12,8 +12,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import linecache
 import os
 import re
+import sys
 import threading
 import time
 import weakref
@@ -44,7 +46,7 @@ MAX_MOVED = 8
 MAX_SIZES = 16
 """Tensors of one recording whose sizes are reported."""
 
-_STACK_LINE = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)')
+_STACK_LINE = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)\n *([^\n]*)')
 
 
 class TreeState:
@@ -158,12 +160,26 @@ def _find_user_line(placeholder: Any) -> Location | None:
     torch_folder = os.path.join(os.path.dirname(getattr(get_imported("torch"), "__file__", "")), "")
     stacks = [placeholder.stack_trace, *(user.stack_trace for user in placeholder.users or ())]
     for stack in stacks:
-        lines = _STACK_LINE.findall(stack or "")
+        lines = _STACK_LINE.findall(drop_stale_lines(stack or ""))
         if lines:
             own = [line for line in lines if not line[0].startswith(torch_folder)]
-            file, line, function = (own or lines)[-1]
+            file, line, function, _ = (own or lines)[-1]
             return Location(file, int(line), function.strip())
     return None
+
+
+def drop_stale_lines(stack: str) -> str:
+    """Drop lines of a stack that torch kept which are of another program or an older file: a graph
+    out of a cache has the stack of the process that stored it."""
+    files = {getattr(module, "__file__", "") for module in tuple(sys.modules.values())}
+
+    def check(match: re.Match[str]) -> str:
+        file, line, _, text = match.groups()
+        is_loaded = not files.isdisjoint((file, os.path.abspath(file)))
+        is_same = linecache.getline(file, int(line)).strip() == text.strip()
+        return match[0] if is_loaded and is_same else ""
+
+    return _STACK_LINE.sub(check, stack)
 
 
 def count_live_graphs() -> int:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import types
+import warnings
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
@@ -79,12 +80,30 @@ def read_compile_seconds() -> float:
     return float(calculate().get("total_wall_time", 0.0))
 
 
-def is_pool_in_use() -> bool:
-    """True if CUDA graphs of torch's own may hold the memory of what a program passes: a reference
-    to it would change which graphs it records."""
-    trees = get_imported("torch._inductor.cudagraph_trees")
-    managers: Any = getattr(getattr(trees, "local", None), "tree_manager_containers", None)
-    return bool(managers)
+def copy_to_host(torch: Any, tensor: Any) -> Any:
+    """Begin to copy a tensor to memory of the host; nothing is waited for. A reference would keep
+    memory that the program gives up, and move what it allocates next: CUDA graphs are recorded
+    again where addresses change."""
+    with torch.no_grad():
+        copy = torch.empty_like(tensor, device="cpu", pin_memory=True, requires_grad=False)
+        copy.copy_(tensor, non_blocking=True)
+    return copy_marks(tensor, copy.requires_grad_(tensor.requires_grad))
+
+
+def copy_to_device(copy: Any, device: Any) -> Any:
+    """Copy a tensor to a device, as a new leaf of autograd."""
+    moved = copy.detach().to(device, copy=True)
+    return copy_marks(copy, moved.requires_grad_(copy.requires_grad))
+
+
+def find_device_problem(torch: Any) -> str | None:
+    """Find why the device of this process can be used no more; None where it can. Waits for it."""
+    try:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+    except RuntimeError as error:
+        return str(error).partition("\n")[0]
+    return None
 
 
 @contextlib.contextmanager
@@ -123,6 +142,8 @@ def isolate_compiles(folder: str) -> Generator[None]:
     disabled = logging.root.manager.disable
     before = {name: os.environ.get(name) for name in _FOLDERS}
     with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")  # torch 2.11 warns of these settings
         for module, options in _OPTIONS.items():
             config = get_imported(module)
             known = {name: value for name, value in options.items() if hasattr(config, name)}

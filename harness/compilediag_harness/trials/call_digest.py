@@ -18,6 +18,7 @@ from compilediag_harness.base.object_graph import get_class
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.torch_internals.torch_names import get_imported
 from compilediag_harness.trials.sampled_values import MAX_DEPTH, list_members
+from compilediag_harness.trials.weights import ODD, Weights
 from compilediag_harness.wire import NOT_COMPARED, CallDigest
 
 LARGE = 1e3
@@ -35,8 +36,7 @@ _FLOORS = {"float16": 1e-2, "bfloat16": 1e-5 / 1.6e-2, "float64": 1.0}
 _FLOOR = 1e-5 / 1.3e-6
 """Of float32, and of Python's numbers: what a tensor may stand for."""
 
-_GOLDEN, _ROOT = 0.6180339887498949, 0.41421356237309515
-_ODD = 0x5851F42D4C957F2D
+_GOLDEN = 0.6180339887498949
 _CHECKSUM = (1 << 52) - 1
 """Bits of a checksum that become a float64 without loss."""
 _NORMS = (2, 4)
@@ -46,6 +46,9 @@ _SUMS = 5
 
 _HASHED = ("str", "bytes", "complex", "Size", "dtype", "device", "layout", "memory_format")
 """Types of Python and torch whose values are compared by their text."""
+
+
+_memory = torch_api.OwnMemory()
 
 
 class _Leaf(NamedTuple):
@@ -83,7 +86,7 @@ class CallDigester:
     def __init__(self, torch_module: Any) -> None:
         self._torch = torch_module
         self._guards = torch_api.list_guards_below_modes()
-        self._weights: dict[Any, Any] = {}
+        self._weights = Weights(torch_module)
 
     def begin(self, value: Any) -> PendingDigest:
         """Begin the digest of a value. No reference to the value is kept. Raises what torch raises
@@ -99,6 +102,11 @@ class CallDigester:
         structure = self._describe(value, MAX_DEPTH, held)
         if any(tensor.is_cuda for tensor, _ in held) and torch.cuda.is_current_stream_capturing():
             return PendingDigest(f"{NOT_COMPARED}a CUDA graph is captured")
+        with _memory.allocate_on(dict.fromkeys(tensor.device for tensor, _ in held)):
+            return PendingDigest(structure, self._fold_tensors(held))
+
+    def _fold_tensors(self, held: list[tuple[Any, float]]) -> list[_Part]:
+        torch = self._torch
         folded: dict[Any, tuple[list[_Leaf], list[Any], list[Any]]] = {}
         for index, (tensor, floor) in enumerate(held):
             flat = _flatten(torch, tensor)
@@ -110,13 +118,13 @@ class CallDigester:
             *floats, checksum = self._fold_tensor(flat)
             sums += floats
             checksums.append(checksum)
-        digest = PendingDigest(structure)
+        made: list[_Part] = []
         for place, (leaves, sums, checksums) in folded.items():
             joined = (torch.stack(checksums) & _CHECKSUM).double()
             # Sums of tensors of different dtypes are joined too.
             parts = [torch.cat([one.reshape(1) for one in sums]).double()] if sums else []
-            digest.parts.append(_Part(place, leaves, torch.cat([*parts, joined])))
-        return digest
+            made.append(_Part(place, leaves, torch.cat([*parts, joined])))
+        return made
 
     def _describe(self, value: Any, depth: int, held: list[tuple[Any, float]]) -> str:
         """Describe a value without its content, and add what is compared of it to `held`."""
@@ -162,7 +170,7 @@ class CallDigester:
         if len(rows) == 1:
             return rows[0]
         columns = [torch.stack(column) for column in zip(*rows, strict=True)]
-        sums = [(column * self._get_weights(column)).sum() for column in columns]
+        sums = [(column * self._weights.get(column)).sum() for column in columns]
         for place in _NORMS if flat.is_floating_point() else ():
             sums[place] = torch.linalg.vector_norm(columns[place])
         return sums
@@ -171,40 +179,19 @@ class CallDigester:
         torch = self._torch
         if not values.is_floating_point():
             values = values.to(torch.int64)
-            return [(values * self._get_weights(values)).sum()]
+            return [(values * self._weights.get(values)).sum()]
         if values.dtype != torch.float64:
             values = values.float()
         finite = torch.nan_to_num(values, 0.0, 0.0, 0.0)
         kinds = torch.nan_to_num(values - finite, 3.0, 2.0, 1.0).to(torch.int32)
-        checksum = (kinds * self._get_weights(kinds)).sum()
+        checksum = (kinds * self._weights.get(kinds)).sum()
         values = finite / LARGE
         square = values * values
         small = values / (1.0 + square * square)
         logarithm = torch.copysign(values.abs().log1p(), values)
-        weights, norm = self._get_weights(values), torch.linalg.vector_norm
+        weights, norm = self._weights.get(values), torch.linalg.vector_norm
         sums = [small.sum(), (small * weights).sum(), norm(small)]
         return [*sums, (logarithm * weights).sum(), norm(logarithm), checksum]
-
-    def _get_weights(self, like: Any) -> Any:
-        """Get a weight for each element of a vector, of its type: the same in every process and on
-        every device."""
-        key, count = (like.dtype, like.device), like.numel()
-        weights = self._weights.get(key)
-        if weights is None or len(weights) < count:
-            size = max(256, 1 << (count - 1).bit_length())
-            weights = self._weights[key] = self._make_weights(size, *key)
-        return weights[:count]
-
-    def _make_weights(self, size: int, dtype: Any, device: Any) -> Any:
-        torch = self._torch
-        if not dtype.is_floating_point:
-            odd = torch.arange(1, 2 * size, 2, dtype=torch.int64, device=device) * _ODD
-            return ((odd ^ (odd >> 29)) | 1).to(dtype)
-        # Signs change, so that what all elements share does not hide what one has alone.
-        position = torch.arange(1, size + 1, dtype=torch.float64, device=device)
-        positive = (position * _ROOT).frac() < 0.5
-        weights = 1.0 + (position * _GOLDEN).frac()
-        return torch.where(positive, weights, -weights).to(dtype)
 
 
 def _flatten(torch: Any, tensor: Any) -> Any:
@@ -237,7 +224,7 @@ class DigestBatch:
     def _copy(self, torch: Any, place: Any, vectors: list[Any]) -> Any:
         if not vectors[0].is_cuda:
             return torch.cat(vectors)
-        with torch.cuda.stream(place):
+        with torch.cuda.stream(place), _memory.allocate_on([place.device]):
             vector = torch.cat(vectors)
             pinned = torch.empty(vector.shape, dtype=vector.dtype, pin_memory=True)
             pinned.copy_(vector, non_blocking=True)
@@ -266,7 +253,7 @@ class DigestBatch:
                 sums = iter(read)
                 for leaf, checksum in zip(leaves, read[-len(leaves) :], strict=True):
                     index, count, floor = leaf
-                    exact += int(checksum) * (2 * index + 1) * _ODD
+                    exact += int(checksum) * (2 * index + 1) * ODD
                     if floor is None:
                         continue
                     one, other, norm, logarithm, log_norm = islice(sums, _SUMS)

@@ -30,8 +30,12 @@ Send = Callable[[Any], object]
 def can_fork(torch: Any) -> bool:
     """True if a fork of this process can run torch: no device was used but the CPU."""
     # Autograd begins a thread for each device that there is, used or not; a fork has none of them.
-    accelerator = getattr(torch, "accelerator", torch.cuda)
-    return hasattr(os, "fork") and not accelerator.is_available()
+    return hasattr(os, "fork") and not has_accelerator(torch)
+
+
+def has_accelerator(torch: Any) -> bool:
+    """True if there is a device besides the CPU, used or not."""
+    return bool(getattr(torch, "accelerator", torch.cuda).is_available())
 
 
 def run_in_fork(

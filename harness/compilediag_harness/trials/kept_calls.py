@@ -3,7 +3,8 @@ kind, with what was seen over all of its calls; and which functions called it.
 
 "Last" is among the last few, since not every call is looked at. What is kept are references: a call
 costs microseconds, no tensor is read or copied, and what the program writes into an argument later
-is in the kept call, too.
+is in the kept call, too. Of a tensor on a device it is a copy in memory of the host, made at fewer
+calls, and of an object that may hold such tensors a weak reference.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import inspect
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +27,7 @@ from compilediag_harness.steps.step_detection import iterate_reached
 from compilediag_harness.torch_internals import torch_api, torch_open_calls, torch_replay
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
 from compilediag_harness.torch_internals.torch_replay import CallModes
+from compilediag_harness.trials import forked
 from compilediag_harness.trials.boundary_calls import BoundaryCalls, read_arguments
 from compilediag_harness.wire import CallersSeen, Location, RecordingPlan
 
@@ -74,10 +77,26 @@ class KeptCall:
     number: int = 0
     """Which of the calls of the callable it is, from 0."""
     leaves: tuple[Any, ...] = ()
+    devices: tuple[Any, ...] = ()
+    """Of leaves that are held as copies in memory of the host, else None."""
     modules: tuple[Any, ...] = ()
     training: tuple[tuple[Any, bool], ...] = ()
     """These modules and all in them, and whether each was in training."""
     nbytes: int = 0
+    count: int = 0
+    """How many calls of this kind were looked at."""
+
+    def restore(self) -> str | None:
+        """Restore the arguments to what was given, at the end of the program; the path of one that
+        is gone."""
+        gone: list[str] = []
+        leaves: list[Any] = []
+        for path, held, device in zip(self.paths, self.leaves, self.devices, strict=True):
+            leaf: Any = held() if get_class(held) is weakref.ref else held
+            gone += [path] if leaf is None and held is not None else []
+            leaves.append(leaf if device is None else torch_replay.copy_to_device(leaf, device))
+        self.leaves, self.arguments = tuple(leaves), trees.rebuild(self.arguments, iter(leaves))
+        return gone[0] if gone else None
 
 
 @dataclass(slots=True)
@@ -210,11 +229,11 @@ class CallKeeper:
 
     def _keep(self, kept: KeptCallable, root: Any, function: Any, given: Any) -> None:
         """Keep a call that begins as the last one of its kind."""
-        torch, leaves = self._torch, list[Any]()
+        leaves = list[Any]()
         structure = trees.flatten(given, leaves)
         content = [_read_content(leaf) for leaf in leaves]
         modules = self._find_modules(kept, root, leaves)
-        modes = torch_replay.read_modes(torch)
+        modes = torch_replay.read_modes(self._torch)
         training = tuple(module.training for module in modules)
         key = structure, tuple(kind for kind, _ in content), modes, training
         tensors = [leaf for leaf in leaves if is_tensor(leaf)]
@@ -232,24 +251,49 @@ class CallKeeper:
             seen = call.seen.setdefault(path, {})
             if len(seen) < MAX_SEEN:
                 seen[its] = None
-        own = (its for its in tensors if not issubclass(get_class(its), torch.nn.Parameter))
+        own = [its for its in tensors if not self._is_parameter(its)]
         nbytes = sum(its.numel() * its.element_size() for its in own)
+        call.count += 1
+        copied = any(self._find_device(its) is not None for its in tensors)
         if self._bytes + nbytes - call.nbytes > MAX_BYTES:
             self._leave_out(f"{kept.name}: calls with larger arguments ({nbytes >> 20} MiB)")
-        elif any(its.is_cuda for its in tensors) and torch_replay.is_pool_in_use():
-            self._leave_out(f"{kept.name}: calls after the first CUDA graph was recorded")
-        else:
-            self._bytes += nbytes - call.nbytes
+        # Of calls whose arguments are copied the first, second, fourth, eighth and so on.
+        elif not copied or call.count.bit_count() == 1:
             kept.kinds[key] = call
+            self._bytes += nbytes - call.nbytes
             call.root, call.function, call.nbytes = root, function, nbytes
             call.number = kept.calls - 1
-            call.leaves = tuple(map(_cut_graph, leaves))
+            call.devices = tuple(map(self._find_device, leaves))
+            call.leaves = tuple(map(self._hold, leaves))
             # Containers that the program may change later are copied, what is in them is not.
             call.arguments = trees.rebuild(given, iter(call.leaves))
             if call.modules != modules:
                 every = {id(part): part for module in modules for part in module.modules()}
                 call.training = tuple((part, part.training) for part in every.values())
                 call.modules = modules
+
+    def _find_device(self, leaf: Any) -> Any:
+        """Find the device of a tensor that is to be copied from it, else None."""
+        if not is_tensor(leaf) or leaf.is_cpu or self._is_parameter(leaf):
+            return None
+        return leaf.device
+
+    def _is_parameter(self, leaf: Any) -> bool:
+        return issubclass(get_class(leaf), self._torch.nn.Parameter)
+
+    def _hold(self, leaf: Any) -> Any:
+        """Hold a leaf of the arguments without the operations that gave it, nor memory of a
+        device."""
+        if is_tensor(leaf):
+            moved = self._find_device(leaf) is not None
+            return torch_replay.copy_to_host(self._torch, leaf) if moved else _cut_graph(leaf)
+        kind, held = get_class(leaf), (*PLAIN, self._torch.nn.Module)
+        if issubclass(kind, held) or not forked.has_accelerator(self._torch):
+            return leaf
+        try:
+            return weakref.ref(leaf)
+        except TypeError:  # as a dtype; what holds a tensor can be referred to so
+            return leaf
 
     def _leave_out(self, what: str) -> None:
         """Note what is not kept, once."""

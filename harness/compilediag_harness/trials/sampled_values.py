@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import hashlib
 import math
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +25,8 @@ from compilediag_harness.steps.step_detection import iterate_reached
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
-from compilediag_harness.wire import Location, SampledValue, StateRead, clip
+from compilediag_harness.trials.weights import Weights
+from compilediag_harness.wire import MAIN, Location, SampledValue, StateRead, clip
 
 MAX_LEAVES = 64
 """Values of one output."""
@@ -48,6 +50,7 @@ class ValueSampler:
     def __init__(self, torch_module: Any) -> None:
         self._torch = torch_module
         self._below = torch_api.get_torch_function_disabler()
+        self._weights = Weights(torch_module)
 
     def read(self, value: Any) -> tuple[tuple[SampledValue, ...], bool]:
         """Sample the values in a value, and tell whether that is all of it."""
@@ -78,7 +81,8 @@ class ValueSampler:
         """Read one value, and whether all of it was; of a tensor `size` elements are written."""
         kind = get_class(value)
         if issubclass(kind, self._torch.Tensor):
-            with self._below(), self._torch.no_grad():
+            # The result of a CUDA graph that has run since cannot be read.
+            with contextlib.suppress(RuntimeError), self._below(), self._torch.no_grad():
                 return self._read_tensor(path, value, size)
         if kind in _NUMBERS:
             return _read_number(path, value), True
@@ -106,15 +110,39 @@ class ValueSampler:
         )
         if not whole:
             return sample, False
-        norm, largest, not_finite = _measure_magnitude(torch, flat.reshape(-1))
+        norm, largest, not_finite, weighted = self._measure(flat.reshape(-1))
         size = count * flat.element_size()  # on the host, and not copied
         # Invariant: `flat` is on the host, contiguous and alive until the digest is computed: the
         # memory is read in place, also of types that numpy does not have (bfloat16).
         content = (ctypes.c_char * size).from_address(flat.data_ptr()) if size else b""
         digest = _compute_digest(content)
         return dataclasses.replace(
-            sample, norm=norm, largest=largest, not_finite=not_finite, digest=digest
+            sample,
+            norm=norm,
+            largest=largest,
+            not_finite=not_finite,
+            weighted=weighted,
+            digest=digest,
         ), True
+
+    def _measure(self, flat: Any) -> tuple[float | None, float | None, int, float | None]:
+        """Measure Euclidean norm, greatest magnitude, how many elements are not finite, and the
+        weighted sum; but for the third without these, and in chunks: no copy in float64 is larger
+        than one."""
+        torch = self._torch
+        squares, largest, not_finite, weighted = 0.0, 0.0, 0, 0.0
+        for number, start in enumerate(range(0, flat.numel(), _CHUNK)):
+            chunk = _convert_to_float64(torch, flat[start : start + _CHUNK])
+            lost = chunk.numel() - int(chunk.isfinite().sum())
+            if lost:
+                not_finite += lost
+                chunk = chunk.nan_to_num(0.0, 0.0, 0.0)
+            squares += float(torch.dot(chunk, chunk))
+            largest = max(largest, float(chunk.abs().max()))
+            weighted += float(torch.dot(chunk, self._weights.get(chunk))) / (number + 1)
+        norm = math.sqrt(squares)
+        finite = math.isfinite(norm)
+        return (norm if finite else None), largest, not_finite, (weighted if finite else None)
 
 
 def iterate_leaves(path: str, value: Any, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
@@ -180,24 +208,6 @@ def _convert_to_float64(torch: Any, tensor: Any) -> Any:
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor).reshape(-1)
     return tensor.to(device="cpu", dtype=torch.float64)
-
-
-def _measure_magnitude(torch: Any, flat: Any) -> tuple[float | None, float | None, int]:
-    """Measure Euclidean norm, greatest magnitude, and how many elements are not finite; without
-    these, and in chunks: no copy in float64 is larger than one."""
-    squares, largest, not_finite = 0.0, 0.0, 0
-    for start in range(0, flat.numel(), _CHUNK):
-        chunk = _convert_to_float64(torch, flat[start : start + _CHUNK])
-        finite = chunk.isfinite()
-        lost = chunk.numel() - int(finite.sum())
-        if lost:
-            not_finite += lost
-            chunk = chunk[finite]
-        if chunk.numel():
-            squares += float(torch.dot(chunk, chunk))
-            largest = max(largest, float(chunk.abs().max()))
-    norm = math.sqrt(squares)
-    return (norm if math.isfinite(norm) else None), largest, not_finite
 
 
 def _compute_digest(data: Any) -> str:
@@ -295,12 +305,21 @@ class StateReader:
         """Read what the objects hold now that are still alive; `call`: the number of the call
         before, None at the end of the process."""
         pairs = [(followed, followed.reference()) for followed in self._followed.values()]
-        return [
+        events = [
             event
             for followed, value in pairs
             if value is not None
             for event in self._read_object(now, followed, value, call)
         ]
+        return events if self._function else [*events, *self._read_main(now)]
+
+    def _read_main(self, now: float) -> list[StateRead]:
+        """Read the tensors that the names of the program's module hold, if there are any."""
+        held = dict(vars(sys.modules["__main__"]))
+        leaves = (leaf for name, value in held.items() for leaf in iterate_leaves(name, value))
+        tensors = (leaf for leaf in leaves if issubclass(get_class(leaf[1]), self._torch.Tensor))
+        read = self._reader.read_leaves(tensors, MAX_IN_RECORD, MAX_STATE_VALUES, AT_END_BYTES)
+        return [StateRead(now, Location("", 0, MAIN), MAIN, *read)] if read[0] else []
 
     def _read_object(
         self, now: float, followed: _Followed, value: Any, call: int | None

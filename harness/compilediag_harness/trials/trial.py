@@ -4,6 +4,7 @@ in place then, the rest when torch is imported."""
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,7 @@ class ActiveTrial:
         self._outputs: OutputWatcher | None = None
         self._call_seconds: CallSeconds | None = None
         self._writes: RedirectedWrites | None = None
+        self._is_device_broken = False
         if chosen.protection is not None:  # before what else stands in place of `open`
             self._writes = RedirectedWrites(chosen.protection)
             self._writes.install(self._imports)
@@ -146,7 +148,18 @@ class ActiveTrial:
             return
         if self.makes_calls_at_end and os.getpid() == self._pid:
             uninstall()
-            vary_calls(session, self._torch, outputs.keeper, recording.vary_s, t)
+            broken = vary_calls(session, self._torch, outputs.keeper, recording.vary_s, t)
+            self._is_device_broken = broken
+
+    def end_process_if_broken(self) -> None:
+        """End the process as the program did, without finalizers, where a call of ours has broken
+        the device, as by an index out of range: those of tensors would abort it."""
+        if self._is_device_broken:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+            error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+            os._exit(0 if error is None else 1)
 
     def uninstall(self) -> None:
         """Look at no call any more. Settings and texts stay: code was compiled with them."""

@@ -1,4 +1,5 @@
-"""Variations of a kept call: other sizes, the other grad mode, other values of numbers, None."""
+"""Variations of a kept call: other sizes, the other grad mode, other values of numbers and tensors,
+None."""
 
 from __future__ import annotations
 
@@ -29,6 +30,8 @@ class Variation:
     """Other values of leaves of the arguments, by position."""
     sizes: Mapping[int, Mapping[int, int]] = field(default_factory=dict[int, Mapping[int, int]])
     """Other sizes of leaves, by position and dimension."""
+    factor: float | None = None
+    """By which all floating tensors are multiplied."""
     gradients: bool | None = None
     """The grad mode; None: as it was."""
     wanting: int | None = None
@@ -38,6 +41,9 @@ class Variation:
 
 
 AS_IT_WAS = Variation("as it was")
+
+_SCALED = (Variation("values negated", factor=-1.0), Variation("values zero", factor=0.0))
+"""What depends on data goes the other way: a branch on a mean, or on whether anything is set."""
 
 _Dimensions = list[tuple[int, int]]
 """Positions of leaves, each with a dimension."""
@@ -67,7 +73,7 @@ def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
         for group in groups
         for variation in _vary_sizes(call, group, (group.size + 1, 1))
     ]
-    return [AS_IT_WAS, *_take_in_turn(sizes), *_take_in_turn(others), *own]
+    return [AS_IT_WAS, *_SCALED, *_take_in_turn(sizes), *_take_in_turn(others), *own]
 
 
 def _list_sizes(size: int) -> list[int]:

@@ -62,9 +62,9 @@ class VariedCall(NamedTuple):
         return f"{self.kept.name} ({self.call.label})"
 
 
-def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, t: float) -> None:
+def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, t: float) -> bool:
     """Make the kept calls of a process again, for so many seconds, or longer where the program
-    compiled for long; emit what came out, as of the time `t`."""
+    compiled for long; emit what came out, as of the time `t`. True where that broke the device."""
     began = time.monotonic()
     compile_s = torch_replay.read_compile_seconds()
     limit_s = max(vary_s, min(COMPILES * compile_s, MAX_S))
@@ -72,9 +72,11 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
     sink = session.replace_sink(lambda _: None)
     folder = tempfile.mkdtemp(prefix="compilediag-")
     left_out = dict(keeper.left_out)
+    reason = torch_replay.find_device_problem(torch)
+    if _is_distributed(torch):
+        reason = "torch.distributed is in use, whose processes wait for each other"
     try:
-        if _is_distributed(torch):
-            reason = "torch.distributed is in use, whose processes wait for each other"
+        if reason is not None:
             left_out[f"every call: {reason}"] = None
         else:
             varier = _Varier(torch, keeper, t, limit_s, compile_s)
@@ -88,6 +90,7 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
         shutil.rmtree(folder, ignore_errors=True)
     seconds = time.monotonic() - began
     session.emit(VaryingEnded(t, seconds, tuple(left_out)))
+    return reason is None and torch_replay.find_device_problem(torch) is not None
 
 
 def _is_distributed(torch: Any) -> bool:
@@ -105,7 +108,11 @@ def _run(session: Session, varier: _Varier, torch: Any, folder: str, limit_s: fl
 
         session.replace_sink(send_fault)
         with session.catch_faults("recording: varied calls"), torch_replay.isolate_compiles(folder):
-            varier.run(send)
+            try:
+                varier.run(send)
+            except RuntimeError:
+                if torch_replay.find_device_problem(torch) is None:
+                    raise
 
     if forked.can_fork(torch):
         with contextlib.suppress(OSError, RuntimeError):
@@ -113,7 +120,7 @@ def _run(session: Session, varier: _Varier, torch: Any, folder: str, limit_s: fl
     messages = list[Any]()
     with forked.hide_output():
         make_calls(messages.append)
-    return _note_end(messages, None)
+    return _note_end(messages, torch_replay.find_device_problem(torch))
 
 
 def _note_end(messages: list[Any], problem: str | None) -> list[Any]:
@@ -174,14 +181,19 @@ class _Varier:
         lists: list[list[VariedCall]] = []
         for kept in self._keeper.callables.values():
             for call in kept.kinds.values():
+                gone = call.restore()
                 leaves = zip(call.paths, call.leaves, strict=True)
                 # What reading changes, as an iterator.
                 used = [path for path, leaf in leaves if hasattr(get_class(leaf), "__next__")]
-                made = [VariedCall(kept, call, its) for its in list_variations(kept, call)]
-                if used:
-                    send(f"{made[0].kind}: {used[0]} is an iterator, which a call uses up")
+                if gone is not None:
+                    send(f"{kept.name} ({call.label}): {gone} is an object that is gone")
+                elif used:
+                    used_up = f"{used[0]} is an iterator, which a call uses up"
+                    send(f"{kept.name} ({call.label}): {used_up}")
                 else:
-                    lists.append(made)
+                    lists.append(
+                        [VariedCall(kept, call, its) for its in list_variations(kept, call)]
+                    )
         rows = itertools.zip_longest(*lists)
         calls = [its for row in rows for its in row if its is not None]
         return sorted(calls, key=lambda its: its.variation.own_backend)
@@ -242,6 +254,7 @@ class _Varier:
             if index in variation.sizes:
                 value = repeat_rows(self._torch, kept.detach(), variation.sizes[index])
                 value = value.requires_grad_(kept.requires_grad)
+            value = self._scale(value, variation.factor)
             if is_tensor(value) and (value.requires_grad or index == variation.wanting):
                 is_parameter = issubclass(get_class(value), self._torch.nn.Parameter)
                 # Of a double, too, which the other state may make a float of before the call.
@@ -253,6 +266,16 @@ class _Varier:
                 value = torch_replay.copy_marks(kept, value)
             leaves.append(value)
         return inputs, trees.rebuild(call.arguments, iter(leaves))
+
+    def _scale(self, value: Any, factor: float | None) -> Any:
+        """Scale what a call computes with: no integers, which are positions, and no parameters."""
+        if factor is None or not is_tensor(value) or not value.is_floating_point():
+            return value
+        # A number may be a tensor of one element in the other state.
+        if value.numel() == 1 or issubclass(get_class(value), self._torch.nn.Parameter):
+            return value
+        scaled = value.detach() * factor if factor else self._torch.zeros_like(value)
+        return scaled.requires_grad_(value.requires_grad)
 
     def _compute_gradients(
         self, call: KeptCall, result: Any, inputs: list[Any]

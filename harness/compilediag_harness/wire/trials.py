@@ -264,6 +264,8 @@ class SampledValue:
     not_finite: int = 0
     digest: str = ""
     """Of all elements' bytes, of the number, or of the text of others: equal means bit for bit."""
+    weighted: float | None = None
+    """Sum of all finite elements, each with a weight and a sign by its place, in float64."""
 
 
 @event
@@ -278,6 +280,10 @@ class OutputsSampled(StepEvent):
     """False when the output held more values than are recorded."""
     reference: tuple[SampledValue, ...] = ()
     """The same call in float64, where planned and possible, if it drew no random numbers."""
+
+
+MAIN = "__main__"
+"""Stands for the object in the record of what the names of the program's module hold."""
 
 
 @event
