@@ -27,6 +27,8 @@ from compilediag_harness.wire import CallVaried, Location
 
 AS_IT_WAS = "as it was"
 
+_GRADIENTS_ON = "gradients on"
+
 _OWN_BACKEND = ", own backend"
 """End of a variation that was compiled by the program's own backend, the others being eager."""
 
@@ -48,6 +50,8 @@ class _Tally:
     moved: dict[tuple[ProcessKey, str, int], str] = field(
         default_factory=dict[tuple[ProcessKey, str, int], str]
     )
+    without_gradients: list[str] = field(default_factory=list[str])
+    #: Calls that raise only after the change, and only with gradients, which they did not have.
     rounding: float = 0.0  #: By how much recorded calls differ.
 
 
@@ -68,7 +72,7 @@ def check_other_inputs(
         _compare_varied(key, old[key], new[key], yardsticks.get(key[:3], 0.0), tally)
     covered = [key for key in tally.equal if key[3] != AS_IT_WAS]
     every = *old.values(), *new.values()
-    details = [*tally.different, *tally.moved.values(), *tally.unknown]
+    details = [*tally.different, *tally.without_gradients, *tally.moved.values(), *tally.unknown]
     details += [f"only before: {_format(old[key])}" for key in sorted(old.keys() - new.keys())]
     details += [f"only after: {_format(new[key])}" for key in sorted(new.keys() - old.keys())]
     details += [f"raises in both: {_format(old[key])}" for key in sorted(tally.raised)]
@@ -84,8 +88,9 @@ def check_other_inputs(
     sentence = f"{format_count(len(covered), 'varied call')}: all equal"
     if tally.different:
         outcome, sentence = "fails", min(tally.different)
-    elif tally.moved:
-        outcome, sentence = "undecided", min(tally.moved.values())
+    elif tally.without_gradients or tally.moved:
+        texts = tally.without_gradients or tally.moved.values()
+        outcome, sentence = "undecided", min(texts)
     elif not covered and tally.equal and all(call.call.endswith("; ") for call in every):
         sentence = f"{tally.equal[0][1]} is given no arguments; called again it is equal"
     elif not covered:
@@ -177,6 +182,9 @@ def _compare_varied(
         # The recorded calls themselves are compared by another point.
         why = "it has other arguments, or reads what has changed since"
         tally.moved[key[:3]] = f"{name}: {problem}; {why}"
+    elif key[3] == _GRADIENTS_ON and before.raised is None and after.raised is not None:
+        # As where a cache is written in place: right for a program that never wants gradients.
+        tally.without_gradients.append(f"{name}, which it did not have: {problem}")
     elif problem is not None:
         tally.different.append(f"{name}: {problem}")
     elif size:

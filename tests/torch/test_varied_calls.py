@@ -120,7 +120,7 @@ def test_sizes_go_along_all_dimensions_that_varied_together():
     sizes = {f"size 4 → {size}" for size in (1, 2, 3, 5, 8, 16, 17)}
     own = {f"size 4 → {size}, own backend" for size in (1, 5)}
     gradients = {"gradients off", "a gradient of x"}
-    scaled = {"values negated", "values zero"}
+    scaled = {"values of x negated", "values of x zero"}
     assert labels == {"as it was", "mask = None", *scaled, *gradients, *sizes, *own}
     assert {one.number for (kind, _), one in made.items() if kind.count("float32") == 4} == {3}
     assert [one.raised for one in made.values()] == [None] * len(made)
@@ -596,7 +596,34 @@ def test_a_branch_on_data_that_no_call_took_is_taken_where_values_are_negated_or
 
     calls = [(torch.ones(2, 3), torch.ones(1))]
     differing = list_differing(call_with(before, *calls), call_with(after, *calls))
-    assert {label for _, label in differing} == {"values negated", "values zero"}
+    assert {label for _, label in differing} == {"values of x negated", "values of x zero"}
+
+
+def test_a_call_begins_with_the_small_state_that_it_found():
+    """A count that moves out of the call, and a buffer that grew, are as they were then."""
+
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.count, self.rows = 0, torch.zeros(0, 2)
+
+        def forward(self, x):
+            self.count += 1
+            self.rows = torch.cat([self.rows, x[:1]])
+            return x * self.count + len(self.rows)
+
+    def counted(x, count):
+        return x * count + count
+
+    x = torch.ones(2, 2)
+    before, _, _ = vary(call_with(Counting(), *[(x,)] * 5))
+    after, _, _ = vary(call_with(counted, *[(x, torch.tensor(float(n))) for n in range(1, 6)]))
+    old, new = (
+        {label: its.digest for (_, label), its in made.items() if "size" in label}
+        for made in (before, after)
+    )
+    assert old
+    assert old == new
 
 
 class Holder:
@@ -620,12 +647,12 @@ def as_on_a_device(monkeypatch):
 
 
 def test_memory_of_a_device_is_copied_at_the_first_calls_and_at_fewer_later(as_on_a_device):
-    """Of six calls the fourth is the last that is kept, as it was then."""
+    """Of twenty calls the sixteenth is the last that is kept, as it was then."""
     function = torch.compile(lambda x: x.sum(), backend="eager")
 
     def run():
         x = torch.zeros(3)
-        for _ in range(6):
+        for _ in range(20):
             x += 1
             function(x)
 

@@ -48,6 +48,16 @@ def test_a_difference_fails(after: Any, words: str) -> None:
     assert words in point.sentence
 
 
+def test_what_raises_with_gradients_alone_that_no_call_had_is_not_decided() -> None:
+    """A cache that is written in place is right for a program that never wants a gradient."""
+    mode = "gradients on"
+    point = judge(state(SAME, SIZE, varied(mode)), state(SAME, SIZE, varied(mode, None)))
+    assert point.outcome == "undecided"
+    assert "gradients on, which it did not have: raises only after" in point.sentence
+    both = judge(state(SAME, SIZE, varied(mode)), state(SAME, SIZE, varied(mode, 2.0)))
+    assert both.outcome == "fails"
+
+
 @pytest.mark.parametrize("value", [2.0, None])
 def test_a_call_that_differs_as_it_was_is_not_compared_with_other_inputs(value: Any) -> None:
     """The state at the end is not that in which the program made it: a counter that was raised."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import random
 import sys
 import threading
@@ -39,11 +40,14 @@ class SavedState:
     """The values that a callable can reach, and the random states: put back after a block.
 
     With `only_modules` the buffers and parameters of modules alone: what a program sets up in its
-    first call, as a cache, then stays.
+    first call, as a cache, then stays. Tensors and arrays of more than `most` bytes are left out,
+    and with it all parameters.
     """
 
-    def __init__(self, torch: Any, roots: Roots, *, only_modules: bool = False) -> None:
-        self._torch, self._roots = torch, roots
+    def __init__(
+        self, torch: Any, roots: Roots, *, only_modules: bool = False, most: float = math.inf
+    ) -> None:
+        self._torch, self._roots, self._most = torch, roots, most
         self._random = RandomStates.read(torch)
         reading = reachable.read(torch, roots)
         self.modules = reading.modules
@@ -80,7 +84,7 @@ class SavedState:
             if is_generator(get_class(value)):
                 set_state(value, before)
             elif isinstance(value, self._torch.Tensor):
-                with self._torch.no_grad(), self._torch.inference_mode(mode=value.is_inference()):
+                with self._torch.inference_mode(mode=value.is_inference()), self._torch.no_grad():
                     if value.shape != before.shape:
                         value.resize_(before.shape)
                     value.copy_(before)
@@ -117,6 +121,8 @@ class SavedState:
             copies[path] = value
             if is_generator(get_class(value)):
                 copies[path] = read_state(value)
+            elif _is_left_out(value, self._most):
+                copies[path] = LEFT_OUT
             elif hasattr(value, "nbytes"):
                 room -= 0 if path.startswith(_OF_MODULES) else value.nbytes
                 copies[path] = self._copy_array(value) if room >= 0 else TOO_LARGE
@@ -152,6 +158,15 @@ class _NotCopied:
 
 
 TOO_LARGE = _NotCopied("too many to be copied")
+LEFT_OUT = _NotCopied("left out")
+
+
+def _is_left_out(value: Any, most: float) -> bool:
+    """True for a parameter, and a tensor or an array of more than `most` bytes, if it is finite."""
+    if not math.isfinite(most) or not hasattr(value, "nbytes"):
+        return False
+    is_parameter = issubclass(get_class(value), sys.modules["torch"].nn.Parameter)
+    return is_parameter or value.nbytes > most
 
 
 def is_equal(torch: Any, one: Any, other: Any) -> bool:

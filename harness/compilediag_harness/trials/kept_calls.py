@@ -1,10 +1,11 @@
 """Calls that are kept to be made again: of each outermost compiled callable the last one of each
 kind, with what was seen over all of its calls; and which functions called it.
 
-"Last" is among the last few, since not every call is looked at. What is kept are references: a call
-costs microseconds, no tensor is read or copied, and what the program writes into an argument later
-is in the kept call, too. Of a tensor on a device it is a copy in memory of the host, made at fewer
-calls, and of an object that may hold such tensors a weak reference.
+"Last" is among the first calls of the callable and those whose number is a power of two, so that
+two states of a program keep the same ones. What is kept are references: no tensor is read or
+copied, and what the program writes into an argument later is in the kept call, too. Of a tensor on
+a device it is a copy in memory of the host, and of an object that may hold such tensors a weak
+reference. With them comes the small state that the call found: flags, counts, short buffers.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.blame.line_events import iterate_own_frames
 from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.shapes import trees
+from compilediag_harness.shapes.side_effects import SavedState, list_roots
 from compilediag_harness.steps.step_detection import iterate_reached
 from compilediag_harness.torch_internals import torch_api, torch_open_calls, torch_replay
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
@@ -33,8 +35,11 @@ from compilediag_harness.wire import CallersSeen, Location, RecordingPlan
 
 EVERY_CALL = 64
 EVERY = 16
-"""The first calls of a callable are looked at, and of later ones so many: how often it was called
-decides it, so that two states of a program keep the same calls. And each in another mode."""
+"""The first calls of a callable are looked at, and of later ones so many; and each in another mode
+than the one before."""
+
+FIRST = 16
+"""The first calls of a callable that are kept."""
 
 MAX_CALLABLES = 32
 MAX_KINDS = 8
@@ -42,6 +47,9 @@ MAX_KINDS = 8
 
 MAX_BYTES = 512 << 20
 """Of the tensors of all kept calls, parameters not counted."""
+
+MAX_STATE = 1 << 16
+"""Bytes of one tensor of the state that a call found."""
 
 MAX_SEEN = 64
 """Shapes of one tensor, and values of one number, that are told apart in one kind of call."""
@@ -83,8 +91,8 @@ class KeptCall:
     training: tuple[tuple[Any, bool], ...] = ()
     """These modules and all in them, and whether each was in training."""
     nbytes: int = 0
-    count: int = 0
-    """How many calls of this kind were looked at."""
+    found: SavedState | None = None
+    """What it found where it began; None on a machine with a device."""
 
     def restore(self) -> str | None:
         """Restore the arguments to what was given, at the end of the program; the path of one that
@@ -112,6 +120,8 @@ class KeptCallable:
     calls: int = 0
     mode: Any = None
     """Of the last call."""
+    changed_at: int = 0
+    """Which call was the first in this mode."""
     stacks: set[Any] = field(default_factory=set[Any])
     kinds: dict[Any, KeptCall] = field(default_factory=dict[Any, KeptCall])
 
@@ -181,6 +191,7 @@ class CallKeeper:
         mode = self._torch.is_grad_enabled(), training, len(call.args), tuple(call.kwargs)
         count, before = kept.calls, kept.mode
         kept.calls, kept.mode = count + 1, mode
+        kept.changed_at = kept.changed_at if mode == before else count
         return count < EVERY_CALL or not count % EVERY or mode != before
 
     def _note_callers(self, kept: KeptCallable, caller: types.FrameType | None) -> None:
@@ -253,16 +264,16 @@ class CallKeeper:
                 seen[its] = None
         own = [its for its in tensors if not self._is_parameter(its)]
         nbytes = sum(its.numel() * its.element_size() for its in own)
-        call.count += 1
-        copied = any(self._find_device(its) is not None for its in tensors)
+        number = kept.calls - 1
+        is_due = number < FIRST or kept.calls.bit_count() == 1 or number == kept.changed_at
         if self._bytes + nbytes - call.nbytes > MAX_BYTES:
             self._leave_out(f"{kept.name}: calls with larger arguments ({nbytes >> 20} MiB)")
-        # Of calls whose arguments are copied the first, second, fourth, eighth and so on.
-        elif not copied or call.count.bit_count() == 1:
+        elif is_due or key not in kept.kinds:
             kept.kinds[key] = call
             self._bytes += nbytes - call.nbytes
             call.root, call.function, call.nbytes = root, function, nbytes
-            call.number = kept.calls - 1
+            call.number = number
+            call.found = self._read_small_state(root, call.paths, leaves)
             call.devices = tuple(map(self._find_device, leaves))
             call.leaves = tuple(map(self._hold, leaves))
             # Containers that the program may change later are copied, what is in them is not.
@@ -271,6 +282,13 @@ class CallKeeper:
                 every = {id(part): part for module in modules for part in module.modules()}
                 call.training = tuple((part, part.training) for part in every.values())
                 call.modules = modules
+
+    def _read_small_state(self, root: Any, paths: Any, leaves: list[Any]) -> SavedState | None:
+        """Read what a call that begins can change, but for parameters and large tensors."""
+        if forked.has_accelerator(self._torch):
+            return None
+        roots = list_roots(root, dict(zip(paths, leaves, strict=True)))
+        return SavedState(self._torch, roots, most=MAX_STATE)
 
     def _find_device(self, leaf: Any) -> Any:
         """Find the device of a tensor that is to be copied from it, else None."""

@@ -30,8 +30,8 @@ class Variation:
     """Other values of leaves of the arguments, by position."""
     sizes: Mapping[int, Mapping[int, int]] = field(default_factory=dict[int, Mapping[int, int]])
     """Other sizes of leaves, by position and dimension."""
-    factor: float | None = None
-    """By which all floating tensors are multiplied."""
+    scaled: tuple[int, float] | None = None
+    """Position of a leaf, and what it is multiplied by."""
     gradients: bool | None = None
     """The grad mode; None: as it was."""
     wanting: int | None = None
@@ -41,9 +41,6 @@ class Variation:
 
 
 AS_IT_WAS = Variation("as it was")
-
-_SCALED = (Variation("values negated", factor=-1.0), Variation("values zero", factor=0.0))
-"""What depends on data goes the other way: a branch on a mean, or on whether anything is set."""
 
 _Dimensions = list[tuple[int, int]]
 """Positions of leaves, each with a dimension."""
@@ -73,7 +70,7 @@ def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
         for group in groups
         for variation in _vary_sizes(call, group, (group.size + 1, 1))
     ]
-    return [AS_IT_WAS, *_SCALED, *_take_in_turn(sizes), *_take_in_turn(others), *own]
+    return [AS_IT_WAS, *_scale_values(call), *_take_in_turn(sizes), *_take_in_turn(others), *own]
 
 
 def _list_sizes(size: int) -> list[int]:
@@ -88,11 +85,26 @@ def _take_in_turn(sorts: list[Iterator[Variation]]) -> Iterator[Variation]:
     return (variation for variation in made if variation is not None)
 
 
+def _scale_values(call: KeptCall) -> Iterator[Variation]:
+    """Make what depends on data go the other way: a branch on a mean, or on whether any is set. Of
+    the first tensor alone: what is None or a number in one state may be a tensor in the other."""
+    tensors = _list_tensors(call)
+    floating = [at for at, its in tensors if its.is_floating_point() and its.numel() > 1]
+    for first in floating[:1]:
+        path = call.paths[first]
+        yield Variation(f"values of {path} negated", scaled=(first, -1.0))
+        yield Variation(f"values of {path} zero", scaled=(first, 0.0))
+
+
+def _list_tensors(call: KeptCall) -> list[tuple[int, Any]]:
+    return [(at, leaf) for at, leaf in enumerate(call.leaves) if is_tensor(leaf)]
+
+
 def _vary_gradients(call: KeptCall) -> Iterator[Variation]:
     """Vary the grad mode, and whether the first tensor wants a gradient where none does."""
     if call.modes.inference:
         return
-    tensors = [(at, leaf) for at, leaf in enumerate(call.leaves) if is_tensor(leaf)]
+    tensors = _list_tensors(call)
     # A number and a tensor of one element are the same argument in two states.
     first = next((at for at, its in tensors if its.ndim and its.is_floating_point()), None)
     wanting = None if any(its.requires_grad for _, its in tensors) else first

@@ -2,7 +2,7 @@
 with what another state of the program returns for the same.
 
 In a fork of the process, or in the process itself where an accelerator is in use; every call begins
-in the state that the program ended in.
+in the state that the program ended in, but for small state, which is as the kept call found it.
 """
 
 from __future__ import annotations
@@ -170,6 +170,8 @@ class _Varier:
                     continue
                 send(self._make_event(varied, raised=_BEGUN))
                 state.put_back()
+                if varied.call.found is not None:
+                    varied.call.found.put_back()
                 event = self._make_call(varied)
                 send(event)
                 if event.raised is not None and varied.variation is AS_IT_WAS:
@@ -254,7 +256,10 @@ class _Varier:
             if index in variation.sizes:
                 value = repeat_rows(self._torch, kept.detach(), variation.sizes[index])
                 value = value.requires_grad_(kept.requires_grad)
-            value = self._scale(value, variation.factor)
+            if variation.scaled is not None and variation.scaled[0] == index:
+                factor, wants = variation.scaled[1], kept.requires_grad
+                value = kept.detach() * factor if factor else self._torch.zeros_like(kept)
+                value = value.requires_grad_(wants)
             if is_tensor(value) and (value.requires_grad or index == variation.wanting):
                 is_parameter = issubclass(get_class(value), self._torch.nn.Parameter)
                 # Of a double, too, which the other state may make a float of before the call.
@@ -266,16 +271,6 @@ class _Varier:
                 value = torch_replay.copy_marks(kept, value)
             leaves.append(value)
         return inputs, trees.rebuild(call.arguments, iter(leaves))
-
-    def _scale(self, value: Any, factor: float | None) -> Any:
-        """Scale what a call computes with: no integers, which are positions, and no parameters."""
-        if factor is None or not is_tensor(value) or not value.is_floating_point():
-            return value
-        # A number may be a tensor of one element in the other state.
-        if value.numel() == 1 or issubclass(get_class(value), self._torch.nn.Parameter):
-            return value
-        scaled = value.detach() * factor if factor else self._torch.zeros_like(value)
-        return scaled.requires_grad_(value.requires_grad)
 
     def _compute_gradients(
         self, call: KeptCall, result: Any, inputs: list[Any]
