@@ -657,6 +657,10 @@ def test_memory_of_a_device_is_copied_at_the_first_calls_and_at_fewer_later(as_o
             function(x)
 
     made, _, _ = vary(run)
+    once, _, _ = vary(lambda: function(torch.full((3,), 16.0)))
+    key = "gradients; float32[1d]", "as it was"
+    assert (made[key].number, made[key].digest) == (15, once[key].digest)
+
     assert made["gradients; float32[1d]", "as it was"].number == 3
     assert made["gradients; float32[1d]", "as it was"].digest == vary_once(
         lambda: function(4 * ONES)
