@@ -24,6 +24,9 @@ RELATIVE, ABSOLUTE = 1e-4, 1e-7
 _LEAST_SCALE = 1e-2
 """The size of a difference is relative to its number, or to this where that is smaller."""
 
+MAX_WARNING = 20
+"""Lines of one warning of torch."""
+
 _LEAST_DIGITS = 3
 """Of a number that shows what was computed, and whose last one may turn by rounding: a learning
 rate has fewer."""
@@ -120,8 +123,10 @@ def read_printed(timeline: Timeline) -> dict[StreamKey, list[str]]:
 
 def _select_own_lines(lines: Sequence[str]) -> list[str]:
     own: list[str] = []
-    is_source = False
-    for line in lines:
+    is_source, behind = False, 0
+    for number, line in enumerate(lines):
+        if number < behind:
+            continue
         if is_source and line.startswith("  "):  # the line that warned
             is_source = False
             continue
@@ -133,7 +138,17 @@ def _select_own_lines(lines: Sequence[str]) -> list[str]:
             own.append(line)
         elif not _TORCH_OWN.search(warning["file"]):
             own.append(warning["text"])
+        else:
+            behind = _find_end_of_warning(lines, number)
     return own
+
+
+def _find_end_of_warning(lines: Sequence[str], number: int) -> int:
+    """Find where a warning of torch ends: its text may have several lines, and the last is the line
+    of source that warned."""
+    ends = range(number + 1, min(number + MAX_WARNING, len(lines)))
+    is_source = (at for at in ends if lines[at].startswith("  ") and "warn" in lines[at])
+    return next(is_source, number) + 1
 
 
 @dataclass(slots=True)

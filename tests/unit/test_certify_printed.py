@@ -178,6 +178,17 @@ def test_of_stderr_logs_of_torch_progress_and_places_of_warnings_are_left_out() 
     assert compare(before, after[:2], stream="stderr").difference is not None
 
 
+def test_a_warning_of_torch_is_left_out_with_all_of_its_lines() -> None:
+    """A warning of the program's own that has more of them is not."""
+    torch = "/site/torch/_dynamo/variables/functions.py:9: UserWarning: Dynamo does not know"
+    lines = (torch, "If it is a builtin, please file an issue", "", "  torch.warn_once(msg)", "mine")
+    assert compare(lines, ("mine",), stream="stderr").difference is None
+    unended = (torch, "mine too", "mine")
+    assert compare(unended, ("mine",), stream="stderr").difference is not None
+    own = ("/work/a.py:3: UserWarning: two", "lines", "  warnings.warn(text)", "mine")
+    assert compare(own, ("mine",), stream="stderr").difference is not None
+
+
 def test_numbers_that_show_what_calls_computed() -> None:
     assert compare(("loss 2.51",), ("loss 2.51",)).shows_calls
     for line in ("done in 10 steps, 3.57 s", "lr 0.0003 beta 0.9", "seed 12345"):
