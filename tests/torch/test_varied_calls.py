@@ -21,7 +21,7 @@ from compilediag.timeline.timeline import fold
 from compilediag_harness import wire
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame.source_locations import get_definition
-from compilediag_harness.torch_internals import torch_replay
+from compilediag_harness.torch_internals import torch_api, torch_replay
 from compilediag_harness.torch_internals.torch_replay import CallModes
 from compilediag_harness.trials import forked, trial, varied_calls
 from compilediag_harness.trials.kept_calls import CallKeeper, KeptCall, KeptCallable, is_tensor
@@ -641,6 +641,7 @@ def as_on_a_device(monkeypatch):
         return torch.device("cpu") if is_tensor(leaf) else None
 
     monkeypatch.setattr(CallKeeper, "_find_device", find_device)
+    monkeypatch.setattr(torch_api, "is_cuda_in_use", lambda _: True)
     monkeypatch.setattr(forked, "has_accelerator", lambda _: True)
     monkeypatch.setattr(forked, "can_fork", lambda _: True)
     monkeypatch.setattr(torch_replay, "copy_to_host", lambda _, its: its.detach().clone())
@@ -660,6 +661,14 @@ def test_memory_of_a_device_is_copied_at_the_first_calls_and_at_fewer_later(as_o
     once, _, _ = vary(lambda: function(torch.full((3,), 16.0)))
     key = "gradients; float32[1d]", "as it was"
     assert (made[key].number, made[key].digest) == (15, once[key].digest)
+
+
+def test_nothing_is_copied_while_the_program_captures_a_graph(as_on_a_device, monkeypatch):
+    monkeypatch.setattr(torch_api, "is_cuda_in_use", lambda _: False)
+    function = torch.compile(lambda x: x.sum(), backend="eager")
+    made, (ended,), _ = vary(lambda: function(torch.ones(3)))
+    assert not made
+    assert "in the capture of a CUDA graph" in ended.left_out[0]
 
 
 def test_no_object_of_the_program_lives_longer_where_memory_of_a_device_may_be_in_it(

@@ -181,7 +181,13 @@ def test_of_stderr_logs_of_torch_progress_and_places_of_warnings_are_left_out() 
 def test_a_warning_of_torch_is_left_out_with_all_of_its_lines() -> None:
     """A warning of the program's own that has more of them is not."""
     torch = "/site/torch/_dynamo/variables/functions.py:9: UserWarning: Dynamo does not know"
-    lines = (torch, "If it is a builtin, please file an issue", "", "  torch.warn_once(msg)", "mine")
+    lines = (
+        torch,
+        "If it is a builtin, please file an issue",
+        "",
+        "  torch.warn_once(msg)",
+        "mine",
+    )
     assert compare(lines, ("mine",), stream="stderr").difference is None
     unended = (torch, "mine too", "mine")
     assert compare(unended, ("mine",), stream="stderr").difference is not None

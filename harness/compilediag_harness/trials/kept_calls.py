@@ -264,10 +264,16 @@ class CallKeeper:
                 seen[its] = None
         own = [its for its in tensors if not self._is_parameter(its)]
         nbytes = sum(its.numel() * its.element_size() for its in own)
+        copies = any(self._find_device(its) is not None for its in tensors)
         number = kept.calls - 1
         is_due = number < FIRST or kept.calls.bit_count() == 1 or number == kept.changed_at
         if self._bytes + nbytes - call.nbytes > MAX_BYTES:
             self._leave_out(f"{kept.name}: calls with larger arguments ({nbytes >> 20} MiB)")
+        elif copies and not torch_api.is_cuda_in_use(self._torch):
+            # A copy would break the capture of a graph.
+            self._leave_out(
+                f"{kept.name}: calls in the capture of a CUDA graph, or of no CUDA device"
+            )
         elif is_due or key not in kept.kinds:
             kept.kinds[key] = call
             self._bytes += nbytes - call.nbytes
