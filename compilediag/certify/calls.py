@@ -214,6 +214,7 @@ def _compare_callable(
 
 # --- structures and digests -----------------------------------------------------------------------
 
+_OPAQUE = re.compile(r"opaque:\w+")
 _LEAF = re.compile(r"\b(bfloat16|float\w*|complex\d+|u?int\d*|bool)\b(\[[\d,]*\])?")
 
 _AS_NUMBERS = {"float32[]": "float", "int64[]": "int", "bool[]": "bool"}
@@ -242,6 +243,7 @@ def read_structure(text: str) -> Structure:
     # Python's own number may stand for a tensor in the other state.
     known = [TOLERANCES["float32" if d == "float" else d][0] for d in dtypes if d in TOLERANCES]
     plain = _LEAF.sub(lambda match: _AS_NUMBERS.get(match[0], match[0]), text)
+    plain = _OPAQUE.sub("opaque", plain)  # not compared, whatever its type
     is_whole = "opaque:" not in text and not text.startswith(NOT_COMPARED)
     tolerance = min(4 * max(known, default=0.0), _MOST_TOLERATED)
     return Structure(plain, leaves, tolerance, get_cap(dtypes), is_whole)

@@ -169,6 +169,18 @@ def test_what_returns_nothing_shows_nothing(structure: str) -> None:
     assert (found.compared, found.unseen) == (0, int(structure != "None"))
 
 
+def test_of_what_is_not_compared_the_type_is_not_either() -> None:
+    """A static cache in place of a growing one: what stands beside it is compared."""
+    structures = [
+        f"Output(logits=float32[4,8], cache=opaque:{name}Cache)" for name in ("", "Static")
+    ]
+    for value, equal in ((1.0, True), (2.0, False)):
+        old, new = (
+            calls(v, structure=its) for v, its in zip((1.0, value), structures, strict=True)
+        )
+        assert compare([old], [new]).equal is equal
+
+
 def test_what_was_not_read_is_not_equal() -> None:
     structure = f"{NOT_COMPARED}a CUDA graph is captured"
     found = compare([calls(1.0, structure=structure)], [calls(1.0, structure=structure)])
