@@ -4,6 +4,7 @@ end."""
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import replace
@@ -179,7 +180,7 @@ def compare_final_values(
     ours, theirs = read_values(before), read_values(after)
     aligned = _align_state(ours, theirs)
     persistent = {key.path for key in ours if key.kind == "key"}
-    for key in [key for key in aligned if key.kind == "state"]:
+    for key in [key for key in aligned if key.kind == "state" and MAIN not in key.owner]:
         if _is_replaced(key, ours[key], aligned[key], persistent):
             del aligned[key]
     used = {id(value) for value in aligned.values()}
@@ -201,7 +202,11 @@ def compare_final_values(
     of_names = {key: aligned.pop(key) for key in tuple(aligned) if MAIN in key.owner}
     found = compare_values(ours, aligned, *others)
     if found.difference is None:
-        named = compare_values(ours, _select_alike(ours, of_names), *others)
+        of_names = {key: it for key, it in of_names.items() if not _is_padded(ours[key], it)}
+        named = compare_values(ours, of_names, *others)
+        other_members = _find_other_members(ours, theirs)
+        if named.difference is None and other_members is not None:
+            named = ResultComparison(difference=other_members)
         if named.difference is not None:
             why = f"a name of the program ends with another value: {named.difference}"
             found = replace(named, difference=why, decided=False)
@@ -212,15 +217,29 @@ def compare_final_values(
     return replace(found, notes=(*notes, *found.notes), shows_calls=shows)
 
 
-def _select_alike(
+def _is_padded(before: SampledValue, after: SampledValue) -> bool:
+    """True for a tensor that has grown: what the program adds and cuts off again is no result."""
+    old, new = before.shape, after.shape
+    grown = len(old) == len(new) and all(map(operator.le, old, new))
+    return old != new and before.dtype == after.dtype and grown
+
+
+def _find_other_members(
     ours: Mapping[ValueKey, SampledValue], theirs: Mapping[ValueKey, SampledValue]
-) -> dict[ValueKey, SampledValue]:
-    """Select what a name holds in both states alike: a change may give it another meaning."""
-    return {
-        key: value
-        for key, value in theirs.items()
-        if (value.dtype, value.shape) == (ours[key].dtype, ours[key].shape)
-    }
+) -> str | None:
+    """Find a list or dict that a name of the program holds in both states, with other members."""
+    members = [
+        {
+            (key.path.partition("[")[0], key.path)
+            for key in side
+            if MAIN in key.owner and "[" in key.path
+        }
+        for side in (ours, theirs)
+    ]
+    names = [{name for name, _ in side} for side in members]
+    both = names[0] & names[1]
+    other = sorted(path for name, path in members[0] ^ members[1] if name in both)
+    return f"{other[0]} is in one state alone" if other else None
 
 
 def _align_state(

@@ -9,6 +9,7 @@ import struct
 import sys
 import textwrap
 import threading
+import time
 import types
 from contextlib import suppress
 
@@ -406,11 +407,15 @@ def test_an_order_or_a_sign_that_no_sampled_element_shows_is_another_value():
     assert find_difference(before, rounded)[0] is None
 
 
-def test_tensors_that_names_of_the_program_hold_are_read_at_the_end(monkeypatch):
-    """Those of the main module, and those that cannot be read any more without a fault."""
-    main = types.SimpleNamespace(y=torch.ones(3), rows=[torch.zeros(2)], began=1.5)
+def test_what_names_of_the_program_hold_is_read_at_the_end(monkeypatch):
+    """And numbers, but for times."""
+    held = {"y": torch.ones(3), "rows": [torch.zeros(2)], "losses": [0.5, 1.5], "step": 4}
+    times = {"now": time.time(), "took_s": 1.5, "mark": time.perf_counter()}
+    main = types.SimpleNamespace(__file__="a.py", **held, **times)
     monkeypatch.setitem(sys.modules, "__main__", main)
     with watched(trial=PLAN) as events:
         compiled(Model())(torch.ones(3, 2))
     read = [state for state in events.of(wire.StateRead) if state.module == wire.MAIN]
-    assert [value.path for state in read for value in state.answers] == ["y", "rows[0]"]
+    assert [value.path for state in read for value in state.answers] == [
+        *("y", "rows[0]", "losses[0]", "losses[1]", "step")
+    ]

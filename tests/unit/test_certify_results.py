@@ -7,7 +7,7 @@ import pytest
 from compilediag.certify.calls import compare_calls
 from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.certify.results import check_results
-from compilediag_harness.wire import Location, RandomStateRead
+from compilediag_harness.wire import MAIN, Location, RandomStateRead
 from tests.support.certified_states import FILE, calls, held, number, printed, saved, state, tensor
 
 MOVED = Location("/home/user/moved.py", 7, "Renamed.forward")
@@ -251,3 +251,29 @@ def test_functions_are_found_by_name_whatever_the_line() -> None:
         state(calls(1.0, 2.0, function=moved), held(tensor(".w", 2.0), function=moved)),
     )
     assert judge(old, new).outcome == "fails"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (tensor("y", 1.0, 2.0), tensor("y", -1.0, 2.0), "state y: 1 → -1"),
+        (
+            tensor("y", 1.0, 2.0),
+            tensor("y", 1.0, 2.0, weighted=9.0, digest="o"),
+            "the signs of its elements",
+        ),
+        (tensor("y", 1.0, 2.0), tensor("y", 1.0, 2.0, shape=(2, 1)), "float32[2] → float32[2, 1]"),
+        (number("history[0]", 1.0), number("history[1]", 1.0), "history[0] is in one state alone"),
+        (tensor("x", 1.0, 2.0), tensor("x", 1.0, 2.0, 0.0), None),  # padded
+        (number("scale", 2.0), tensor("scale", 2.0), None),
+        (number("rows", 2.0), number("helper", 3.0), None),
+    ],
+)
+def test_a_name_of_the_program_that_ends_with_another_value_is_not_decided(
+    before: Any, after: Any, words: str | None
+) -> None:
+    """No part of the program is known to use it again."""
+    states = [state(CALLS, held(its, module=MAIN)) for its in (before, after)]
+    point = judge(*states)
+    assert point.outcome == ("holds" if words is None else "undecided")
+    assert (words or "") in point.sentence

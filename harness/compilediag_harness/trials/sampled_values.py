@@ -14,7 +14,9 @@ import dataclasses
 import functools
 import hashlib
 import math
+import re
 import sys
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -229,6 +231,13 @@ AT_CALL_BYTES = 1 << 20
 
 AT_END_BYTES = 512 << 20
 
+MAX_RUN_S = 1e5
+"""Numbers this near to what a clock shows are times."""
+_TIMED = re.compile(
+    r"(?i)time|took|elapsed|start|began|begin|duration|latency|speed|throughput|mfu|fps|per_s|^dt"
+    r"|_dt|sec|_ms|^ms|^t\d?$|memory|_mb|_gb"
+)
+
 _ADDED = ("_compiled_call_impl", "_is_torch_compile")
 """What torch puts into modules that it compiles."""
 
@@ -314,12 +323,22 @@ class StateReader:
         return events if self._function else [*events, *self._read_main(now)]
 
     def _read_main(self, now: float) -> list[StateRead]:
-        """Read the tensors that the names of the program's module hold, if there are any."""
-        held = dict(vars(sys.modules["__main__"]))
-        leaves = (leaf for name, value in held.items() for leaf in iterate_leaves(name, value))
-        tensors = (leaf for leaf in leaves if issubclass(get_class(leaf[1]), self._torch.Tensor))
-        read = self._reader.read_leaves(tensors, MAX_IN_RECORD, MAX_STATE_VALUES, AT_END_BYTES)
+        """Read the tensors and numbers that the names of the program's module hold, if there are
+        any; but for times."""
+        held = dict(vars(sys.modules["__main__"])).items()
+        own = [(name, its) for name, its in held if not name.startswith("__")]
+        leaves = (leaf for name, its in own for leaf in iterate_leaves(name, its))
+        kept = (leaf for leaf in leaves if self._is_computed(*leaf))
+        read = self._reader.read_leaves(kept, MAX_IN_RECORD, MAX_STATE_VALUES, AT_END_BYTES)
         return [StateRead(now, Location("", 0, MAIN), MAIN, *read)] if read[0] else []
+
+    def _is_computed(self, path: str, value: Any) -> bool:
+        kind = get_class(value)
+        if kind is not float:
+            return kind in _NUMBERS or issubclass(kind, self._torch.Tensor)
+        clocks = (clock() for clock in (time.time, time.monotonic, time.perf_counter))
+        is_time = any(abs(value - its) < min(MAX_RUN_S, its / 2) for its in clocks)
+        return not is_time and _TIMED.search(path) is None
 
     def _read_object(
         self, now: float, followed: _Followed, value: Any, call: int | None
