@@ -419,3 +419,20 @@ def test_what_names_of_the_program_hold_is_read_at_the_end(monkeypatch):
     assert [value.path for state in read for value in state.answers] == [
         *("y", "rows[0]", "losses[0]", "losses[1]", "step")
     ]
+
+
+def test_only_what_a_graph_has_overwritten_is_left_out(monkeypatch):
+    """Any other fault of reading is told, and no verdict is clean."""
+    reader, values = ValueSampler(torch), [("", torch.ones(2))]
+    messages = iter(
+        ["accessing tensor that has been overwritten by a subsequent run.", "no memory"]
+    )
+
+    def fail(*_args):
+        raise RuntimeError(next(messages))
+
+    monkeypatch.setattr(reader, "_read_tensor", fail)
+    (sample,), complete = reader.read_leaves(values, 1, 4)
+    assert (sample.kind, complete) == ("other", False)
+    with pytest.raises(RuntimeError, match="no memory"):
+        reader.read_leaves(values, 1, 4)

@@ -686,8 +686,10 @@ def test_no_object_of_the_program_lives_longer_where_memory_of_a_device_may_be_i
 
 def test_settings_of_our_own_warn_of_nothing(tmp_path):
     """torch 2.11 warns that one of them turns another off; the program may make errors of it."""
-    with warnings.catch_warnings(), torch_replay.isolate_compiles(str(tmp_path)):
-        warnings.warn("of ours", stacklevel=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with torch_replay.isolate_compiles(str(tmp_path)):
+            warnings.warn("of ours", stacklevel=1)
 
 
 def test_a_device_that_a_call_of_ours_broke_ends_the_process_with_its_own_code(monkeypatch):

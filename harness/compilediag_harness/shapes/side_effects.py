@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 from compilediag_harness.base.object_graph import ABSENT, put_back
 from compilediag_harness.shapes import reachable
 from compilediag_harness.shapes.trees import get_class
-from compilediag_harness.torch_internals import torch_api, torch_names
+from compilediag_harness.torch_internals import torch_api, torch_names, torch_replay
 
 
 def find_modules(torch: Any, function: Any) -> list[Any]:
@@ -135,7 +135,9 @@ class SavedState:
             return value.copy()
         try:
             return value.detach().clone()
-        except RuntimeError as error:  # as of the result of a CUDA graph that has run since
+        except RuntimeError as error:
+            if not torch_replay.is_overwritten(error):
+                raise
             return _NotCopied(str(error).partition("\n")[0])
 
     def _is_same(self, before: Any, value: Any) -> bool:

@@ -171,15 +171,20 @@ def _find_user_line(placeholder: Any) -> Location | None:
 def drop_stale_lines(stack: str) -> str:
     """Drop lines of a stack that torch kept which are of another program or an older file: a graph
     out of a cache has the stack of the process that stored it."""
-    files = {getattr(module, "__file__", "") for module in tuple(sys.modules.values())}
 
     def check(match: re.Match[str]) -> str:
         file, line, _, text = match.groups()
-        is_loaded = not files.isdisjoint((file, os.path.abspath(file)))
         is_same = linecache.getline(file, int(line)).strip() == text.strip()
-        return match[0] if is_loaded and is_same else ""
+        return match[0] if is_same and _is_loaded(file) else ""
 
     return _STACK_LINE.sub(check, stack)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_loaded(file: str) -> bool:
+    """True if a module was loaded from a file; all are looked through once for each file."""
+    files = {getattr(module, "__file__", "") for module in tuple(sys.modules.values())}
+    return not files.isdisjoint((file, os.path.abspath(file)))
 
 
 def count_live_graphs() -> int:

@@ -96,6 +96,11 @@ def copy_to_device(copy: Any, device: Any) -> Any:
     return copy_marks(copy, moved.requires_grad_(copy.requires_grad))
 
 
+def is_overwritten(error: RuntimeError) -> bool:
+    """True for what torch raises where a result of a CUDA graph is read that has run since."""
+    return "overwritten by a subsequent run" in str(error)
+
+
 def find_device_problem(torch: Any) -> str | None:
     """Find why the device of this process can be used no more; None where it can. Waits for it."""
     try:

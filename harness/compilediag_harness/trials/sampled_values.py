@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from compilediag_harness.base.object_graph import get_attributes, get_class
 from compilediag_harness.steps.step_detection import iterate_reached
-from compilediag_harness.torch_internals import torch_api
+from compilediag_harness.torch_internals import torch_api, torch_replay
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
 from compilediag_harness.trials.weights import Weights
@@ -83,9 +83,12 @@ class ValueSampler:
         """Read one value, and whether all of it was; of a tensor `size` elements are written."""
         kind = get_class(value)
         if issubclass(kind, self._torch.Tensor):
-            # The result of a CUDA graph that has run since cannot be read.
-            with contextlib.suppress(RuntimeError), self._below(), self._torch.no_grad():
-                return self._read_tensor(path, value, size)
+            try:
+                with self._below(), self._torch.no_grad():
+                    return self._read_tensor(path, value, size)
+            except RuntimeError as error:
+                if not torch_replay.is_overwritten(error):
+                    raise
         if kind in _NUMBERS:
             return _read_number(path, value), True
         plain = kind is str or kind is bytes or value is None
