@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 import time
 from collections import Counter
@@ -29,6 +30,9 @@ Value = TypeVar("Value")
 _LENGTH = re.compile(r"len\(.*\) == (\d+)|not .*", re.DOTALL)
 _SIZED = ("SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "DICT_KEYS", "DICT_LENGTH")
 """Kinds of guards on the length of a container."""
+_NUMBER = re.compile(r"(?<![\w\[.'])\d{1,9}(?![\w.'])")
+_REMAINDER = re.compile(r"%|//|\bMod\b")
+_MAX_NUMBERS = 8
 
 
 def watch_recompile_reasons(
@@ -102,6 +106,53 @@ def get_cache_entries(code: Any) -> list[Any]:
     # The C function itself: its namesake in eval_frame.py would need Dynamo to be imported.
     get = getattr(get_imported("torch._C._dynamo.eval_frame"), "_debug_get_cache_entry_list", None)
     return [] if get is None else list(get(code))
+
+
+def get_entry_lane(entry: Any) -> tuple[Any, Any]:
+    """Get what else a call must have in common with a cache entry: the identity of its backend and
+    its region of recompiles; None for what this torch does not tell."""
+    backend = getattr(entry, "backend", None)
+    return getattr(backend, "_torchdynamo_orig_backend", backend), getattr(
+        entry, "isolate_recompiles_id", None
+    )
+
+
+def holds(entry: Any, f_locals: dict[str, Any]) -> bool:
+    """True if the guards of a cache entry accept these locals; nothing is compiled or counted."""
+    check = getattr(getattr(entry.guard_manager, "root", None), "check", None)
+    return check is not None and bool(check(f_locals))
+
+
+def find_python_guard(entry: Any) -> str | None:
+    """Find a guard of a cache entry that calls a Python function for one value, which may be the
+    program's own: of a subclass of tensors (`__metadata_guard__`), of an opaque object. Those of
+    torch's modes and of sizes stand at the root. None without one."""
+    for manager, _ in _iterate_managers(getattr(entry.guard_manager, "root", None)):
+        for leaf in manager.get_leaf_guards():
+            if type(leaf).__name__ == PYTHON_LEAF and manager.get_source() not in ("L", "G", ""):
+                return next(iter(leaf.verbose_code_parts()), "")
+    return None
+
+
+def read_size_conditions(entry: Any) -> tuple[list[int], list[int]]:
+    """Read the conditions of a cache entry on sizes: distances at which they may repeat, which are
+    numbers that stand beside a remainder, and sizes at which they may change."""
+    texts = [leaf.condition.partition("  #")[0] for leaf in iterate_leaves(entry, {})]
+    divisors = _find_numbers(text for text in texts if _REMAINDER.search(text))
+    numbers = _find_numbers(texts)[:_MAX_NUMBERS]
+    return [*divisors, math.lcm(*divisors)], [a // b for a in numbers for b in (1, *numbers)]
+
+
+def _find_numbers(texts: Iterable[str]) -> list[int]:
+    found = {int(number) for text in texts for number in _NUMBER.findall(text)}
+    return sorted(found - {0})
+
+
+def has_modes() -> bool:
+    """True if a mode of `__torch_function__` or `__torch_dispatch__` is active in this thread."""
+    native = get_imported("torch._C")
+    names = ("_len_torch_function_stack", "_len_torch_dispatch_stack")
+    return any(count() > 0 for name in names if (count := getattr(native, name, None)))
 
 
 class Leaf(NamedTuple):

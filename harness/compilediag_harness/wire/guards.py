@@ -182,6 +182,43 @@ class SizesGuarded(StepEvent):
     """Later conditions beyond those in `guards`."""
 
 
+@dataclass(frozen=True, slots=True)
+class AcceptedSizes:
+    """Sizes of dimensions, varied together, that some compiled entry of a frame accepts."""
+
+    dimensions: tuple[str, ...]
+    """As the user would write them: "x.shape[0]"."""
+    size: int
+    """Theirs in the call that was varied."""
+    varied: bool
+    """They had other sizes in another compile of the frame."""
+    spans: tuple[tuple[int, int, int], ...]
+    """First and last size that is accepted, and the distance between two."""
+    asked_to: int
+    """No larger size was asked for."""
+    refused_by: tuple[tuple[int, str], ...] = ()
+    """A size just outside of the span in which `size` is, and the condition that was false of the
+    entry that serves it, as torch prints it, with its comment."""
+
+
+@event
+class InputsAsked(StepEvent):
+    """At the end of a process, or before a reset, the guards of the compiled entries of a frame
+    were asked which other inputs they accept. Nothing was compiled."""
+
+    epoch: int
+    frame: Location
+    entries: int
+    seconds: float
+    sizes: tuple[AcceptedSizes, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    """Accepted for all floating-point tensors together."""
+    gradients: tuple[bool, ...] = ()
+    """Grad modes in which the call is accepted."""
+    not_asked: str | None = None
+    """Why nothing is known, if so."""
+
+
 @event
 class HazardsChecked(StepEvent):
     """After a step in which something compiled, guards already false were looked for."""
