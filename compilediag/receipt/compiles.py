@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from compilediag.diagnosis.causes.run_causes import BlamedCause
+from compilediag.diagnosis.figures.accepted_inputs import list_accepted_inputs
 from compilediag.diagnosis.figures.compile_costs import (
     build_guards_section,
     build_seconds_section,
@@ -79,6 +80,7 @@ def build_compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSe
             )
             for frame in frames
         ),
+        accepted_inputs=list_accepted_inputs(timeline),
     )
 
 

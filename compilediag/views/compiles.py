@@ -15,7 +15,8 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
-from compilediag.views.document import Block, Paragraph, Preformatted, Table
+from compilediag.views.accepted import describe
+from compilediag.views.document import Block, Listing, Paragraph, Preformatted, Table
 from compilediag.views.format import (
     NOT_MEASURED,
     format_more,
@@ -74,6 +75,7 @@ def show_frames(receipt: Receipt, options: RenderOptions) -> list[Block]:
             what = "what runs after the break" if resumed else "what runs"
             name = f"{options.clean(event.compile_id, 40)} {options.clean(function, 60)}"
             decompiled.append(f"{name}, {what}: {options.clean(uri)}")
+    accepted = [describe(frame, options) for frame in receipt.compile.accepted_inputs]
     meaning = "variants: compiled versions in use, of recompile_limit; over it the frame runs eager"
     return [
         Paragraph(f"{pluralize(len(details), 'frame')} that torch.compile attempted"),
@@ -81,6 +83,7 @@ def show_frames(receipt: Receipt, options: RenderOptions) -> list[Block]:
         *(Paragraph(notes=(sentence,)) for sentence in eager),
         *([Paragraph(notes=decompiled)] if decompiled else []),
         Paragraph(notes=(meaning,)),
+        *([Listing("what they accept", accepted)] if accepted else []),
     ]
 
 

@@ -12,6 +12,7 @@ from compilediag.diagnosis.codes import BLIND, WRITTEN
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import is_foreign_record
 from compilediag.views import lookups
+from compilediag.views.accepted import render_accepted
 from compilediag.views.findings import build_card, get_title, join_exports
 from compilediag.views.format import pluralize
 from compilediag.views.headline import (
@@ -59,6 +60,7 @@ def render(
     options = replace(options, width=max(options.width, MIN_WIDTH))
     head = _render_head(receipt, options)
     tail = render_outlook(receipt, options)
+    tail += render_accepted(receipt, options, complete=complete)
     tail += render_measured(receipt, options, suffix, complete=complete)
     # What replaces the settings of single findings that need the same variable.
     exports = join_exports(finding for _, finding in list_main_findings(receipt))

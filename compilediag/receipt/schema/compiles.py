@@ -287,6 +287,44 @@ class Headroom(Record, frozen=True, kw_only=True):
     limit: int | None  #: recompile_limit in force.
 
 
+class RefusedSize(Record, frozen=True, kw_only=True):
+    """A size just outside of those that are accepted, and the condition that refuses it."""
+
+    size: int  #: The size.
+    condition: str  #: The condition, which is false of it.
+    place: Place | None  #: The line whose tracing needed it; null where torch needed it later.
+    text: str  #: The source text of that line.
+    #: The operation of torch that needed it, such as conv; null where the line itself did.
+    needed_by: str | None
+
+
+class SizesAsked(Record, frozen=True, kw_only=True):
+    """Sizes of dimensions, varied together, that some cache entry of a frame accepts."""
+
+    dimensions: tuple[str, ...]  #: The dimensions, such as x.shape[0].
+    dtype: str  #: Of the tensor of the first; another one compiles again.
+    size: int  #: Theirs in the call that was varied.
+    varied: bool  #: They had other sizes in another compile of the frame.
+    #: First and last size that is accepted, and the distance between two: [2, 15, 1].
+    spans: tuple[tuple[int, int, int], ...]
+    asked_to: int  #: No larger size was asked for; one that ends here may go on.
+    refused: tuple[RefusedSize, ...] = ()  #: Beside the span in which `size` is.
+
+
+class AcceptedInputs(Record, frozen=True, kw_only=True):
+    """The inputs that the cache entries of a frame accept, by their guards: what they refuse makes
+    torch compile again, or run eager over the limit."""
+
+    frame: FrameName  #: The frame.
+    process: int = 0  #: Index of the process.
+    epoch: int = 0  #: How often torch._dynamo.reset() had been called.
+    entries: int  #: Cache entries that were asked.
+    sizes: tuple[SizesAsked, ...] = ()  #: Dimensions whose size varied in the run first.
+    gradients: tuple[bool, ...] = ()  #: Grad modes in which the same call is accepted.
+    #: Why the guards were not asked; null where they were.
+    not_asked: str | None = None
+
+
 class FrameDetail(Record, frozen=True, kw_only=True):
     """One frame over all its compiles."""
 
@@ -324,6 +362,9 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     events: tuple[CompileEvent, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.
     frames_detail: tuple[FrameDetail, ...] = ()  #: Every frame that was attempted.
+    #: What the cache entries of each frame accept, asked at the end of the program, or before a
+    #: reset, without compiling anything; the first 200. Since 1.1.
+    accepted_inputs: tuple[AcceptedInputs, ...] = ()
 
 
 class CandidateRecord(Record, frozen=True):

@@ -12,7 +12,7 @@ import math
 import time
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,7 +20,6 @@ from compilediag_harness.base.object_graph import MISSING, WeakByIdentity, get_c
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
 from compilediag_harness.collectors import accepted_sizes
-from compilediag_harness.collectors.leaf_checks import LeafChecks
 from compilediag_harness.shapes import trees
 from compilediag_harness.torch_internals import torch_api, torch_guards, torch_replay
 from compilediag_harness.torch_internals.torch_replay import CallModes
@@ -41,14 +40,11 @@ MAX_GROUPS = 4
 MAX_MEMBERS, MAX_DEPTH = 256, 4
 """Of a container among the arguments that is kept."""
 
-MAX_BYTES, MAX_BYTES_OF_DEVICE = 1 << 30, 1 << 26
-"""Of one tensor that is made for a question. Memory of the host is never written to, so that it is
-an address range alone."""
+LARGEST, MAX_BYTES = 1 << 16, 1 << 27
+"""The largest size, and the bytes of one tensor, which is not written to, that are asked for."""
 
 MAX_TEXT = 4096
 """Characters of a text that is kept."""
-
-_DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +59,11 @@ class _Tensor:
     inference: bool
     marks: Mapping[str, Any]
     """What the program has declared of it for Dynamo."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def resize(self, sizes: Mapping[int, int]) -> _Tensor:
         """Get the same with other sizes, which lies in memory in the same order of dimensions."""
@@ -121,6 +122,11 @@ class AcceptedInputCollector:
         """Forget what was kept: those entries are gone, or another process's."""
         self._compiles = WeakByIdentity[types.CodeType, list[_Compile]]()
 
+    @property
+    def has_compiles(self) -> bool:
+        """True if compiles have been kept since the last question."""
+        return len(self._compiles) > 0
+
     def remember(self, code: types.CodeType, scope: Mapping[str, Any]) -> None:
         """Keep what the guards of a compile that ends were built for."""
         with self._below():
@@ -175,15 +181,16 @@ class AcceptedInputCollector:
     ) -> InputsAsked:
         session, began = self._session, time.monotonic()
         where = source_locations.get_location(code)
-        entries = torch_guards.get_cache_entries(code)
+        known = torch_guards.get_cache_entries(code)
+        entries = [entry for entry in known if not torch_guards.is_deleted(entry)]
         answers: dict[str, Any] = {}
         try:
             asked = _Questions(self._torch, self._below, entries, kept, deadline)
             modes = asked.find_call()
             with torch_replay.enter_modes(self._torch, modes):
                 answers = {
+                    "compile_id": str(asked.serving.compile_id),
                     "sizes": tuple(asked.ask_sizes()),
-                    "dtypes": tuple(asked.ask_dtypes()),
                     "gradients": tuple(asked.ask_gradients()),
                 }
         except _NotAsked as reason:
@@ -233,7 +240,7 @@ class _Questions:
             with torch_replay.enter_modes(self._torch, compiled.modes):
                 serving = next((its for its in entries if self._accepts(its, made)), None)
             if serving is not None:
-                self._call, self._arguments, self._serving = compiled, made, serving
+                self._call, self._arguments, self.serving = compiled, made, serving
                 lane = torch_guards.get_entry_lane(serving)
                 self._lane = [its for its in entries if torch_guards.get_entry_lane(its) == lane]
                 return compiled.modes
@@ -300,51 +307,20 @@ class _Questions:
 
     def ask_sizes(self) -> Iterator[AcceptedSizes]:
         """Ask for other sizes of each group of dimensions."""
+        numbers = {n for entry in self._lane for n in torch_guards.list_size_numbers(entry)}
         for group in self._group_dimensions()[:MAX_GROUPS]:
-            largest = min(
-                (MAX_BYTES if tensor.device.type == "cpu" else MAX_BYTES_OF_DEVICE)
-                // max(math.prod(tensor.shape) // max(tensor.shape[dim], 1) * 8, 1)
-                for tensor, dim in group.dims
-            )
-            largest = max(min(largest, accepted_sizes.LARGEST), group.size)
-            spans, asked_to = list[accepted_sizes.Span](), largest
-            for entry in self._lane:
+            bytes_each = max(its.nbytes // max(its.shape[dim], 1) for its, dim in group.dims)
+            largest = max(min(LARGEST, MAX_BYTES // max(bytes_each, 1)), group.size)
 
-                def accepts(size: int, entry: Any = entry, group: _Group = group) -> bool:
-                    return self._accepts(entry, self._resize(group, size))
+            def accepts(size: int, group: _Group = group) -> bool:
+                changed = {id(tensor): tensor.resize({dim: size}) for tensor, dim in group.dims}
+                values = self._change(changed)
+                return any(self._accepts(entry, values) for entry in self._lane)
 
-                found, known_to = accepted_sizes.find_spans(
-                    accepts, group.size, largest, *torch_guards.read_size_conditions(entry)
-                )
-                spans, asked_to = [*spans, *found], min(asked_to, known_to)
-            spans = accepted_sizes.merge_spans(its for its in spans if its[0] <= asked_to)
-            yield AcceptedSizes(
-                dimensions=tuple(group.names),
-                size=group.size,
-                varied=group.varied,
-                spans=tuple(spans),
-                asked_to=asked_to,
-                refused_by=tuple(self._find_reasons(group, spans, asked_to)),
-            )
-
-    def _resize(self, group: _Group, size: int) -> dict[str, Any]:
-        changed = {id(tensor): tensor.resize({dim: size}) for tensor, dim in group.dims}
-        return self._change(changed)
-
-    def _find_reasons(
-        self, group: _Group, spans: Iterable[tuple[int, int, int]], largest: int
-    ) -> Iterator[tuple[int, str]]:
-        """Find the conditions by which the entry that serves the call refuses the sizes beside the
-        range in which the call's is."""
-        for first, last, step in spans:
-            if first < last and first <= group.size <= last:
-                for size in (first - 1, first + 1 if step > 1 else last + 1):
-                    if 0 <= size <= largest:
-                        checks = LeafChecks(self._resize(group, size), time.thread_time() + 0.1)
-                        false = checks.examine(self._serving, {}).false
-                        conditions = (leaf.condition for leaf in false if leaf.condition)
-                        yield from ((size, clip(text, 1024)) for text in list(conditions)[:1])
-                return
+            spans, asked_to = accepted_sizes.find_spans(accepts, group.size, largest, numbers)
+            dtype = str(group.dims[0][0].dtype).partition(".")[2]
+            names = tuple(group.names)
+            yield AcceptedSizes(names, dtype, group.size, group.varied, tuple(spans), asked_to)
 
     def _group_dimensions(self) -> list[_Group]:
         """Group the dimensions of the tensors that had the same sizes in each compile; those first
@@ -370,22 +346,6 @@ class _Questions:
                 group.dims.append((tensor, dim))
                 group.names.append(f"{path}.shape[{dim}]")
         return sorted(groups.values(), key=lambda group: not group.varied)
-
-    def ask_dtypes(self) -> list[str]:
-        """Ask for other dtypes of all floating-point tensors together."""
-        floating = [
-            tensor
-            for _, tensor in _iterate_tensors(self._call.arguments)
-            if tensor.dtype.is_floating_point
-        ]
-        accepted: list[str] = []
-        for name in _DTYPES if floating else ():
-            dtype = getattr(self._torch, name)
-            changed = {id(its): replace(its, dtype=dtype) for its in floating}
-            if any(self._accepts(entry, self._change(changed)) for entry in self._lane):
-                accepted.append(name)
-        # Of tensors that no guard is about, nothing is said.
-        return accepted if len(accepted) < len(_DTYPES) else []
 
     def ask_gradients(self) -> Iterator[bool]:
         """Ask with gradients on, and off."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import os
@@ -190,6 +191,11 @@ class CollectorSet:
             self._unguarded_changes.take_snapshots(code, scope)
             if self._write_tracer is not None:
                 self._write_tracer.watch_guards(code, compile_id, scope, guards)
+            if not self._accepted_inputs.has_compiles:
+                # Again at each first compile: finalizers of torch give entries up at exit, in the
+                # reverse order of registration.
+                atexit.unregister(self._ask_guards)
+                atexit.register(self._ask_guards)
             self._accepted_inputs.remember(code, scope)
             spent = warm_calls.evaluate_guards(session, compile_id, scope, guards, manager)
             self._compiles.leave_out(compile_id, spent)
@@ -218,7 +224,12 @@ class CollectorSet:
     def _ask_guards(self) -> None:
         """Ask the guards of all entries what they accept; a trial's are not asked."""
         if self._session.trial is None:
-            with self._session.catch_faults("accepted inputs"), _pause_gc():
+            # At exit a Ctrl-C would print a traceback of ours.
+            with (
+                contextlib.suppress(KeyboardInterrupt),
+                self._session.catch_faults("accepted inputs"),
+                _pause_gc(),
+            ):
                 self._accepted_inputs.ask()
 
     def _check_last(self) -> None:
@@ -257,6 +268,7 @@ class CollectorSet:
     def uninstall(self) -> None:
         """Takes everything out again; nothing is called any more."""
         self._session.step_listeners.clear()
+        atexit.unregister(self._ask_guards)
         torch_compiles.forget_metrics_rows(self._compiles.record_row)
         self.logs.close()
         for watcher in (self._interrupts, self.syncs, self._cudagraphs, self._write_tracer):

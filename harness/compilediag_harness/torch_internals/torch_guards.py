@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 import time
 from collections import Counter
@@ -31,8 +30,7 @@ _LENGTH = re.compile(r"len\(.*\) == (\d+)|not .*", re.DOTALL)
 _SIZED = ("SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "DICT_KEYS", "DICT_LENGTH")
 """Kinds of guards on the length of a container."""
 _NUMBER = re.compile(r"(?<![\w\[.'])\d{1,9}(?![\w.'])")
-_REMAINDER = re.compile(r"%|//|\bMod\b")
-_MAX_NUMBERS = 8
+_MAX_NUMBERS = 12
 
 
 def watch_recompile_reasons(
@@ -108,6 +106,12 @@ def get_cache_entries(code: Any) -> list[Any]:
     return [] if get is None else list(get(code))
 
 
+def is_deleted(entry: Any) -> bool:
+    """True if torch gave a cache entry up, since an object that it depends on is gone. It has no
+    guards any more, and is not used."""
+    return hasattr(entry.guard_manager, "invalidation_reason")
+
+
 def get_entry_lane(entry: Any) -> tuple[Any, Any]:
     """Get what else a call must have in common with a cache entry: the identity of its backend and
     its region of recompiles; None for what this torch does not tell."""
@@ -134,18 +138,11 @@ def find_python_guard(entry: Any) -> str | None:
     return None
 
 
-def read_size_conditions(entry: Any) -> tuple[list[int], list[int]]:
-    """Read the conditions of a cache entry on sizes: distances at which they may repeat, which are
-    numbers that stand beside a remainder, and sizes at which they may change."""
-    texts = [leaf.condition.partition("  #")[0] for leaf in iterate_leaves(entry, {})]
-    divisors = _find_numbers(text for text in texts if _REMAINDER.search(text))
-    numbers = _find_numbers(texts)[:_MAX_NUMBERS]
-    return [*divisors, math.lcm(*divisors)], [a // b for a in numbers for b in (1, *numbers)]
-
-
-def _find_numbers(texts: Iterable[str]) -> list[int]:
-    found = {int(number) for text in texts for number in _NUMBER.findall(text)}
-    return sorted(found - {0})
+def list_size_numbers(entry: Any) -> list[int]:
+    """List numbers that stand in the conditions of a cache entry on sizes, the smallest first."""
+    texts = (leaf.condition.partition("  #")[0] for leaf in iterate_leaves(entry, {}))
+    numbers = {int(number) for text in texts for number in _NUMBER.findall(text)}
+    return sorted(numbers - {0})[:_MAX_NUMBERS]
 
 
 def has_modes() -> bool:

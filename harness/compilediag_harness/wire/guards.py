@@ -188,6 +188,8 @@ class AcceptedSizes:
 
     dimensions: tuple[str, ...]
     """As the user would write them: "x.shape[0]"."""
+    dtype: str
+    """Of the tensor of the first."""
     size: int
     """Theirs in the call that was varied."""
     varied: bool
@@ -196,9 +198,6 @@ class AcceptedSizes:
     """First and last size that is accepted, and the distance between two."""
     asked_to: int
     """No larger size was asked for."""
-    refused_by: tuple[tuple[int, str], ...] = ()
-    """A size just outside of the span in which `size` is, and the condition that was false of the
-    entry that serves it, as torch prints it, with its comment."""
 
 
 @event
@@ -210,9 +209,9 @@ class InputsAsked(StepEvent):
     frame: Location
     entries: int
     seconds: float
+    compile_id: str = ""
+    """Of the entry that accepts the call that was varied."""
     sizes: tuple[AcceptedSizes, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    """Accepted for all floating-point tensors together."""
     gradients: tuple[bool, ...] = ()
     """Grad modes in which the call is accepted."""
     not_asked: str | None = None
