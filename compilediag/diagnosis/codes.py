@@ -127,7 +127,7 @@ CD503 memory-growth: a memory pool grows every step
 CD511 cache-use info: compile cache hits and misses
 CD512 fallback-kernel info: extern kernels in the compiled graph
 CD601 repeated-blocks info: equal blocks are compiled as one graph, which takes most compile time
-CD602 analysis-restarts info: a frame was traced repeatedly, once for each of its graph breaks
+CD602 analysis-restarts info: a frame was traced again from its beginning, at a graph break for one
 CD603 autotuning-dominates info: trying kernels takes at least half of the compile time
 CD604 builds-without-cache info: kernels are built at every start because torch's caches are off
 CD611 cache-bypass: torch caches nothing of a graph, so every start compiles it again

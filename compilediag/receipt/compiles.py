@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -20,6 +21,7 @@ from compilediag.diagnosis.findings import (
     make_changed_at,
     select_writers,
 )
+from compilediag.diagnosis.guards.source import format_variable, parse_path
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     CompileSection,
@@ -28,6 +30,7 @@ from compilediag.receipt.schema.compiles import (
     FrameDetail,
     GraphBreak,
     Headroom,
+    Restart,
     Writer,
     WriteTracingSection,
 )
@@ -37,7 +40,7 @@ from compilediag.rules.diagnose import Diagnosis
 from compilediag.timeline.frames import BreakLine, is_compile, is_recompile
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import BreakSite, Compile, Timeline
-from compilediag_harness.wire import make_jsonable
+from compilediag_harness.wire import GuardFacts, make_jsonable
 
 MAX_EVENTS = 5_000
 """More compile events than this belong into a trace, not into a receipt; counts stay whole."""
@@ -111,9 +114,23 @@ def _list_events(
             causes=tuple(make_cause_record(cause, ids) for cause in causes),
             entered_at=make_call_record(attempt.entered_at),
             entered_from=attempt.entered_from or None,
+            restart=_make_restart(attempt),
             entries=listed,
             entries_left_out=len(missed) - len(listed) + (again.entries_left_out if again else 0),
         )
+
+
+def _make_restart(attempt: Compile) -> Restart | None:
+    if not attempt.restart_reasons:
+        return None
+    lines = (reason.strip().partition("\n")[0] for reason in attempt.restart_reasons)
+    paths = map(parse_path, attempt.restarted_for)
+    return Restart(
+        # Of an exception without a reason torch has the class: "<class 'torch.....Name'>".
+        reasons=tuple(re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", line) for line in lines),
+        seconds=attempt.restarted_s,
+        variables=tuple(format_variable(path, GuardFacts()) for path in paths if path),
+    )
 
 
 def make_cause_record(cause: BlamedCause, ids: FindingIds) -> EventCause:

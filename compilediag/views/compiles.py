@@ -12,6 +12,7 @@ from compilediag.receipt.schema.compiles import (
     CompileMemorySection,
     CompileSeconds,
     GuardsSection,
+    Restart,
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
@@ -106,6 +107,7 @@ def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
         columns = " ".join(map(pad, cells, (9, 6, 9, 8)))
         frame = format_frame(event, options)
         lines = options.wrap(frame, f"  {columns} ", " " * 9, style="bold")
+        lines += _render_restart(event, options)
         for cause in event.causes[:MAX_CAUSES]:
             code = f"{options.clean(cause.rule, 8)} " if cause.rule else ""
             change = options.format_change_after("  ", cause.expected, cause.actual, 120)
@@ -128,6 +130,20 @@ def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
         note = "new: no cache entry accepts the value; known: one does, it was compiled for before"
         blocks.append(Paragraph(notes=(note,)))
     return blocks
+
+
+def describe_restart(restart: Restart, options: RenderOptions) -> str:
+    """Describe why a frame was traced more than once, and what that cost."""
+    reasons = "; ".join(options.clean(reason, 160) for reason in restart.reasons[:MAX_REASONS])
+    named = ", ".join(options.clean(name, 80) for name in restart.variables[:MAX_REASONS])
+    floats = f": torch took {named} for a symbolic float at first" if named else ""
+    return f"traced again, {format_seconds(restart.seconds)}: {reasons}{floats}"
+
+
+def _render_restart(event: CompileEvent, options: RenderOptions) -> list[str]:
+    if event.restart is None:
+        return []
+    return options.wrap(describe_restart(event.restart, options), " " * 9, " " * 11)
 
 
 def render_missed_entries(event: CompileEvent, options: RenderOptions, indent: str) -> list[str]:

@@ -201,6 +201,18 @@ class MissedEntry(Record, frozen=True, kw_only=True):
     left_out: int | None = 0
 
 
+class Restart(Record, frozen=True, kw_only=True):
+    """Attempts at one compile that Dynamo began again from the first line of the frame."""
+
+    #: torch's reasons, in one line each: the title of a graph break, or the name of its exception.
+    reasons: tuple[str, ...]
+    #: Part of the compile's seconds: the attempts before the last; null where torch did not tell.
+    seconds: float | None
+    #: What torch took for a symbolic float at first, where that is the reason: Python floats, and
+    #: tensors without dimensions, of float64 on the host.
+    variables: tuple[str, ...] = ()
+
+
 class CompileEvent(Record, frozen=True, kw_only=True):
     """One compile that ended with guarded code."""
 
@@ -224,6 +236,8 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     #: process.
     entries: tuple[MissedEntry, ...] = ()
     entries_left_out: int = 0  #: Cache entries that did not fit beyond those listed.
+    #: Why the frame was traced more than once; null where it was not. Since 1.1.
+    restart: Restart | None = None
 
 
 class CompileTime(Record, frozen=True, kw_only=True):

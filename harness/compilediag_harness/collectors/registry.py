@@ -131,6 +131,10 @@ class CollectorSet:
             (CONVERT_FRAME, partial(torch_logs.watch_failed_frames, safe(logs.record_failure))),
             (CONVERT_FRAME, partial(torch_logs.watch_skipped_frames, safe(logs.record_skip))),
             (CONVERT_FRAME, partial(torch_logs.watch_recompile_limit, safe(logs.record_limit))),
+            (
+                SYMBOLIC_CONVERT,
+                partial(torch_compiles.watch_specialized_floats, compiles.record_specialized),
+            ),
             (SYMBOLIC_CONVERT, partial(torch_logs.watch_graph_breaks, safe(logs.record_break))),
             (
                 torch_logs.CUDAGRAPH_UTILS,
