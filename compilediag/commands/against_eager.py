@@ -42,6 +42,7 @@ _ONE_RUN = (
     "fix",
     "cadence_probe",
     "trace_writes",
+    "past_limit",
     "trace",
     "tlparse",
     "depyf",

@@ -65,17 +65,18 @@ def command(options: RunOptions) -> int:
     if options.record:
         from compilediag.runs.certify.recorded import record_run
 
-        refuse(options, ("trace_writes", "depyf"), "runs it otherwise than --record: leave one out")
+        others = ("trace_writes", "past_limit", "depyf")
+        refuse(options, others, "runs it otherwise than --record: leave one out")
         if not options.target:
             raise UsageError("say what to run: `compilediag run --record train.py`")
         return finish(record_run(options.target, read_option_files(options)), options)
     if options.target:
         return finish(supervised.run(options.target, read_option_files(options)), options)
-    if not options.trace_writes:
+    if not (options.trace_writes or options.past_limit):
         raise UsageError("say what to run: `compilediag run train.py`")
     from compilediag.runs.supervised.target import find_last_run
 
-    again = find_last_run()
+    again = find_last_run(trace_writes=options.trace_writes)
     if not options.quiet:
         write_message(again.sentence)
     chosen = replace(read_option_files(options), write_tracing_plan=again.plan)
@@ -95,7 +96,7 @@ _BELONGING = {
 }
 """Options of the other modes, and what is said where they are given to a plain run."""
 
-_OTHER_RUNS = ("fix", "cadence_probe", "trace_writes", "depyf", "group", "keep_caches")
+_OTHER_RUNS = ("fix", "cadence_probe", "trace_writes", "past_limit", "depyf", "group")
 """Options that make other runs than `--cold-and-warm`, or change what is compiled."""
 
 

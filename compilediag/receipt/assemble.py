@@ -314,6 +314,7 @@ def build_header(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> He
         configuration=Configuration(
             name=run.configuration_name or _name_program(argv),
             precision=None if precision is None else str(precision),
+            past_limit=any(part.facts.get("past_limit") for part in timeline.processes) or None,
             numerics_flags=NumericsFlags(**_convert_values(NumericsFlags, flags)),
         ),
         run=make_record(

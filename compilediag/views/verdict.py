@@ -169,6 +169,12 @@ def render_outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
         sentence = f"{', '.join(names[:MAX_NAMES])}{more} {changed} since it was compiled"
         lines += options.wrap_warning(f"{sentence}: the next call recompiles", "armed: ")
     forecasts = [pair for pair in number_findings(receipt) if pair[1].rule == "CD151"]
+    if receipt.compile.recompile_limit_hits:
+        unseen = "what else changes after a recompile limit was hit: compilediag run --past-limit"
+        lines += options.wrap_warning(unseen, "not seen: ")
+    if receipt.header.configuration.past_limit:
+        lifted = "for this run alone; by itself torch runs a frame over the limit eager"
+        lines += options.wrap_warning(lifted, "recompile limit lifted: ")
     if forecasts:
         number, finding = forecasts[0]
         others = f"; +{len(forecasts) - 1} more" if len(forecasts) > 1 else ""

@@ -76,6 +76,8 @@ def find_inconclusive(receipt: Receipt) -> Iterable[str]:
         reason = ((receipt.failure and receipt.failure.reason) or "").strip()[:_REASON_CHARS]
         why = f": {reason}" if reason else ""
         yield f"{_ENDINGS[receipt.status]}{with_code}, so the receipt is not of a whole run{why}"
+    if receipt.header.configuration.past_limit:
+        yield "the recompile limit was lifted in this run (--past-limit)"
     if receipt.verdict is None:
         yield "the receipt has no verdict"
     if receipt.verdict == "blind":

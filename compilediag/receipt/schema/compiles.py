@@ -236,7 +236,7 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     #: process.
     entries: tuple[MissedEntry, ...] = ()
     entries_left_out: int = 0  #: Cache entries that did not fit beyond those listed.
-    #: Why the frame was traced more than once; null where it was not. Since 1.1.
+    #: Why the frame was traced more than once; null where it was not.
     restart: Restart | None = None
 
 
@@ -377,7 +377,7 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.
     frames_detail: tuple[FrameDetail, ...] = ()  #: Every frame that was attempted.
     #: What the cache entries of each frame accept, asked at the end of the program, or before a
-    #: reset, without compiling anything; the first 200. Since 1.1.
+    #: reset, without compiling anything; the first 200.
     accepted_inputs: tuple[AcceptedInputs, ...] = ()
 
 

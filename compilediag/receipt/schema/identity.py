@@ -89,6 +89,8 @@ class Configuration(Record, frozen=True, kw_only=True):
     preset: str | None = None  #: Name of its configuration.
     precision: str | None = None  #: Precision of the computation, as far as it is a flag.
     numerics_flags: NumericsFlags = NumericsFlags()  #: Flags that change numbers or speed.
+    #: true: the recompile limit was lifted (`run --past-limit`); null: torch's holds.
+    past_limit: bool | None = None
 
 
 class Redactions(Record, frozen=True, kw_only=True):

@@ -80,6 +80,7 @@ def _make_process_options(options: RunOptions, artifacts: str) -> ProcessOptions
         experiments_s=telemetry.experiments_every_s if telemetry else None,
         sync_steps=options.sync_steps,
         write_tracing=limit_plan(plan) if options.trace_writes else None,
+        past_limit=options.past_limit or None,
     )
 
 

@@ -244,6 +244,11 @@ class RunOptions(TrialOptions):
         "--trace-writes --witness",
         "Record which line changes a guarded value; without TARGET, repeat the last run.",
     )
+    past_limit: bool = _run_flag(
+        "--past-limit",
+        "Lift the recompile limit, to see what comes after it; without TARGET, repeat the last "
+        "run.",
+    )
     fix: bool = _run_flag(
         "--fix",
         "Then try changes for its findings and prove those that work: see `compilediag fix`.",

@@ -42,6 +42,8 @@ class ProcessOptions:
     """Period and first step of the work that a probe moves: synchronisations are sampled there."""
     write_tracing: WriteTracingPlan | None = None
     """Steps and guards whose writes are traced; None: no write tracing."""
+    past_limit: bool | None = None
+    """True: torch compiles on where a frame is over the recompile limit."""
 
     def encode(self) -> str:
         """Encode the value of the variable; "" where every option has its default."""
@@ -71,6 +73,7 @@ def read(fault: Callable[[str, Exception], None] = lambda where, error: None) ->
             experiments_s=None if experiments_s is None else float(experiments_s),
             sync_steps=None if sync is None else (int(sync[0]), int(sync[1])),
             write_tracing=tracing_plan,
+            past_limit=True if given.get("past_limit") else None,
         )
     except Exception as error:  # set by hand: the program runs on as if it were not there
         fault(VARIABLE, error)

@@ -47,7 +47,7 @@ from compilediag_harness.torch_internals.torch_names import (
     Removers,
     get_imported,
 )
-from compilediag_harness.wire import AOT_AUTOGRAD, FX_GRAPH, EvidenceLost
+from compilediag_harness.wire import AOT_AUTOGRAD, FX_GRAPH, EnvironmentRead, EvidenceLost
 
 if TYPE_CHECKING:
     from compilediag_harness.blame.write_tracing import WriteTracer
@@ -113,6 +113,7 @@ class CollectorSet:
         loaded, written = (caches.record_load, caches.record_call), caches.record_write
         resumed = tracer and partial(torch_compiles.watch_compile_ends, tracer.resume_after_compile)
         return [
+            *([(CONVERT_FRAME, self._lift_limit)] if self._session.options.past_limit else ()),
             (DYNAMO, partial(torch_compiles.watch_compile_starts, self.handle_compile_start)),
             *([(DYNAMO, resumed)] if resumed else ()),
             (DYNAMO, partial(torch_compiles.watch_resets, self._ask_guards, compiles.record_reset)),
@@ -163,6 +164,12 @@ class CollectorSet:
         removers = torch_compiles.watch_phases(phases.begin_phase, phases.end_phase)
         self._compiles.phases_seen = bool(removers)
         return removers
+
+    def _lift_limit(self) -> Remover | None:
+        remover = torch_compiles.lift_recompile_limit()
+        facts = {"past_limit": remover is not None}
+        self._session.emit(EnvironmentRead(self._session.now(), facts))
+        return remover
 
     def _watch_trees(self) -> None:
         self._cudagraphs = CudagraphCollector(self._session)
