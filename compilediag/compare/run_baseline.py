@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeAlias
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from compilediag.compare.accepted import Sizes, collect_accepted
 from compilediag.compare.keys import (
     COUNTS,
     BreakKey,
@@ -122,6 +123,7 @@ class KnownFrame(Known, frozen=True):
     key: FrameKey
     count: Count = field(name="compiles")
     recompiles: Count = 0  #: Of these; the others are first ones, of another epoch or process.
+    accepts: Sizes = EMPTY  #: Ranges of sizes that its entries accept; empty where not asked.
 
 
 class KnownFallback(Known, frozen=True):
@@ -195,6 +197,7 @@ def build_run_baseline(
     causes, breaks = _group_causes(receipt, counted), _group_breaks(receipt, counted)
     frames = _sum_frames(receipt, counted)
     events = receipt.compile.events
+    accepted = collect_accepted(receipt)
     again = Counter(build_frame_key(event.frame) for event in events if event.kind == "recompile")
     baseline = ConfigBaseline(
         name=name or receipt.header.configuration.name,
@@ -204,7 +207,10 @@ def build_run_baseline(
         else {count: getattr(receipt.compile, count) for count in COUNTS},
         causes=tuple(KnownCause(key, len(recompiles)) for key, recompiles in causes.items()),
         breaks=tuple(KnownBreak(key, len(sites)) for key, sites in breaks.items()),
-        frames=tuple(KnownFrame(key, total.compiles, again[key]) for key, total in frames.items()),
+        frames=tuple(
+            KnownFrame(key, total.compiles, again[key], accepted.get(key, {}))
+            for key, total in frames.items()
+        ),
         fallbacks=tuple(KnownFallback(key) for key, total in frames.items() if total.ran_eager),
         recordings=receipt.cudagraph.recordings if receipt.cudagraph is not None else None,
         torch=get_torch_release(receipt),

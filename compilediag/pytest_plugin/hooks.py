@@ -207,6 +207,8 @@ class WatchedTest:
             properties.append((COUNTED, run.receipt.verdict))
             counts = ((name, part.get_count(name)) for name in COUNTS)
             properties += [(f"compilediag.{name}", n) for name, n in counts if n is not None]
+            if serves := list_accepted(run.receipt, RenderOptions()):
+                properties.append(("compilediag.serves", "\n".join(serves)))
             if self._improvements:
                 properties.append(("compilediag.improvements", self._improvements))
             properties.append(("compilediag.judged", "failed" if problems else "passed"))

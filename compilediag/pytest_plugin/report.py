@@ -91,6 +91,8 @@ def write_summary(terminal: Any, reports: Sequence[Any]) -> None:
     terminal.section("compilediag")
     for nodeid, properties in compiled.items():
         terminal.line(format_line(nodeid, properties))
+        for sentence in properties.get("compilediag.serves", "").splitlines():
+            terminal.line(f"  serves: {clean(sentence, limit=1000)}")
     if len(watched) > len(compiled):
         terminal.line(f"{pluralize(len(watched) - len(compiled), 'watched test')} compiled nothing")
     better = sum(1 for properties in watched.values() if properties.get("compilediag.improvements"))

@@ -12,15 +12,19 @@ MAX_FRAMES, MAX_GROUPS, MAX_SPANS = 3, 2, 3
 """Frames on a screen, dimensions of one frame, and spans of sizes, that are named."""
 
 
+def list_accepted(receipt: Receipt, options: RenderOptions) -> list[str]:
+    """List a sentence for each frame that was asked."""
+    asked = (its for its in receipt.compile.accepted_inputs if its.not_asked is None)
+    return [describe(frame, options) for frame in asked]
+
+
 def render_accepted(receipt: Receipt, options: RenderOptions, *, complete: bool) -> list[str]:
     """Render a line for each frame that was asked; on a screen for the first ones."""
-    asked = [frame for frame in receipt.compile.accepted_inputs if frame.not_asked is None]
-    shown = asked if complete else asked[:MAX_FRAMES]
-    lines = [
-        line for frame in shown for line in options.wrap(describe(frame, options), "  serves: ")
-    ]
-    more = len(asked) - len(shown)
-    return [*lines, *([f"          +{more} more: compilediag show --all"] if more else [])]
+    sentences = list_accepted(receipt, options)
+    shown = sentences if complete else sentences[:MAX_FRAMES]
+    more = len(sentences) - len(shown)
+    shown += [f"+{more} more: compilediag show --all"] if more else []
+    return [line for text in shown for line in options.wrap(text, "  serves: ")]
 
 
 def describe(frame: AcceptedInputs, options: RenderOptions) -> str:
