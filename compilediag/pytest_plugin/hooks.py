@@ -46,6 +46,8 @@ from compilediag.pytest_plugin.settings import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.watch import WatchResult, watch
+from compilediag.views.accepted import list_accepted
+from compilediag.views.style import RenderOptions
 from compilediag_harness.torch_internals.torch_calls import get_stance
 
 

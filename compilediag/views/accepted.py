@@ -35,7 +35,7 @@ def describe(frame: AcceptedInputs, options: RenderOptions) -> str:
         return f"{name}: not asked: {options.clean(frame.not_asked, 200)}"
     # A size that nothing depends on is not worth a word, nor one that never was another one beside
     # those that were.
-    read = [its for its in frame.sizes if its.spans != ((0, its.asked_to, 1),)]
+    read = [its for its in frame.sizes if its.spans != ((0, its.asked_to),)]
     chosen = [its for its in read if its.varied] or read[:1]
     parts = [_describe_sizes(sizes, options) for sizes in chosen[:MAX_GROUPS]] or ["any size"]
     parts += [f"gradients {'on' if on else 'off'} only" for on in frame.gradients[:1]][
@@ -49,9 +49,10 @@ def _describe_sizes(sizes: SizesAsked, options: RenderOptions) -> str:
     again"."""
     named = options.clean(" and ".join(sizes.dimensions[:MAX_SPANS]), 120)
     served = [_format_span(*span, sizes.asked_to) for span in sizes.spans[:MAX_SPANS]]
-    served += ["more"] if len(sizes.spans) > MAX_SPANS else []
-    refused, (first, last, step) = "any other compiles again", (*sizes.spans, (0, 0, 1))[0]
-    if len(sizes.spans) == 1 and step == 1 and first < last:
+    served += [f"{more} more"] if (more := len(sizes.spans) - MAX_SPANS) > 0 else []
+    up_to = f" up to {sizes.asked_to:,}" if len(sizes.spans) > 1 else ""
+    refused, (first, last) = f"any other{up_to} compiles again", (*sizes.spans, (0, 0))[0]
+    if len(sizes.spans) == 1 and first < last:
         below = ["0", "1"][:first] if first <= 2 else [f"less than {first:,}"]
         above = [] if last >= sizes.asked_to else [f"{last + 1:,} or more"]
         refused = f"{_join([*below, *above])} compile again"
@@ -59,12 +60,9 @@ def _describe_sizes(sizes: SizesAsked, options: RenderOptions) -> str:
     return f"{named} {_join(served)}, {sizes.dtype}; {refused}{why}"
 
 
-def _format_span(first: int, last: int, step: int, asked_to: int) -> str:
-    """Format one span: "2–15", "2 or more", "8, 16, … 64"."""
+def _format_span(first: int, last: int, asked_to: int) -> str:
     if first == last:
         return f"{first:,}"
-    if step > 1:
-        return f"{first:,}, {first + step:,}, …" + (f" {last:,}" if last + step <= asked_to else "")
     return f"{first:,} or more" if last >= asked_to else f"{first:,}–{last:,}"
 
 

@@ -44,8 +44,8 @@ def _find_refused(
     key = CompileId(asked.process, asked.epoch, asked.compile_id)
     guards = timeline.size_guards.get(key, ())
     own = (its for its in sizes.spans if its[0] <= sizes.size <= its[1])
-    first, last, step = next(own, (0, 0, 0))
-    for size in (first - 1, first + 1 if step > 1 else last + 1):
+    first, last = next(own, (0, 0))
+    for size in (first - 1, last + 1):
         guard = _find_guard(guards, sizes.dimensions, size)
         if guard is None or not 0 <= size <= sizes.asked_to:
             continue

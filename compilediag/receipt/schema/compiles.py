@@ -319,8 +319,7 @@ class SizesAsked(Record, frozen=True, kw_only=True):
     dtype: str  #: Of the tensor of the first; another one compiles again.
     size: int  #: Theirs in the call that was varied.
     varied: bool  #: They had other sizes in another compile of the frame.
-    #: First and last size that is accepted, and the distance between two: [2, 15, 1].
-    spans: tuple[tuple[int, int, int], ...]
+    spans: tuple[tuple[int, int], ...]  #: First and last size that is accepted: [2, 15].
     asked_to: int  #: No larger size was asked for; one that ends here may go on.
     refused: tuple[RefusedSize, ...] = ()  #: Beside the span in which `size` is.
 

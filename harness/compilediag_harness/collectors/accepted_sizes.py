@@ -1,33 +1,31 @@
-"""Sizes that something accepts, found by asking for a few hundred of them: ranges, single ones, and
-what repeats at a distance."""
+"""Sizes that something accepts, found by asking for about two hundred of them."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
 
-Span = tuple[int, int, int]
-"""The first and the last size that is accepted, and the distance between two."""
+Span = tuple[int, int]
+"""The first and the last size that is accepted."""
 
-SMALL, AROUND = 64, 16
+SMALL, AROUND = 128, 16
 """Every size up to the one is asked for, and so many below and above the one that was given."""
 
-MAX_PERIOD = 32
-CHECKS = 24
-"""Sizes between those asked for, at which what was concluded is tried."""
+CHECKS = 16
+"""Pairs of sizes between those asked for, at which what was concluded is tried."""
 
 
 def find_spans(
     accepts: Callable[[int], bool], size: int, largest: int, numbers: Iterable[int]
 ) -> tuple[list[Span], int]:
-    """Find the sizes that are accepted, and up to which one that is known: `largest`, or less where
-    a conclusion did not hold.
+    """Find the sizes that are accepted, and up to which one that is known: `largest`, or a small
+    one where larger ones do not follow from those asked for, as with multiples of a number.
 
     Args:
         accepts: whether a size is accepted.
         size: one that was given.
         largest: the largest that is asked for.
-        numbers: sizes at which acceptance may change, and distances at which it may repeat.
+        numbers: sizes at which acceptance may change.
     """
     answers: dict[int, bool] = {}
 
@@ -36,51 +34,31 @@ def find_spans(
             answers[at] = accepts(at)
         return answers[at]
 
-    near = {*range(SMALL + 1), *range(size - AROUND, size + AROUND + 1)}
-    near |= {number + beside for number in numbers for beside in (-1, 0, 1)}
+    small = min(SMALL, largest)
+    points = {*range(small + 1), *range(size - AROUND, size + AROUND), largest}
+    points |= {1 << power for power in range(largest.bit_length())}
+    points |= {number + beside for number in numbers for beside in (-1, 0, 1)}
+    spans = _join(sorted(at for at in points if 0 <= at <= largest), ask)
     draw = random.Random(size)  # noqa: S311 - the same ones in every run
-    tried = [int(SMALL * max(largest / SMALL, 1) ** draw.random()) for _ in range(CHECKS)]
-    found: list[list[Span]] = []
-    for period in sorted({1, *(number for number in numbers if number <= MAX_PERIOD)}):
-        spans = _search(ask, near, largest, period)
-        if all(ask(at) == is_inside(at, spans) for at in tried if at <= largest):
-            found.append(spans)
-    if found:
-        return min(found, key=len), largest
-    return [(at, at, 1) for at in range(min(SMALL, largest) + 1) if ask(at)], SMALL
+    tried = [int(small * (largest / small) ** draw.random()) for _ in range(CHECKS)]
+    for at in (*tried, *(at + 1 for at in tried if at < largest)):
+        if ask(at) != any(first <= at <= last for first, last in spans):
+            return _join(range(small + 1), ask), small
+    return spans, largest
 
 
-def is_inside(size: int, spans: Iterable[Span]) -> bool:
-    """True if a size is in one of the spans."""
-    return any(first <= size <= last and not (size - first) % step for first, last, step in spans)
-
-
-def _search(
-    ask: Callable[[int], bool], near: Iterable[int], largest: int, period: int
-) -> list[Span]:
-    """Search the sizes of each remainder by the period, from the near ones on."""
-    far = [1 << power for power in range(SMALL.bit_length() - 1, largest.bit_length())]
-    spans: list[Span] = []
-    for rest in range(period):
-        points = {at for at in near if at % period == rest}
-        points |= {at // period * period + rest + beside for at in far for beside in (0, period)}
-        points.add(largest - (largest - rest) % period)
-        spans += _join(sorted(at for at in points if 0 <= at <= largest), ask, period)
-    return spans
-
-
-def _join(points: list[int], ask: Callable[[int], bool], step: int) -> list[Span]:
+def _join(points: Iterable[int], ask: Callable[[int], bool]) -> list[Span]:
     """Join accepted points to spans, whose exact ends lie between two points."""
     spans: list[Span] = []
-    before = points[0]
+    before = 0
     for at in points:
         low, high = before, at
-        while ask(before) != ask(at) and high - low > step:
-            middle = low + (high - low) // step // 2 * step
+        while ask(before) != ask(at) and high - low > 1:
+            middle = (low + high) // 2
             low, high = (middle, high) if ask(middle) == ask(before) else (low, middle)
         if ask(before) and spans:
-            spans[-1] = spans[-1][0], at if ask(at) else low, step
+            spans[-1] = spans[-1][0], at if ask(at) else low
         elif ask(at):
-            spans.append((high, at, step))
+            spans.append((high, at))
         before = at
-    return [(first, last, step if first < last else 1) for first, last, step in spans]
+    return spans

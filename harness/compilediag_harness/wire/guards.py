@@ -194,8 +194,8 @@ class AcceptedSizes:
     """Theirs in the call that was varied."""
     varied: bool
     """They had other sizes in another compile of the frame."""
-    spans: tuple[tuple[int, int, int], ...]
-    """First and last size that is accepted, and the distance between two."""
+    spans: tuple[tuple[int, int], ...]
+    """First and last size that is accepted."""
     asked_to: int
     """No larger size was asked for."""
 
