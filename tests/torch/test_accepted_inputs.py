@@ -3,6 +3,7 @@ those sizes; and that nothing is compiled, counted or kept alive for it."""
 
 import gc
 import random
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ import torch
 
 from compilediag.runs.watch import WatchResult, watch
 from compilediag_harness.collectors.accepted_sizes import find_spans
+from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import FaultOccurred, InputsAsked
 
 CONV = torch.nn.Conv1d(4, 4, 1)
@@ -96,18 +98,33 @@ def test_grad_modes(gradients: bool) -> None:
         assert _is_served(compiled, torch.ones(3)) == (gradients in asked.gradients)
 
 
-def test_nothing_is_kept_alive_and_what_died_is_not_asked() -> None:
-    """A model and a batch that the program drops go, although their frame was compiled."""
-    model, batch = torch.nn.Linear(3, 3), torch.ones(2, 3)
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.drop = torch.nn.Conv1d(3, 4, 3), torch.nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.drop(self.conv(x)).mean()
+
+
+def test_nothing_is_kept_alive() -> None:
+    """A model and a batch that the program drops go, although their frame was compiled; what is
+    said of it then holds for another model of the class."""
+    model, batch = Net(), torch.ones(4, 3, 9)
     alive = weakref.ref(model), weakref.ref(batch)
     torch._dynamo.reset()
     with watch() as seen:
-        torch.compile(lambda m, x: m(x), backend="eager")(model, batch)
-        del model, batch
+        compiled = torch.compile(model, backend="eager")
+        compiled(batch), compiled(torch.ones(8, 3, 9))
+        del model, batch, compiled
         gc.collect()
         assert [its() for its in alive] == [None, None]
-    asked = [event for event in seen.events if isinstance(event, InputsAsked)]
-    assert all(event.not_asked is not None and not event.sizes for event in asked)
+    (asked,) = [event for event in seen.events if isinstance(event, InputsAsked)]
+    assert asked.partial
+    assert asked.sizes[0].spans == ((2, 15),)
+    another = torch.compile(Net(), backend="eager")
+    served = [size for size in range(1, 20) if _is_served(another, torch.ones(size, 3, 9))]
+    assert served == [*range(2, 16)]
 
 
 def test_counters_and_rng_stay() -> None:
@@ -192,3 +209,42 @@ def test_spans(
     accepted: Callable[[int], bool], size: int, spans: list[tuple[int, int]], asked_to: int
 ) -> None:
     assert find_spans(accepted, size, 5000, [700]) == (spans, asked_to)
+
+
+def test_a_restart_is_told_with_its_reason_and_variable() -> None:
+    """A tensor without dimensions, of float64, is first taken for a symbolic float: torch's own
+    row has the reason. In float32 the frame is traced once, and nothing is said."""
+    restarts: list[Any] = []
+    for dtype in (torch.float64, torch.float32):
+        torch._dynamo.reset()
+        with watch() as seen:
+            compiled = torch.compile(lambda x, s: x * s.sin(), backend="aot_eager")
+            compiled(torch.ones(3), torch.tensor(0.5, dtype=dtype))
+        restarts += [event.restart for event in seen.receipt.compile.events]
+    first, second = restarts
+    assert second is None
+    assert first.reasons == ("TensorifyScalarRestartAnalysis",)
+    assert (first.variables, first.seconds > 0) == (("s",), True)
+
+
+def test_the_lifted_limit_holds_in_every_thread() -> None:
+    """Whatever the program has set: torch's options belong to a thread since 2.12."""
+    counts: list[int] = []
+
+    def work() -> None:
+        compiled = torch.compile(lambda x, n: x * n if n else x, backend="eager", dynamic=False)
+        with torch._dynamo.config.patch(recompile_limit=2):
+            for count in range(6):
+                compiled(torch.ones(2), float(count + 1))
+        counts.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+    for lifted in (False, True):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        remove = torch_compiles.lift_recompile_limit() if lifted else None
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        if remove is not None:
+            remove()
+    assert counts == [2, 6]

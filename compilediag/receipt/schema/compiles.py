@@ -334,6 +334,9 @@ class AcceptedInputs(Record, frozen=True, kw_only=True):
     entries: int  #: Cache entries that were asked.
     sizes: tuple[SizesAsked, ...] = ()  #: Dimensions whose size varied in the run first.
     gradients: tuple[bool, ...] = ()  #: Grad modes in which the same call is accepted.
+    #: Objects that the frame was given are gone, such as a model: guards on them were not asked,
+    #: and the answer is for calls with such as they were.
+    partial: bool = False
     #: Why the guards were not asked; null where they were.
     not_asked: str | None = None
 

@@ -2,8 +2,8 @@
 are evaluated at the end of the process, and before a reset, with arguments of other sizes.
 
 Nothing is compiled or called. Of the arguments of a compile are kept the metadata of plain tensors,
-plain values, and weak references to all else: a model or a batch that dies is not kept alive, and
-its frame is then not asked. Nothing is done in a call.
+plain values, and weak references to all else: a model or a batch that dies is not kept alive. Then
+only the guards on what can be made again are asked. Nothing is done in a call.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ class _Compile(NamedTuple):
     left_out: tuple[str, ...]
     """Names of those that could not be kept."""
     modes: CallModes
+    compile_id: str
 
 
 class _Group(NamedTuple):
@@ -127,14 +128,15 @@ class AcceptedInputCollector:
         """True if compiles have been kept since the last question."""
         return len(self._compiles) > 0
 
-    def remember(self, code: types.CodeType, scope: Mapping[str, Any]) -> None:
+    def remember(self, code: types.CodeType, compile_id: str, scope: Mapping[str, Any]) -> None:
         """Keep what the guards of a compile that ends were built for."""
         with self._below():
             held = {name: self._hold(value, 0) for name, value in scope.items()}
         left_out = tuple(name for name, its in held.items() if its is MISSING)
         arguments = {name: its for name, its in held.items() if its is not MISSING}
         kept = self._compiles.setdefault(code, [])
-        kept.append(_Compile(arguments, left_out, torch_replay.read_modes(self._torch)))
+        modes = torch_replay.read_modes(self._torch)
+        kept.append(_Compile(arguments, left_out, modes, compile_id))
         del kept[:-MAX_COMPILES]
 
     def _hold(self, value: Any, depth: int) -> Any:
@@ -192,6 +194,7 @@ class AcceptedInputCollector:
                     "compile_id": str(asked.serving.compile_id),
                     "sizes": tuple(asked.ask_sizes()),
                     "gradients": tuple(asked.ask_gradients()),
+                    "partial": asked.partial,
                 }
         except _NotAsked as reason:
             answers["not_asked"] = str(reason)
@@ -217,6 +220,10 @@ class _Questions:
     ) -> None:
         self._torch, self._below, self._deadline = torch, below, deadline
         self._entries, self._kept = entries, kept
+        self.partial = False
+        """Some objects that the frame was given are gone."""
+        self._checks: dict[int, Callable[[dict[str, Any]], bool]] = {}
+        """Of what is left, by the identity of an entry."""
 
     def find_call(self) -> CallModes:
         """Find the last compile whose arguments some entry still accepts, and return its modes.
@@ -234,19 +241,44 @@ class _Questions:
         for entry in entries:
             if (text := torch_guards.find_python_guard(entry)) is not None:
                 raise _NotAsked(f"a guard calls Python code for a value: {clip(text, 200)}")
-        gone: dict[str, None] = {}
         for compiled in reversed(self._kept):
             made, dead = self._make_all(compiled.arguments)
             with torch_replay.enter_modes(self._torch, compiled.modes):
                 serving = next((its for its in entries if self._accepts(its, made)), None)
             if serving is not None:
-                self._call, self._arguments, self.serving = compiled, made, serving
-                lane = torch_guards.get_entry_lane(serving)
-                self._lane = [its for its in entries if torch_guards.get_entry_lane(its) == lane]
-                return compiled.modes
-            gone.update(dict.fromkeys((*compiled.left_out, *dead)))
-        why = f"{', '.join(gone)} cannot be had any more" if gone else "what it was given, or reads"
-        raise _NotAsked(why if gone else f"{why}, has changed since it was compiled")
+                return self._choose(compiled, made, serving)
+        # Of a call whose objects are gone, its own entry accepted it; what is asked are the guards
+        # on what can be made again.
+        for compiled in reversed(self._kept):
+            made, dead = self._make_all(compiled.arguments)
+            own = [its for its in entries if str(its.compile_id) == compiled.compile_id]
+            if own and (dead or compiled.left_out):
+                modes = self._choose(compiled, made, own[0])
+                self.partial = True
+                if self._accepts_size(made):
+                    return modes
+        raise _NotAsked("what it was given, or reads, has changed since it was compiled")
+
+    def _choose(self, compiled: _Compile, made: dict[str, Any], serving: Any) -> CallModes:
+        """Choose the call that is varied, and the entry that serves it."""
+        self._call, self._arguments, self.serving = compiled, made, serving
+        self._checks.clear()
+        lane = torch_guards.get_entry_lane(serving)
+        self._lane = [its for its in self._entries if torch_guards.get_entry_lane(its) == lane]
+        return compiled.modes
+
+    def _accepts_size(self, values: dict[str, Any]) -> bool:
+        """True if some entry accepts the call that is varied with these values.
+
+        Raises:
+            _NotAsked: it depends on an object that is gone.
+        """
+        if not self.partial:
+            return any(self._accepts(entry, values) for entry in self._lane)
+        accepted = self._accepts(self.serving, values)
+        if not accepted and any(self._accepts(entry, values) for entry in self._lane):
+            raise _NotAsked("another entry may accept it, by an object that is gone")
+        return accepted
 
     def _make_all(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """Make the arguments of a call, and list those that are gone."""
@@ -301,7 +333,11 @@ class _Questions:
         if time.monotonic() > self._deadline:
             raise _NotAsked(f"it takes more than {MAX_FRAME_S:g} s, or the process {MAX_S:g} s")
         try:
-            return torch_guards.holds(entry, values)
+            if not self.partial:
+                return torch_guards.holds(entry, values)
+            if id(entry) not in self._checks:
+                self._checks[id(entry)] = torch_guards.make_check_of(entry, values.keys())
+            return self._checks[id(entry)](values)
         except Exception as error:
             raise _NotAsked(f"a guard raised {type(error).__name__}") from error
 
@@ -314,8 +350,7 @@ class _Questions:
 
             def accepts(size: int, group: _Group = group) -> bool:
                 changed = {id(tensor): tensor.resize({dim: size}) for tensor, dim in group.dims}
-                values = self._change(changed)
-                return any(self._accepts(entry, values) for entry in self._lane)
+                return self._accepts_size(self._change(changed))
 
             spans, asked_to = accepted_sizes.find_spans(accepts, group.size, largest, numbers)
             dtype = str(group.dims[0][0].dtype).partition(".")[2]
@@ -349,7 +384,8 @@ class _Questions:
 
     def ask_gradients(self) -> Iterator[bool]:
         """Ask with gradients on, and off."""
-        for gradients in () if self._call.modes.inference else (True, False):
+        known = not (self.partial or self._call.modes.inference)
+        for gradients in (True, False) if known else ():
             with self._torch.set_grad_enabled(gradients):
                 accepted = any(self._accepts(its, self._arguments) for its in self._lane)
             if accepted:

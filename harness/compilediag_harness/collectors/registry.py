@@ -207,7 +207,7 @@ class CollectorSet:
                 # reverse order of registration.
                 atexit.unregister(self._ask_guards)
                 atexit.register(self._ask_guards)
-            self._accepted_inputs.remember(code, scope)
+            self._accepted_inputs.remember(code, compile_id, scope)
             spent = warm_calls.evaluate_guards(session, compile_id, scope, guards, manager)
             self._compiles.leave_out(compile_id, spent)
         session.add_overhead(time.monotonic() - started)

@@ -6,7 +6,7 @@ import functools
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,6 +30,7 @@ _LENGTH = re.compile(r"len\(.*\) == (\d+)|not .*", re.DOTALL)
 _SIZED = ("SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "DICT_KEYS", "DICT_LENGTH")
 """Kinds of guards on the length of a container."""
 _NUMBER = re.compile(r"(?<![\w\[.'])\d{1,9}(?![\w.'])")
+_LOCAL = re.compile(r"L\['(\w+)'\]")
 _MAX_NUMBERS = 12
 
 
@@ -125,6 +126,25 @@ def holds(entry: Any, f_locals: dict[str, Any]) -> bool:
     """True if the guards of a cache entry accept these locals; nothing is compiled or counted."""
     check = getattr(getattr(entry.guard_manager, "root", None), "check", None)
     return check is not None and bool(check(f_locals))
+
+
+def make_check_of(entry: Any, known: Set[str]) -> Callable[[dict[str, Any]], bool]:
+    """Make a test by the guards of a cache entry on these locals and by its conditions on their
+    sizes alone: those on other locals and on globals are not asked. It raises what a guard does."""
+    names = dict(getattr(entry.guard_manager, "global_scope", None) or {})
+    scope = build_scope(entry, {})
+    checks = list[tuple[Any, Any]]()
+    for leaf in iterate_leaves(entry, {}):
+        text = leaf.condition.partition("  #")[0] if leaf.check is None else leaf.source
+        if known & {*_LOCAL.findall(text)}:
+            checks.append((compile(text.strip(), "<guard>", "eval"), leaf.check or bool))
+
+    def holds_for(f_locals: dict[str, Any]) -> bool:
+        scope["L"] = f_locals
+        # torch evaluates the same texts in the same scopes to find its reasons.
+        return all(check(eval(text, names, scope)) for text, check in checks)  # noqa: S307
+
+    return holds_for
 
 
 def find_python_guard(entry: Any) -> str | None:

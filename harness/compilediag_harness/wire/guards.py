@@ -214,6 +214,9 @@ class InputsAsked(StepEvent):
     sizes: tuple[AcceptedSizes, ...] = ()
     gradients: tuple[bool, ...] = ()
     """Grad modes in which the call is accepted."""
+    partial: bool = False
+    """Objects that the frame was given are gone: guards on them were not asked, and the answer is
+    for such as they were."""
     not_asked: str | None = None
     """Why nothing is known, if so."""
 
