@@ -9,6 +9,7 @@ from gate_receipts import again, branch, eager, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
 
+from compilediag.compare.gate.baseline import Baseline, format_lock, parse_lock
 from compilediag.compare.gate.judge import judge, record_baseline
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.limits import NAMES, SECONDS, parse_limits
@@ -174,10 +175,37 @@ def test_recordings() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ([[2, 4096]], [[2, 15]], "forward accepts less than before: x.shape[0]: 2 or more → 2–15"),
+        ([[2, 4096]], [[8, 8]], "forward accepts less than before: x.shape[0]: 2 or more → single"),
+        ([[2, 15]], [[2, 4096]], None),  # more
+        ([[2, 15]], None, None),  # not asked
+        ([[8, 8]], [[9, 9]], None),  # a single size is that of the data
+        ([[2, 8], [10, 12]], [[1, 20]], None),
+    ],
+)
+def test_graphs_that_accept_less(before: Any, after: Any, said: str | None) -> None:
+    """A graph that accepts less than before fails, also from the text of the baseline."""
+
+    def accepts(spans: Any) -> Receipt:
+        sizes = {"dimensions": ["x.shape[0]"], "dtype": "float32", "size": 8, "varied": True}
+        asked = [{**sizes, "spans": spans, "asked_to": 4096}] if spans else []
+        frame = {"function": "forward", "file": "app.py", "line": 10}
+        accepted = [{"frame": frame, "entries": 1, "sizes": asked}]
+        return receipt(change=lambda raw: raw["compile"].update(accepted_inputs=accepted))
+
+    written = parse_lock(format_lock(Baseline((known(accepts(before)),))))
+    found = against(written.configurations[0], accepts(after))
+    assert [said in item.message for item in found.failures] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda raw: raw.update(verdict="blind"), "the receipt is blind"),
         (lambda raw: raw.update(verdict=None), "no verdict"),
+        (lambda raw: raw["header"]["lane"].update(past_limit=True), "the recompile limit was lift"),
         (lambda raw: raw.update(status="killed"), "the run was killed"),
         (lambda raw: raw.update(status="interrupted"), "the run was interrupted"),
         (lambda raw: raw.update(status="partial"), "records of the run were lost"),
