@@ -25,8 +25,8 @@ from compilediag_harness.torch_internals import torch_api, torch_guards, torch_r
 from compilediag_harness.torch_internals.torch_replay import CallModes
 from compilediag_harness.wire import AcceptedSizes, InputsAsked, clip
 
-MAX_S, MAX_FRAME_S = 2.0, 0.25
-"""Seconds for all questions of a process, and for those about one frame."""
+MAX_S, MAX_FRAME_S = 2.0, 0.5
+"""CPU seconds for all questions of a process, and for those about one frame."""
 
 MAX_COMPILES = 8
 """Of a frame, whose arguments are kept: the last ones."""
@@ -170,11 +170,11 @@ class AcceptedInputCollector:
         """Ask the guards of every entry that is left, and report what they accept."""
         began = time.monotonic()
         for code, kept in self._compiles.items():
-            started = time.monotonic()
+            started = time.thread_time()
             deadline = started + min(MAX_FRAME_S, self._left_s)
             with self._session.catch_faults("accepted inputs"):
                 self._session.emit(self._ask_frame(code, kept, deadline))
-            self._left_s -= time.monotonic() - started
+            self._left_s -= time.thread_time() - started
         self.forget()
         self._session.add_overhead(time.monotonic() - began)
 
@@ -330,7 +330,7 @@ class _Questions:
 
     def _accepts(self, entry: Any, values: dict[str, Any]) -> bool:
         """True if the guards of an entry hold for a call with these local variables."""
-        if time.monotonic() > self._deadline:
+        if time.thread_time() > self._deadline:
             raise _NotAsked(f"it takes more than {MAX_FRAME_S:g} s, or the process {MAX_S:g} s")
         try:
             if not self.partial:
@@ -344,7 +344,8 @@ class _Questions:
     def ask_sizes(self) -> Iterator[AcceptedSizes]:
         """Ask for other sizes of each group of dimensions."""
         numbers = {n for entry in self._lane for n in torch_guards.list_size_numbers(entry)}
-        for group in self._group_dimensions()[:MAX_GROUPS]:
+        groups = self._group_dimensions()[:MAX_GROUPS]
+        for group in groups:
             bytes_each = max(its.nbytes // max(its.shape[dim], 1) for its, dim in group.dims)
             largest = max(min(LARGEST, MAX_BYTES // max(bytes_each, 1)), group.size)
 
@@ -352,7 +353,12 @@ class _Questions:
                 changed = {id(tensor): tensor.resize({dim: size}) for tensor, dim in group.dims}
                 return self._accepts_size(self._change(changed))
 
-            spans, asked_to = accepted_sizes.find_spans(accepts, group.size, largest, numbers)
+            try:
+                spans, asked_to = accepted_sizes.find_spans(accepts, group.size, largest, numbers)
+            except _NotAsked:
+                if group is groups[0]:
+                    raise
+                return  # what is known of others holds
             dtype = str(group.dims[0][0].dtype).partition(".")[2]
             names = tuple(group.names)
             yield AcceptedSizes(names, dtype, group.size, group.varied, tuple(spans), asked_to)
