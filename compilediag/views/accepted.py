@@ -37,7 +37,8 @@ def describe(frame: AcceptedInputs, options: RenderOptions) -> str:
     # those that were.
     read = [its for its in frame.sizes if its.spans != ((0, its.asked_to),)]
     chosen = [its for its in read if its.varied] or read[:1]
-    parts = [_describe_sizes(sizes, options) for sizes in chosen[:MAX_GROUPS]] or ["any size"]
+    nothing = "any size" if frame.sizes else "no size was asked for"
+    parts = [_describe_sizes(sizes, options) for sizes in chosen[:MAX_GROUPS]] or [nothing]
     parts += [f"gradients {'on' if on else 'off'} only" for on in frame.gradients[:1]][
         len(frame.gradients) > 1 :
     ]
