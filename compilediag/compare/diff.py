@@ -379,8 +379,10 @@ def _diff_frames(
 
 def _diff_accepted(changes: RunChanges) -> Iterable[FieldChange]:
     for key, change in changes.frames.items():
-        old, new = (side.accepts if side else {} for side in (change.before, change.after))
-        for name in old.keys() & new.keys():
+        if change.before is None or change.after is None:
+            continue
+        old, new = change.before.accepts, change.after.accepts
+        for name in sorted(old.keys() & new.keys()):
             if old[name] != new[name]:
                 sides = format_ranges(old[name]), format_ranges(new[name])
                 yield FieldChange(f"{format_place(key)}, {name}", *sides)

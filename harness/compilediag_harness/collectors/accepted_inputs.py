@@ -294,7 +294,7 @@ class _Questions:
         return {name: self._make(its, changed, made) for name, its in held}
 
     def _make(self, held: Any, changed: Mapping[int, _Tensor], made: dict[int, Any]) -> Any:
-        kind = type(held)
+        kind: Any = type(held)
         if kind is _Tensor:
             if id(held) not in made:
                 made[id(held)] = self._make_tensor(changed.get(id(held), held))
