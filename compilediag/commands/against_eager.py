@@ -23,6 +23,7 @@ from compilediag.fixes.numbers.narrow import MAX_RUNS, find_number_differences
 from compilediag.receipt.assemble import extend_receipt
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.fix.campaign import describe_failure
 from compilediag.runs.supervised.child import Outcome, replace_receipt
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.run_options import RunOptions
@@ -34,7 +35,6 @@ from compilediag.runs.trials.against_eager import (
     compare_numbers,
     run_pairs,
 )
-from compilediag.runs.trials.campaign import describe_failure
 from compilediag.runs.trials.trial import Trial, run_first_trial
 from compilediag.runs.work_progress import WorkProgress
 

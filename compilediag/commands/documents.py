@@ -31,8 +31,8 @@ class DeclaredDocument(NamedTuple):
 
 _HOMES = (
     ("receipt", "receipt.schema.receipt:Receipt", "run, probe, analyze, show"),
-    ("fix", "runs.trials.results:FixDocument", "fix"),
-    ("fix-plan", "runs.trials.results:FixPlanDocument", "fix --dry-run"),
+    ("fix", "runs.fix.results:FixDocument", "fix"),
+    ("fix-plan", "runs.fix.results:FixPlanDocument", "fix --dry-run"),
     ("certificate", "views.certificate:CertificateDocument", "certify"),
     ("rule", "views.finding:RuleDocument", "explain CODE"),
     ("rules", "views.finding:RulesDocument", "explain --list"),

@@ -25,11 +25,7 @@ from compilediag.option_fields import argument, collect_options, flag, names_fin
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NEEDS_LIBCST
-from compilediag.runs.supervised.child import Outcome
-from compilediag.runs.supervised.run import Program
-from compilediag.runs.supervised.run_options import RunOptions, TrialOptions, check_positive
-from compilediag.runs.supervised.target import find_repeatable_run, list_changed_files
-from compilediag.runs.trials.campaign import (
+from compilediag.runs.fix.campaign import (
     ROUNDS,
     Campaign,
     describe_failure,
@@ -37,8 +33,12 @@ from compilediag.runs.trials.campaign import (
     list_editable_files,
     run_campaign,
 )
-from compilediag.runs.trials.results import build_fix_json, build_plan, format_env, save_results
-from compilediag.runs.trials.sources import apply, format_patch, is_available, require_committed
+from compilediag.runs.fix.results import build_fix_json, build_plan, format_env, save_results
+from compilediag.runs.fix.sources import apply, format_patch, is_available, require_committed
+from compilediag.runs.supervised.child import Outcome
+from compilediag.runs.supervised.run import Program
+from compilediag.runs.supervised.run_options import RunOptions, TrialOptions, check_positive
+from compilediag.runs.supervised.target import find_repeatable_run, list_changed_files
 from compilediag.runs.trials.trial import Trial, choose_campaign_folder, run_first_trial
 from compilediag.runs.work_progress import WorkProgress
 from compilediag.views.fix import render_candidates, render_fixes

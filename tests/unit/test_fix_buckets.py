@@ -24,7 +24,7 @@ from compilediag.rules.changes import (
     ProgramChange,
     build_trial_plan,
 )
-from compilediag.runs.trials.sources import list_possible
+from compilediag.runs.fix.sources import list_possible
 from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun
 from compilediag.timeline.invocations import Calls
 from compilediag_harness.wire import PaddingChecked

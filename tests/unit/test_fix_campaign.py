@@ -22,11 +22,11 @@ from compilediag.receipt.schema.compiles import (
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules import candidates as of_finding
 from compilediag.rules.changes import NEEDS_LIBCST, Edit, EditImpossible, ProgramChange
+from compilediag.runs.fix.campaign import Campaign, run_campaign
+from compilediag.runs.fix.results import NAME, build_fix_json, format_env, save_results
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.trials import trial as trial_module
-from compilediag.runs.trials.campaign import Campaign, run_campaign
-from compilediag.runs.trials.results import NAME, build_fix_json, format_env, save_results
 from compilediag.runs.trials.trial import Trial, choose_campaign_folder
 from compilediag.views.fix import render_candidates, render_fixes
 from compilediag.views.style import RenderOptions

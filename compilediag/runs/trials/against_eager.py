@@ -28,8 +28,8 @@ from compilediag.fixes.numbers.first_difference import (
 )
 from compilediag.fixes.numbers.narrow import narrow_difference
 from compilediag.receipt.schema.comparisons import ArmRecord, NarrowedRecord
+from compilediag.runs.fix.campaign import Stop, describe_failure
 from compilediag.runs.tools.ab import run_in_turns
-from compilediag.runs.trials.campaign import Stop, describe_failure
 from compilediag.runs.trials.trial import SEED, Trial, Trials
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import SettingChange, TrialPlan

@@ -26,8 +26,8 @@ from compilediag.receipt.schema.compiles import (
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import EditImpossible, ProgramChange
 from compilediag.rules.environment_variables import format_export, join_values
-from compilediag.runs.trials.campaign import Campaign
-from compilediag.runs.trials.sources import format_patch
+from compilediag.runs.fix.campaign import Campaign
+from compilediag.runs.fix.sources import format_patch
 from compilediag.runs.trials.trial import SEED
 
 

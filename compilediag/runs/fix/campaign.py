@@ -40,7 +40,7 @@ from compilediag.rules.changes import (
     merge_effects,
 )
 from compilediag.rules.environment_variables import join_values
-from compilediag.runs.trials.sources import format_labels, list_possible, make_changes
+from compilediag.runs.fix.sources import format_labels, list_possible, make_changes
 from compilediag.runs.trials.trial import SEED, Trial, Trials
 from compilediag_harness.wire import SourceChange
 
