@@ -13,7 +13,7 @@ from typing import NamedTuple
 from compilediag.certify.calls import CallComparison, ProcessKey, compare_calls, identify_processes
 from compilediag.certify.points import ExecutedState, Execution, JudgedPoint, Outcome
 from compilediag.certify.printed import compare_printed, read_line
-from compilediag.certify.values import ResultComparison, compare_values, get_cap, order_functions
+from compilediag.certify.values import ResultComparison, compare_values, get_cap
 from compilediag.rules.make_finding import format_count
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import MAIN, SampledValue
@@ -155,13 +155,11 @@ def read_values(timeline: Timeline) -> dict[ValueKey, SampledValue]:
         values[ValueKey(process, "saved", owner, save.file)] = SampledValue("", "other")
         for value in save.values:
             values[ValueKey(process, "saved", owner, f"{save.file} {value.path}")] = value
-    ends = [state for state in timeline.held_states if state.call is None]
-    places = order_functions(state.function for state in ends)
-    for state in ends:
+    for state in timeline.held_states:
         process = processes.get(state.process, (0, 0))
         for key in state.saved:
             values[ValueKey(process, "key", state.module, key)] = SampledValue("", "other")
-        owner = f"{places[state.function]} {state.module} {state.instance}"
+        owner = f"{state.module} {state.instance}"
         for value in state.answers:
             values[ValueKey(process, "state", owner, value.path)] = value
     for record in timeline.random_states:

@@ -23,7 +23,6 @@ from compilediag.fixes.numbers.narrow import MAX_RUNS, find_number_differences
 from compilediag.receipt.assemble import extend_receipt
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.fix.campaign import describe_failure
 from compilediag.runs.supervised.child import Outcome, replace_receipt
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.run_options import RunOptions
@@ -35,7 +34,12 @@ from compilediag.runs.trials.against_eager import (
     compare_numbers,
     run_pairs,
 )
-from compilediag.runs.trials.trial import Trial, run_first_trial
+from compilediag.runs.trials.trial import (
+    Trial,
+    describe_failure,
+    run_first_trial,
+    run_with_plan,
+)
 from compilediag.runs.work_progress import WorkProgress
 
 _ONE_RUN = (
@@ -74,10 +78,10 @@ def run_against_eager(options: RunOptions) -> int:
     announce(f"{stage}; its output goes to a file")
     with WorkProgress(stage=stage, silent=options.quiet):
         outcome, first = run_first_trial(
-            options.target,
+            lambda own, caches: run_with_plan(
+                options.target, own, {**os.environ, **caches}, COMPILED
+            ),
             run_options,
-            os.environ,
-            COMPILED,
             FOLDER,
             keep_caches=options.keep_caches,
         )

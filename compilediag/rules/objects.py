@@ -9,15 +9,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace as replaced
 
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.cause_group import Group
-from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.rules.changes import Edit, ProgramChange, make_option_change
+from compilediag.rules.changes import Edit, ProgramChange
 from compilediag.rules.facts import PLAIN, is_held_by_package, is_of_hook
 from compilediag.rules.fix_context import (
     PARAMETER,
@@ -32,7 +30,7 @@ from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
 from compilediag.rules.rule import list_compile_ids
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location, ObjectChange, UnguardedChanged, UserCall
+from compilediag_harness.wire import UnguardedChanged, UserCall
 
 MOVED_OUTSIDE = Advice(
     "keep {name} outside the compiled function: pass as tensors what {function} reads of it, and "
@@ -317,46 +315,3 @@ def _make_edit(
         return None
     body, other = (fill if text == "None" else text for text in (body, other))
     return call.make_argument_edit(key, f"{body} if {ast.unparse(tree.test)} else {other}")
-
-
-_HOOK = re.compile(r"\._(?:forward|backward)(?:_pre)?_hooks(?:_\w+)?\[")
-
-
-def propose_disabled_hooks(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose to leave a hook to Python: a guard on what it reads is one on the whole function."""
-    place, owner = context.finding.location, get_code_info(context.finding.rule).owner
-    if owner not in ("closure", "global", "object") or place is None:
-        return
-    name = (place.function or "").rpartition(".")[2]
-    of_hook = _HOOK.search(context.source) is not None
-    if not of_hook and owner != "global":  # that a hook reads it shows its registration
-        return
-    if not name.isidentifier() or not context.is_own(place.file):
-        return
-    at = f"{place.file}:{place.line}"
-    made = ProgramChange(
-        "source",
-        f"{at}: torch.compiler.disable({name}) where it is registered",
-        "the graph is split where the hook is called, and the hook runs eager",
-        disables=frozenset((name,)),
-        edits=(Edit(place.file or "", place.line or 0, "disabled_hook"),),
-        same_as=f"disable_hook:{place.file}:{name}:{place.line}",
-    )
-    yield made
-    if of_hook:
-        hook = Location(place.file or "", place.line or 0, name)
-        yield replaced(
-            made,
-            kind="object",
-            line=f"torch.compiler.disable({name})  # where it is registered as a hook, {at}",
-            edits=(),
-            objects=(ObjectChange("disable_hook", name, hook),),
-        )
-
-
-def propose_late_hooks(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose guards on the hooks of modules, so that one that is registered late is called."""
-    if context.finding.rule == "CD119":
-        risk = "the hook is called, and its module is compiled again; guards take longer"
-        change = make_option_change("skip_nnmodule_hook_guards", False, risk)
-        yield replaced(change, corrects=True)

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.rules import changes, facts
-from compilediag.rules.changes import LISTABLE, Edit, NumberAsTensor, ProgramChange
+from compilediag.rules.changes import LISTABLE, Edit, ProgramChange
 from compilediag.rules.fix_context import (
     FIRST_WITH_UNBACKED,
     PARAMETER,
@@ -226,8 +226,8 @@ def propose_tensor_arguments(context: FixContext) -> Iterator[ProgramChange]:
     if all(map(facts.is_integer, numbers)):
         yield from propose_call_changes(context, argument, "tensor", "torch.tensor(_)", AS_TENSOR)
     else:
-        code = "torch.tensor(_, dtype=torch.float64)"
-        yield from propose_call_changes(context, argument, "tensor(torch.float64)", code, AS_TENSOR)
+        code = "torch.tensor(_, dtype=torch.float32)"
+        yield from propose_call_changes(context, argument, "tensor(torch.float32)", code, AS_TENSOR)
 
 
 _GLOBAL = re.compile(r"G\['([A-Za-z_]\w*)'\]")
@@ -249,15 +249,14 @@ def propose_number_tensors(context: FixContext) -> Iterator[ProgramChange]:
         name = match[1]
     if name is None or place is None or not place.line or not context.is_own(place.file):
         return
-    dtype = "int64" if context.are_integers else "float64"
-    is_attribute = context.source.endswith(f".{name}")
+    # Not float64: torch reads such a tensor without dimensions as a number, and traces again.
+    dtype = "int64" if context.are_integers else "float32"
     yield ProgramChange(
         "source",
         f"{place.file}:{place.line}: {shown or name} as a 0-dim tensor (torch.{dtype}), changed in "
         "place",
         "other code that reads it gets a tensor; `.item()` gives the number",
         edits=(Edit(place.file or "", place.line, "number_as_tensor", (name, dtype)),),
-        numbers=frozenset((NumberAsTensor(name, dtype),) if is_attribute else ()),
     )
 
 

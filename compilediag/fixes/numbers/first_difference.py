@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from compilediag.certify.values import find_difference
-from compilediag.fixes.outputs import compute_rms_error, is_trusted
+from compilediag.fixes.numbers.float64_error import compute_rms_error, is_trusted
 from compilediag.receipt.schema.comparisons import NumberDifference, NumbersSection
 from compilediag.receipt.schema.record import make_record
 from compilediag.rules.make_finding import format_count

@@ -381,8 +381,6 @@ def propose_logging_changes(context: FixContext) -> Iterator[ProgramChange]:
     if writer in ("print", "warnings.warn"):
         dotted = "builtins.print" if writer == "print" else writer
         yield _make_logging_change("reorderable_logging_functions", dotted, writer, _ORDER)
-    if ignorable and writer == "print":
-        yield _make_logging_change(IGNORED_LOGGERS, "builtins.print", writer, _LOST)
     if ignorable and writer is not None and writer.startswith("logging.Logger."):
         change = _make_logging_change(IGNORED_LOGGERS, writer, writer, _LOST)
         if writer.rpartition(".")[2] not in _OF_LOGGERS:
@@ -393,8 +391,8 @@ def propose_logging_changes(context: FixContext) -> Iterator[ProgramChange]:
 
 def _make_logging_change(option: str, dotted: str, shown: str, risk: str) -> ProgramChange:
     line = f"{DYNAMO}.{option} = {{{shown}}}"
-    settings, silences = (SettingChange(DYNAMO, option, (dotted,)),), option == IGNORED_LOGGERS
-    return ProgramChange("configuration", line, risk, settings=settings, silences=silences)
+    settings = (SettingChange(DYNAMO, option, (dotted,)),)
+    return ProgramChange("configuration", line, risk, settings=settings)
 
 
 def find_message_writer(finding: FindingRecord) -> str | None:
