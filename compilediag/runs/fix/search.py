@@ -23,6 +23,10 @@ from compilediag.runs.fix.campaign import Campaign
 from compilediag.runs.trials.trial import Stop
 
 
+MAX_RETRIED = 2
+"""Changes of a finding that are tried once more when others were found."""
+
+
 def run_campaign(campaign: Campaign) -> tuple[FindingResult, ...]:
     """Make the runs, and write what becomes of them into the campaign; an exception of ours or
     Ctrl-C ends them and loses nothing."""
@@ -59,7 +63,7 @@ def _search_and_certify(campaign: Campaign) -> None:
     # What another cause hid may be seen now that this is gone.
     left = [item.id for item in campaign.wanted if item.id not in campaign.chosen]
     for finding in left if campaign.chosen else ():
-        _try_changes(campaign, finding, campaign.list_worth_retrying(finding)[:1])
+        _try_changes(campaign, finding, campaign.list_worth_retrying(finding)[:MAX_RETRIED])
     if campaign.chosen:
         _certify(campaign, campaign.list_chosen())
 
@@ -71,6 +75,12 @@ def _begin_search(campaign: Campaign) -> None:
         return
     campaign.require_budget(short)
     before = short.execute_unchanged("the program as it is, with the backend eager")
+    old, now = (receipt.environment.torch for receipt in (campaign.receipt, before.receipt))
+    if old != now:
+        raise Stop(
+            f"the findings are of a run with torch {old}, and the program has {now} now: name the "
+            "program, `compilediag fix train.py`"
+        )
     functions = [called.function for called in before.timeline.invocations]
     for key, changes in campaign.listed.items():
         located = tuple(locate_functions(change, functions) for change in changes.possible)
