@@ -31,9 +31,9 @@ from compilediag.runs.fix.campaign import (
     list_candidates,
     list_editable_files,
     make_campaign,
+    run_campaign,
 )
 from compilediag.runs.fix.results import build_fix_json, build_plan, format_env, save_results
-from compilediag.runs.fix.search import run_campaign
 from compilediag.runs.fix.sources import apply, format_patch, is_available, require_committed
 from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.run import Program

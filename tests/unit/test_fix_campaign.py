@@ -23,9 +23,8 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules import candidates as of_finding
 from compilediag.rules.changes import NEEDS_LIBCST, Edit, EditImpossible, ProgramChange
 from compilediag.runs.certify.execute import Pair
-from compilediag.runs.fix.campaign import Campaign, choose_steps, make_campaign
+from compilediag.runs.fix.campaign import Campaign, choose_steps, make_campaign, run_campaign
 from compilediag.runs.fix.results import NAME, build_fix_json, format_env, save_results
-from compilediag.runs.fix.search import run_campaign
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.trials.trial import choose_campaign_folder
@@ -116,7 +115,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
 
 
 def campaign(of: Receipt = BEFORE, **more: Any) -> Campaign:
-    program = Program(("train.py",), RunOptions(), {}, "runs")
+    program = Program(("train.py",), RunOptions(), {}, ".compilediag/runs")
     return make_campaign(of, of.findings, program, lambda text: None, **more)
 
 
@@ -379,3 +378,35 @@ def test_a_proof_of_a_campaign_before_is_kept_unless_its_change_fails(runs: Runs
     failing = campaign(proved)
     save_results(failing, run_campaign(failing), str(path))
     assert [each.fix.verified for each in read_receipt(path).findings] == [False, True]
+
+
+def test_of_what_the_whole_program_refuses_another_is_tried(runs: Runs) -> None:
+    """The first removes the finding in short runs too; the second is proved beside the other's."""
+    first = with_candidates(finding(), N, "L['bad','n']")
+    made = campaign(msgspec.structs.replace(BEFORE, findings=(first, SECOND)))
+    execute = runs.execute
+
+    def execute_with_late_error(pair: Pair, what: str, **more: Any) -> ExecutedState:
+        values = pair.states.variables.get(SOURCES, "")
+        runs.wrong = [] if pair.backend or "bad" in values else [N]
+        return execute(pair, what, **more)
+
+    runs.execute = execute_with_late_error
+    results = run_campaign(made)
+    assert proofs(results) == [line("L['bad','n']"), line(M)]
+    assert format_env(made) == [line(M, "L['bad','n']")]
+
+
+def test_nothing_is_proved_where_a_trial_wrote_what_the_next_may_read(runs: Runs, tmp_path) -> None:
+    execute = runs.execute
+
+    def write(pair: Pair, what: str, **more: Any) -> ExecutedState:
+        (tmp_path / "log.txt").write_text(what)
+        return execute(pair, what, **more)
+
+    runs.execute = write
+    made = campaign()
+    results = run_campaign(made)
+    assert proofs(results) == [None, None]
+    assert "past a trial" in reasons(results[1])[0]
+    assert not (tmp_path / "log.txt").exists()

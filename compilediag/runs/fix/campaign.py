@@ -1,8 +1,16 @@
-"""A campaign in progress: the findings that changes are tried for, the executions that were made,
-and what became of each change. `search.py` says in which order they are made."""
+"""A campaign: the findings that changes are tried for, the executions of the program that are made
+for it, and what becomes of each change.
+
+The search runs the program with the backend "eager", which compiles nothing and recompiles for the
+same guards, for as many steps as the findings need. What does not appear there is searched with the
+program's own backend. Each change is tried on top of those that were found before it: one that is
+wrong is seen at once, and what another cause hides comes to light. What was found is certified as
+one. What is known stays known when the campaign is stopped.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -10,24 +18,27 @@ from dataclasses import dataclass, field, replace
 
 from compilediag.certify.points import Certificate, JudgedPoint
 from compilediag.certify.totals import find_growth
+from compilediag.errors import CompilediagError
 from compilediag.fixes.certificate import check_finding, check_padding
 from compilediag.fixes.proof_types import (
     FindingIdentity,
+    FindingResult,
     ListedChanges,
     TriedChange,
+    count_finding,
     identify_finding,
 )
 from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.candidates import list_changes
-from compilediag.rules.changes import ProgramChange, group_by_file
-from compilediag.rules.make_finding import shorten
-from compilediag.runs.certify.execute import Pair
+from compilediag.rules.changes import EditImpossible, ProgramChange, group_by_file, locate_functions
+from compilediag.rules.make_finding import format_count, shorten
+from compilediag.runs.certify.execute import Pair, protect_files
 from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.recorded import find_recorded_run
 from compilediag.runs.certify.states import read_recorded_sources, read_sources
 from compilediag.runs.checkout import find_repository_root
-from compilediag.runs.fix.arm import Arm, Attempt, make_unchanged_states
+from compilediag.runs.fix.executions import Attempt, Executions, make_unchanged_states
 from compilediag.runs.fix.sources import list_possible, make_changes
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.trials.trial import Stop, Trials
@@ -40,6 +51,10 @@ MOST_OF_RUN = 0.7
 """A short run is not cut where it would be longer than this share of the whole."""
 
 
+MAX_RETRIED = 2
+"""Changes of a finding that are tried once more when others were found."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Campaign:
     """A campaign in progress."""
@@ -47,9 +62,9 @@ class Campaign:
     receipt: Receipt
     """Whose findings they are."""
     wanted: tuple[FindingRecord, ...]
-    whole: Arm
+    whole: Executions
     """The program as it is run, of which certificates are made."""
-    short: Arm | None
+    short: Executions | None
     """The program with the backend "eager", and no longer than the findings need; None where that
     shows nothing."""
     listed: dict[str, ListedChanges]
@@ -92,6 +107,16 @@ class Campaign:
             if all(x.outcome != "fails" or x.name in counted for x in tried.certificate.points)
         ]
 
+    def is_refused(self, change: ProgramChange) -> bool:
+        """True where the whole program with a change, alone, is refused."""
+        attempt = self.whole.attempts.get(frozenset((change,)))
+        return attempt is not None and attempt.certificate.verdict == "refused"
+
+    def list_after(self, finding: str, change: ProgramChange) -> tuple[ProgramChange, ...]:
+        """List the changes of a finding that come after one that it has, or all."""
+        possible = self.listed[finding].possible
+        return possible[possible.index(change) + 1 :] if change in possible else possible
+
     def make_edited_files(self, changes: Iterable[ProgramChange]) -> tuple[SourceChange, ...]:
         """Make the files of the program as the changes edit them; nothing is written.
 
@@ -101,31 +126,31 @@ class Campaign:
         digests = self.receipt.header.provenance.source_sha256
         return make_changes((edit for change in changes for edit in change.edits), digests)
 
-    def attempt(self, arm: Arm, changes: Sequence[ProgramChange], what: str) -> Attempt:
+    def attempt(self, of: Executions, changes: Sequence[ProgramChange], what: str) -> Attempt:
         """Execute the program with these changes, or return what came of it before.
 
         Raises:
             Stop: there is no budget for it.
             EditImpossible: they cannot be made together.
         """
-        known = arm.attempts.get(frozenset(changes))
+        known = of.attempts.get(frozenset(changes))
         if known is not None:
             return known
         edits = self.make_edited_files(changes)
-        self.require_budget(arm)
-        return arm.attempt(changes, edits, shorten(what, 100))
+        self.require_budget(of)
+        return of.attempt(changes, edits, shorten(what, 100))
 
-    def require_budget(self, arm: Arm) -> None:
+    def require_budget(self, of: Executions) -> None:
         """Require time for another execution.
 
         Raises:
             Stop: there is none.
         """
         spent = time.monotonic() - self.started
-        if self.budget_s is not None and spent + arm.run_s > self.budget_s:
+        if self.budget_s is not None and spent + of.run_s > self.budget_s:
             raise Stop(
                 f"the budget of {self.budget_s:g} s has no room for another run, which takes about "
-                f"{arm.run_s:.0f} s: not every change was tried"
+                f"{of.run_s:.0f} s: not every change was tried"
             )
 
     def record(
@@ -137,7 +162,7 @@ class Campaign:
     ) -> Certificate:
         """Record what a change did for a finding in an execution, and return its certificate.
         `base`: the same execution without the change."""
-        certificate = self._certify_finding(finding, change, attempt, base)
+        certificate = self._judge_finding(finding, change, attempt, base)
         former = self.tried.setdefault(finding, {}).get(change)
         self.tried[finding][change] = TriedChange(
             change,
@@ -153,7 +178,7 @@ class Campaign:
         )
         return certificate
 
-    def _certify_finding(
+    def _judge_finding(
         self, finding: str, change: ProgramChange, attempt: Attempt, base: Attempt | None
     ) -> Certificate:
         before, after = attempt.before, attempt.after
@@ -220,8 +245,8 @@ def make_campaign(
     return Campaign(
         receipt=receipt,
         wanted=tuple(wanted),
-        whole=Arm(pair=pair, recorded=recorded, run_s=wall_s),
-        short=Arm(pair=short),
+        whole=Executions(pair=pair, recorded=recorded, run_s=wall_s),
+        short=Executions(pair=short),
         listed=listed,
         budget_s=budget_s,
     )
@@ -245,3 +270,150 @@ def choose_steps(receipt: Receipt, wanted: Iterable[FindingRecord]) -> int | Non
 
 def _is_about(event: CompileEvent, ids: set[str]) -> bool:
     return any(cause.finding in ids for cause in event.causes)
+
+
+# --- the executions, in their order --------------------------------------------------------------
+
+
+def run_campaign(campaign: Campaign) -> tuple[FindingResult, ...]:
+    """Make the runs, and write what becomes of them into the campaign; an exception of ours or
+    Ctrl-C ends them and loses nothing."""
+    try:
+        if any(changes.possible for changes in campaign.listed.values()):
+            with protect_files(campaign.whole.pair.program.folder) as files:
+                _search_and_prove(campaign)
+            if files.changed:
+                _withdraw_proofs(campaign, f"the program wrote {files.changed[0]} past a trial")
+    except Stop as why:
+        _note_end(campaign, str(why))
+    except KeyboardInterrupt:
+        campaign.interrupted = True
+        made = campaign.trials.runs
+        _note_end(campaign, f"interrupted in run {made}: what was not tried by then is left out")
+    except CompilediagError as error:
+        _note_end(campaign, f"no more runs: {error}")
+    return tuple(
+        FindingResult(item, tuple(campaign.tried.get(item.id, {}).values()), listed)
+        for item, listed in zip(campaign.wanted, campaign.listed.values(), strict=True)
+    )
+
+
+def _note_end(campaign: Campaign, why: str) -> None:
+    campaign.notes.append(why)
+    campaign.stopped = True
+
+
+def _withdraw_proofs(campaign: Campaign, why: str) -> None:
+    """Leave nothing proved: what an execution wrote the next one may have read."""
+    point, campaign.together = JudgedPoint("files", "undecided", why), ()
+    for of_finding in campaign.tried.values():
+        for change, tried in of_finding.items():
+            points = (*tried.certificate.points, point)
+            of_finding[change] = replace(tried, certificate=Certificate(points))
+
+
+def _search_and_prove(campaign: Campaign) -> None:
+    _begin_search(campaign)
+    untried = {item.id: campaign.listed[item.id].possible for item in campaign.wanted}
+    while any(untried.values()):
+        for finding, candidates in untried.items():
+            _try_changes(campaign, finding, candidates)
+        # What another cause hid may be seen now that this is gone.
+        for finding in untried if campaign.chosen else ():
+            if finding not in campaign.chosen:
+                _try_changes(campaign, finding, campaign.list_worth_retrying(finding)[:MAX_RETRIED])
+        if campaign.chosen:
+            _prove(campaign, campaign.list_chosen())
+        # Of what the whole program refused, others may do.
+        refused = [key for key, change in campaign.chosen.items() if campaign.is_refused(change)]
+        untried = {key: campaign.list_after(key, campaign.chosen.pop(key)) for key in refused}
+
+
+def _begin_search(campaign: Campaign) -> None:
+    """Execute the program as it is in the short way, and say how long the rest may take."""
+    short = campaign.short
+    if short is None:
+        return
+    campaign.require_budget(short)
+    before = short.execute_unchanged("the program as it is, with the backend eager")
+    old, now = (receipt.environment.torch for receipt in (campaign.receipt, before.receipt))
+    if old != now:
+        raise Stop(
+            f"the findings are of a run with torch {old}, and the program has {now} now: name the "
+            "program, `compilediag fix train.py`"
+        )
+    functions = [called.function for called in before.timeline.invocations]
+    for key, changes in campaign.listed.items():
+        located = tuple(locate_functions(change, functions) for change in changes.possible)
+        campaign.listed[key] = changes._replace(possible=located)
+    if before.problem is not None:
+        campaign.notes.append(f"with the backend eager it does not end well: {before.problem}")
+        campaign.short = None
+        return
+    tried = [key for key, changes in campaign.listed.items() if changes.possible]
+    own = sum(_find_executions(campaign, finding) is campaign.whole for finding in tried)
+    whole_s = campaign.whole.run_s
+    campaign.trials.announce(
+        f"{format_count(len(tried), 'finding')} with changes to try: about {len(tried) - own} "
+        f"short runs of {short.run_s:.0f} s and {1 + own} of {whole_s:.0f} s, "
+        f"{(len(tried) - own) * short.run_s + (1 + own) * whole_s:.0f} s in all if the first "
+        "change of each works"
+    )
+
+
+def _find_executions(campaign: Campaign, finding: str) -> Executions:
+    """Find where a finding shows: in short runs if possible."""
+    short = campaign.short
+    if short is None or short.before is None:
+        return campaign.whole
+    shows = count_finding(campaign.get_identity(finding), short.before.receipt)
+    return short if shows else campaign.whole
+
+
+def _try_changes(campaign: Campaign, finding: str, candidates: Sequence[ProgramChange]) -> None:
+    """Try changes for a finding, on top of what was found, until one removes it and harms nothing
+    else; first what was found for other findings."""
+    of, failed = _find_executions(campaign, finding), set[object]()
+    base = of.attempts.get(frozenset(campaign.list_chosen()))
+    for change in reversed(campaign.list_chosen()):
+        if base is None:
+            break
+        certificate = campaign.record(finding, change, base)
+        if certificate.verdict != "refused":
+            campaign.chosen[finding] = change
+            return
+        del campaign.tried[finding][change]
+    for change in candidates:
+        place = change.kind, change.padded and change.padded[0].function, change.edits[:1]
+        if place in failed and (change.padded or change.edits):
+            continue  # others of the kind failed there
+        changes = (*campaign.list_chosen(), change)
+        try:
+            attempt = campaign.attempt(of, changes, change.line)
+        except EditImpossible as error:
+            campaign.notes.append(f"{change.line} was not tried beside the others: {error}")
+            continue
+        if campaign.record(finding, change, attempt, base).verdict != "refused" and attempt.after:
+            campaign.chosen[finding] = change
+            return
+        if attempt.after is None or attempt.after.problem is not None:
+            failed.add(place)
+
+
+def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
+    """Certify the program with changes, by its own backend and in its whole length; where they are
+    not proved together, in halves."""
+    attempt = campaign.attempt(campaign.whole, changes, "all that was found, for the certificate")
+    for finding, change in campaign.chosen.items():
+        if change in changes:
+            campaign.record(finding, change, attempt)
+    verdict, reason = attempt.certificate.verdict, attempt.certificate.reason
+    if verdict == "proved":
+        if len(changes) > len(campaign.together):
+            campaign.together = changes
+    elif len(changes) > 1:
+        count = format_count(len(changes), "change")
+        campaign.notes.append(f"{count} together: {verdict}: {reason}")
+        half = math.ceil(len(changes) / 2)
+        _prove(campaign, changes[:half])
+        _prove(campaign, changes[half:])

@@ -1,4 +1,4 @@
-"""A program executed in one way, as it is and with changes, and the certificates of these."""
+"""Executions of a program, as it is and with changes, all in one way: its own, or a shorter one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compilediag_harness.wire import SourceChange, TrialPlan
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What came of the program with some changes."""
+    """Outcome of the program with some changes."""
 
     changes: frozenset[ProgramChange]
     certificate: Certificate
@@ -32,8 +32,8 @@ class Attempt:
 
 
 @dataclass(slots=True, kw_only=True)
-class Arm:
-    """One way to execute a program."""
+class Executions:
+    """Executions of a program in one way."""
 
     pair: Pair
     """Of the program as it is, on both sides."""
