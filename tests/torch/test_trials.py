@@ -337,7 +337,7 @@ def test_a_tensor_is_passed_in_place_of_a_number():
         return len(events.of(wire.Recompiled)), results, applied_in(events)
 
     place = get_definition(scaled)
-    real = wire.ArgumentChange(place, "factor", "tensor(torch.float64)")
+    real = wire.ArgumentChange(place, "factor", "tensor(torch.float32)")
     whole = wire.ArgumentChange(place, "factor", "tensor")
     before, expected, _ = run(wire.TrialPlan(), (0.5, 0.25, 2))
     after, results, applied = run(wire.TrialPlan(arguments=(real,)), (0.5, 0.25, 2))
@@ -388,6 +388,11 @@ def test_a_compile_option_reaches_every_way_to_compile():
     assert run(decorated) == run(module) == 0
 
 
+class Rounded(torch.nn.Module):
+    def forward(self, x):
+        return x.round()
+
+
 def test_another_backend_compiles_everything():
     """However it is compiled; options and mode are those of the backend that it had."""
     seen = []
@@ -397,9 +402,9 @@ def test_another_backend_compiles_everything():
         return graph
 
     def run():
-        results = [torch.compile(double, mode="max-autotune-no-cudagraphs")(torch.ones(2))]
+        results = [torch.compile(lambda x: x * 3, mode="max-autotune-no-cudagraphs")(torch.ones(2))]
         results += [torch.compile(lambda x: x + 1, backend=count)(torch.ones(2))]
-        model = torch.nn.Linear(2, 2)
+        model = Rounded()
         model.compile(backend=count, options={"trace.enabled": True})
         return [value.tolist() for value in (*results, model(torch.ones(1, 2)))]
 
