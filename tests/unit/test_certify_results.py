@@ -257,6 +257,11 @@ def test_a_program_that_differs_from_itself_is_undecided() -> None:
         (number("history[0]", 1.0), number("history[1]", 1.0), "history[0] is in one state alone"),
         (tensor("x", 1.0, 2.0), tensor("x", 1.0, 2.0, 0.0), None),  # padded
         (number("scale", 2.0), tensor("scale", 2.0), None),
+        (number("mean", 2.0), number("mean", 2.000001), None),  # of float32, rounded
+        (number("mean", 2.0), number("mean", 2.001), "state mean: 2 → 2.001"),
+        (tensor("x", 0.1, dtype="float64"), tensor("x", 0.1, norm=0.1), None),
+        (tensor("x", 0.1, dtype="float64"), tensor("x", 0.2, norm=0.2), "state x: 0.1 → 0.2"),
+        (number("sizes[0]", 3, "int"), number("sizes[1]", 3, "int"), None),
         (number("rows", 2.0), number("helper", 3.0), None),
     ],
 )
