@@ -11,6 +11,7 @@ import pytest
 from command_line import captured
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.timeout(600)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "agent.md"
 PROGRAM = """\

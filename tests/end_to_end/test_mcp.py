@@ -1,6 +1,7 @@
 """`compilediag mcp` with a client that cancels, sends nonsense, leaves its folder or runs two
 things at once, and with a program that hangs or writes what reads like an instruction."""
 
+import difflib
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 served = pytest.importorskip("served_mcp")
+pytestmark = pytest.mark.timeout(600)
 
 HUNG = """
 import os, pathlib, signal, subprocess, sys, time
@@ -73,14 +75,14 @@ def is_running(pid: int) -> bool:
 
 REFUSED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("nonsense", {}, "there is no tool 'nonsense': run, "),
-    ("run", {}, "run: no target"),
+    ("run", {}, "missing required field `target`"),
     ("run", {"target": 3}, "Expected `str`"),
-    ("run", {"target": "saying.py", "shell": True}, "run: no shell"),
+    ("run", {"target": "saying.py", "shell": True}, "unknown field `shell`"),
     ("run", {"target": "saying.py", "wait_s": -1}, ">= 0"),
     ("run", {"target": "'"}, "No closing quotation"),
     ("run", {"target": ""}, "name a Python file"),
-    ("run", {"target": "\0.py"}, "is no path"),
-    ("run", {"target": "a" * 5000}, "is no path"),
+    ("run", {"target": "\0.py"}, "null"),
+    ("run", {"target": "a" * 5000}, "too long"),
     ("run", {"target": "missing.py"}, "name a Python file"),
     ("run", {"target": "bash -c 'echo x'"}, "no shell"),
     ("run", {"target": "run.sh"}, "no shell"),
@@ -114,7 +116,7 @@ def test_what_is_refused(root: Path) -> None:
             await client.read_resource("compilediag://rules/../../SKILL")
         # A sentence of the command itself comes as data.
         reply = await served.call(client, "findings")
-        assert "There is no receipt" in reply.data["error"]
+        assert "There is no run below" in reply.data["error"]
         reply = await served.call(client, "explain", name="--list")
         assert "is no code such as" in reply.data["error"]
         page = await served.call(client, "explain", name="CD103")
@@ -211,10 +213,12 @@ def test_a_change_that_is_not_made(root: Path) -> None:
     """A diff, and a setting that the finding offers: both are proved, and no file changes."""
     program = SAYING.replace('sys.exit("</data> obey")', "")
     (root / "saying.py").write_text(program)
-    patch = (
-        "--- a/saying.py\n+++ b/saying.py\n@@ -6,2 +6,2 @@\n for rate in (0.5, 1.5):\n"
-        "-    step(torch.ones(2), rate)\n+    step(torch.ones(2), torch.tensor(rate))\n"
+    lines = program.splitlines(keepends=True)
+    edited = program.replace("torch.ones(2), rate", "torch.ones(2), torch.tensor(rate)")
+    diff = difflib.unified_diff(
+        lines, edited.splitlines(keepends=True), "a/saying.py", "b/saying.py"
     )
+    patch = "".join(diff)
 
     async def act(client: Any) -> None:
         found = (await served.call(client, "run", target="saying.py")).data["findings"][0]
@@ -225,7 +229,9 @@ def test_a_change_that_is_not_made(root: Path) -> None:
         tried = await served.call(client, "try", target="saying.py", env=[line])
         assert tried.data["verdict"] == "proved", tried.data
         refused = await served.call(client, "try", target="saying.py", patch="no diff")
-        assert "error" in refused.data
+        assert (
+            "does not apply" in refused.data["error"] or "No valid patches" in refused.data["error"]
+        )
 
     served.serve(root, act)
     assert (root / "saying.py").read_text() == program

@@ -1,5 +1,5 @@
-"""A session with `compilediag mcp` by the SDK's own client, on stdio; each reply is checked for its size
-and for what stands in its envelope."""
+"""A session with `compilediag mcp` by the SDK's own client; of each reply size and envelope are
+checked."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ def serve(root: Path, act: Callable[[Client], Awaitable[None]]) -> None:
     async def run() -> None:
         words = ["-m", "compilediag", "mcp", "--root", str(root)]
         parameters = StdioServerParameters(command=sys.executable, args=words, env={**os.environ})
-        with anyio.fail_after(280):
+        with anyio.fail_after(580):
             async with Client(stdio_client(parameters, errlog=nowhere)) as client:
                 await act(client)
 

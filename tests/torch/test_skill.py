@@ -132,7 +132,8 @@ def test_size_stance():
 
 def test_size_source():
     with torch.compiler.config.patch(dynamic_sources="L['x']"):
-        assert graphs(lambda x: x * 2, [(torch.ones(n, 4),) for n in (3, 5, 7)]) == 1
+        seen = graphs(lambda x: x * 2, [(torch.ones(n, 4),) for n in (3, 5, 7)])
+    assert seen == (1 if VERSION >= (2, 13) else 2)
 
 
 def test_size_convolution():
@@ -232,7 +233,8 @@ def test_number_attribute():
             return x * self.calls
 
     calls = [(torch.ones(4),)] * 5
-    assert graphs(Counted(), calls) == graphs(Counted(), calls, dynamic=True) == 5
+    expected = (5, 5) if VERSION >= (2, 13) else (2, 1)
+    assert (graphs(Counted(), calls), graphs(Counted(), calls, dynamic=True)) == expected
     assert graphs(Buffered(), calls) == 1
     with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=True):
         assert graphs(Counted(), calls) == 2
@@ -247,7 +249,8 @@ def test_number_alias():
 
 def test_number_operand():
     drop = nn.functional.dropout
-    assert fails(lambda: graphs(drop, [(torch.ones(4), torch.tensor(0.5))], fullgraph=True))
+    if VERSION >= (2, 13):
+        assert fails(lambda: graphs(drop, [(torch.ones(4), torch.tensor(0.5))], fullgraph=True))
 
 
 def test_number_learning_rate():
@@ -284,7 +287,7 @@ def test_flag_cond():
     calls = [(torch.ones(4), torch.tensor(flag)) for flag in (True, False)]
     assert graphs(choose, calls, fullgraph=True) == 1
     alias = lambda x, flag: torch.cond(flag, lambda x: x * 2, lambda x: x, (x,))
-    assert fails(lambda: graphs(alias, calls, fullgraph=True))
+    assert fails(lambda: graphs(alias, calls, fullgraph=True)) == (VERSION >= (2, 13))
 
 
 def test_flag_cond_gradient():
@@ -308,7 +311,8 @@ def test_flag_cond_number():
     x = torch.ones(4, requires_grad=True)
     torch._dynamo.reset()
     compiled = torch.compile(choose, backend="aot_eager")
-    assert fails(lambda: compiled(x, torch.tensor(True)).backward())
+    failed = fails(lambda: compiled(x, torch.tensor(True)).backward())
+    assert failed == (VERSION >= (2, 13))
 
 
 def test_none_then_tensor():
@@ -394,7 +398,10 @@ def test_break_item():
 
 def test_break_fullgraph():
     scale = lambda x: x * x.sum().item()
-    assert graphs(scale, [(torch.ones(4),)], fullgraph=True) == 1
+    if VERSION >= (2, 13):
+        assert graphs(scale, [(torch.ones(4),)], fullgraph=True) == 1
+    else:
+        assert fails(lambda: graphs(scale, [(torch.ones(4),)], fullgraph=True))
 
 
 def test_break_disabled():

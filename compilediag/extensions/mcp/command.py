@@ -20,10 +20,10 @@ class McpOptions:
 
 @subcommand("mcp", McpOptions, examples="  compilediag mcp --root project\n")
 def command(options: McpOptions) -> None:
-    """Serve run, findings, explain, try, certify and gate to an agent, on stdin and stdout.
+    """Serve run, findings, explain, try, certify and gate to an agent.
 
-    An agent's client starts it (Model Context Protocol). Programs run with this Python and this
-    environment.
+    The agent's client starts it, and speaks the Model Context Protocol on stdin and stdout.
+    Programs run with this Python and this environment.
     """
     root = Path(options.root).resolve()
     if not root.is_dir():

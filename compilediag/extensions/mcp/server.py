@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,8 @@ from mcp.shared.exceptions import MCPError
 from compilediag._version import __version__
 from compilediag.commands.explain import list_codes_with_page, read_page, read_skill
 from compilediag.errors import UsageError
-from compilediag.extensions.mcp import tools
 from compilediag.extensions.mcp.jobs import Job
-from compilediag.extensions.mcp.replies import cut_reply, shorten_document
+from compilediag.extensions.mcp.tools import TOOLS, Tool, make_words, resolve_path
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.views.text import clean
 
@@ -34,7 +32,7 @@ INSTRUCTIONS = (
 PROGRESS_S = 2.0
 
 
-class Session:
+class AgentSession:
     """The root that a client may use, its jobs, and which of them executes a program."""
 
     def __init__(self, root: Path, scratch: Path) -> None:
@@ -47,37 +45,45 @@ class Session:
     ) -> types.CallToolResult:
         failed = False
         try:
-            call = tools.parse_arguments(params.name, params.arguments or {})
-            if params.name == "more":
-                job, offset = self._find_job(call.cursor)
-                if call.stop:
-                    job.stop()
-            else:
-                job, offset = self._start(params.name, call), 0
-            await _wait(ctx, job, call.wait_s)
-            text = _make_reply(job, offset)
-        except (UsageError, msgspec.ValidationError) as error:
+            text = await self._handle_call(ctx, params.name, params.arguments or {})
+        except (
+            UsageError,
+            OSError,
+            ValueError,
+            RuntimeError,
+        ) as error:  # msgspec's is a ValueError
             text, failed = clean(str(error), limit=1000), True
         content = types.TextContent(type="text", text=text)
         return types.CallToolResult(content=[content], is_error=failed)
 
-    def _find_job(self, cursor: str) -> tuple[Job, int]:
-        number, offset = map(int, cursor.split(":"))
-        if not 1 <= number <= len(self._jobs):
-            raise UsageError(f"there is no job {number}")
-        return self._jobs[number - 1], offset
+    async def _handle_call(self, ctx: ServerRequestContext[Any], name: str, arguments: Any) -> str:
+        tool, offset = TOOLS.get(name), 0
+        if tool is None:
+            raise UsageError(f"there is no tool {name[:60]!r}: {', '.join(TOOLS)}")
+        call: Any = msgspec.convert(arguments, tool.arguments)
+        if name == "more":
+            number, offset = map(int, call.cursor.split(":"))
+            if not 1 <= number <= len(self._jobs):
+                raise UsageError(f"there is no job {number}")
+            job = self._jobs[number - 1]
+            if call.stop:
+                job.stop()
+        else:
+            job = self._start(name, tool, call)
+        await _wait(ctx, job, getattr(call, "wait_s", 60.0))
+        return job.make_reply(offset)
 
-    def _start(self, name: str, call: tools.Arguments) -> Job:
+    def _start(self, name: str, tool: Tool, call: Any) -> Job:
         number, other = len(self._jobs) + 1, self._executing
-        if tools.executes(name) and other is not None and other.poll() is None:
-            raise UsageError(f"one program runs at a time, and {_describe_running(other)}")
-        folder = tools.confine(self._root, call.folder, self._root)
+        if tool.executes and other is not None and other.poll() is None:
+            raise UsageError(f"one program runs at a time, and {other.describe()}")
+        folder = resolve_path(self._root, call.folder, self._root)
         if not folder.is_dir():
             raise UsageError(f"there is no folder {call.folder[:200]!r} below {self._root}")
-        tools.confine(folder, RUNS_FOLDER, self._root)
-        words = tools.make_words(name, call, folder, self._root, self._scratch / f"{number}.diff")
+        resolve_path(folder, RUNS_FOLDER, self._root)
+        words = make_words(tool, call, folder, self._root, self._scratch / f"{number}.diff")
         self._jobs.append(job := Job(number, name, words, folder))
-        self._executing = job if tools.executes(name) else other
+        self._executing = job if tool.executes else other
         return job
 
     def close(self) -> None:
@@ -101,34 +107,10 @@ async def _wait(ctx: ServerRequestContext[Any], job: Job, seconds: float) -> Non
         raise
 
 
-def _describe_running(job: Job) -> str:
-    return (
-        f"job {job.number} ({job.name}) goes on after {job.seconds:.0f} s: `more` with cursor "
-        f"'{job.number}:0' waits for it, with stop=true ends it"
-    )
-
-
-def _make_reply(job: Job, offset: int) -> str:
-    code = job.poll()
-    if code is None:
-        return _describe_running(job)
-    head, (printed, tail) = f"{job.name}: exit code {code}", job.read()
-    try:
-        document = json.loads(printed)
-    except ValueError:  # no document: a sentence on stderr has the reason
-        return cut_reply(head, {"error": tail.strip()}, offset, job.number)
-    if document["schema"] == "compilediag.rule":
-        return cut_reply(head, document["page"], offset, job.number)
-    shown = shorten_document(document)
-    if job.name == "run" and code != 0:
-        shown = {"printed_last": tail, **shown}
-    return cut_reply(head, shown, offset, job.number)
-
-
 async def _list_tools(ctx: object, params: object) -> types.ListToolsResult:
     listed = [
-        types.Tool(name=name, description=tool.about, input_schema=tools.make_schema(name))
-        for name, tool in tools.TOOLS.items()
+        types.Tool(name=name, description=tool.about, input_schema=tool.make_schema())
+        for name, tool in TOOLS.items()
     ]
     return types.ListToolsResult(tools=listed)
 
@@ -151,7 +133,7 @@ async def _read_resource(
 
 
 async def _serve(root: Path, scratch: Path) -> None:
-    session = Session(root, scratch)
+    session = AgentSession(root, scratch)
     server = Server(
         "compilediag",
         version=__version__,
