@@ -2,6 +2,8 @@
 things at once, and with a program that hangs or writes what reads like an instruction."""
 
 import difflib
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -235,3 +237,20 @@ def test_a_change_that_is_not_made(root: Path) -> None:
 
     served.serve(root, act)
     assert (root / "saying.py").read_text() == program
+
+
+def test_a_client_that_is_killed(root: Path) -> None:
+    """What is no message is passed over; nobody left to read is an end, no fault."""
+    words = [sys.executable, "-m", "compilediag", "mcp", "--root", str(root)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, **pipes) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(b'nonsense\n{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        server.stdin.flush()
+        assert b'"id":1' in server.stdout.readline()
+        server.stdout.close()
+        server.stdin.write(b'{"jsonrpc": "2.0", "id": 2, "method": "ping"}\n')
+        _, err = server.communicate(timeout=120)
+    assert server.returncode == 0, err
+    assert b"fault of compilediag" not in err

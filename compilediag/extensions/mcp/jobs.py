@@ -127,7 +127,8 @@ class Job:
 
 
 def _shorten_document(document: dict[str, Any]) -> Any:
-    """Shorten a document: a receipt to its counts and findings, any to what is not empty."""
+    """Shorten a document: a receipt to counts and findings, a certificate to what it says of
+    points and the cases of those that do not hold, any to what is not empty."""
     if document.get("schema") == "compilediag.receipt":
         run, findings = document["header"]["run"], document["findings"]
         document = {
@@ -138,6 +139,11 @@ def _shorten_document(document: dict[str, Any]) -> Any:
             **{name: n for name, n in document["compile"].items() if isinstance(n, int)},
             "findings": [{k: found[k] for k in _OF_A_FINDING.split()} for found in findings],
         }
+    elif document.get("schema") == "compilediag.certificate":
+        for point in document["points"]:
+            del point["figures"]
+            if point["outcome"] == "holds":
+                del point["details"]
     return _trim(document)
 
 

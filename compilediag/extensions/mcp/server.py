@@ -146,6 +146,9 @@ async def _serve(root: Path, scratch: Path) -> None:
     try:
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
+    except Exception as error:  # a group; OSError: the client has ended, with no more ado
+        if not isinstance(next(iter(getattr(error, "exceptions", ())), error), OSError):
+            raise
     finally:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(session.close)

@@ -59,7 +59,7 @@ class Tool:
         return schemas["Arguments"]
 
 
-_CERTIFY = "certify --json --quiet"
+_CERTIFY = "certify --json --all --quiet"
 TOOLS = {
     "run": Tool(
         "Execute the program once, before any edit, and record it: recompiles, graph breaks and "
