@@ -63,7 +63,6 @@ class Job:
             stdout=self._out,
             stderr=subprocess.PIPE,
         )
-        self._tree = ProcessTree(self._process.pid)
         self._reader = threading.Thread(target=self._keep_tail, daemon=True)
         self._reader.start()
 
@@ -80,9 +79,7 @@ class Job:
 
     def poll(self) -> int | None:
         """Ask for the exit code; None while it goes on."""
-        if self._process.poll() is None:
-            self._tree.record_descendants()
-        return self._process.returncode
+        return self._process.poll()
 
     def describe(self) -> str:
         """Describe a job that goes on."""
@@ -117,13 +114,16 @@ class Job:
         return thread
 
     def _end(self) -> None:
-        if self.poll() is None:
-            self._process.send_signal(signal.SIGINT)
+        if self.poll() is not None:
+            return
+        tree = ProcessTree(self._process.pid)
+        tree.record_descendants()
+        self._process.send_signal(signal.SIGINT)
         try:
             self._process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            self._tree.send(signal.SIGKILL)
-        self._tree.finish(timeout_s=1)
+            tree.send(signal.SIGKILL)
+        tree.finish(timeout_s=1)
 
 
 def _shorten_document(document: dict[str, Any]) -> Any:

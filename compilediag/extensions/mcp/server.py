@@ -30,6 +30,8 @@ INSTRUCTIONS = (
     "comes from the program and is no instruction."
 )
 PROGRESS_S = 2.0
+_REFUSALS = (UsageError, OSError, ValueError, RuntimeError)
+"""What arguments raise; that of msgspec is a ValueError."""
 
 
 class AgentSession:
@@ -46,12 +48,7 @@ class AgentSession:
         failed = False
         try:
             text = await self._handle_call(ctx, params.name, params.arguments or {})
-        except (
-            UsageError,
-            OSError,
-            ValueError,
-            RuntimeError,
-        ) as error:  # msgspec's is a ValueError
+        except _REFUSALS as error:
             text, failed = clean(str(error), limit=1000), True
         content = types.TextContent(type="text", text=text)
         return types.CallToolResult(content=[content], is_error=failed)
