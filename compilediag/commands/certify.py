@@ -92,6 +92,7 @@ def _make_document(states: States, proof: Proof) -> CertificateDocument:
         reason=proof.certificate.reason,
         base=states.base,
         change=(*files, *(f"{name} (gone)" for name in gone), *change.others),
+        folder=os.path.relpath(proof.folder),
         executions=proof.executions,
         points=proof.certificate.points,
     )

@@ -92,6 +92,7 @@ EXIT_CODES_BY_COMMAND: Mapping[str, Mapping[int, str]] = {
     "stats": _DONE,
     "trend": _DONE,
     "plan": _DONE,
+    "mcp": {EXIT_OK: "the client closed stdin"},
     "doctor": {
         EXIT_OK: "`compilediag run` can be used here",
         EXIT_UNUSABLE: "it cannot",
