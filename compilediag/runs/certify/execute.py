@@ -104,7 +104,7 @@ class Pair:
         folder = f"{self.program.folder}/{self.trials.runs + 1:02}-files"
         os.makedirs(folder)
         vary_s = VARY_S if not self.options.no_vary and stance is None else 0.0
-        lines = self.change.watched if new else ()
+        lines = self.change.watched if new and at is None else ()
         hides = HASH_SEED not in self.program.variables
         recording = RecordingPlan(self.seed, vary_s, () if at is None else (at,), lines, hides)
         own = states.plan if new else TrialPlan()
