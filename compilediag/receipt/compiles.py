@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import get_args
 
 from compilediag.diagnosis.causes.run_causes import BlamedCause
 from compilediag.diagnosis.figures.compile_costs import (
@@ -27,6 +28,7 @@ from compilediag.receipt.schema.compiles import (
     FrameDetail,
     GraphBreak,
     Headroom,
+    Need,
     Writer,
     WriteTracingSection,
 )
@@ -64,6 +66,7 @@ def build_compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSe
         guards=build_guards_section(timeline),
         memory=build_compile_memory(timeline),
         recompiles_by_family=families,
+        **_count_needs(diagnosis),
         events=tuple(_list_events(guarded[:MAX_EVENTS], timeline, diagnosis)),
         breaks=tuple(_make_break(site, timeline, ids) for site in timeline.breaks),
         frames_detail=tuple(
@@ -80,6 +83,11 @@ def build_compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSe
             for frame in frames
         ),
     )
+
+
+def _count_needs(diagnosis: Diagnosis) -> dict[Need, int]:
+    often = Counter(diagnosis.needs.values())
+    return {need: often[need] for need in get_args(Need)}
 
 
 def count_events_left_out(timeline: Timeline) -> int:
@@ -110,6 +118,7 @@ def _list_events(
             entered_at=make_call_record(attempt.entered_at),
             entered_from=attempt.entered_from or None,
             entries=listed,
+            need=None if again is None else diagnosis.needs.get(again.id),
             entries_left_out=len(missed) - len(listed) + (again.entries_left_out if again else 0),
         )
 

@@ -1,6 +1,6 @@
 """Compiles, recompiles, graph breaks and findings of a receipt, with the changes that fix them."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -201,6 +201,9 @@ class MissedEntry(Record, frozen=True, kw_only=True):
     left_out: int | None = 0
 
 
+Need: TypeAlias = Literal["wanted", "avoidable", "undecided"]
+
+
 class CompileEvent(Record, frozen=True, kw_only=True):
     """One compile that ended with guarded code."""
 
@@ -224,6 +227,9 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     #: process.
     entries: tuple[MissedEntry, ...] = ()
     entries_left_out: int = 0  #: Cache entries that did not fit beyond those listed.
+    #: Of a recompile: `wanted`, `avoidable` or `undecided`, as compile.wanted counts them; null in
+    #: older receipts.
+    need: Need | None = None
 
 
 class CompileTime(Record, frozen=True, kw_only=True):
@@ -320,6 +326,16 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     memory: CompileMemorySection | None = None
     #: Recompiles by the family of their primary cause.
     recompiles_by_family: dict[str, int] = EMPTY
+    #: Recompiles that make a variant of a few: compiled once, seen to serve a later call, and
+    #: nothing of its cause compiled in the second half of the run, by steps and calls. What an
+    #: object, a closure or a module holds must come back, too. With `avoidable` and `undecided`
+    #: they add up to `recompiles`; null in older receipts.
+    wanted: int | None = None
+    #: Recompiles for what came once, was compiled before a reset, was filled or grew by itself, or
+    #: went on in both halves of the run.
+    avoidable: int | None = None
+    #: The other recompiles: too late in the run, or it was not seen what served the calls.
+    undecided: int | None = None
     #: Every compile that ended with guarded code, in time order.
     events: tuple[CompileEvent, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.
