@@ -31,6 +31,7 @@ from compilediag.diagnosis.causes.conditions import (
     Invalidated,
     drop_consequences,
     identify_condition,
+    is_other_instance,
     list_conditions,
     make_condition,
     make_distance_key,
@@ -54,7 +55,7 @@ from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.process import extend_record
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import EntryDiff, Location
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +93,17 @@ class RunCauses:
 def find_run_causes(timeline: Timeline) -> RunCauses:
     """Find and group the causes of every recompile of a run."""
     known: dict[object, Explanation] = {}
+    asked = {recompile.id: recompile for recompile in timeline.recompiles}
     behind = find_behind_breaks(timeline)
     by_compile: dict[CompileId, tuple[BlamedCause, ...]] = {}
     entries: dict[CompileId, tuple[MissedEntry, ...]] = {}
     for recompile in timeline.recompiles:
         # Ranks do the same: what decides the causes decides them once.
-        facts = (recompile.entries, recompile.reasons, recompile.frame, recompile.problem)
-        explanation = known.get(facts) or known.setdefault(facts, explain_recompile(recompile))
+        worlds = find_other_worlds(recompile, asked)
+        facts = (recompile.entries, recompile.reasons, recompile.frame, recompile.problem, worlds)
+        explanation = known.get(facts)
+        if explanation is None:
+            explanation = known[facts] = explain_recompile(recompile, worlds)
         # Another instance of its class is called, or a broken function makes another call of it
         # within one step.
         nearest = explanation.entries[0].compile_id if explanation.entries else ""
@@ -185,8 +190,44 @@ def list_causes(recompile: Recompile) -> tuple[Cause, ...]:
     return explain_recompile(recompile).causes
 
 
-def explain_recompile(recompile: Recompile) -> Explanation:
-    """Explain a recompile: its causes, and the cache entries they were found in.
+def find_other_worlds(
+    recompile: Recompile, asked: Mapping[CompileId, Recompile]
+) -> tuple[str, frozenset[str]]:
+    """Find the entry that served the last call of the frame, and the entries of whose false guards
+    none has changed since: they were compiled in another world, and are no measure of what changed
+    now. "" where the last one is not known. `asked`: every recompile of the run."""
+    first = parse_reasons(recompile.reasons[0])[:1] if recompile.reasons else ()
+    last = first[0].compile_id if first else None
+    false = {entry.compile_id: _list_false(entry) for entry in recompile.entries}
+    if last is None or last not in false:
+        return "", frozenset()
+
+    def find_differences(one: str, other: str) -> frozenset[Hashable]:
+        """Find what of two entries differs: the question before the newer one lists the older."""
+        for newer, older in ((one, other), (other, one)):
+            event = asked.get(CompileId(recompile.process, recompile.epoch, newer))
+            for entry in () if event is None else event.entries:
+                if entry.compile_id == older:
+                    return _list_false(entry)
+        return frozenset()
+
+    worlds = (
+        other
+        for other, guards in false.items()
+        if guards and guards <= find_differences(last, other) - false[last]
+    )
+    return last, frozenset(worlds)
+
+
+def _list_false(entry: EntryDiff) -> frozenset[Hashable]:
+    return frozenset(guard.source or guard.text for guard in entry.guards)
+
+
+def explain_recompile(
+    recompile: Recompile, worlds: tuple[str, frozenset[str]] = ("", frozenset())
+) -> Explanation:
+    """Explain a recompile: its causes, and the cache entries they were found in. `worlds`: as
+    `find_other_worlds` gives it.
 
     They come from the guards evaluated in the process; where those are missing or incomplete
     (`problem`), from torch's printed reasons, with confidence "text".
@@ -198,11 +239,17 @@ def explain_recompile(recompile: Recompile) -> Explanation:
         rest = [merge_companions(drop_consequences(entry), everywhere) for entry in conditions]
         if not recompile.entries_left_out:
             rest = mark_new_variables(rest)
+        last, others = worlds
+        by_id = {entry.compile_id: own for entry, own in zip(entries, rest, strict=True)}
+        # Layers that share a forward serve one another's calls.
+        others = frozenset() if is_other_instance(by_id.get(last, ())) else others
+        near = [own for compile_id, own in by_id.items() if compile_id not in others]
         together = find_combination(rest)
-        if causes := (_combine(together),) if together else _sort_causes(select_nearest(rest)):
+        nearest = select_nearest(near) or select_nearest(rest)
+        if causes := (_combine(together),) if together else _sort_causes(nearest):
             ranked = sorted(
                 zip(entries, conditions, rest, strict=True),
-                key=lambda i: make_distance_key(i[2]),
+                key=lambda i: (i[0].compile_id in others, make_distance_key(i[2])),
             )
             return Explanation(
                 causes,

@@ -115,8 +115,10 @@ class Leaf(NamedTuple):
 
     @property
     def target(self) -> str:
-        """Name of what it checks: its source, or the kind of a global mode or shape condition."""
-        return self.kind if self.source in ("L", "G", "") else self.source
+        """Name of what it checks: its source, its type alone, or the kind of a global mode or shape
+        condition."""
+        whole = self.kind if self.source in ("L", "G", "") else self.source
+        return f"type({whole})" if self.kind == "TYPE_MATCH" else whole
 
     @property
     def parts(self) -> list[str]:
