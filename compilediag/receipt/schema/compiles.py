@@ -232,6 +232,33 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     need: Need | None = None
 
 
+class ValueInGraph(Record, frozen=True, kw_only=True):
+    """What a guarded value was when a graph was compiled."""
+
+    compile_id: str  #: torch's id of the compile, or of the attempt at the limit.
+    value: str  #: The value as the guards show it.
+
+
+class VariedValue(Record, frozen=True, kw_only=True):
+    """A guarded value of a frame that was false at some compile."""
+
+    frame: FrameName  #: The frame.
+    process: int  #: Index of the process.
+    epoch: int  #: How often torch._dynamo.reset() had been called.
+    #: The value under its own name; `[*]` stands for each index of those that varied alike.
+    variable: str
+    alike: int = 1  #: How many values that name stands for.
+    rule: str  #: Code of the family, such as CD103.
+    kind: str | None = None  #: Refinement within the family.
+    count: int  #: Compiles, and attempts at the limit, at which it was false.
+    values: tuple[ValueInGraph, ...]  #: By graph, as far as it is known of each; the first 64.
+    #: Ids of the compiles that made the cache entries that it kept from serving; the first 64.
+    entries: tuple[str, ...]
+    #: How it was seen to change first (`run --trace-writes`); null where that was not seen.
+    changed_at: ChangedAt | None = None
+    writers: tuple[Writer, ...] = ()  #: Functions of the program that write it.
+
+
 class CompileTime(Record, frozen=True, kw_only=True):
     """Seconds spent compiling: `total` is `first_compile` + `recompile`."""
 
@@ -336,6 +363,10 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     avoidable: int | None = None
     #: The other recompiles: too late in the run, or it was not seen what served the calls.
     undecided: int | None = None
+    #: Every guarded value that was false at a compile, beside the causes too: those that were false
+    #: most often first.
+    varied: tuple[VariedValue, ...] = ()
+    varied_left_out: int = 0  #: Such values beyond the 200 that are listed.
     #: Every compile that ended with guarded code, in time order.
     events: tuple[CompileEvent, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.
