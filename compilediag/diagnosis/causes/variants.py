@@ -76,7 +76,7 @@ def _is_held(cause: BlamedCause) -> bool:
 
 
 class _Clock:
-    """How far each process had come, in steps and in calls, and not in seconds."""
+    """How far each process had come: in calls where each was seen, else in steps."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._steps = Counter(step.process for step in timeline.steps)
@@ -95,13 +95,11 @@ class _Clock:
 
     def is_late(self, event: Recompile) -> bool | None:
         """True if the recompile is in the second half of the run; None where that is not known."""
-        process, answers = event.process, list[bool]()
-        if self._steps[process] > 1:
-            answers.append(2 * event.step >= self._steps[process])
+        process = event.process
         if self._totals[process] and self.is_whole(process):
             begun = bisect_right(self._calls[process], event.t)
-            answers.append(2 * (begun - 1) >= self._totals[process])
-        return any(answers) if answers else None
+            return 2 * (begun - 1) >= self._totals[process]
+        return 2 * event.step >= self._steps[process] if self._steps[process] > 1 else None
 
 
 class _Served:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.run_causes import RunCauses
+from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.findings import Cause, make_changed_at, make_writers
 from compilediag.receipt.schema.compiles import ValueInGraph, VariedValue
 from compilediag.receipt.schema.record import make_record
@@ -76,7 +77,9 @@ def build_varied(timeline: Timeline, causes: RunCauses) -> tuple[VariedValue, ..
         frame = event.process, event.epoch, parse_frame_id(event.compile_id)
         for entry_id, guards in causes.false.get(event.id, ()):
             for cause in guards:
-                key = frame, cause.variable, cause.rule, cause.kind
+                # The dtype and the layout of a tensor are two values; created and grown is one.
+                apart = get_code_info(cause.rule).changed in ("metadata", "mode")
+                key = frame, cause.variable, cause.rule, cause.kind if apart else None
                 rows.setdefault(key, _Row(event)).add(entry_id, event.compile_id, cause)
     alike: dict[Hashable, list[VariedValue]] = {}
     for (frame, variable, *what), row in rows.items():

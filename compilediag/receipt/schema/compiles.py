@@ -354,7 +354,7 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     #: Recompiles by the family of their primary cause.
     recompiles_by_family: dict[str, int] = EMPTY
     #: Recompiles that make a variant of a few: compiled once, seen to serve a later call, and
-    #: nothing of its cause compiled in the second half of the run, by steps and calls. What an
+    #: nothing of its cause compiled in the second half of the run, by calls or steps. What an
     #: object, a closure or a module holds must come back, too. With `avoidable` and `undecided`
     #: they add up to `recompiles`; null in older receipts.
     wanted: int | None = None
