@@ -67,6 +67,21 @@ def test_a_value_beside_a_buffer_has_its_own_name() -> None:
     assert values == {"c.keys": ["[10, 8]", "[14, 8]", "[18, 8]"], "c.max_len": ["10", "14", "18"]}
 
 
+def test_a_size_says_more_than_a_type() -> None:
+    """A graph for None is compared with one for a tensor by the type alone."""
+    keys = "L['c'].keys"
+    gone = FalseGuard(
+        keys, "TYPE_MATCH", f"___check_type_id({keys}, 1)", "torch.Tensor", "NoneType",
+        timelines.WHERE, facts=HELD,
+    )  # fmt: skip
+    rows = varied(
+        [("0/0", [gone])],
+        [("0/1", [number("L['n']", "1", "2")]), ("0/0", [tensor(keys, "[10, 8]", "[14, 8]")])],
+    )
+    values = next([at.value for at in row.values] for row in rows if row.variable == "c.keys")
+    assert values == ["[10, 8]", "NoneType", "[14, 8]"]
+
+
 def test_layers_that_varied_alike_are_one_row() -> None:
     alike = [number(f"L['c'].layers[{at}].n", "1", "2") for at in range(3)]
     rows = varied([("0/0", [*alike, number("L['c'].layers[3].n", "1", "9")])])

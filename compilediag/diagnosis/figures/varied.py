@@ -27,6 +27,8 @@ MAX_VARIED = 200
 MAX_GRAPHS = 64
 """Most graphs named in one row."""
 
+_APART = ("condition", "metadata", "mode", "size")
+
 _INDEX = re.compile(r"\[\d+\]|\.\d+(?=\.|$)")
 
 
@@ -45,8 +47,10 @@ class _Row:
         self.entries[entry_id] = None
         self.recompiles.add(compile_id)
         for graph, value in ((entry_id, cause.expected), (compile_id, cause.actual)):
-            if value is not None:
-                self.values.setdefault(graph, value)
+            known = self.values.get(graph)
+            # A size says more than the type, which an entry of None is compared by.
+            if value is not None and (known is None or known[0] != "[" == value[0]):
+                self.values[graph] = value
 
     def make(self) -> VariedValue:
         changes = (make_changed_at(cause.changed) for cause in self.causes)
@@ -72,20 +76,20 @@ def _get_number(compile_id: str) -> int:
 
 def build_varied(timeline: Timeline, causes: RunCauses) -> tuple[VariedValue, ...]:
     """Build the rows of a run, those that were false at most compiles first."""
-    rows: dict[tuple[Hashable, str, str, str | None], _Row] = {}
+    rows: dict[tuple[Hashable, str, Hashable], _Row] = {}
     for event in timeline.recompiles:
         frame = event.process, event.epoch, parse_frame_id(event.compile_id)
         for entry_id, guards in causes.false.get(event.id, ()):
             for cause in guards:
-                # The dtype and the layout of a tensor are two values; created and grown is one.
-                apart = get_code_info(cause.rule).changed in ("metadata", "mode")
-                key = frame, cause.variable, cause.rule, cause.kind if apart else None
+                # Size, dtype and layout of a tensor are several values; created and grown is one.
+                apart = get_code_info(cause.rule).changed in _APART
+                key = frame, cause.variable, (cause.rule, cause.kind) if apart else None
                 rows.setdefault(key, _Row(event)).add(entry_id, event.compile_id, cause)
     alike: dict[Hashable, list[VariedValue]] = {}
-    for (frame, variable, *what), row in rows.items():
+    for (frame, variable, what), row in rows.items():
         made = row.make()
         name = _INDEX.sub("[*]", variable)
-        alike.setdefault((frame, name, *what, made.values, made.entries), []).append(made)
+        alike.setdefault((frame, name, what, made.values, made.entries), []).append(made)
     merged = (_merge(members) for members in alike.values())
     return tuple(sorted(merged, key=lambda row: (row.process, -row.count)))
 
