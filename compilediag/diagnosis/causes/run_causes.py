@@ -259,7 +259,7 @@ def explain_recompile(
         last, others = worlds
         by_id = {entry.compile_id: own for entry, own in zip(entries, rest, strict=True)}
         # Layers that share a forward serve one another's calls.
-        others = frozenset() if is_other_instance(by_id.get(last, ())) else others
+        others = frozenset[str]() if is_other_instance(by_id.get(last, ())) else others
         near = [own for compile_id, own in by_id.items() if compile_id not in others]
         together = find_combination(rest)
         nearest = select_nearest(near) or select_nearest(rest)

@@ -46,7 +46,8 @@ class ServedEntries:
     def watch(self, code: types.CodeType, compile_id: str) -> None:
         """Watch the entries of `code`, which is being compiled again."""
         self._watched[id(code)] = _Recompiled(weakref.ref(code), compile_id, self._session.epoch)
-        self._entries = WeakByIdentity()  # what was of no watched code may be of this one
+        # What was of no watched code may be of this one.
+        self._entries = WeakByIdentity[types.CodeType, tuple[int, str]]()
         if self._remove is None:
             self._remove = torch_calls.watch_disabled_calls(None, self._handle_disabled_begin)
 
