@@ -66,13 +66,13 @@ def describe_entry(
             continue
         chosen += 1
         for guard in entry.describe_leaf(leaf):
+            # Of what was None, or of another type, the type is all that there is to accept.
+            whole = guard.expected == "None" or leaf.kind == "TYPE_MATCH"
+            names = {leaf.target, *((leaf.source, leaf.type_target) if whole else ())}
             # A shape condition is about several sizes: others accept them by other conditions.
-            if accepted is not None and leaf.check is not None:
-                # Of what was None, or of another type, the type is all that there is to accept.
-                whole = guard.expected == "None" or leaf.kind == "TYPE_MATCH"
-                names = {leaf.target, *((leaf.source, leaf.type_target) if whole else ())}
-                guard = replace(guard, novel=names.isdisjoint(accepted))
-            guards.append(guard)
+            told = accepted is not None and leaf.check is not None
+            novel = names.isdisjoint(accepted or ()) if told else None
+            guards.append(replace(guard, novel=novel))
     return EntryDiff(
         entry.compile_id,
         tuple(guards),
