@@ -16,6 +16,7 @@ from compilediag.receipt.schema.compiles import (
     PassedArgument,
     Place,
     UserCallRecord,
+    Writer,
 )
 from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.frames import BreakLine
@@ -164,6 +165,15 @@ def make_changed_at(change: ValueChange | None) -> ChangedAt | None:
         return None
     first = change.stack[0]
     return make_record(ChangedAt, change, file=first.file, line=first.line, function=first.function)
+
+
+def make_writers(cause: Cause) -> tuple[Writer, ...]:
+    """Make the records of the functions that write the value of a cause."""
+    traced = cause.write_traced
+    return tuple(
+        make_record(Writer, writer, evidence="witnessed" if traced else "source")
+        for writer in select_writers(cause.writers, traced=traced)
+    )
 
 
 Rule = Callable[[Timeline], Iterable[Finding]]

@@ -13,7 +13,7 @@ from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.codes import BLIND, RECOMPILES, SEVERITIES
 from compilediag.diagnosis.findings import CauseId, Finding, HasCaller, Rule, add_caller, make_place
 from compilediag.diagnosis.reconcile import Agreement
-from compilediag.receipt.schema.compiles import Place
+from compilediag.receipt.schema.compiles import Need, Place
 from compilediag.rules import (
     caches,
     costs,
@@ -39,6 +39,7 @@ from compilediag.rules.rule import (
 )
 from compilediag.rules.sizes import advice as sizes
 from compilediag.rules.sizes import lines as size_lines
+from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import UserCall
@@ -105,6 +106,8 @@ class Diagnosis:
     agreement: Agreement
     causes: RunCauses = field(default_factory=RunCauses)
     """Of every recompile."""
+    needs: Mapping[CompileId, Need] = field(default_factory=dict[CompileId, Need])
+    """Of every recompile that counts."""
 
     @property
     def finding_ids(self) -> Mapping[CauseId | BreakLine, str]:
@@ -152,7 +155,7 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
         verdict = "blind"
     elif any(finding.severity != "info" for finding in findings):
         verdict = "findings"
-    return Diagnosis(findings, verdict, analysis.agreement, analysis.causes)
+    return Diagnosis(findings, verdict, analysis.agreement, analysis.causes, analysis.needs)
 
 
 class _Inside(NamedTuple):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.cause_group import Group
+from compilediag.diagnosis.figures.steps import count_warmup_steps
 from compilediag.diagnosis.findings import CauseId, CommonCause, Finding
 from compilediag.receipt.schema.compiles import PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
@@ -41,6 +42,10 @@ TEMPORARY = "___"
 _KEYWORD = re.compile(r"`fn\.keywords\['(\w+)'\]`")
 """An argument that a functools.partial holds."""
 
+_HIDES_VARIANT = re.compile(r"pad|detach")
+"""How ways begin that make one graph of variants which the program wants."""
+ONE_GRAPH_EACH = Advice("warm up each of them before the timed steps", "one graph for each")
+
 _BEHIND_BREAK = Advice("remove the graph break at {place}", CARRIED)
 _BEFORE_BREAK = Advice(
     "remove the graph break at {place}; or, if {name} is an argument of `{function}`, {first}",
@@ -62,7 +67,14 @@ class RecompileRule(AnalysisRule):
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
-            finding = _make_group_finding(timeline, group, *self._describe_group(group))
+            wanted = {analysis.needs.get(again.id) for again in group.all_recompiles} == {"wanted"}
+            title, advice = self._describe_group(group)
+            if wanted:
+                ways = [way for way in WAYS.split(advice.fix) if not _HIDES_VARIANT.match(way)]
+                advice = advice._replace(fix="; or ".join(ways)) if ways else ONE_GRAPH_EACH
+            finding = _make_group_finding(timeline, group, title, advice)
+            if wanted and _is_in_warmup(timeline, group):
+                finding = replace(finding, severity="info")
             for enrich in self.enrich:
                 finding = enrich(finding, group, timeline)
             yield finding
@@ -81,6 +93,17 @@ class RecompileRule(AnalysisRule):
         words = _build_words(group)
         advice = Advice(fix.format(**words), None if caveat is None else caveat.format(**words))
         return title.format(**words), advice
+
+
+def _is_in_warmup(timeline: Timeline, group: Group) -> bool:
+    """True if every recompile is in the leading steps, in which frames are compiled first."""
+    for process in {again.process for again in group.all_recompiles}:
+        steps = [step for step in timeline.steps if step.process == process]
+        numbers = [step.number for step in steps[: count_warmup_steps(timeline, steps, process)]]
+        own = (again.step for again in group.all_recompiles if again.process == process)
+        if not {*own} <= {*numbers}:
+            return False
+    return True
 
 
 def get_passed_expression(group: Group, variable: str) -> str:

@@ -1,6 +1,6 @@
 """Compiles, recompiles, graph breaks and findings of a receipt, with the changes that fix them."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -201,6 +201,9 @@ class MissedEntry(Record, frozen=True, kw_only=True):
     left_out: int | None = 0
 
 
+Need: TypeAlias = Literal["wanted", "avoidable", "undecided"]
+
+
 class CompileEvent(Record, frozen=True, kw_only=True):
     """One compile that ended with guarded code."""
 
@@ -224,6 +227,36 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     #: process.
     entries: tuple[MissedEntry, ...] = ()
     entries_left_out: int = 0  #: Cache entries that did not fit beyond those listed.
+    #: Of a recompile: `wanted`, `avoidable` or `undecided`, as compile.wanted counts them; null in
+    #: older receipts.
+    need: Need | None = None
+
+
+class ValueInGraph(Record, frozen=True, kw_only=True):
+    """What a guarded value was when a graph was compiled."""
+
+    compile_id: str  #: torch's id of the compile, or of the attempt at the limit.
+    value: str  #: The value as the guards show it.
+
+
+class VariedValue(Record, frozen=True, kw_only=True):
+    """A guarded value of a frame that was false at some compile."""
+
+    frame: FrameName  #: The frame.
+    process: int  #: Index of the process.
+    epoch: int  #: How often torch._dynamo.reset() had been called.
+    #: The value under its own name; `[*]` stands for each index of those that varied alike.
+    variable: str
+    alike: int = 1  #: How many values that name stands for.
+    rule: str  #: Code of the family, such as CD103.
+    kind: str | None = None  #: Refinement within the family.
+    count: int  #: Compiles, and attempts at the limit, at which it was false.
+    values: tuple[ValueInGraph, ...]  #: By graph, as far as it is known of each; the first 64.
+    #: Ids of the compiles that made the cache entries that it kept from serving; the first 64.
+    entries: tuple[str, ...]
+    #: How it was seen to change first (`run --trace-writes`); null where that was not seen.
+    changed_at: ChangedAt | None = None
+    writers: tuple[Writer, ...] = ()  #: Functions of the program that write it.
 
 
 class CompileTime(Record, frozen=True, kw_only=True):
@@ -320,6 +353,20 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     memory: CompileMemorySection | None = None
     #: Recompiles by the family of their primary cause.
     recompiles_by_family: dict[str, int] = EMPTY
+    #: Recompiles that make a variant of a few: compiled once, seen to serve a later call, and
+    #: nothing of its cause compiled in the second half of the run, by calls or steps. What an
+    #: object, a closure or a module holds must come back, too. With `avoidable` and `undecided`
+    #: they add up to `recompiles`; null in older receipts.
+    wanted: int | None = None
+    #: Recompiles for what came once, was compiled before a reset, was filled or grew by itself, or
+    #: went on in both halves of the run.
+    avoidable: int | None = None
+    #: The other recompiles: too late in the run, or it was not seen what served the calls.
+    undecided: int | None = None
+    #: Every guarded value that was false at a compile, beside the causes too: those that were false
+    #: most often first.
+    varied: tuple[VariedValue, ...] = ()
+    varied_left_out: int = 0  #: Such values beyond the 200 that are listed.
     #: Every compile that ended with guarded code, in time order.
     events: tuple[CompileEvent, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.

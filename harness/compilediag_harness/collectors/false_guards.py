@@ -65,9 +65,14 @@ def describe_entry(
         if kind_counts[leaf.kind] > MAX_OF_A_KIND or chosen >= MAX_GUARDS:
             continue
         chosen += 1
-        # A shape condition is about several sizes: another entry accepts them by other conditions.
-        novel = None if accepted is None or leaf.check is None else leaf.target not in accepted
-        guards += (replace(guard, novel=novel) for guard in entry.describe_leaf(leaf))
+        for guard in entry.describe_leaf(leaf):
+            # Of what was None, or of another type, the type is all that there is to accept.
+            whole = guard.expected == "None" or leaf.kind == "TYPE_MATCH"
+            names = {leaf.target, *((leaf.source, leaf.type_target) if whole else ())}
+            # A shape condition is about several sizes: others accept them by other conditions.
+            told = accepted is not None and leaf.check is not None
+            novel = names.isdisjoint(accepted or ()) if told else None
+            guards.append(replace(guard, novel=novel))
     return EntryDiff(
         entry.compile_id,
         tuple(guards),
