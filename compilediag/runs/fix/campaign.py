@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from compilediag.certify.points import Certificate, JudgedPoint
 from compilediag.certify.totals import find_growth
 from compilediag.errors import CompilediagError
@@ -193,7 +195,15 @@ class Campaign:
         if identity.unit == "findings" and find_growth(before.receipt, after.receipt) is None:
             # Padding, synchronisations: none of torch's totals, of which none need fall then.
             points = [point for point in points if point.name != "better"]
-        padding = check_padding(change.pads, before.timeline, after.timeline)
+        padding = tuple(check_padding(change.pads, before.timeline, after.timeline))
+        if padding and all(point.outcome == "holds" for point in padding):
+            # The compiled call gets other sizes with each change: its padding was varied instead.
+            points = [
+                structs.replace(point, outcome="stated")
+                if (point.name, point.outcome) == ("other inputs", "undecided")
+                else point
+                for point in points
+            ]
         return Certificate((own, *points, *padding))
 
 
