@@ -75,6 +75,10 @@ class ReachableNames:
             self._reached[folder] = self._starting_names | names
         return writer.function.rpartition(".")[2] in self._reached[folder]
 
+    def get_names(self, file: str) -> dict[str, Any]:
+        """Get the names of the module of a file; none where it is not loaded."""
+        return next((names for loaded, names in self.modules if loaded == file), {})
+
     @functools.cached_property
     def modules(self) -> list[tuple[str, dict[str, Any]]]:
         """File and names of each module that is loaded."""
@@ -287,6 +291,27 @@ def _find_class_writes(kind: type, name: str) -> tuple[Location, ...]:
                     where = f"{owner.__name__}.{code.co_name}"
                     writes.append(Location(code.co_filename, line, where))
     return tuple(writes)
+
+
+def find_class_reads(kind: type, name: str, compiled: CompiledCode) -> Iterator[Location]:
+    """Find the methods of a class that read an attribute `name` in the compiled code: those known
+    to be in it, and those that these name."""
+    methods: dict[str, types.CodeType] = {}
+    for owner in kind.__mro__:
+        for value in list(vars(owner).values()) if owner.__module__ != "builtins" else ():
+            for code in _iterate_wrapped(value):
+                methods.setdefault(code.co_name, code)
+    inside = [n for n, code in methods.items() if compiled.holds(source_locations.get_location(code))]
+    reached = dict.fromkeys(inside)
+    while inside:
+        named = (other for other in _get_names(methods[inside.pop()]) if other in methods)
+        new = [other for other in named if other not in reached]
+        reached.update(dict.fromkeys(new))
+        inside += new
+    for method in reached:
+        line = _find_op(methods[method], "LOAD_ATTR", name)
+        if line:
+            yield Location(methods[method].co_filename, line, method)
 
 
 def _iterate_wrapped(value: Any) -> Iterator[types.CodeType]:

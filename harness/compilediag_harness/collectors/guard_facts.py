@@ -50,6 +50,10 @@ class FactsAtCompile:
     """(source, kind of guard) to the user's line; kind "" is any guard of the source."""
     own_lines: _LinesByGuard = field(default_factory=_LinesByGuard)
     """By the same, the innermost line of the program's own, where that is another one."""
+    readers: dict[str, dict[Location, None]] = field(
+        default_factory=dict[str, dict[Location, None]]
+    )
+    """By source, the innermost lines that read it, those of torch among them."""
     lengths: dict[str, int] = field(default_factory=dict[str, int])
     """Of guarded containers, by their source."""
 
@@ -60,6 +64,8 @@ class FactsAtCompile:
         stack = list(guard.user_stack or ())
         location = source_locations.find_innermost_user_line(stack)
         if location is not None:
+            innermost = Location(stack[-1].filename, stack[-1].lineno or 0, stack[-1].name)
+            self.readers.setdefault(source, {})[known.setdefault(innermost, innermost)] = None
             self.functions.add((location.file, location.function.split(".")[-1]))
             _add_line(self.lines, source, kind, known.setdefault(location, location))
             own = source_locations.find_innermost_own_line(stack)
