@@ -20,12 +20,18 @@ from packaging.version import Version
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.findings import CauseId, Finding
-from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
+from compilediag.receipt.schema.compiles import (
+    SETTING,
+    CandidateRecord,
+    FindingRecord,
+    FixRecord,
+)
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules import fixed_shapes, limits, modes, objects, tensors, values
 from compilediag.rules.breaks import rule as breaks
 from compilediag.rules.changes import OVERRIDES, SOURCES, ProgramChange, make_variable_change
+from compilediag.rules.environment_variables import format_export
 from compilediag.rules.fix_context import FixContext, make_context, parse_torch_version
 from compilediag.rules.sizes import changes as sizes
 from compilediag.timeline.timeline import Timeline
@@ -35,7 +41,6 @@ from compilediag.timeline.timeline import Timeline
 _SETTINGS: tuple[tuple[Callable[[Group, Version], str | None], str], ...] = (
     (values.find_dynamic_int, SOURCES),
     (sizes.find_dynamic_size, SOURCES),
-    (values.find_dynamic_float, OVERRIDES),
     (values.find_unspecialised_int, OVERRIDES),
 )
 """The value with which a setting removes a group of causes, if it does; in order of preference."""
@@ -75,7 +80,16 @@ def add_candidates(
             yield finding
         else:
             fix = replace(finding.fix, candidates=tuple(dict.fromkeys(candidates)))
-            yield replace(finding, fix=fix)
+            yield replace(finding, fix=_make_setting_recipe(fix))
+
+
+def _make_setting_recipe(fix: FixRecord) -> FixRecord:
+    """Make a setting the recipe of a finding that has no other, where it leaves no recompile."""
+    best = fix.candidates[0]
+    if fix.recipe is not None or best.setting != SOURCES:
+        return fix
+    line = format_export(best.setting, best.value)
+    return replace(fix, summary=f"start it with: {line}", caveat=best.risk, recipe=SETTING)
 
 
 # --- changes ------------------------------------------------------------------------------------
@@ -91,12 +105,8 @@ _MAKERS: tuple[Callable[[FixContext], Iterator[ProgramChange]], ...] = (
     tensors.propose_tensor_copies,
     sizes.propose_mark_edits,
     values.propose_number_tensors,
-    values.propose_assignments,
-    objects.propose_neutral_arguments,
-    values.propose_fixed_flags,
     modes.propose_hyperparameters,
     objects.propose_disabled_hooks,
-    values.propose_branched_settings,
     limits.propose_limit_changes,
     fixed_shapes.propose_bucket_changes,
 )

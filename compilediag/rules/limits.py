@@ -32,7 +32,8 @@ MANY = 256
 """`accumulated_recompile_limit`, which holds whatever the other limit is."""
 
 COMBINATIONS = Advice(
-    "warm up every combination of them that the timed steps have", "one graph per combination"
+    "torch makes a graph for each combination: leave it where they are few; else decide one of them "
+    "outside of the compiled function"
 )
 
 

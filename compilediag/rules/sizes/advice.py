@@ -13,8 +13,15 @@ from compilediag.diagnosis.causes.cause_group import Group, find_changed_sizes
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
-from compilediag.rules.facts import find_break_before, get_passed_arguments, is_held_by_package
-from compilediag.rules.make_finding import Advice, format_place, shorten
+from compilediag.rules.facts import (
+    PLAIN,
+    ROOT,
+    Facts,
+    find_break_before,
+    get_passed_arguments,
+    is_held_by_package,
+)
+from compilediag.rules.make_finding import Advice, format_place, replace_advice, shorten
 from compilediag.rules.recompiles import (
     CARRIED,
     TEMPORARY,
@@ -41,44 +48,45 @@ _MAX_SIZES = 16
 
 PAD = "pad to a fixed size (drop_last=True for a last batch)"
 _MARKED = "dynamic graphs may run slower; CUDA graphs need the padding"
-_DYNAMIC = "all sizes and ints become dynamic: graphs may run slower, and 0 and 1 stay constants"
 PLANNED = Advice("nothing: each size is compiled once, before it is used")
 MARKED_LATE = Advice("mark {name} before the first call")
 CARRIED_SIZE = Advice(
-    "remove the graph break at {broken}; or pad what {carried} is computed from", CARRIED
+    "torch guards on the size of {carried} behind the graph break at {broken}: remove the break, "
+    "or pad what {carried} is computed from",
+    CARRIED,
 )
 NEEDED = Advice(
-    f"{PAD}; or keep {{dimensions}} of {{name}} dynamic: no loop over it, no number computed from "
-    "it, no dynamic=False"
+    f"torch makes a graph for each size of dimension {{dimensions}} of {{name}}, which the code "
+    f"makes a constant: {PAD}, or leave it where the sizes are few"
 )
 PADDED = Advice(
     "call warmup(example) of its FixedShape once, before the first batch",
     "every size it pads to is compiled there",
+    "fixed_shape_warmup",
+)
+EACH_SIZE = Advice(
+    f"torch guards on the size of {{name}}: {PAD}, or mark it dynamic where the program makes it, "
+    "from the first call on",
+    _MARKED,
 )
 SMALL = Advice(
-    f"{{marking}}, which needs sizes of 2 or more (torch keeps 0 and 1); or {PAD}", _MARKED
+    "torch makes graphs of their own for sizes 0 and 1 of {name}, whatever is marked: "
+    f"{PAD}, or leave it",
 )
-OF_PACKAGE = Advice(
-    "set torch._dynamo.config.assume_static_by_default = False before the first call, as a package "
-    "passes {name}",
-    _DYNAMIC,
-)
-IN_CONTAINER = Advice(f"compile with torch.compile(dynamic=True); or {PAD}", _DYNAMIC)
-MARKED = Advice(f"{{marking}}; or {PAD}", _MARKED)
+MARKED = Advice("{marking}", _MARKED, "mark_dynamic")
 NOT_MARKED = (
     "a mark does not reach what {function} computes and passes on to the frame after it: pad, or "
     "remove the graph break between them"
 )
 
 AT_LEAST_TWO = Advice(
-    "pad {name} to at least 2; or call torch._dynamo.decorators.mark_unbacked({x}, dim) before the "
-    "first call",
+    "torch makes graphs of their own for sizes 0 and 1 of {name}: pad to at least 2, or mark the "
+    "dimension with torch._dynamo.decorators.mark_unbacked before the first call",
     "mark_unbacked may raise where the code branches on the size",
 )
 EACH_SIDE = Advice(
-    "warm up one input for each side of `{guard}` before the timed steps; or decide before the "
-    "compiled call",
-    "one graph for each side",
+    "torch makes a graph for each side of `{guard}`: leave it where both are wanted; else decide "
+    "before the compiled call"
 )
 _CONDITIONS = {
     "zero_one": "size 0 or 1 reached a dynamic graph",
@@ -90,35 +98,47 @@ _CONDITIONS = {
 }
 
 
-def _describe_size(group: Group) -> TitleAndAdvice:
+def _describe_size(known: Facts) -> TitleAndAdvice:
     """Describe what to do about sizes that changed, from what the recompiles show.
 
     A mark makes a dimension dynamic from the first call on, unless the graph makes the size a
     constant (a loop over it, a number computed from it): torch has then compiled a second size
-    although it took the dimension for dynamic. 0 and 1 are always constants.
+    although it took the dimension for dynamic. Under `dynamic=False` that shows nothing. 0 and 1
+    are always constants.
     """
+    group = known.group
     title = f"tensor argument{'s' if group.together else ''} of another size"
     if group.planned:
         return "tensor argument of another size, in the warm-up of its fixed sizes", PLANNED
     if group.kind == "marking":
         return "dimension marked after the first call", MARKED_LATE
-    fixed = group.constant_dimensions
-    broken = find_break_before(group)
+    fixed = [] if known.is_static else group.constant_dimensions
+    broken, (_, small) = find_break_before(group), group.sizes_changed
     if broken is not None:
         carried = "it" if group.variable.startswith(TEMPORARY) else "{name}"
         advice = CARRIED_SIZE.fill(broken=broken[1], carried=carried)
     elif fixed:
-        named = f"dimension{'s' if len(fixed) > 1 else ''} {' and '.join(map(str, fixed))}"
-        advice = NEEDED.fill(dimensions=named)
-    elif any(part.changed == "scalar" for part in group.follows):
-        # A container keeps the size as a number too, which takes no mark.
-        advice = IN_CONTAINER
-    elif is_held_by_package(group):
-        advice = OF_PACKAGE
+        advice = NEEDED.fill(dimensions=" and ".join(map(str, fixed)))
+    elif small:
+        advice = SMALL
+    elif known.calls is None or not _is_passed(group) or is_held_by_package(group):
+        advice = EACH_SIZE
     else:
-        _, small = group.sizes_changed
-        advice = (SMALL if small else MARKED).fill(marking=_format_marking(group))
+        advice = MARKED.fill(marking=_format_marking(group))
     return title, _add_frame_caveat(group, advice)
+
+
+def _is_passed(group: Group) -> bool:
+    """True where the program's call passes each of the tensors, and nothing keeps their size as a
+    number, which takes no mark."""
+    if any(part.changed == "scalar" for part in group.follows):
+        return False
+    paths = [get_passed_arguments(group, part.variable) for part in (group, *group.together)]
+    return all(
+        path in arguments
+        or ((root := ROOT.match(path)) and PLAIN.fullmatch(arguments.get(root[0], "")))
+        for path, arguments in paths
+    )
 
 
 def _add_frame_caveat(group: Group, advice: Advice) -> Advice:
@@ -127,8 +147,9 @@ def _add_frame_caveat(group: Group, advice: Advice) -> Advice:
     return advice._replace(caveat=NOT_MARKED) if beyond else advice
 
 
-def _describe_condition(group: Group) -> TitleAndAdvice:
+def _describe_condition(known: Facts) -> TitleAndAdvice:
     """Describe a condition between sizes, strides or numbers that no longer holds."""
+    group = known.group
     guard = group.first.guard
     if "size()" not in guard:
         layout = "stride()" in guard
@@ -237,8 +258,7 @@ def _add_called_sizes(finding: Finding, _: Group, timeline: Timeline) -> Finding
         return finding
     padding = {(row.process, row.function.file, row.function.line) for row in timeline.fixed_shapes}
     if frames and frames <= padding:  # a `FixedShape` wraps it: its sizes are few and known
-        summary, caveat = PADDED
-        return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
+        return replace_advice(finding, PADDED)
     sizes = find_called_sizes(timeline, frames)
     guard = GuardEvidence.parse(finding.evidence)
     changed = find_changed_sizes([(guard.expected, guard.actual)])[0]

@@ -20,7 +20,13 @@ _MAX_CALLS = 4
 _MAX_USES = 16
 _WHOLE = frozenset({"isinstance", "type", "id", "callable", "hasattr"})
 """Built-in functions that look at the object, and not at its value."""
-_BRANCHING = frozenset({"min", "max", "bool", "sorted", "any", "all"})
+_BY_NAME = {
+    **dict.fromkeys(("min", "max", "bool"), "condition"),
+    **dict.fromkeys(("int", "float", "round"), "number"),
+    "abs": "arithmetic",
+    "range": "loop",
+}
+"""Built-in functions, and what they do with a number."""
 _BUILTINS = frozenset(value for value in vars(builtins).values() if callable(value))
 _OF_MATH = frozenset(value for value in vars(math).values() if callable(value))
 
@@ -52,13 +58,9 @@ def find_uses(
 class _Reader:
     """A function that reads the value."""
 
-    def __init__(
-        self, file: str, function: ast.AST, names: Mapping[str, Any], depth: int
-    ) -> None:
+    def __init__(self, file: str, function: ast.AST, names: Mapping[str, Any], depth: int) -> None:
         self._file, self._names, self._depth = file, names, depth
-        self._nodes = [
-            node for statement in _list_body(function) for node in ast.walk(statement)
-        ]
+        self._nodes = [node for statement in _list_body(function) for node in ast.walk(statement)]
         self._parents = {
             id(child): node for node in self._nodes for child in ast.iter_child_nodes(node)
         }
@@ -123,15 +125,17 @@ class _Reader:
             elif isinstance(around, ast.Call) and inner is not around.func:
                 return "passed", around, mixed
             elif isinstance(around, ast.Subscript) and inner is not around.value:
-                return "index", around, mixed
+                return "slice" if kind == "slice" else "index", around, mixed
+            elif isinstance(around, ast.Slice):
+                kind = "slice"
             elif isinstance(around, (ast.FormattedValue, ast.JoinedStr)):
                 return "text", around, mixed
             elif isinstance(around, ast.Return):
                 return kind or "returned", around, mixed
             elif isinstance(around, (ast.Expr, type(None))):
                 return kind, inner, mixed
-            elif isinstance(around, (ast.Tuple, ast.List, ast.Slice, ast.Starred)) and not mixed:
-                kind = "item"
+            elif isinstance(around, (ast.Tuple, ast.List, ast.Starred)):
+                kind = kind if kind == "slice" else "item"
             elif not isinstance(around, ast.keyword):
                 return "arithmetic" if mixed else "other", around, mixed
             inner = around
@@ -143,10 +147,8 @@ class _Reader:
         function, shown = self._resolve(call.func), ast.unparse(call.func)
         name = shown.rpartition(".")[2]
         if function in _BUILTINS:
-            kind = "condition" if name in _BRANCHING else "loop" if name == "range" else "number"
-            kind = "arithmetic" if name == "abs" else kind
             if name not in _WHOLE:
-                yield self._make_use(kind, call, shown)
+                yield self._make_use(_BY_NAME.get(name, "other"), call, shown)
         elif function in _OF_MATH:
             yield self._make_use("math", call, shown)
         elif mixed:
@@ -179,9 +181,8 @@ class _Reader:
         inner = _Reader(code.co_filename, tree, function.__globals__, self._depth + 1)
         for use in inner.follow(cast(str, parameter)):
             # The line of torch is nobody's to change: that of its call is.
-            if is_torch(code.co_filename):
-                use = self._make_use(use.kind, call, shown)
-            yield use
+            outside = is_torch(code.co_filename)
+            yield self._make_use(use.kind, call, shown) if outside else use
 
     @staticmethod
     def _find_argument(call: ast.Call, node: ast.AST) -> int | str | None:

@@ -210,7 +210,7 @@ def find_attribute_writers(
         Location(code.co_filename, line, code.co_name)
         for code, own, others in calls
         for base, line in list_attribute_stores(code, name)
-        if _resolve_path(base, own, others) is holder
+        if _leads_to(_resolve_path(base, own, others), holder)
     ]
     writers += (
         writer
@@ -235,6 +235,15 @@ def _resolve_path(path: str, names: Mapping[str, Any], others: Mapping[str, Any]
     for name in attributes:
         value = get_plain_attribute(value, name)
     return value
+
+
+def _leads_to(target: object, holder: object) -> bool:
+    """True where an attribute that is assigned to a target is that of the holder: the wrapper that
+    `torch.compile` gives for a module passes it on."""
+    wrapped = get_plain_attribute(target, "_modules")
+    return target is holder or (
+        type(wrapped) is dict and cast("dict[str, Any]", wrapped).get("_orig_mod") is holder
+    )
 
 
 # --- closures --------------------------------------------------------------------------------
@@ -301,7 +310,9 @@ def find_class_reads(kind: type, name: str, compiled: CompiledCode) -> Iterator[
         for value in list(vars(owner).values()) if owner.__module__ != "builtins" else ():
             for code in _iterate_wrapped(value):
                 methods.setdefault(code.co_name, code)
-    inside = [n for n, code in methods.items() if compiled.holds(source_locations.get_location(code))]
+    inside = [
+        n for n, code in methods.items() if compiled.holds(source_locations.get_location(code))
+    ]
     reached = dict.fromkeys(inside)
     while inside:
         named = (other for other in _get_names(methods[inside.pop()]) if other in methods)
@@ -375,7 +386,7 @@ def _find_program_writes(
     writes = _deduplicate(
         Location(store.function.__code__.co_filename, store.line, store.function.__qualname__)
         for store in stores
-        if any(target is holder for target in _iterate_assigned(store, instances))
+        if any(_leads_to(target, holder) for target in _iterate_assigned(store, instances))
     )
     # Invariant: by id only with a weak reference beside it, which tells whether it is the same one.
     with contextlib.suppress(TypeError):  # no weak reference, so that its id may be another's later

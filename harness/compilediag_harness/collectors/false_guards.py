@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from compilediag_harness.base.object_graph import MISSING
 from compilediag_harness.blame import guard_sources, source_locations, writers
-from compilediag_harness.blame.writers import ReachableNames
 from compilediag_harness.blame.value_uses import find_uses
+from compilediag_harness.blame.writers import ReachableNames
 from compilediag_harness.blame.writes_in_source import find_store_beside_read
 from compilediag_harness.collectors import guard_facts, leaf_checks
 from compilediag_harness.collectors.guard_facts import Baselines
@@ -193,9 +193,7 @@ class _FailedEntry:
             return writes
         return (Location(user.file, line, user.function), *writes)
 
-    def _find_uses(
-        self, leaf: torch_guards.Leaf, facts: GuardFacts
-    ) -> tuple[ValueUse, ...] | None:
+    def _find_uses(self, leaf: torch_guards.Leaf, facts: GuardFacts) -> tuple[ValueUse, ...] | None:
         """Find what reads a number or flag, and what for: the lines that made guards on it, and the
         methods of the class that holds it that went into the graph."""
         last = _LAST_NAME.search(leaf.source)
@@ -205,7 +203,9 @@ class _FailedEntry:
         places = dict(self._baseline.readers.get(leaf.source, {}))
         holder = guard_sources.find_holder(leaf.source, self._scope)
         if holder is not None and holder.is_attribute:
-            places |= dict.fromkeys(writers.find_class_reads(type(holder.value), name, self._compiled))
+            places |= dict.fromkeys(
+                writers.find_class_reads(type(holder.value), name, self._compiled)
+            )
         reach = self._compiled.reach
         return find_uses([(place, reach.get_names(place.file)) for place in places], name)
 
