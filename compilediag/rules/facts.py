@@ -30,7 +30,7 @@ _CALLABLE = re.compile(r"(?:^|[._])(?:function|method)(?:[._]\w+)* object$")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b|.*(?:absent|present)$")
-_UNSET = re.compile(r"None|0 (?:items|keys)|.* absent")
+_UNSET = re.compile(r"None|False|0 (?:items|keys)|.* absent")
 
 TENSOR_USES = frozenset({"arithmetic", "operand", "math"})
 """Uses in which a tensor does what the number does, "math" with torch's function of that name."""
@@ -69,7 +69,7 @@ class Facts:
 
     @property
     def uses(self) -> tuple[ValueUse, ...] | None:
-        """What the code does with the value; None where that is not known of some recompile."""
+        """What the code does with the value; None where that is not known."""
         return list_uses(self.group)
 
     @cached_property
@@ -111,19 +111,15 @@ class Facts:
 
 def list_uses(group: Group) -> tuple[ValueUse, ...] | None:
     """List what the code does with the value of a group, each use once; None where that is not
-    known of some recompile."""
-    uses: dict[ValueUse, None] = {}
-    for cause in group.causes:
-        if not cause.uses:
-            return None
-        uses.update(dict.fromkeys(cause.uses))
-    return tuple(uses)
+    known of any of its recompiles."""
+    known = [cause.uses for cause in group.causes if cause.uses is not None]
+    return tuple(dict.fromkeys(use for uses in known for use in uses)) if known else None
 
 
 def is_used_as(group: Group, kinds: frozenset[str]) -> bool:
-    """True where every use of the value is known, and of these kinds."""
+    """True where the uses of the value are known, and all of these kinds."""
     uses = list_uses(group)
-    return uses is not None and all(use.kind in kinds for use in uses)
+    return bool(uses) and all(use.kind in kinds for use in uses)
 
 
 def is_branched_on(group: Group) -> bool:
@@ -215,16 +211,13 @@ def is_container(group: Group) -> bool:
 
 
 def is_filled_inside(group: Group) -> bool:
-    """True where the function that reads the value gives it one where it has none."""
+    """True where the function that reads the value gives it another one."""
 
     def get_place_name(place: Location) -> tuple[str, str]:
         return place.file, place.function.rpartition(".")[2]  # without what it is nested in
 
     here = get_place_name(group.location)
-    return all(
-        cause.expected == "None" and here in map(get_place_name, cause.writers)
-        for cause in group.causes
-    )
+    return all(here in map(get_place_name, cause.writers) for cause in group.causes)
 
 
 def find_passed_everywhere(known: Facts) -> str | None:

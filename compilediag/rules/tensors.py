@@ -33,7 +33,7 @@ ONE_KIND = Advice(
 COPIED = Advice(
     "pass {expression}{copy} for {name} at {places}",
     "a copy of a tensor that has another {aspect}",
-    "one_{aspect}",
+    "one_form",
 )
 GRADIENT_OF_INPUT = Advice(
     "torch makes a graph with and one without requires_grad of {name}: leave it where both are "

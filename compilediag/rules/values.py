@@ -43,7 +43,8 @@ PASSED_AS_TENSOR = Advice(
     "tensor_argument",
 )
 SET_AS_TENSOR = Advice(
-    "set {name} to torch.tensor(number, dtype=torch.float32) from the start, where it is made{also}",
+    "set {name} to torch.tensor(number, dtype=torch.float32) from the start, where it is "
+    "made{also}",
     PASSED_AS_TENSOR.caveat,
     "tensor_value",
 )
@@ -139,10 +140,10 @@ def _advise_number(known: Facts) -> Advice:
     """Say what works for a number by what the code does with it: a tensor in float32, torch's
     function in place of that of `math`, or nothing where something needs a number."""
     group = known.group
-    needed = _find_need(known, frozenset(_NEEDS) | {"number"})
+    floats = not all(map(facts.is_integer, facts.list_values(group)))
+    needed = _find_need(known, {*_NEEDS, "number" if floats else "math"})
     if needed is not None:
         return _explain_need(needed)
-    floats = not all(map(facts.is_integer, facts.list_values(group)))
     if not floats or not facts.is_used_as(group, TENSOR_USES):
         return NUMBER
     also = "".join(
@@ -218,10 +219,16 @@ def find_unspecialised_int(group: Group, version: Version) -> str | None:
     return "allow_unspec_int_on_nn_module=True" if _are_used_ints(group) else None
 
 
+_LEAST_SIZE = 2
+
+
 def _are_used_ints(group: Group) -> bool:
+    """True for ints that the code may take as symbols: as sizes 0 and 1 are constants."""
     values = facts.list_values(group)
-    ints = bool(values) and all(map(facts.is_integer, values))
-    return ints and facts.is_used_as(group, INT_USES)
+    if not values or not all(map(facts.is_integer, values)):
+        return False
+    small = min(map(int, values)) < _LEAST_SIZE
+    return facts.is_used_as(group, INT_USES - {"number", "slice"} if small else INT_USES)
 
 
 # --- changes ------------------------------------------------------------------------------------

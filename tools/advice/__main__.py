@@ -12,6 +12,7 @@ import importlib.util
 import io
 import json
 import logging
+import re
 import sys
 import tempfile
 import types
@@ -106,6 +107,12 @@ def judge(before: Outcome, after: Outcome, finding: Finding) -> str:
     return "cured" if left >= finding.count or not after.reasons else "half"
 
 
+def _order(finding: Finding) -> tuple[bool, int]:
+    adds = finding.fix.recipe in ("mark_dynamic", "first_call_eager")
+    places = [int(number) for number in re.findall(r"\.py:(\d+)", finding.fix.summary)]
+    return adds, -max(places, default=0)
+
+
 def run_program(program: Program, folder: Path) -> list[dict[str, Any]]:
     """Run a program, follow each of its recipes, and say what came of it."""
     number = program.name.split()[0]
@@ -124,12 +131,16 @@ def run_program(program: Program, folder: Path) -> list[dict[str, Any]]:
         if recipe is None:
             continue
         try:
-            text, variables = follow(program.text, finding)
             together = "alone" in (finding.fix.caveat or "")
-            for other in causes if together else ():
-                if other is not finding and other.fix.recipe is not None:
-                    text, more = follow(text, other)
-                    variables |= more
+            chosen = [f for f in causes if f.fix.recipe] if together else [finding]
+            text, variables = program.text, dict[str, str]()
+            # What adds lines comes last, from the last line on: places stay those of the sentences.
+            for part in sorted(chosen, key=_order):
+                text, more = follow(text, part)
+                variables |= {
+                    name: ",".join(filter(None, (variables.get(name), value)))
+                    for name, value in more.items()
+                }
         except NotMechanical as error:
             row["verdict"] = f"by hand: {error}"
             continue

@@ -53,7 +53,7 @@ def _follow_marks(text: str, said: str) -> tuple[str, dict[str, str]]:
         for number, (expression, variable) in enumerate(assigned):
             variable = variable or f"t{number}_"
             before.append(f"{variable} = {expression}")
-            line = line.replace(expression, variable, 1)
+            line = _wrap(line, expression, "", variable)
             if "for each variable t" in said:
                 before += [
                     f"torch._dynamo.maybe_mark_dynamic({variable}, {dim})" for _, dim in marks
@@ -138,7 +138,7 @@ def _follow_copy(text: str, said: str) -> tuple[str, dict[str, str]]:
     return "\n".join(lines) + "\n", {}
 
 
-def _wrap(line: str, expression: str, method: str) -> str:
+def _wrap(line: str, expression: str, method: str, variable: str = "") -> str:
     wanted = ast.unparse(ast.parse(expression, mode="eval"))
     for start in range(len(line)):
         for end in range(len(line), start, -1):
@@ -148,7 +148,8 @@ def _wrap(line: str, expression: str, method: str) -> str:
             except SyntaxError:
                 continue
             if same:
-                return f"{line[:start]}({part.strip()}){method}{line[end:]}"
+                made = variable or f"({part.strip()}){method}"
+                return f"{line[:start]}{made}{line[end:]}"
     raise NotMechanical(line)
 
 
@@ -179,8 +180,7 @@ _FOLLOWERS: dict[str, Callable[[str, str], tuple[str, dict[str, str]]]] = {
     "tensor_argument": _follow_argument,
     "tensor_value": _follow_value,
     "first_call_eager": _follow_first_call,
-    "one_dtype": _follow_copy,
-    "one_layout": _follow_copy,
+    "one_form": _follow_copy,
     "disabled_hook": _follow_hook,
     "lr_tensor": _follow_rate,
     "reordered_output": _follow_logging,

@@ -14,6 +14,7 @@ from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
 from compilediag.rules.facts import (
+    INT_USES,
     PLAIN,
     ROOT,
     Facts,
@@ -121,11 +122,17 @@ def _describe_size(known: Facts) -> TitleAndAdvice:
         advice = NEEDED.fill(dimensions=" and ".join(map(str, fixed)))
     elif small:
         advice = SMALL
-    elif known.calls is None or not _is_passed(group) or is_held_by_package(group):
+    elif known.calls is None or not _is_passed(group) or is_held_by_package(group) or _needs(known):
         advice = EACH_SIZE
     else:
         advice = MARKED.fill(marking=_format_marking(group))
     return title, _add_frame_caveat(group, advice)
+
+
+def _needs(known: Facts) -> bool:
+    """True where a setting makes each size a constant, and the code may need it as one."""
+    uses = known.uses
+    return known.is_static and (uses is None or not {use.kind for use in uses} <= INT_USES)
 
 
 def _is_passed(group: Group) -> bool:

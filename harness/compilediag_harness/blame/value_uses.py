@@ -18,6 +18,8 @@ from compilediag_harness.wire import Location, ValueUse
 _MAX_CALLS = 4
 """Calls that a value is followed into, one within the other."""
 _MAX_USES = 16
+SIZES = ""
+"""In place of a name: the sizes of tensors, as far as they are read one by one."""
 _WHOLE = frozenset({"isinstance", "type", "id", "callable", "hasattr"})
 """Built-in functions that look at the object, and not at its value."""
 _BY_NAME = {
@@ -39,7 +41,7 @@ def find_uses(
 
     Args:
         readers: a line of each function, and the names of its module.
-        name: of the variable or attribute.
+        name: of the variable or attribute; `SIZES` for those of tensors.
 
     Returns:
         None where the source of one of them is not known, or there is none.
@@ -222,9 +224,22 @@ def _list_targets(node: ast.AST) -> list[ast.Name]:
 
 
 def _is_read(node: ast.AST, name: str) -> bool:
+    if name == SIZES:
+        return _is_size(node)
     named = getattr(node, "id", None) if isinstance(node, ast.Name) else None
     named = node.attr if isinstance(node, ast.Attribute) else named
     return named == name and isinstance(getattr(node, "ctx", None), ast.Load)
+
+
+def _is_size(node: ast.AST) -> bool:
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+    called = (
+        getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if isinstance(node, ast.Call)
+        else ""
+    )
+    return called in ("size", "numel", "len")
 
 
 def _list_numbers(call: ast.Call, receiver: int) -> set[int | str]:

@@ -210,7 +210,7 @@ def find_attribute_writers(
         Location(code.co_filename, line, code.co_name)
         for code, own, others in calls
         for base, line in list_attribute_stores(code, name)
-        if _leads_to(_resolve_path(base, own, others), holder)
+        if _resolve_path(base, own, others) is holder
     ]
     writers += (
         writer
@@ -229,21 +229,18 @@ def _deduplicate(writers: Iterable[Location]) -> tuple[Location, ...]:
 
 
 def _resolve_path(path: str, names: Mapping[str, Any], others: Mapping[str, Any]) -> Any:
-    """Resolve a dotted name by attributes, without running any code of the program."""
+    """Resolve a dotted name by attributes, without running any code of the program. What
+    `torch.compile` gives for a module is that module: it passes on what is assigned to it."""
     first, *attributes = path.split(".")
-    value = names.get(first, others.get(first))
+    value = _unwrap(names.get(first, others.get(first)))
     for name in attributes:
-        value = get_plain_attribute(value, name)
+        value = _unwrap(get_plain_attribute(value, name))
     return value
 
 
-def _leads_to(target: object, holder: object) -> bool:
-    """True where an attribute that is assigned to a target is that of the holder: the wrapper that
-    `torch.compile` gives for a module passes it on."""
-    wrapped = get_plain_attribute(target, "_modules")
-    return target is holder or (
-        type(wrapped) is dict and cast("dict[str, Any]", wrapped).get("_orig_mod") is holder
-    )
+def _unwrap(value: Any) -> Any:
+    modules: Any = get_plain_attribute(value, "_modules")
+    return modules.get("_orig_mod", value) if type(modules) is dict else value
 
 
 # --- closures --------------------------------------------------------------------------------
@@ -296,6 +293,7 @@ def _find_class_writes(kind: type, name: str) -> tuple[Location, ...]:
         for value in list(vars(owner).values()):
             for code in _iterate_wrapped(value):
                 line = _find_op(code, "STORE_ATTR", name) or _find_registration(code, name)
+                line = line or find_mutation_line(code, name)
                 if line:
                     where = f"{owner.__name__}.{code.co_name}"
                     writes.append(Location(code.co_filename, line, where))
@@ -386,7 +384,7 @@ def _find_program_writes(
     writes = _deduplicate(
         Location(store.function.__code__.co_filename, store.line, store.function.__qualname__)
         for store in stores
-        if any(_leads_to(target, holder) for target in _iterate_assigned(store, instances))
+        if any(target is holder for target in _iterate_assigned(store, instances))
     )
     # Invariant: by id only with a weak reference beside it, which tells whether it is the same one.
     with contextlib.suppress(TypeError):  # no weak reference, so that its id may be another's later

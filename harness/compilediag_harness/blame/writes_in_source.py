@@ -22,8 +22,8 @@ MUTATORS = frozenset({
 
 @cache_by_code
 def find_mutation_line(code: types.CodeType, name: str) -> int | None:
-    """Find the first line in `code` that changes the container called `name`: an item stored or
-    deleted, a mutating method called, `+=`."""
+    """Find the first line in `code` that changes the container in a variable or attribute called
+    `name`: an item stored or deleted, a mutating method called, `+=`."""
     for node in iterate_nodes(code):
         target: ast.expr | None = None
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
@@ -32,8 +32,8 @@ def find_mutation_line(code: types.CodeType, name: str) -> int | None:
             target = node.target
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             target = node.func.value if node.func.attr in MUTATORS else None
-        if isinstance(target, ast.Name) and target.id == name:
-            return target.lineno
+        if name in (getattr(target, "id", None), getattr(target, "attr", None)):
+            return getattr(target, "lineno", None)
     return None
 
 

@@ -222,16 +222,16 @@ def _classify_holder(value: Any) -> str:
 def find_writers(source: str, compiled: writers.CompiledCode) -> tuple[Location, ...]:
     """Find functions that write the variable at `source`; see `writers.py` for what is known."""
     scope = compiled.scope
-    closure = find_closure(source, scope, compiled.code)
-    if closure is not None:
-        function, index = closure
-        return writers.find_cell_writers((function.__closure__ or ())[index], function.__code__)
     holder = find_holder(source, scope)
-    if holder is None:
-        return ()
-    if holder.is_attribute and _classify_holder(holder.value) in ("module", "object", "optimizer"):
+    of_object = holder is not None and holder.is_attribute
+    # Also of a module that a closure holds: what torch wraps around one has it in a cell.
+    if of_object and _classify_holder(holder.value) in ("module", "object", "optimizer"):
         return writers.find_attribute_writers(holder.value, holder.name, compiled)
-    return ()
+    closure = find_closure(source, scope, compiled.code)
+    if closure is None:
+        return ()
+    function, index = closure
+    return writers.find_cell_writers((function.__closure__ or ())[index], function.__code__)
 
 
 def find_closure_line(
