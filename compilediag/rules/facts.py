@@ -67,6 +67,19 @@ class Facts:
             return None
         return [*dict.fromkeys(call for call in calls if call is not None)]
 
+    def find_passed(self, variable: str) -> str | None:
+        """Find the expression that every call of the program's own passes for a variable, or below
+        it for a part of one; None where they differ, or one is not known."""
+        path, _ = get_passed_arguments(self.group, variable)
+        root = ROOT.match(path)
+        passed: set[str | None] = set()
+        for call in self.calls or ():
+            arguments = dict(call.arguments)
+            holder = arguments.get(root[0], "") if root is not None else ""
+            below = f"{holder}{path[root.end() :]}" if root and PLAIN.fullmatch(holder) else None
+            passed.add(arguments.get(path, below))
+        return passed.pop() if len(passed) == 1 else None
+
     @property
     def uses(self) -> tuple[ValueUse, ...] | None:
         """What the code does with the value; None where that is not known."""
@@ -218,16 +231,6 @@ def is_filled_inside(group: Group) -> bool:
 
     here = get_place_name(group.location)
     return all(here in map(get_place_name, cause.writers) for cause in group.causes)
-
-
-def find_passed_everywhere(known: Facts) -> str | None:
-    """Find the expression that every call of the program's own passes for the value; "value" where
-    they pass different ones, None where one is not known."""
-    path, _ = get_passed_arguments(known.group, known.group.variable)
-    passed = [dict(call.arguments).get(path) for call in known.calls or ()]
-    if not passed or None in passed:
-        return None
-    return passed[0] if len({*passed}) == 1 else "value"
 
 
 def parse_strides(text: str) -> list[int]:

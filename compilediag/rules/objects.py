@@ -29,8 +29,8 @@ from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, ObjectChange, UnguardedChanged, UserCall
 
 FIRST_CALL = Advice(
-    "make the first call eager, at {places} under `with "
-    'torch.compiler.set_stance("force_eager"):`, so that it sets {name} before anything is compiled',
+    "make the first call eager, at {places} under `with torch.compiler.set_stance("
+    '"force_eager"):`, so that it sets {name} before anything is compiled',
     "the first call is not compiled",
     "first_call_eager",
 )

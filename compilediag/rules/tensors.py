@@ -9,7 +9,6 @@ from compilediag.diagnosis.guards.checks import parse_dispatch_keys
 from compilediag.rules.changes import ProgramChange
 from compilediag.rules.facts import (
     Facts,
-    find_passed_everywhere,
     infer_memory_format,
     is_field_of_argument,
     list_values,
@@ -88,7 +87,7 @@ def _describe_metadata(known: Facts) -> TitleAndAdvice:
     if kind == "inference" and "ADInplaceOrView" not in parse_dispatch_keys(first.expected or ""):
         return "inference tensor expected", INFERENCE_TENSOR
     aspect = _ASPECTS.get(kind or "", kind if kind in ("dtype", "device", "rank") else "type")
-    copy, passed = _find_copy(group), find_passed_everywhere(known)
+    copy, passed = _find_copy(group), known.find_passed(group.variable)
     advice = ONE_KIND if copy is None or passed is None else COPIED.fill(copy=copy)
     return title, advice.fill(aspect=aspect, expression=f"({passed})")
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from packaging.version import Version
 
 from compilediag.diagnosis.causes.cause_group import Group
-from compilediag.rules import changes, facts
+from compilediag.rules import facts
 from compilediag.rules.changes import LISTABLE, Edit, NumberAsTensor, ProgramChange
 from compilediag.rules.facts import INT_USES, TENSOR_USES, Facts
 from compilediag.rules.fix_context import (
@@ -161,7 +161,7 @@ def _advise_number(known: Facts) -> Advice:
 
 
 def _advise_argument(known: Facts, also: str) -> Advice:
-    passed = facts.find_passed_everywhere(known)
+    passed = known.find_passed(known.group.variable)
     return NUMBER if passed is None else PASSED_AS_TENSOR.fill(expression=passed, also=also)
 
 
@@ -196,7 +196,6 @@ RULES = (
 # --- settings that need no edit ----------------------------------------------------------------
 
 _NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD117")
-_OF_MODULES = ("CD104", "CD117")
 
 
 def find_dynamic_int(group: Group, version: Version) -> str | None:
@@ -210,13 +209,6 @@ def find_dynamic_int(group: Group, version: Version) -> str | None:
     if "cell_contents" in source:  # a captured int is reached as a local of the compiled function
         return None
     return source if _are_used_ints(group) else None
-
-
-def find_unspecialised_int(group: Group, version: Version) -> str | None:
-    """Find the option by which an int of a module becomes dynamic at its second value."""
-    if group.code not in _OF_MODULES or version < FIRST_WITH_UNBACKED or len(group.values) < 2:
-        return None
-    return "allow_unspec_int_on_nn_module=True" if _are_used_ints(group) else None
 
 
 _LEAST_SIZE = 2
@@ -233,20 +225,6 @@ def _are_used_ints(group: Group) -> bool:
 
 # --- changes ------------------------------------------------------------------------------------
 
-_EVERY_NAMESAKE = "holds for every compiled function with a variable of this name"
-_EVERYWHERE = "holds for every compiled function, which may run slower"
-
-
-def propose_settings(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose an option of torch's configuration, where it has no variable of the environment."""
-    if context.finding.rule not in _NUMBERS or context.version >= FIRST_WITH_UNBACKED:
-        return
-    if context.are_integers and context.finding.rule in _OF_MODULES:
-        yield changes.make_option_change("allow_unspec_int_on_nn_module", True, _EVERYWHERE, left=1)
-    elif context.seen and all(map(facts.is_float, context.seen)):
-        yield changes.make_option_change("assume_static_by_default", False, _EVERYWHERE)
-
-
 AS_TENSOR = "the function gets a tensor: a Python branch on it is no longer possible"
 
 
@@ -257,11 +235,12 @@ def propose_tensor_arguments(context: FixContext) -> Iterator[ProgramChange]:
     numbers = [value for value in context.seen if facts.is_number(value)]
     if argument is None or not numbers or context.seen[0] not in numbers:
         return
-    if all(map(facts.is_integer, numbers)):
-        yield from propose_call_changes(context, argument, "tensor", "torch.tensor(_)", AS_TENSOR)
-    else:
-        code = "torch.tensor(_, dtype=torch.float64)"
-        yield from propose_call_changes(context, argument, "tensor(torch.float64)", code, AS_TENSOR)
+    # Never 0-dim and float64: torch traces it as a symbol, and starts again.
+    ints = all(map(facts.is_integer, numbers))
+    action, code = "tensor", "torch.tensor(_)"
+    if not ints:
+        action, code = "tensor(torch.float32)", "torch.tensor(_, dtype=torch.float32)"
+    yield from propose_call_changes(context, argument, action, code, AS_TENSOR)
 
 
 _GLOBAL = re.compile(r"G\['([A-Za-z_]\w*)'\]")

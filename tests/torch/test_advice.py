@@ -143,7 +143,7 @@ CASES = {
         "loops over it",
     ),
     "tensors that no line names": (
-        arguments("x", "return x * 2", "**batch", (3, 5, 7), "batch = {'x': torch.ones(n, 2)}"),
+        arguments("x", "return x * 2", "*[torch.ones(n, 2)]", (3, 5, 7)),
         "dynamic_source",
         "L['x']:0",
     ),
@@ -225,7 +225,7 @@ def test_another_cause_of_the_same_compile_is_named(tmp_path: Path) -> None:
     passed = "torch.ones(3 + n, 2), n / 10"
     text = arguments("x, scale", "return x * scale", passed, (1, 2, 3))
     findings, _ = find_recompiles(tmp_path / "case.py", text)
-    assert {found.fix.recipe for found in findings} == {"mark_dynamic", "tensor_argument"}
+    assert {found.fix.recipe for found in findings} == {"dynamic_source", "tensor_argument"}
     for found, other in (findings, reversed(findings)):
         said = f"this alone does not prevent the recompile: with {other.id[1:]} it does"
         assert said in found.fix.caveat

@@ -333,7 +333,7 @@ def test_a_tensor_is_passed_in_place_of_a_number():
         return len(events.of(wire.Recompiled)), results, applied_in(events)
 
     place = get_definition(scaled)
-    real = wire.ArgumentChange(place, "factor", "tensor(torch.float64)")
+    real = wire.ArgumentChange(place, "factor", "tensor(torch.float32)")
     whole = wire.ArgumentChange(place, "factor", "tensor")
     before, expected, _ = run(wire.TrialPlan(), (0.5, 0.25, 2))
     after, results, applied = run(wire.TrialPlan(arguments=(real,)), (0.5, 0.25, 2))

@@ -11,7 +11,6 @@ from false_guards import FLAG, FRAME, HOOK, PE
 from compilediag.diagnosis.codes import REGISTER, get_code_info
 from compilediag.diagnosis.findings import Finding, Rule, make_place
 from compilediag.rules.diagnose import RECOMPILE_RULES
-from compilediag.rules.facts import has_branch_on
 from compilediag.rules.objects import find_unguarded_changes
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UnguardedChanged, UserCall

@@ -49,7 +49,7 @@ class ArgumentChange:
     action: str
     """"mark_dynamic", "maybe_mark_dynamic", "mark_unbacked", "requires_grad"; another value that is
     passed: "contiguous", "channels_last", "channels_last_3d", "to(torch.int64)", of Python
-    numbers "tensor" and "tensor(torch.float64)"; "unwritten" changes nothing, and is not applied
+    numbers "tensor" and "tensor(torch.float32)"; "unwritten" changes nothing, and is not applied
     where a call writes into the argument."""
     dimension: int | None = None
 
