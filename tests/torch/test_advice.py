@@ -1,5 +1,5 @@
-"""Advice is a claim: a recipe is printed where its facts hold, and followed to the letter it removes
-what it stands under; where one of them fails there is none, and the sentence says why."""
+"""Advice is a claim: a recipe is printed where its facts hold, and followed to the letter it
+removes what it stands under; where one of them fails there is none, and the sentence says why."""
 
 import importlib.util
 import sys

@@ -92,7 +92,7 @@ def test_a_number_becomes_a_tensor_that_loses_nothing() -> None:
         return lines("CD107", "f(a, n=k)", {"n": "k"}, source="L['n']", values=pairs)
 
     assert of("1", "2")[1] == "train.py:1: f(a, n=torch.tensor(k))"
-    assert of("0.5", "2")[1] == "train.py:1: f(a, n=torch.tensor(k, dtype=torch.float64))"
+    assert of("0.5", "2")[1] == "train.py:1: f(a, n=torch.tensor(k, dtype=torch.float32))"
     assert of("True", "False") == of("'mean'", "'sum'") == []
 
 
