@@ -147,7 +147,8 @@ def _wrap(line: str, expression: str, method: str, variable: str = "") -> str:
                 same = ast.unparse(ast.parse(part.strip(), mode="eval")) == wanted
             except SyntaxError:
                 continue
-            if same:
+            called = part.startswith("(") and re.search(r"[\w)\]]$", line[:start])
+            if same and not called:
                 made = variable or f"({part.strip()}){method}"
                 return f"{line[:start]}{made}{line[end:]}"
     raise NotMechanical(line)
