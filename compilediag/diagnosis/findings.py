@@ -22,7 +22,7 @@ from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location, UserCall, ValueChange
+from compilediag_harness.wire import Location, UserCall, ValueChange, ValueUse
 
 Confidence = Literal["exact", "text", "static"]
 Evidence = Literal["witnessed", "source"]
@@ -90,6 +90,8 @@ class Cause:
     compiled with it."""
     branched_on: bool | None = None
     """A condition in the function of `location` reads the value; None where that is not known."""
+    uses: tuple[ValueUse, ...] | None = None
+    """What the functions that read the value do with it; None where that is not known."""
     changed: ValueChange | None = None
     """How the value was seen to change; then `writers` is what was seen, where that has a line."""
     changed_by: tuple[UserCall, ...] = ()

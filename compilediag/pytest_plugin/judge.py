@@ -93,7 +93,7 @@ def find_blindness(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) 
     for finding in receipt.findings:
         if finding.rule not in BLIND or (may_be_quiet and finding.rule == NOTHING_COMPILED):
             continue
-        hints = [f"fix: {clean(finding.fix.summary)}"]
+        hints = [f"{finding.fix.label}: {clean(finding.fix.summary)}"]
         headline = "the evidence is not complete, so the counts say nothing"
         if finding.rule == NOTHING_COMPILED:
             headline = "nothing was compiled in this test, so its counts say nothing"

@@ -35,6 +35,7 @@ from compilediag.rules.rule import (
     Analysis,
     AnalysisRule,
     analyze_timeline,
+    list_compile_ids,
     merge_symptoms,
 )
 from compilediag.rules.sizes import advice as sizes
@@ -148,7 +149,8 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
             SEVERITIES.index(finding.severity),
         ),
     )
-    findings = tuple(replace(finding, id=f"F{n}") for n, finding in enumerate(ordered, start=1))
+    numbered = [replace(finding, id=f"F{n}") for n, finding in enumerate(ordered, start=1)]
+    findings = tuple(_name_other_causes(finding, numbered) for finding in numbered)
     # Blind overrules findings: part of what happened was not seen. Information alone is clean.
     verdict: Verdict = "clean"
     if any(finding.rule in BLIND for finding in findings):
@@ -156,6 +158,27 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     elif any(finding.severity != "info" for finding in findings):
         verdict = "findings"
     return Diagnosis(findings, verdict, analysis.agreement, analysis.causes, analysis.needs)
+
+
+def _name_other_causes(finding: Finding, findings: Sequence[Finding]) -> Finding:
+    """Name in a recipe the findings that are causes of the same recompiles: it does not prevent
+    those alone."""
+    own = {part for part in finding.about if isinstance(part, CauseId)}
+    ids = {*list_compile_ids(finding)} if own and finding.fix.recipe is not None else set[str]()
+    shared = {
+        other.id.removeprefix("F"): ids & {*list_compile_ids(other)}
+        for other in findings
+        if other is not finding and any(isinstance(part, CauseId) for part in other.about)
+    }
+    others = {number: common for number, common in shared.items() if common}
+    if not others:
+        return finding
+    several = len(set[str]().union(*others.values()))
+    how_many = "the recompile" if len(ids) == 1 else f"{several} of its {len(ids)} recompiles"
+    named = " and ".join(sorted(others, key=int))
+    said = f"this alone does not prevent {how_many}: with {named} it does"
+    caveat = "; ".join(filter(None, (finding.fix.caveat, said)))
+    return replace(finding, fix=replace(finding.fix, caveat=caveat))
 
 
 class _Inside(NamedTuple):

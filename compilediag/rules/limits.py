@@ -33,7 +33,8 @@ MANY = 256
 """`accumulated_recompile_limit`, which holds whatever the other limit is."""
 
 COMBINATIONS = Advice(
-    "warm up every combination of them that the timed steps have", "one graph per combination"
+    "torch makes a graph for each combination: leave it where they are few; else decide one of "
+    "them outside of the compiled function"
 )
 
 
@@ -133,7 +134,7 @@ def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
         # compiles that a failed guard caused fill one cache.
         used = min(frame.compiles, 1 + len(recompiles))
         near = used >= math.ceil(NEAR_LIMIT * limit)
-        values = collect_seen_values(recompiles, analysis.causes)
+        values = _select_independent(recompiles, analysis.causes)
         combinations = math.prod(len(seen) for seen in values.values())
         if not near and combinations <= limit:
             continue
@@ -184,6 +185,29 @@ def collect_seen_values(recompiles: Sequence[Recompile], causes: RunCauses) -> d
         if cause.variable and not cause.parts and not numbers and cause.rule not in SIZES:
             seen.setdefault(cause.variable, set()).update(known)
     return {variable: values for variable, values in seen.items() if len(values) > 1}
+
+
+def _select_independent(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str, set[str]]:
+    """Select of the variables that torch never makes dynamic those that change independently: one
+    that never changed without another has no combinations with it. With their values."""
+    seen = collect_seen_values(recompiles, causes)
+    changed: dict[str, set[int]] = {variable: set() for variable in seen}
+    for at, recompile in enumerate(recompiles):
+        for cause in causes.get_causes(recompile):
+            if cause.variable in changed:
+                changed[cause.variable].add(at)
+    # Known values met in a new combination: each had changed without the other.
+    kept = [
+        part.variable
+        for recompile in recompiles
+        for cause in causes.get_causes(recompile)
+        for part in cause.parts
+        if part.variable in seen
+    ]
+    for variable in sorted(seen, key=lambda name: -len(changed[name])):
+        if not any(changed[variable] <= changed[other] for other in kept):
+            kept.append(variable)
+    return {variable: seen[variable] for variable in sorted({*kept})}
 
 
 @AnalysisRule

@@ -142,36 +142,6 @@ def test_two_sizes_that_were_equal_by_accident() -> None:
     assert lines("CD118", kind="bound", guard="2 <= L['x'].size()[0] + 3") == []
 
 
-def test_numbers_have_an_option_only_where_there_is_no_variable_for_it() -> None:
-    integer = {"source": "L['self'].n", "expected": "0", "actual": "1"}
-    option = "torch._dynamo.config.allow_unspec_int_on_nn_module = True"
-    assert lines("CD104", "2.7.1", **integer) == [option]
-    assert lines("CD107", "2.7.1", **integer) == []
-    fraction = {**integer, "expected": "0.5", "actual": "1.5"}
-    assert lines("CD107", "2.7.1", **fraction) == [
-        "torch._dynamo.config.assume_static_by_default = False"
-    ]
-
-
-def test_numbers_that_decide_a_branch() -> None:
-    """Their finding has no variable: each outcome keeps a graph, so one recompile may remain."""
-    integer = {"source": "L['self'].n", "expected": "0", "actual": "1"}
-    (change,) = changes("CD104", **integer)
-    assert change.variables == (("TORCH_COMPILE_DYNAMIC_SOURCES", "L['self'].n"),)
-    assert change.left == 1
-    fraction = {**integer, "actual": "1.5"}
-    option = ">=0:assume_static_by_default=False"
-    assert [each.variables for each in changes("CD104", **fraction)] == [
-        (("TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS", option),)
-    ]
-    assert changes("CD104", "2.7.1", **fraction) == ()
-    assert changes("CD104", **{**integer, "actual": "None"}) == ()
-    known = CandidateRecord(
-        kind="environment", setting="TORCH_COMPILE_DYNAMIC_SOURCES", value="L['self'].n", risk=""
-    )
-    assert len(changes("CD104", candidates=(known,), **integer)) == 1
-
-
 def test_logging_is_left_out_only_where_torch_can() -> None:
     logger = {"callee": {"name": "Logger.info", "module": None}}
     option = "torch._dynamo.config.ignore_logging_functions = {logging.Logger.info}"

@@ -51,7 +51,7 @@ def test_a_new_cause_fails_once() -> None:
     assert (item.file, item.line, item.function) == ("app.py", 10, "forward")
     assert (item.before, item.after, item.cost_s, item.finding) == (0, 1, 0.5, "F1")
     assert item.guard == "L['n'] == 2 (expected 2, met 3)"
-    assert item.fix.startswith("where `forward` only computes with `n`")
+    assert item.fix is None  # no recipe is known
     assert "not in the baseline" in item.message
     changed = {each.name: each.change for each in found.counts if each.change}
     assert changed == {"compiles": 1, "recompiles": 1, "graphs": 1}
@@ -112,12 +112,12 @@ def test_what_fails_in_its_order(found: Judgement, expected: list[Any]) -> None:
 
 
 def test_a_break_and_its_line() -> None:
-    """A new site fails with its line and fix; the frames it splits off are its consequence."""
+    """A new site fails with its line; the frames it splits off are its consequence."""
     run = receipt(first(), first("torch_dynamo_resume_in_forward_at_14", 1), breaks=[branch()])
     found = against(CLEAN, run)
     (item,) = found.failures
     assert (item.kind, item.rule, item.line, item.before) == ("break", "CD201", 14, 0)
-    assert item.fix is not None
+    assert item.fix is None
     assert found.notices == (
         "1 more frame compiled (forward (resumed)): the new graph breaks and fallbacks come first",
     )

@@ -352,6 +352,7 @@ def _make_cause(condition: Condition, *, primary: bool = False) -> Cause:
         novel=condition.novel,
         own=false.own,
         branched_on=false.branched_on,
+        uses=false.uses,
         changed=changed,
         changed_by=false.changed_by,
     )

@@ -373,6 +373,10 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     frames_detail: tuple[FrameDetail, ...] = ()  #: Every frame that was attempted.
 
 
+SETTING = "dynamic_source"
+"""The recipe that is the first of the settings that need no edit."""
+
+
 class CandidateRecord(Record, frozen=True):
     """A setting that needs no edit."""
 
@@ -428,7 +432,11 @@ class RefusedChange(Record, frozen=True, kw_only=True):
 class FixRecord(Record, frozen=True, kw_only=True):
     """The change to make, its price, and whether a rerun has proved it."""
 
-    summary: str  #: One line, in the imperative.
+    #: One line: a recipe in the imperative, or what torch guards on and which choices there are.
+    summary: str
+    #: The recipe that it is, where its conditions were established from what the run and the source
+    #: say: followed literally it removes the cause. Null for choices in general words. Since 1.2.
+    recipe: str | None = None
     how: str  #: Page that explains it.
     caveat: str | None = None  #: What the fix costs.
     #: `compilediag fix` has proved a change for it; false where none was tried.
@@ -440,6 +448,11 @@ class FixRecord(Record, frozen=True, kw_only=True):
     #: Settings of torch that need no edit of the program and were seen to work for such a cause in
     #: this version, the best first.
     candidates: tuple[CandidateRecord, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The word before the sentence: only a recipe is a fix."""
+        return "fix" if self.recipe is not None else "advice"
 
 
 class PartRecord(Record, frozen=True, kw_only=True):

@@ -127,6 +127,12 @@ def get_location(code: Any) -> Location:
     return Location(code.co_filename, code.co_firstlineno, code.co_name)
 
 
+def get_last_line(code: types.CodeType) -> Location:
+    """Get the last line of a code object, which is in its body."""
+    lines = (line for _, _, line in code.co_lines() if line)
+    return Location(code.co_filename, max(lines, default=code.co_firstlineno), code.co_name)
+
+
 def get_definition(function: Any) -> Location:
     """Get the line where a function, or a code object, is defined, under its qualified name; an
     empty file and line 0 for a callable without code."""
