@@ -51,13 +51,11 @@ def _follow_marks(text: str, said: str) -> tuple[str, dict[str, str]]:
         indent = line[: len(line) - len(line.lstrip())]
         before = []
         for number, (expression, variable) in enumerate(assigned):
-            variable = variable or f"t{number}_"
-            before.append(f"{variable} = {expression}")
-            line = _wrap(line, expression, "", variable)
+            name = variable or f"t{number}_"
+            before.append(f"{name} = {expression}")
+            line = _wrap(line, expression, "", name)
             if "for each variable t" in said:
-                before += [
-                    f"torch._dynamo.maybe_mark_dynamic({variable}, {dim})" for _, dim in marks
-                ]
+                before += [f"torch._dynamo.maybe_mark_dynamic({name}, {dim})" for _, dim in marks]
         if "for each variable t" not in said:
             before += [f"torch._dynamo.maybe_mark_dynamic({name}, {dim})" for name, dim in marks]
         if line.lstrip().startswith("return [") and before:
@@ -93,7 +91,8 @@ def _follow_argument(text: str, said: str) -> tuple[str, dict[str, str]]:
 
 def _follow_value(text: str, said: str) -> tuple[str, dict[str, str]]:
     match = re.match(
-        r"set `([^`]+)` to (torch\.tensor\(number, dtype=torch\.float32\)) from the start, where it is made(.*?)(?:, and call|$)",
+        r"set `([^`]+)` to (torch\.tensor\(number, dtype=torch\.float32\)) from the start, "
+        r"where it is made(.*?)(?:, and call|$)",
         said,
     )
     if match is None:

@@ -74,9 +74,13 @@ class Program:
     text: str
 
 
+INNER = " " * 12
+"""Indentation of a statement inside of one of a method."""
+
+
 def generate(seed: int) -> Program:
     """Generate the program of a number."""
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # noqa: S311
     make = draw.choice((_number, _number, _number, _sizes, _sizes, _filled, _filled, _others))
     name, body = make(draw)
     return Program(f"{seed:04d} {name}", HEAD + textwrap.dedent(body))
@@ -295,7 +299,7 @@ def _filled(draw: random.Random) -> tuple[str, str]:
     dynamic = draw.choice(DYNAMIC)
     made, fill, read = (
         f"self.{name} = None",
-        f"if self.{name} is None:\n            self.{name} = torch.arange(6.0)\n            self.{other} = 6",
+        f"if self.{name} is None:\n{INNER}self.{name} = torch.arange(6.0)\n{INNER}self.{other} = 6",
         f"x * self.{name} + self.{other}",
     )
     made += f"\n        self.{other} = 0"
@@ -307,11 +311,17 @@ def _filled(draw: random.Random) -> tuple[str, str]:
             f"x * self.{name}['rows']",
         )
     elif kind == "grows":
-        fill = f"if self.{name} is None or self.{name}.shape[0] < x.shape[0]:\n            self.{name} = torch.ones(x.shape[0], 6)\n            self.{other} = x.shape[0]"
+        fill = (
+            f"if self.{name} is None or self.{name}.shape[0] < x.shape[0]:\n"
+            f"{INNER}self.{name} = torch.ones(x.shape[0], 6)\n{INNER}self.{other} = x.shape[0]"
+        )
         sizes = [3, 4, 6, 8]
     elif kind == "helper":
         fill, read = "self.prepare()", f"x * self.{name} + self.{other}"
-        extra = f"\n    def prepare(self):\n        if self.{name} is None:\n            self.{name} = torch.arange(6.0)\n            self.{other} = 6\n"
+        extra = (
+            f"\n    def prepare(self):\n        if self.{name} is None:\n"
+            f"{INNER}self.{name} = torch.arange(6.0)\n{INNER}self.{other} = 6\n"
+        )
     elif kind == "counter":
         fill += "\n        self.calls = self.calls + 1"
         made += "\n        self.calls = 0"
@@ -319,14 +329,17 @@ def _filled(draw: random.Random) -> tuple[str, str]:
     elif kind == "flag":
         made, fill, read = (
             "self.ready = False",
-            "if not self.ready:\n            self.ready = True\n            self.weight = torch.ones(6)",
+            f"if not self.ready:\n{INNER}self.ready = True\n{INNER}self.weight = torch.ones(6)",
             "x * self.weight",
         )
     layers = 2 if kind == "layers" else 1
     inside = draw.random() < 0.3
     loop = "for step in range(4):\n        results.append(net(torch.ones(sizes[step], 6)))"
     if inside:
-        loop = "for step, size in enumerate(sizes):\n        batch = torch.ones(size, 6)\n        results.append(net(batch))"
+        loop = (
+            "for step, size in enumerate(sizes):\n        batch = torch.ones(size, 6)\n"
+            "        results.append(net(batch))"
+        )
     return (
         f"{kind} {dynamic}",
         f"""
@@ -341,7 +354,8 @@ class Block(nn.Module):
 {extra}
 
 def main():
-    net = torch.compile(nn.Sequential(*[Block() for _ in range({layers})]), backend='eager'{dynamic})
+    blocks = [Block() for _ in range({layers})]
+    net = torch.compile(nn.Sequential(*blocks), backend='eager'{dynamic})
     sizes, results = {sizes!r}, []
     {loop}
     return results
