@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -150,7 +151,12 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
         ),
     )
     numbered = [replace(finding, id=f"F{n}") for n, finding in enumerate(ordered, start=1)]
-    findings = tuple(_name_other_causes(finding, numbered) for finding in numbered)
+    caused: dict[str, dict[str, None]] = defaultdict(dict)
+    for finding in numbered:
+        if any(isinstance(part, CauseId) for part in finding.about):
+            for compile_id in list_compile_ids(finding):
+                caused[compile_id][finding.id.removeprefix("F")] = None
+    findings = tuple(_name_other_causes(finding, caused) for finding in numbered)
     # Blind overrules findings: part of what happened was not seen. Information alone is clean.
     verdict: Verdict = "clean"
     if any(finding.rule in BLIND for finding in findings):
@@ -160,22 +166,17 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     return Diagnosis(findings, verdict, analysis.agreement, analysis.causes, analysis.needs)
 
 
-def _name_other_causes(finding: Finding, findings: Sequence[Finding]) -> Finding:
+def _name_other_causes(finding: Finding, caused: Mapping[str, Iterable[str]]) -> Finding:
     """Name in a recipe the findings that are causes of the same recompiles: it does not prevent
-    those alone."""
+    those alone. `caused`: the numbers of findings by the compiles that they caused."""
     own = {part for part in finding.about if isinstance(part, CauseId)}
     ids = {*list_compile_ids(finding)} if own and finding.fix.recipe is not None else set[str]()
-    shared = {
-        other.id.removeprefix("F"): ids & {*list_compile_ids(other)}
-        for other in findings
-        if other is not finding and any(isinstance(part, CauseId) for part in other.about)
-    }
-    others = {number: common for number, common in shared.items() if common}
-    if not others:
+    number = finding.id.removeprefix("F")
+    shared = [others for i in ids if (others := {*caused.get(i, ())} - {number})]
+    if not shared:
         return finding
-    several = len(set[str]().union(*others.values()))
-    how_many = "the recompile" if len(ids) == 1 else f"{several} of its {len(ids)} recompiles"
-    named = " and ".join(sorted(others, key=int))
+    how_many = "the recompile" if len(ids) == 1 else f"{len(shared)} of its {len(ids)} recompiles"
+    named = " and ".join(sorted(set[str]().union(*shared), key=int))
     said = f"this alone does not prevent {how_many}: with {named} it does"
     caveat = "; ".join(filter(None, (finding.fix.caveat, said)))
     return replace(finding, fix=replace(finding.fix, caveat=caveat))

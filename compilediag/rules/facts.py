@@ -114,9 +114,11 @@ class Facts:
         is compiled says nothing about the code then."""
         for process in self.timeline.processes:
             requests = process.facts.get("compile_requests")
-            asked = [*requests] if isinstance(requests, list) else []
-            known = [one for one in (*asked, process.facts.get("compile")) if isinstance(one, dict)]
-            for flags in cast("list[Mapping[str, object]]", known):
+            asked = cast("list[object]", requests) if isinstance(requests, list) else []
+            for one in (*asked, process.facts.get("compile")):
+                if not isinstance(one, dict):
+                    continue
+                flags = cast("Mapping[str, object]", one)
                 if flags.get("dynamic") is False or flags.get("automatic_dynamic_shapes") is False:
                     return True
         return False

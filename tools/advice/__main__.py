@@ -4,6 +4,9 @@ to the letter, and torch counts what compiles again.
     python -m tools.advice --first 0 --count 150 --out build/advice.json
 """
 
+# torch's own counters and logs are private.
+# pyright: reportPrivateUsage=false, reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 import argparse
@@ -84,7 +87,7 @@ def is_same(before: Any, after: Any) -> bool:
     """True where both runs gave the same values, but for their last digits."""
     if type(before) is not type(after) and not isinstance(before, torch.Tensor):
         return False
-    if isinstance(before, (list, tuple)):
+    if type(before) in (list, tuple):
         return len(before) == len(after) and all(map(is_same, before, after))
     if isinstance(before, torch.Tensor):
         return before.dtype == after.dtype and torch.allclose(before, after, 1e-5, 1e-6)

@@ -49,7 +49,7 @@ def _follow_marks(text: str, said: str) -> tuple[str, dict[str, str]]:
     for place in sorted(set(places), reverse=True):
         line = lines[place - 1]
         indent = line[: len(line) - len(line.lstrip())]
-        before = []
+        before: list[str] = []
         for number, (expression, variable) in enumerate(assigned):
             name = variable or f"t{number}_"
             before.append(f"{name} = {expression}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 from compilediag.diagnosis.causes.run_causes import BlamedCause, RunCauses
 from compilediag.diagnosis.codes import get_code_info
@@ -28,6 +29,15 @@ _FILLED = ("CD102", "CD103")
 """Codes of what the program makes or grows by itself, and could have made before."""
 
 
+class _Family(NamedTuple):
+    """The recompiles that share a cause."""
+
+    late: int | None
+    """How many are in the second half of the run; None where that is not known."""
+    times: Sequence[float]
+    """Ascending."""
+
+
 def judge_recompiles(timeline: Timeline, causes: RunCauses) -> Mapping[CompileId, Need]:
     """Judge each recompile that counts: "wanted" or "avoidable" where the run shows it, else
     "undecided"."""
@@ -40,23 +50,35 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> Mapping[CompileId
         epochs[attempt.process, attempt.frame].add(attempt.epoch)
     often = Counter(map(_identify_values, timeline.counted_recompiles))
     clock, served = _Clock(timeline), _Served(timeline)
+    known: dict[tuple[int, frozenset[CauseId]], _Family] = {}
+
+    def find_family(event: Recompile) -> _Family:
+        """Find the recompiles that share a cause with one; once for those that have the same."""
+        key = event.process, frozenset(cause.id for cause in causes.get_causes(event))
+        if key not in known:
+            own = {other.id: other for cause in key[1] for other in families[event.process, cause]}
+            late = [clock.is_late(other) for other in own.values()]
+            known[key] = _Family(
+                None if None in late else sum(map(bool, late)),
+                sorted(other.t for other in own.values()),
+            )
+        return known[key]
 
     def judge(event: Recompile) -> Need:
         own = causes.get_causes(event)
         if len(epochs[event.process, event.frame]) > 1:  # a reset threw its entries away
             return "avoidable" if often[_identify_values(event)] > 1 else "undecided"
-        family = {other.id: other for cause in own for other in families[event.process, cause.id]}
-        late = [clock.is_late(other) for other in family.values()]
-        if None in late:
+        family = find_family(event)
+        if family.late is None:
             return "undecided"
-        if 1 < sum(map(bool, late)) < len(late):
+        if 1 < family.late < len(family.times):
             return "avoidable"  # it went on and on
-        if served.is_again(event) and not any(late):
+        if served.is_again(event) and not family.late:
             kept = any(map(_is_held, own)) and not served.comes_back(event)
             filled = kept and any(cause.rule in _FILLED for cause in own)
             return "avoidable" if filled else "undecided" if kept else "wanted"
         gone = clock.is_whole(event.process) and served.is_once(event)
-        newer = sum(other.t > event.t for other in family.values())
+        newer = len(family.times) - bisect_right(family.times, event.t)
         return "avoidable" if gone and (newer > 1 or not clock.is_late(event)) else "undecided"
 
     return {event.id: judge(event) for event in timeline.counted_recompiles}
@@ -102,19 +124,26 @@ class _Clock:
         return 2 * event.step >= self._steps[process] if self._steps[process] > 1 else None
 
 
+def _get_frame(compile_id: CompileId) -> FrameId:
+    return FrameId(compile_id.process, compile_id.epoch, parse_frame_id(compile_id.compile_id))
+
+
 class _Served:
     """The entries that were seen to serve calls, by frame."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._runs: dict[FrameId, list[EntryServed]] = defaultdict(list)
         for run in timeline.served:
-            frame = FrameId(run.process, run.epoch, parse_frame_id(run.compile_id))
+            frame = _get_frame(CompileId(run.process, run.epoch, run.compile_id))
             self._runs[frame].append(run)
         self._asked = {event.id: event.t for event in timeline.recompiles}
+        self._times: dict[FrameId, list[float]] = defaultdict(list)
+        """When each frame was compiled again, ascending."""
+        for event in sorted(timeline.recompiles, key=lambda event: event.t):
+            self._times[_get_frame(event.id)].append(event.t)
 
     def _list_runs(self, event: Recompile) -> Sequence[EntryServed]:
-        frame = FrameId(event.process, event.epoch, parse_frame_id(event.compile_id))
-        return self._runs.get(frame, ())
+        return self._runs.get(_get_frame(event.id), ())
 
     def is_again(self, event: Recompile) -> bool:
         """True if its entry served a later call."""
@@ -134,12 +163,9 @@ class _Served:
         if any(at < event.t for at in begun.values()):
             return True
         own = max((run.t for run in runs if run.compile_id == event.compile_id), default=event.t)
-        frame = parse_frame_id(event.compile_id)
-        return any(
-            event.t < at < own
-            for key, at in self._asked.items()
-            if key[:2] == event.id[:2] and parse_frame_id(key.compile_id) == frame
-        )
+        times = self._times[_get_frame(event.id)]
+        newer = bisect_right(times, event.t)
+        return newer < len(times) and times[newer] < own
 
     def _get_begin(self, run: EntryServed) -> float:
         """Get when the entry began to be compiled; the first of a frame before all others."""

@@ -181,7 +181,7 @@ class _Reader:
             yield self._make_use("unknown", call, shown)
             return
         inner = _Reader(code.co_filename, tree, function.__globals__, self._depth + 1)
-        for use in inner.follow(cast(str, parameter)):
+        for use in inner.follow(parameter):
             # The line of torch is nobody's to change: that of its call is.
             outside = is_torch(code.co_filename)
             yield self._make_use(use.kind, call, shown) if outside else use
@@ -215,7 +215,7 @@ class _Reader:
 
 def _list_body(function: ast.AST) -> list[ast.AST]:
     body: Any = getattr(function, "body", [])
-    return body if isinstance(body, list) else [body]
+    return cast("list[ast.AST]", body) if isinstance(body, list) else [body]
 
 
 def _list_targets(node: ast.AST) -> list[ast.Name]:

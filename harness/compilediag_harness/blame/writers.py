@@ -20,7 +20,12 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import cache_by_code, get_plain_attribute, iterate_frames
+from compilediag_harness.base.object_graph import (
+    cache_by_code,
+    get_class,
+    get_plain_attribute,
+    iterate_frames,
+)
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.user_calls import copy_locals
 from compilediag_harness.blame.writes_in_source import find_mutation_line, list_attribute_stores
@@ -77,7 +82,8 @@ class ReachableNames:
 
     def get_names(self, file: str) -> dict[str, Any]:
         """Get the names of the module of a file; none where it is not loaded."""
-        return next((names for loaded, names in self.modules if loaded == file), {})
+        empty: dict[str, Any] = {}
+        return next((names for loaded, names in self.modules if loaded == file), empty)
 
     @functools.cached_property
     def modules(self) -> list[tuple[str, dict[str, Any]]]:
@@ -240,7 +246,8 @@ def _resolve_path(path: str, names: Mapping[str, Any], others: Mapping[str, Any]
 
 def _unwrap(value: Any) -> Any:
     modules: Any = get_plain_attribute(value, "_modules")
-    return modules.get("_orig_mod", value) if type(modules) is dict else value
+    known: dict[str, Any] = modules if get_class(modules) is dict else {}
+    return known.get("_orig_mod", value)
 
 
 # --- closures --------------------------------------------------------------------------------

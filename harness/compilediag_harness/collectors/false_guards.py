@@ -14,7 +14,7 @@ from collections.abc import Set, Sized
 from dataclasses import replace
 from typing import Any, cast
 
-from compilediag_harness.base.object_graph import MISSING
+from compilediag_harness.base.object_graph import MISSING, get_class
 from compilediag_harness.blame import guard_sources, source_locations, writers
 from compilediag_harness.blame.value_uses import SIZES, find_uses
 from compilediag_harness.blame.writers import ReachableNames
@@ -216,7 +216,7 @@ class _FailedEntry:
         holder = guard_sources.find_holder(leaf.source, self._scope)
         if holder is not None and holder.is_attribute:
             places |= dict.fromkeys(
-                writers.find_class_reads(type(holder.value), name, self._compiled)
+                writers.find_class_reads(get_class(holder.value), name, self._compiled)
             )
         reach = self._compiled.reach
         return find_uses([(place, reach.get_names(place.file)) for place in places], name)

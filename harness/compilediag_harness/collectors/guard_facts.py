@@ -223,9 +223,9 @@ def find_writers(source: str, compiled: writers.CompiledCode) -> tuple[Location,
     """Find functions that write the variable at `source`; see `writers.py` for what is known."""
     scope = compiled.scope
     holder = find_holder(source, scope)
-    of_object = holder is not None and holder.is_attribute
+    kinds = ("module", "object", "optimizer")
     # Also of a module that a closure holds: what torch wraps around one has it in a cell.
-    if of_object and _classify_holder(holder.value) in ("module", "object", "optimizer"):
+    if holder is not None and holder.is_attribute and _classify_holder(holder.value) in kinds:
         return writers.find_attribute_writers(holder.value, holder.name, compiled)
     closure = find_closure(source, scope, compiled.code)
     if closure is None:
