@@ -204,7 +204,7 @@ class Campaign:
                 else point
                 for point in points
             ]
-        return Certificate((own, *points, *padding))
+        return Certificate((own, *padding, *points))
 
 
 def list_candidates(receipt: Receipt, wanted: Sequence[FindingRecord]) -> dict[str, ListedChanges]:
