@@ -40,7 +40,7 @@ INT_USES = frozenset({"arithmetic", "operand", "number", "slice"})
 
 @dataclass(frozen=True)
 class Facts:
-    """What a run shows about one cause."""
+    """Facts that a run shows about one cause."""
 
     group: Group
     timeline: Timeline
@@ -82,7 +82,7 @@ class Facts:
 
     @property
     def uses(self) -> tuple[ValueUse, ...] | None:
-        """What the code does with the value; None where that is not known."""
+        """Uses of the value in the code; None where that is not known."""
         return list_uses(self.group)
 
     @cached_property

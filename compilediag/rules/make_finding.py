@@ -25,7 +25,7 @@ from compilediag_harness.wire import Location, ValueChange
 
 
 class Advice(NamedTuple):
-    """What to do about a finding: a recipe in the imperative, where all that it takes for granted
+    """Advice about a finding: a recipe in the imperative, where all that it takes for granted
     was established, else why torch guards on the value and which choices there are. Names in braces
     are filled in."""
 

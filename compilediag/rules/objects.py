@@ -70,7 +70,7 @@ HOOKS_BEFORE = Advice(
 )
 
 
-def advise_hook(known: Facts) -> Advice | None:
+def describe_hook(known: Facts) -> Advice | None:
     """Say what to do where a hook reads the value; None where no hook does."""
     if not is_of_hook(known.group):
         return None
@@ -79,7 +79,7 @@ def advise_hook(known: Facts) -> Advice | None:
 
 def _describe_captured(known: Facts) -> TitleAndAdvice:
     advice = FIRST_CALL if known.is_filled_at_first and known.calls is not None else CONTAINER
-    return "closure container", advise_hook(known) or advice
+    return "closure container", describe_hook(known) or advice
 
 
 def _describe_argument(known: Facts) -> TitleAndAdvice:

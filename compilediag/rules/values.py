@@ -20,7 +20,7 @@ from compilediag.rules.fix_context import (
     propose_call_changes,
 )
 from compilediag.rules.make_finding import Advice, format_place
-from compilediag.rules.objects import CONTAINER, FIRST_CALL, advise_hook
+from compilediag.rules.objects import CONTAINER, FIRST_CALL, describe_hook
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
 from compilediag_harness.wire import Location, ValueUse
 
@@ -122,7 +122,7 @@ def _describe_argument(known: Facts) -> TitleAndAdvice:
 def _choose_advice(known: Facts) -> Advice:
     """Choose what to say about a value that changed: a recipe only where its facts are known."""
     group = known.group
-    hook = advise_hook(known)
+    hook = describe_hook(known)
     if hook is not None:
         return hook
     if group.code == "CD104" and known.is_filled_at_first and known.calls is not None:
@@ -133,10 +133,10 @@ def _choose_advice(known: Facts) -> Advice:
     if not values or not all(map(facts.is_number, values)):
         needed = _find_need(known, frozenset(("condition",)))
         return EACH_VALUE if needed is None else _explain_need(needed)
-    return _advise_number(known)
+    return _describe_number(known)
 
 
-def _advise_number(known: Facts) -> Advice:
+def _describe_number(known: Facts) -> Advice:
     """Say what works for a number by what the code does with it: a tensor in float32, torch's
     function in place of that of `math`, or nothing where something needs a number."""
     group = known.group
@@ -153,14 +153,14 @@ def _advise_number(known: Facts) -> Advice:
         if use.kind == "math"
     )
     if group.code == "CD107":
-        return _advise_argument(known, also)
+        return _describe_passed_number(known, also)
     setters = known.setters
     if setters is None or group.code == "CD109":
         return NUMBER
     return SET_AS_TENSOR.fill(also=" and at ".join(["", *_list_places(setters)]) + also)
 
 
-def _advise_argument(known: Facts, also: str) -> Advice:
+def _describe_passed_number(known: Facts, also: str) -> Advice:
     passed = known.find_passed(known.group.variable)
     return NUMBER if passed is None else PASSED_AS_TENSOR.fill(expression=passed, also=also)
 

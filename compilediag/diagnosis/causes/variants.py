@@ -74,7 +74,7 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> Mapping[CompileId
         if 1 < family.late < len(family.times):
             return "avoidable"  # it went on and on
         if served.is_again(event) and not family.late:
-            kept = any(map(_is_held, own)) and not served.comes_back(event)
+            kept = any(map(_is_held, own)) and not served.is_alternating(event)
             filled = kept and any(cause.rule in _FILLED for cause in own)
             return "avoidable" if filled else "undecided" if kept else "wanted"
         gone = clock.is_whole(event.process) and served.is_once(event)
@@ -98,7 +98,7 @@ def _is_held(cause: BlamedCause) -> bool:
 
 
 class _Clock:
-    """How far each process had come: in calls where each was seen, else in steps."""
+    """Progress of each process: in calls where each was seen, else in steps."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._steps = Counter(step.process for step in timeline.steps)
@@ -155,7 +155,7 @@ class _Served:
         own = [run.again for run in self._list_runs(event) if run.compile_id == event.compile_id]
         return own == [False]
 
-    def comes_back(self, event: Recompile) -> bool:
+    def is_alternating(self, event: Recompile) -> bool:
         """True if an older entry served a call after it, or its own one after a newer compile: the
         values alternate."""
         runs = [run for run in self._list_runs(event) if run.again and run.t > event.t]

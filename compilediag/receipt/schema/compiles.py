@@ -233,7 +233,7 @@ class CompileEvent(Record, frozen=True, kw_only=True):
 
 
 class ValueInGraph(Record, frozen=True, kw_only=True):
-    """What a guarded value was when a graph was compiled."""
+    """A guarded value at the time when a graph was compiled."""
 
     compile_id: str  #: torch's id of the compile, or of the attempt at the limit.
     value: str  #: The value as the guards show it.

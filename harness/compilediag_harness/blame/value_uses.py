@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from compilediag_harness.blame.source_locations import is_torch
 from compilediag_harness.blame.writes_in_source import find_function_around, iterate_conditions
-from compilediag_harness.torch_internals.torch_operators import takes_tensor
+from compilediag_harness.torch_internals.torch_operators import is_tensor_taken
 from compilediag_harness.wire import Location, ValueUse
 
 _MAX_CALLS = 4
@@ -164,7 +164,7 @@ class _Reader:
             of_module = function is not None or self._is_module(call.func)
             method = isinstance(call.func, ast.Attribute) and not of_module
             position = argument + method if isinstance(argument, int) else argument
-            known = takes_tensor(name, position, _list_numbers(call, int(method)))
+            known = is_tensor_taken(name, position, _list_numbers(call, int(method)))
             kind = "unknown" if known is None else "operand" if known else "number"
             yield self._make_use(kind, call, shown)
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from compilediag_harness.torch_internals.torch_names import get_imported, lookup
 
 
-def takes_tensor(name: str, argument: int | str, numbers: Collection[int | str]) -> bool | None:
+def is_tensor_taken(name: str, argument: int | str, numbers: Collection[int | str]) -> bool | None:
     """True where an operator, or a method of tensors, takes a tensor for an argument of its call.
 
     Args:
