@@ -414,16 +414,18 @@ def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
     """Certify the program with changes, by its own backend and in its whole length; where they are
     not proved together, in halves."""
     attempt = campaign.attempt(campaign.whole, changes, "all that was found, for the certificate")
-    for finding, change in campaign.chosen.items():
-        if change in changes:
-            campaign.record(finding, change, attempt)
-    verdict, reason = attempt.certificate.verdict, attempt.certificate.reason
-    if verdict == "proved":
+    certificates = [
+        campaign.record(finding, change, attempt)
+        for finding, change in campaign.chosen.items()
+        if change in changes
+    ]
+    failed = [each for each in certificates if each.verdict != "proved"]
+    if not failed:
         if len(changes) > len(campaign.together):
             campaign.together = changes
     elif len(changes) > 1:
         count = format_count(len(changes), "change")
-        campaign.notes.append(f"{count} together: {verdict}: {reason}")
+        campaign.notes.append(f"{count} together: {failed[0].verdict}: {failed[0].reason}")
         half = math.ceil(len(changes) / 2)
         _prove(campaign, changes[:half])
         _prove(campaign, changes[half:])
