@@ -113,7 +113,8 @@ def iterate_loaded_modules() -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (file, names) of the imported modules that have a file, mostly absolute."""
     modules: list[object] = list(sys.modules.values())
     for module in modules:
-        if not isinstance(module, types.ModuleType):  # a program may put anything there
+        # A program may put anything there, and what cffi makes says that its class is `module`.
+        if not issubclass(type(module), types.ModuleType):
             continue
         # A module that is loaded on its first use must not be loaded by our look at it.
         names: dict[str, Any] = object.__getattribute__(module, "__dict__")
