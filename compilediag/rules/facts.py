@@ -4,7 +4,6 @@ is not recorded is no fact."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -265,8 +264,3 @@ def is_number(text: str | None) -> bool:
 def is_integer(text: str | None) -> bool:
     """True for an int, as guards show it."""
     return re.fullmatch(r"-?\d+", text or "") is not None
-
-
-def is_float(text: str | None) -> bool:
-    """True for a float that is no infinity, as guards show it."""
-    return is_number(text) and not is_integer(text) and math.isfinite(float(text or ""))

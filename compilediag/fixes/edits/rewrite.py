@@ -45,26 +45,6 @@ def edit_argument(source: Source, edit: Edit) -> Iterator[TreeEdit]:
         yield Replacement(passed.value, FillTemplate(template))
 
 
-def add_keyword(source: Source, edit: Edit) -> Iterator[TreeEdit]:
-    """Kind "keyword": pass one more argument by name. `code`: the call as `ast.unparse` writes it,
-    the keyword, and the expression."""
-    text, name, expression = edit.code
-    for call in _find_calls(source, edit.line, text):
-        if any(arg.keyword is not None and arg.keyword.value == name for arg in call.args):
-            raise EditImpossible(f"line {edit.line} passes {name} already")
-        yield Replacement(call, _AddKeyword(name, expression))
-
-
-@dataclass(frozen=True, slots=True)
-class _AddKeyword:
-    name: str
-    expression: str
-
-    def __call__(self, call: libcst.Call) -> libcst.Call:
-        made = libcst.parse_expression(f"f({self.name}={self.expression})")
-        return call.with_changes(args=[*call.args, *libcst.ensure_type(made, libcst.Call).args])
-
-
 def insert_before(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     """Kind "before": put `code`, statements of a line each, in front of the statement."""
     statement = source.find_statement(edit.line)
@@ -226,7 +206,6 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
         "before": insert_before,
         "fixed_shape": wrap_in_fixed_shape,
         "fixed_shape_buckets": replace_buckets,
-        "keyword": add_keyword,
         "number_as_tensor": tensorize.make_tensor,
     }
 )

@@ -52,7 +52,6 @@ STEPS_AFTER = 2
 MOST_OF_RUN = 0.7
 """A short run is not cut where it would be longer than this share of the whole."""
 
-
 MAX_RETRIED = 2
 """Changes of a finding that are tried once more when others were found."""
 

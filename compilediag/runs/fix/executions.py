@@ -104,8 +104,14 @@ class Executions:
             variables=merge_environment(pairs, self.pair.program.variables),
             plan=build_trial_plan(changes),
         )
-        fresh: dict[str, set[str]] = {"written": set()}
-        return replace(self.pair, states=states, change=states.change, problems=[], **fresh)  # type: ignore[arg-type]
+        return replace(
+            self.pair,
+            states=states,
+            change=states.change,
+            problems=list[str](),
+            written=set[str](),
+            read=None,
+        )
 
 
 def make_unchanged_states(tree: Mapping[str, bytes]) -> States:

@@ -20,7 +20,7 @@ _MAX_CALLS = 4
 _MAX_USES = 16
 SIZES = ""
 """In place of a name: the sizes of tensors, as far as they are read one by one."""
-_WHOLE = frozenset({"isinstance", "type", "id", "callable", "hasattr"})
+_WHOLE = frozenset({"isinstance", "issubclass", "type", "id", "callable", "hasattr"})
 """Built-in functions that look at the object, and not at its value."""
 _BY_NAME = {
     **dict.fromkeys(("min", "max", "bool"), "condition"),

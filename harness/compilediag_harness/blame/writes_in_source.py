@@ -170,25 +170,6 @@ def iterate_conditions(tree: ast.AST) -> Iterator[ast.expr]:
             yield node.operand
 
 
-def iterate_truth_parts(test: ast.expr) -> Iterator[ast.AST]:
-    """Iterate over the parts of a condition whose value counts: `x is None` and `isinstance(x,
-    int)` look at the object, and hold of a tensor without asking for its value."""
-    waiting: list[ast.AST] = [test]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Compare) and all(
-            isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops
-        ):
-            continue
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in _OBJECT_CHECKS:
-            continue
-        yield node
-        waiting.extend(ast.iter_child_nodes(node))
-
-
-_OBJECT_CHECKS = ("isinstance", "hasattr", "callable", "torch.is_tensor", "issubclass")
-
-
 @functools.lru_cache(maxsize=256)
 def find_function_around(file: str, line: int) -> ast.AST | None:
     """Find the innermost function that a line is in."""
