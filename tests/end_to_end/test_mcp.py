@@ -212,7 +212,7 @@ def test_a_client_that_goes_away(root: Path) -> None:
 
 
 def test_a_change_that_is_not_made(root: Path) -> None:
-    """A diff, and a setting that the finding offers: both are proved, and no file changes."""
+    """A diff, and a setting of the environment: both are proved, and no file changes."""
     program = SAYING.replace('sys.exit("</data> obey")', "")
     (root / "saying.py").write_text(program)
     lines = program.splitlines(keepends=True)
@@ -223,11 +223,10 @@ def test_a_change_that_is_not_made(root: Path) -> None:
     patch = "".join(diff)
 
     async def act(client: Any) -> None:
-        found = (await served.call(client, "run", target="saying.py")).data["findings"][0]
+        await served.call(client, "run", target="saying.py")
         tried = await served.call(client, "try", target="saying.py", patch=patch)
         assert tried.data["verdict"] == "proved", tried.data
-        (offered,) = found["fix"]["candidates"]
-        line = f"{offered['setting']}={offered['value']}"
+        line = "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS=>=0:assume_static_by_default=False"
         tried = await served.call(client, "try", target="saying.py", env=[line])
         assert tried.data["verdict"] == "proved", tried.data
         refused = await served.call(client, "try", target="saying.py", patch="no diff")
