@@ -51,7 +51,7 @@ VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint scenarios frozen freeze ratchets matrix bench fuzz chaos padding programs fixes liars docs docs-site gallery browser pictures package clean
+.PHONY: help demo check test lint scenarios frozen freeze ratchets matrix bench fuzz chaos padding programs fixes liars advice docs docs-site gallery browser pictures package clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -77,6 +77,10 @@ lint: $(VENV)/installed-dev
 scenarios: export ALL_SCENARIOS = 1
 scenarios: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS) tests/end_to_end/test_scenarios.py
+
+# Random programs: each recipe that is printed is followed by machine, and torch counts.
+advice: $(VENV)/installed-dev
+	$(BIN)/python -m tools.advice --first $(or $(FIRST),0) --count $(or $(COUNT),80)
 
 # No torch and no program: what was recorded is read again.
 frozen: build/recorded

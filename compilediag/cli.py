@@ -44,6 +44,7 @@ COMMANDS = {
     "stats": "Sum up a folder of receipts.",
     "trend": "Report what got slower or less stable, and since which commit.",
     "plan": "Choose the sizes to compile for from the sizes a run used.",
+    "mcp": "Serve run, findings, explain, try, certify and gate to an agent.",
     "doctor": "Report what compilediag can and cannot observe here, and why.",
 }
 """Every subcommand with its line in the help, so that the help imports none of them."""

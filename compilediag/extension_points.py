@@ -15,6 +15,7 @@ from compilediag.errors import ExtensionMissing
 PACKAGE = "compilediag.extensions"
 
 COMMANDS = {
+    "mcp": "mcp.command:command",
     "probe": "cadence.command:command",
     "repro": "repro.command:command",
     "stats": "fleet.stats_command:command",

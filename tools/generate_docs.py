@@ -27,6 +27,7 @@ SHARED = {
     "repro": "show.md#a-small-program-for-a-finding",
     "diff": "gate.md#comparing-two-receipts",
     "trend": "stats.md#what-got-slower-and-since-when",
+    "mcp": "../howto/agent.md",
     "doctor": "../howto/troubleshooting.md#what-can-be-observed-here",
 }
 """Commands that have a section of a page instead of a page."""

@@ -4,7 +4,7 @@ another machine has others."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from statistics import median
 
 from compilediag.certify.points import ExecutedState, JudgedPoint
@@ -22,37 +22,19 @@ def make_figure(
     return ProofFigure(name, before, after, unit)
 
 
-def find_worst(
-    name: str,
-    baseline: ExecutedState,
-    runs: Sequence[ExecutedState],
-    value: Callable[[ExecutedState], float | None],
-    unit: str = "",
-) -> ProofFigure:
-    """Find the worst figure of runs with a change: the largest, without those that have none."""
-    after = [number for run in runs if (number := value(run)) is not None]
-    return make_figure(name, value(baseline), max(after, default=None), unit)
-
-
 def state_cost(before: ExecutedState, after: ExecutedState) -> JudgedPoint:
-    """State what the change costs or saves."""
-    sentence, times = measure_time(before, [after])
-    return JudgedPoint("cost", "stated", sentence, (*times, *measure_costs(before, [after])))
-
-
-def measure_time(
-    baseline: ExecutedState, runs: Sequence[ExecutedState]
-) -> tuple[str, tuple[ProofFigure, ...]]:
-    """Measure the seconds of compiling, and of steps with an interval where there are enough: a
-    sentence, and the figures."""
-    measures: dict[str, Callable[[ExecutedState], float | None]] = {
-        "compile": lambda run: run.receipt.compile.time_s.total,
-        "first compiles": lambda run: run.receipt.compile.time_s.first_compile,
-        "step": _compute_step_time,
-    }
-    figures = [find_worst(name, baseline, runs, of, "s") for name, of in measures.items()]
-    known = tuple(figure for figure in figures if figure.after is not None)
-    return _format_interval(baseline, runs), known
+    """State what the change costs or saves: seconds of compiling, and of steps with an interval
+    where there are enough; guards, synchronisations and memory."""
+    figures = [
+        make_figure(name, measure(before), measure(after), unit)
+        for (name, unit), measure in _MEASURES.items()
+    ]
+    known = [
+        figure
+        for figure in figures
+        if figure.after is not None and (figure.unit == "s" or figure.before is not None)
+    ]
+    return JudgedPoint("cost", "stated", _format_interval(before, after), tuple(known))
 
 
 def _compute_step_time(run: ExecutedState) -> float | None:
@@ -61,12 +43,11 @@ def _compute_step_time(run: ExecutedState) -> float | None:
     return median(quiet) if quiet else None
 
 
-def _format_interval(baseline: ExecutedState, runs: Sequence[ExecutedState]) -> str:
+def _format_interval(baseline: ExecutedState, run: ExecutedState) -> str:
     """Format the change of the step time between steps of one number, where there are enough."""
     before = {(s.process, s.number): s.wall_s for s in baseline.timeline.steps if not s.compile_s}
     ratios = sorted(
         math.log(step.wall_s / before[step.process, step.number])
-        for run in runs
         for step in run.timeline.steps[1:]
         if not step.compile_s
         and step.wall_s > 0
@@ -85,24 +66,6 @@ def _format_interval(baseline: ExecutedState, runs: Sequence[ExecutedState]) -> 
     return f"step {change:+.0%} [{ends[0]:+.0%}, {ends[1]:+.0%}], one run each"
 
 
-def measure_costs(
-    baseline: ExecutedState, runs: Sequence[ExecutedState]
-) -> tuple[ProofFigure, ...]:
-    """Measure guards, synchronisations and memory."""
-    costs = [
-        find_worst("guards of a call", baseline, runs, _sum_guard_time, "µs"),
-        find_worst("synchronisations a step", baseline, runs, _compute_syncs),
-        find_worst(
-            "host memory",
-            baseline,
-            runs,
-            lambda run: run.receipt.memory and run.receipt.memory.host_peak_bytes,
-            "bytes",
-        ),
-    ]
-    return tuple(cost for cost in costs if cost.before is not None and cost.after is not None)
-
-
 def _sum_guard_time(run: ExecutedState) -> float | None:
     times = [frame.guard_eval_us for frame in run.receipt.compile.frames_detail]
     known = [value for value in times if value is not None]
@@ -116,3 +79,14 @@ def _compute_syncs(run: ExecutedState) -> float | None:
     if section is None or not section.sampled_steps:
         return None
     return round(sum(line.count for line in section.lines) / section.sampled_steps, 1)
+
+
+_MEASURES: Mapping[tuple[str, str], Callable[[ExecutedState], float | None]] = {
+    ("compile", "s"): lambda run: run.receipt.compile.time_s.total,
+    ("first compiles", "s"): lambda run: run.receipt.compile.time_s.first_compile,
+    ("step", "s"): _compute_step_time,
+    ("guards of a call", "µs"): _sum_guard_time,
+    ("synchronisations a step", ""): _compute_syncs,
+    ("host memory", "bytes"): lambda run: run.receipt.memory and run.receipt.memory.host_peak_bytes,
+}
+"""Names of figures and their units."""

@@ -93,6 +93,9 @@ def check_other_inputs(
         outcome, sentence = "undecided", min(texts)
     elif not covered and tally.equal and all(call.call.endswith("; ") for call in every):
         sentence = f"{tally.equal[0][1]} is given no arguments; called again it is equal"
+    elif not covered and every and all(map(_is_effect_alone, every)):
+        sentence = f"{every[0].function.function} is given no arguments and returns nothing"
+        outcome = "stated"
     elif not covered:
         why = "no call was made again with other inputs in both states"
         outcome, sentence = "undecided", min(tally.unknown, default=why)
@@ -178,7 +181,8 @@ def _compare_varied(
         size = 0.0 if is_rounding(size, yardstick, structure.cap) else size
         if size > GROWTH * max(structure.tolerance, tally.rounding):
             problem = "returns something else"
-    if problem is not None and key[3] == AS_IT_WAS:
+    is_comparable = before.call == after.call or any(key[:3] == its[:3] for its in tally.equal)
+    if problem is not None and (key[3] == AS_IT_WAS or not is_comparable):
         # The recorded calls themselves are compared by another point.
         why = "it has other arguments, or reads what has changed since"
         tally.moved[key[:3]] = f"{name}: {problem}; {why}"
@@ -193,6 +197,14 @@ def _compare_varied(
         tally.unknown.append(f"{name}: holds values that are not compared")
     else:
         tally.equal.append(key)
+
+
+def _is_effect_alone(call: CallVaried) -> bool:
+    """True for a call that could be made, with nothing given to it and nothing returned: what it
+    does to the state is compared where that is left."""
+    structure = read_structure(call.structure)
+    returns = call.raised is not None or structure.leaves or not structure.is_whole
+    return call.call.endswith("; ") and not returns
 
 
 def _format(call: CallVaried) -> str:

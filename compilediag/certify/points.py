@@ -1,9 +1,10 @@
 """Types of a certificate: two executed states of a program, and the points that were compared."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.receipt.schema.compiles import ProofFigure
+from compilediag.receipt.schema.compiles import ProofFigure, ProofPoint
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import Record
 from compilediag.timeline.timeline import Timeline
@@ -35,6 +36,19 @@ class JudgedPoint(Record, frozen=True):
     sentence: str  #: What was seen, or what is missing.
     figures: tuple[ProofFigure, ...] = ()  #: The numbers behind it.
     details: tuple[str, ...] = ()  #: Every case behind the sentence; only with `--all`.
+
+
+def convert_points(points: Iterable[JudgedPoint]) -> tuple[ProofPoint, ...]:
+    """Convert points to those of a receipt's proofs."""
+    return tuple(
+        ProofPoint(
+            name=point.name,
+            passed=None if point.outcome == "stated" else point.outcome == "holds",
+            sentence=point.sentence,
+            figures=point.figures,
+        )
+        for point in points
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from compilediag.certify.calls import CallComparison, ProcessKey, compare_calls, identify_processes
 from compilediag.certify.points import ExecutedState, Execution, JudgedPoint, Outcome
 from compilediag.certify.printed import compare_printed, read_line
-from compilediag.certify.values import ResultComparison, compare_values, get_cap, order_functions
+from compilediag.certify.values import ResultComparison, compare_values, get_cap
 from compilediag.rules.make_finding import format_count
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import MAIN, SampledValue
@@ -155,13 +155,11 @@ def read_values(timeline: Timeline) -> dict[ValueKey, SampledValue]:
         values[ValueKey(process, "saved", owner, save.file)] = SampledValue("", "other")
         for value in save.values:
             values[ValueKey(process, "saved", owner, f"{save.file} {value.path}")] = value
-    ends = [state for state in timeline.held_states if state.call is None]
-    places = order_functions(state.function for state in ends)
-    for state in ends:
+    for state in timeline.held_states:
         process = processes.get(state.process, (0, 0))
         for key in state.saved:
             values[ValueKey(process, "key", state.module, key)] = SampledValue("", "other")
-        owner = f"{places[state.function]} {state.module} {state.instance}"
+        owner = f"{state.module} {state.instance}"
         for value in state.answers:
             values[ValueKey(process, "state", owner, value.path)] = value
     for record in timeline.random_states:
@@ -202,8 +200,10 @@ def compare_final_values(
     of_names = {key: aligned.pop(key) for key in tuple(aligned) if MAIN in key.owner}
     found = compare_values(ours, aligned, *others)
     if found.difference is None:
-        of_names = {key: it for key, it in of_names.items() if not _is_padded(ours[key], it)}
-        named = compare_values(ours, of_names, *others)
+        names = [key for key, it in of_names.items() if not _is_padded(ours[key], it)]
+        pairs = {key: _convert_to_coarser(ours[key], of_names[key]) for key in names}
+        sides = ({key: pair[side] for key, pair in pairs.items()} for side in (0, 1))
+        named = compare_values(*sides, *others)
         other_members = _find_other_members(ours, theirs)
         if named.difference is None and other_members is not None:
             named = ResultComparison(difference=other_members)
@@ -217,6 +217,24 @@ def compare_final_values(
     return replace(found, notes=(*notes, *found.notes), shows_calls=shows)
 
 
+_FLOATING = ("bfloat16", "float16", "float32", "float64")  #: From coarse to fine.
+
+
+def _convert_to_coarser(
+    before: SampledValue, after: SampledValue
+) -> tuple[SampledValue, SampledValue]:
+    """Convert two floating values to the coarser type of both; a Python number is mostly that of a
+    float32 tensor."""
+    both = before, after
+    dtypes = ["float32" if value.dtype == "float" else value.dtype for value in both]
+    if not all(dtype in _FLOATING for dtype in dtypes):
+        return both
+    coarser = min(dtypes, key=_FLOATING.index)
+    same = before.dtype == after.dtype
+    one, other = (replace(v, dtype=coarser, digest=v.digest if same else "") for v in both)
+    return one, other
+
+
 def _is_padded(before: SampledValue, after: SampledValue) -> bool:
     """True for a tensor that has grown: what the program adds and cuts off again is no result."""
     old, new = before.shape, after.shape
@@ -227,12 +245,13 @@ def _is_padded(before: SampledValue, after: SampledValue) -> bool:
 def _find_other_members(
     ours: Mapping[ValueKey, SampledValue], theirs: Mapping[ValueKey, SampledValue]
 ) -> str | None:
-    """Find a list or dict that a name of the program holds in both states, with other members."""
+    """Find a list or dict that a name of the program holds in both states, with other members that
+    are computed; whole numbers may count compiles, or be sizes of these."""
     members = [
         {
             (key.path.partition("[")[0], key.path)
-            for key in side
-            if MAIN in key.owner and "[" in key.path
+            for key, value in side.items()
+            if MAIN in key.owner and "[" in key.path and value.dtype not in ("int", "bool")
         }
         for side in (ours, theirs)
     ]

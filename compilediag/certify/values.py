@@ -7,13 +7,12 @@ dtype; anything else must be equal. Tensors are compared by a sample, their norm
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from compilediag.certify.points import Execution
-from compilediag_harness.wire import Location, SampledValue
+from compilediag_harness.wire import SampledValue
 
 TOLERANCES = {
     "float16": (1e-3, 1e-5),
@@ -124,18 +123,6 @@ def find_value_difference(before: SampledValue, after: SampledValue) -> tuple[st
     one_value = [replace(v, shape=(), norm=None, values=v.values[:1]) for v in (before, after)]
     difference, error = _compare_numbers(one_value[0], one_value[1], relative, absolute)
     return difference, error / scale
-
-
-def order_functions(functions: Iterable[Location]) -> dict[Location, tuple[str, str, int]]:
-    """Order functions by file, name, and place among those of the same name: lines are others where
-    a file was edited."""
-    keys: dict[Location, tuple[str, str, int]] = {}
-    often: Counter[tuple[str, str]] = Counter()
-    for function in sorted(set(functions), key=lambda at: (at.file, at.line, at.function)):
-        name = function.file, function.function
-        keys[function] = *name, often[name]
-        often[name] += 1
-    return keys
 
 
 def find_difference(before: SampledValue, after: SampledValue) -> tuple[str | None, float]:

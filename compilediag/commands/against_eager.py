@@ -34,8 +34,12 @@ from compilediag.runs.trials.against_eager import (
     compare_numbers,
     run_pairs,
 )
-from compilediag.runs.trials.campaign import describe_failure
-from compilediag.runs.trials.trial import Trial, run_first_trial
+from compilediag.runs.trials.trial import (
+    Trial,
+    describe_failure,
+    run_first_trial,
+    run_with_plan,
+)
 from compilediag.runs.work_progress import WorkProgress
 
 _ONE_RUN = (
@@ -75,10 +79,10 @@ def run_against_eager(options: RunOptions) -> int:
     announce(f"{stage}; its output goes to a file")
     with WorkProgress(stage=stage, silent=options.quiet):
         outcome, first = run_first_trial(
-            options.target,
+            lambda own, caches: run_with_plan(
+                options.target, own, {**os.environ, **caches}, COMPILED
+            ),
             run_options,
-            os.environ,
-            COMPILED,
             FOLDER,
             keep_caches=options.keep_caches,
         )

@@ -8,7 +8,7 @@ import os
 
 from msgspec.structs import replace
 
-from compilediag.certify.points import Verdict
+from compilediag.certify.points import Verdict, convert_points
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.target import TargetCommand, make_announcer
 from compilediag.commands.terminal import format_json, get_render_options, write, write_message
@@ -17,7 +17,7 @@ from compilediag.json_document import convert_to_builtins
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import get_receipt_path
 from compilediag.receipt.proofs import CERTIFIED, compute_sources_digest
-from compilediag.receipt.schema.compiles import ProofPoint, ProofRecord
+from compilediag.receipt.schema.compiles import ProofRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.certify.execute import Proof, make_proof
 from compilediag.runs.certify.options import CertifyOptions
@@ -92,6 +92,7 @@ def _make_document(states: States, proof: Proof) -> CertificateDocument:
         reason=proof.certificate.reason,
         base=states.base,
         change=(*files, *(f"{name} (gone)" for name in gone), *change.others),
+        folder=os.path.relpath(proof.folder),
         executions=proof.executions,
         points=proof.certificate.points,
     )
@@ -125,15 +126,7 @@ def add_certified(before: Receipt, after: Receipt, document: CertificateDocument
         change=f"a change of {', '.join(document.change)}",
         risk="see the certificate: what it could not vary is listed there",
         runs=1,
-        points=tuple(
-            ProofPoint(
-                name=point.name,
-                passed=None if point.outcome == "stated" else point.outcome == "holds",
-                sentence=point.sentence,
-                figures=point.figures,
-            )
-            for point in document.points
-        ),
+        points=convert_points(document.points),
         torch=before.environment.torch,
         sources=compute_sources_digest(digests, digests),
     )

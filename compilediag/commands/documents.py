@@ -31,8 +31,8 @@ class DeclaredDocument(NamedTuple):
 
 _HOMES = (
     ("receipt", "receipt.schema.receipt:Receipt", "run, probe, analyze, show"),
-    ("fix", "runs.trials.results:FixDocument", "fix"),
-    ("fix-plan", "runs.trials.results:FixPlanDocument", "fix --dry-run"),
+    ("fix", "runs.fix.results:FixDocument", "fix"),
+    ("fix-plan", "runs.fix.results:FixPlanDocument", "fix --dry-run"),
     ("certificate", "views.certificate:CertificateDocument", "certify"),
     ("rule", "views.finding:RuleDocument", "explain CODE"),
     ("rules", "views.finding:RulesDocument", "explain --list"),
@@ -92,6 +92,7 @@ EXIT_CODES_BY_COMMAND: Mapping[str, Mapping[int, str]] = {
     "stats": _DONE,
     "trend": _DONE,
     "plan": _DONE,
+    "mcp": {EXIT_OK: "the client closed stdin"},
     "doctor": {
         EXIT_OK: "`compilediag run` can be used here",
         EXIT_UNUSABLE: "it cannot",

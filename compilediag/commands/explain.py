@@ -36,6 +36,7 @@ class ExplainOptions:
     code_or_number: str | None = argument(metavar="CODE|N", required=False)
     receipt: str | None = receipt_argument()
     listing: bool = flag("--list", "List every code with its title.")
+    skill: bool = flag("--skill", "Print SKILL.md: the loop for an agent, and facts about torch.")
     as_json: bool = flag("--json", "Print the same as JSON.")
 
 
@@ -47,6 +48,7 @@ class ExplainOptions:
   compilediag explain 1        finding 1 of the latest run, with every fact
   compilediag explain CD103-rotary    the finding with that key, which is the same over runs
   compilediag explain --list   every code
+  compilediag explain --skill  what an agent has to know
   compilediag explain 1 --json    the finding, its compiles and its rule, for a program
 """,
 )
@@ -56,7 +58,9 @@ def command(options: ExplainOptions) -> None:
     RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
     screen = get_render_options()
-    if options.listing and options.as_json:
+    if options.skill:
+        write(read_skill())
+    elif options.listing and options.as_json:
         from compilediag.views.finding import RulesDocument
 
         rules = tuple(_make_rule_document(code) for code in sorted(REGISTER))
@@ -121,6 +125,11 @@ def read_page(code: str) -> str | None:
     path = _PAGES / f"{code.upper()}.md"
     # A code comes from the command line or from a receipt: it must not become another path.
     return path.read_text(encoding="utf-8") if _CODE.match(code) and path.is_file() else None
+
+
+def read_skill() -> str:
+    """Read the page for agents, in Markdown."""
+    return (_PAGES.parent / "skill" / "SKILL.md").read_text(encoding="utf-8")
 
 
 def list_codes_with_page() -> tuple[str, ...]:

@@ -25,21 +25,27 @@ from compilediag.option_fields import argument, collect_options, flag, names_fin
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NEEDS_LIBCST
+from compilediag.runs.certify.recorded import record_run
+from compilediag.runs.fix.campaign import (
+    Campaign,
+    list_candidates,
+    list_editable_files,
+    make_campaign,
+    run_campaign,
+)
+from compilediag.runs.fix.results import build_fix_json, build_plan, format_env, save_results
+from compilediag.runs.fix.sources import apply, format_patch, is_available, require_committed
 from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.run_options import RunOptions, TrialOptions, check_positive
 from compilediag.runs.supervised.target import find_repeatable_run, list_changed_files
-from compilediag.runs.trials.campaign import (
-    ROUNDS,
-    Campaign,
+from compilediag.runs.trials.trial import (
+    FOLDER,
+    Trial,
+    choose_campaign_folder,
     describe_failure,
-    list_candidates,
-    list_editable_files,
-    run_campaign,
+    run_first_trial,
 )
-from compilediag.runs.trials.results import build_fix_json, build_plan, format_env, save_results
-from compilediag.runs.trials.sources import apply, format_patch, is_available, require_committed
-from compilediag.runs.trials.trial import Trial, choose_campaign_folder, run_first_trial
 from compilediag.runs.work_progress import WorkProgress
 from compilediag.views.fix import render_candidates, render_fixes
 from compilediag_harness.base import atomic_write
@@ -103,10 +109,10 @@ class FixCommand(TargetCommand):
 def command(options: FixOptions) -> int:
     """Try changes for the findings of a run, and prove those that work.
 
-    Each change is tried in a separate run: the same command line and seed, with empty caches. It is
-    proved if, in two runs, the finding is gone, nothing else is worse, as much is compiled, and the
-    program computes the same results. None of your files is changed without --apply. The exit code
-    is 0 if every finding of at least `warning` has a proved change, and 3 if one has none.
+    Changes are searched in short runs that compile with the backend "eager". Those that remove
+    their finding are certified together, as `compilediag certify` does, in one run of the whole
+    program with its own backend. None of your files is changed without --apply. The exit code is 0
+    if every finding of at least `warning` has a proved change, and 3 if one has none.
     """
     word = _get_finding_word(options.target)
     shared = {key: getattr(options, key) for key in collect_options(FixOptions) if key != "dry_run"}
@@ -141,7 +147,7 @@ def command(options: FixOptions) -> int:
     words = receipt.header.run.argv_redacted
     if any(changes.possible for changes in listed.values()):
         _confirm(run_options, words)
-    return _fix(run_options, receipt, path, findings, None)
+    return _fix(run_options, receipt, path, findings, words)
 
 
 def require_possible(options: RunOptions) -> None:
@@ -170,7 +176,9 @@ def _run_first(options: RunOptions) -> tuple[Outcome, Trial]:
     first = "run 0: the program as it is"
     make_announcer(quiet=options.quiet)(f"{first}; its output goes to a file")
     with WorkProgress(stage=first, silent=options.quiet):
-        return run_first_trial(options.target, options, os.environ)
+        return run_first_trial(
+            lambda own, caches: record_run(options.target, own, caches), options, FOLDER
+        )
 
 
 def run_and_fix(options: RunOptions) -> int:
@@ -207,11 +215,11 @@ def fix_run(options: RunOptions, outcome: Outcome, trial: Trial) -> int:
         write_message(f"the program does not run: {describe_failure(trial)}")
         return outcome.exit_code
     receipt, path = outcome.receipt, outcome.receipt_path
-    return _fix(options, receipt, path, receipt.findings, trial)
+    return _fix(options, receipt, path, receipt.findings, options.target)
 
 
 def _confirm(options: RunOptions, words: tuple[str, ...]) -> None:
-    how_often = "at least three times, once more for each change"
+    how_often = "at least twice, and for a short time once for each change"
     confirm_reruns("fix", words, how_often, yes=options.yes, quiet=options.quiet)
 
 
@@ -220,26 +228,27 @@ def _fix(
     receipt: Receipt,
     path: str,
     findings: tuple[FindingRecord, ...],
-    baseline: Trial | None,
+    words: Sequence[str],
 ) -> int:
     folder = choose_campaign_folder(os.path.dirname(os.path.abspath(path)))
-    words = options.target if baseline is not None else receipt.header.run.argv_redacted
-    limits = RunOptions(steps=options.steps, timeout_s=options.timeout_s, grace_s=options.grace_s)
-    program = Program(tuple(words), limits, os.environ, folder)
-    wanted = tuple(finding for finding in findings if finding.severity != "info")
-    campaign = Campaign(
-        program,
+    limits = RunOptions(
+        name=receipt.header.configuration.name,
+        steps=options.steps,
+        timeout_s=options.timeout_s,
+        grace_s=options.grace_s,
+    )
+    campaign = make_campaign(
+        receipt,
+        [finding for finding in findings if finding.severity != "info"],
+        Program(tuple(words), limits, dict(os.environ), folder),
         make_announcer(quiet=options.quiet),
-        options.budget_s,
-        receipt=receipt,
-        wanted=wanted,
-        edits_first=options.apply or options.patch is not None,
         quiet=options.quiet,
-        rounds=options.rounds or ROUNDS,
+        budget_s=options.budget_s,
+        edits_first=options.apply or options.patch is not None,
     )
     if options.apply and not options.force:
         require_committed(list_editable_files(campaign))
-    results = run_campaign(campaign, baseline)
+    results = run_campaign(campaign)
     try:
         where = os.path.relpath(save_results(campaign, results, path))
         campaign.notes.append(f"everything that was tried: {where}")
@@ -256,8 +265,6 @@ def _fix(
     _write_edits(options, campaign)
     if campaign.interrupted:
         return EXIT_INTERRUPTED
-    if campaign.baseline is not None and campaign.baseline.problem:
-        return campaign.baseline.exit_code or EXIT_GATE
     return EXIT_OK if all(result.proof is not None for result in results) else EXIT_GATE
 
 
@@ -268,10 +275,6 @@ def _write_edits(options: RunOptions, campaign: Campaign) -> None:
     changes = campaign.make_edited_files(campaign.together)
     if not changes:
         why = "no edit is proved"
-        alone = [int(key[1:]) for key, change in campaign.proved.items() if change.edits]
-        if alone:
-            which = f"fix {alone[0]} makes that of finding {alone[0]}"
-            why = f"the edits are proved alone and not together: {which}"
         write_message(f"{why}; nothing was written")
         return
     if options.patch is not None:

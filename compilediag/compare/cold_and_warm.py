@@ -176,6 +176,22 @@ def _find_compiled_again(cold: Timeline, warm: Timeline) -> Iterable[CompiledAga
         yield CompiledAgain(record, frame, changes)
 
 
+def _is_stored(missed: Sequence[CacheLookedUp], before: _Lookups) -> bool:
+    """True unless the first start is known to have stored none of the entries that were missed."""
+    caches = {lookup.cache for lookup in missed}
+    return not before or any(
+        part.writes is None
+        or any(
+            (write.cache, write.epoch, write.compile_id)
+            == (lookup.cache, lookup.epoch, lookup.compile_id)
+            and not write.problem
+            for write in part.writes
+        )
+        for part, lookup in before
+        if lookup.cache in caches
+    )
+
+
 def _find_frame(compiles: list[Compile] | None) -> Location | None:
     return next((compile_.frame for compile_ in compiles or () if compile_.frame.file), None)
 
@@ -195,7 +211,8 @@ def _explain(
     if any(lookup.status == GUARD_MISS for lookup in missed):
         return "guard_miss", "an entry was there, for other sizes", ()
     if all((lookup.cache, lookup.key) in cold_keys for lookup in missed):
-        return "entry_gone", "the key is the same, and the entry of the first start was gone", ()
+        stored = "its entry was gone" if _is_stored(missed, before) else "it stored no entry"
+        return "entry_gone", f"the key is the same as in the first start, and {stored}", ()
     if not before:
         return "not_compiled_before", "the first start compiled nothing like it there", ()
     changes = _find_changes(lookups, before)

@@ -7,12 +7,12 @@ compared field by field.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import Struct, field
 
 from compilediag.receipt.finding_keys import mask_addresses, normalize_file, normalize_function
-from compilediag.receipt.schema.compiles import EventCause, FrameName, GraphBreak
+from compilediag.receipt.schema.compiles import EventCause, FrameName, GraphBreak, Need
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten
 
@@ -43,6 +43,9 @@ COUNTS = (
     "recompile_limit_hits",
 )
 """Fields of `receipt.compile` that are compared, in the order in which they are shown."""
+
+NEEDS: tuple[str, ...] = get_args(Need)
+"""Fields of it that divide the recompiles; a limit may be about them, no baseline holds them."""
 
 
 class CauseKey(Struct, frozen=True, order=True):

@@ -183,6 +183,11 @@ class RunBaseline(Struct, frozen=True):
         is_called = finding.rule.startswith(_RECOMPILES) and finding.entered_at is not None
         return any(map(self.is_file_counted, files)) or is_called
 
+    def count_needed(self, receipt: Receipt, need: str) -> int:
+        """Count the recompiles that were judged so, of those that count."""
+        judged = (event for event in receipt.compile.events if event.need == need)
+        return sum(is_recompile_counted(event, self.is_file_counted) for event in judged)
+
 
 def build_run_baseline(
     receipt: Receipt, name: str | None = None, *, own_code_only: bool = False

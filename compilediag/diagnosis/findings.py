@@ -16,12 +16,13 @@ from compilediag.receipt.schema.compiles import (
     PassedArgument,
     Place,
     UserCallRecord,
+    Writer,
 )
 from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location, UserCall, ValueChange
+from compilediag_harness.wire import Location, UserCall, ValueChange, ValueUse
 
 Confidence = Literal["exact", "text", "static"]
 Evidence = Literal["witnessed", "source"]
@@ -89,6 +90,8 @@ class Cause:
     compiled with it."""
     branched_on: bool | None = None
     """A condition in the function of `location` reads the value; None where that is not known."""
+    uses: tuple[ValueUse, ...] | None = None
+    """What the functions that read the value do with it; None where that is not known."""
     changed: ValueChange | None = None
     """How the value was seen to change; then `writers` is what was seen, where that has a line."""
     changed_by: tuple[UserCall, ...] = ()
@@ -164,6 +167,15 @@ def make_changed_at(change: ValueChange | None) -> ChangedAt | None:
         return None
     first = change.stack[0]
     return make_record(ChangedAt, change, file=first.file, line=first.line, function=first.function)
+
+
+def make_writers(cause: Cause) -> tuple[Writer, ...]:
+    """Make the records of the functions that write the value of a cause."""
+    traced = cause.write_traced
+    return tuple(
+        make_record(Writer, writer, evidence="witnessed" if traced else "source")
+        for writer in select_writers(cause.writers, traced=traced)
+    )
 
 
 Rule = Callable[[Timeline], Iterable[Finding]]

@@ -1,31 +1,16 @@
-"""Types of a proof: a finding by what is found again in other runs, the runs without a change and
-with it, a certificate, and what was tried for a finding."""
+"""Types of `fix`: a finding by what is found again in other runs, and what was tried for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, NamedTuple
 
-from compilediag.certify.points import ExecutedState
+from compilediag.certify.points import Certificate
 from compilediag.compare.keys import BreakKey, CauseKey, build_break_key, build_cause_key
-from compilediag.fixes.outputs import (
-    ExactValue,
-    OutputComparison,
-    ValueKey,
-    collect_exact_values,
-    compare_outputs,
-)
 from compilediag.receipt.finding_keys import normalize_file, normalize_function
-from compilediag.receipt.schema.compiles import (
-    FindingRecord,
-    ProofFigure,
-    ProofPoint,
-    RefusedChange,
-)
+from compilediag.receipt.schema.compiles import FindingRecord, RefusedChange
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import DeclaredEffects, ProgramChange
+from compilediag.rules.changes import ProgramChange
 
 Unit = Literal["recompiles", "graph breaks", "findings"]
 
@@ -80,64 +65,6 @@ def count_finding(identity: FindingIdentity, receipt: Receipt) -> int:
     return sum(make_finding_key(finding) == identity.key for finding in receipt.findings)
 
 
-@dataclass(frozen=True)
-class ObservedRun(ExecutedState):
-    """One run of the program for `fix`."""
-
-    printed: tuple[str, ...] = ()  #: Results that it printed, in their order.
-
-
-@dataclass(frozen=True)
-class UnchangedRuns:
-    """The runs that a change is judged by: the program without it, compiled and eager."""
-
-    baseline: ObservedRun
-    reference: ObservedRun | None  #: Without compiling anything; None where that does not run.
-    repeatable: OutputComparison | None = None  #: The baseline against a second one, if needed.
-    #: What modules hold that is another one in each unchanged run: it is not compared.
-    unstable: frozenset[ValueKey] = frozenset()
-    precise: ObservedRun | None = None  #: Eager with its sampled calls in float64, if needed.
-
-    def compare(
-        self, reference: ObservedRun, run: ObservedRun, declared: DeclaredEffects
-    ) -> OutputComparison:
-        """Compare a run with a change that declares something with one without."""
-        return compare_outputs(
-            reference.timeline, run.timeline, declared, self.exact, ignored=self.unstable
-        )
-
-    @cached_property
-    def exact(self) -> Mapping[ValueKey, ExactValue]:
-        """The values in float64 that excuse differences by rounding."""
-        if self.reference is None or self.precise is None:
-            return {}
-        return collect_exact_values(self.reference.timeline, self.precise.timeline)
-
-
-@dataclass(frozen=True, slots=True)
-class TrialCertificate:
-    """The points that were checked of a change, and whether they hold."""
-
-    points: tuple[ProofPoint, ...]
-    runs: int  #: With the change.
-
-    @property
-    def holds(self) -> bool:
-        """True where no point has failed."""
-        return all(point.passed is not False for point in self.points)
-
-    @property
-    def reason(self) -> str:
-        """The first point that failed; empty where none has."""
-        failed = (point for point in self.points if point.passed is False)
-        return next((point.sentence for point in failed), "")
-
-    @property
-    def figures(self) -> tuple[ProofFigure, ...]:
-        """The figures of all points."""
-        return tuple(figure for point in self.points for figure in point.figures)
-
-
 # --- what was tried ------------------------------------------------------------------------------
 
 
@@ -153,10 +80,21 @@ class TriedChange:
     """A change and what it did for one finding."""
 
     change: ProgramChange
-    certificate: TrialCertificate
-    proved: bool
-    output: str  #: File with what the program printed, of the last run with the change.
-    beside: tuple[str, ...] = ()  #: Findings whose changes were there too: it was not seen alone.
+    certificate: Certificate
+    """Its first point is that of the finding."""
+    is_final: bool
+    """False: of a search, by short runs that compile with the backend "eager"."""
+    runs: int = 1
+    """Executions with the change."""
+    output: str = ""
+    """File with what the program printed, of the last of these."""
+    beside: tuple[str, ...] = ()
+    """Ids of findings whose changes were there too: it was not seen alone."""
+
+    @property
+    def proved(self) -> bool:
+        """True where the program with the change was certified as a whole."""
+        return self.is_final and self.certificate.verdict == "proved"
 
     @property
     def risk(self) -> str:

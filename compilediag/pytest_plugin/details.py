@@ -210,7 +210,7 @@ def _render_fix(finding: FindingRecord | None) -> list[str]:
     if finding is None:
         return []
     note = [f"  note: {_clean(finding.fix.caveat)}"] if finding.fix.caveat else []
-    return [f"  fix: {_clean(finding.fix.summary)}", *note]
+    return [f"  {finding.fix.label}: {_clean(finding.fix.summary)}", *note]
 
 
 def _format_name(frame: FrameName) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from compilediag.compare.gate.limits import Limit, get_count
+from compilediag.compare.keys import NEEDS
 from compilediag.compare.run_baseline import build_run_baseline, is_recompile_counted
 from compilediag.diagnosis.codes import BLIND
 from compilediag.pytest_plugin import details
@@ -76,7 +77,7 @@ def describe_count(name: str, number: int) -> str:
 
 
 def _get_noun(name: str) -> str:
-    noun = name.removesuffix("s").replace("_", " ")
+    noun = name.removesuffix("s").replace("_", " ") + " recompile" * (name in NEEDS)
     return "CUDA-graph recording" if noun == "recording" else noun
 
 
@@ -92,7 +93,7 @@ def find_blindness(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) 
     for finding in receipt.findings:
         if finding.rule not in BLIND or (may_be_quiet and finding.rule == NOTHING_COMPILED):
             continue
-        hints = [f"fix: {clean(finding.fix.summary)}"]
+        hints = [f"{finding.fix.label}: {clean(finding.fix.summary)}"]
         headline = "the evidence is not complete, so the counts say nothing"
         if finding.rule == NOTHING_COMPILED:
             headline = "nothing was compiled in this test, so its counts say nothing"
@@ -162,6 +163,8 @@ class JudgedPart:
         frames = [row for row in part.frames_detail if self._run.is_file_counted(row.frame.file)]
         if name == "recompiles":
             return self.list_causes((*self.recompiles, *self.failed_recompiles))
+        if name in NEEDS:
+            return self.list_causes(event for event in self.recompiles if event.need == name)
         if name == "graph_breaks":
             sites = [site for group in self._run.breaks.values() for site in group]
             return details.render_breaks(self.receipt, sites)

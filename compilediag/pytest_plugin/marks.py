@@ -15,14 +15,18 @@ COUNTED = "compilediag.verdict"
 MARKERS = {
     "zero_recompiles": "zero_recompiles(warmup=1): the test fails when torch.compile compiles a "
     "frame again after the first `warmup` steps, and names every cause",
-    "compile_budget": "compile_budget(recompiles=, graph_breaks=, frames=, compiles=, "
-    "eager_fallbacks=, recordings=, own_code_only=False): the most that the test may have",
+    "compile_budget": "compile_budget(recompiles=, avoidable=, wanted=, graph_breaks=, frames=, "
+    "compiles=, eager_fallbacks=, recordings=, own_code_only=False): the most that the test may "
+    "have",
     "compile_baseline": "compile_baseline(lane): the test must do no worse than what "
     "compilediag.lock.json has for this configuration",
 }
 """Each marker with what `pytest --markers` says of it."""
 
-COUNTS = ("recompiles", "graph_breaks", "frames", "compiles", "eager_fallbacks", "recordings")
+COUNTS = (
+    *("recompiles", "avoidable", "wanted", "graph_breaks"),
+    *("frames", "compiles", "eager_fallbacks", "recordings"),
+)
 """Counts that a budget can name, in the order in which they are shown."""
 
 _MAX_NAME_CHARS = 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import get_args
 
 from compilediag.diagnosis.causes.run_causes import BlamedCause
 from compilediag.diagnosis.figures.accepted_inputs import list_accepted_inputs
@@ -14,12 +15,13 @@ from compilediag.diagnosis.figures.compile_costs import (
     compute_compile_time,
 )
 from compilediag.diagnosis.figures.devices import build_compile_memory
+from compilediag.diagnosis.figures.varied import MAX_VARIED, build_varied
 from compilediag.diagnosis.findings import (
     CauseId,
     Finding,
     make_call_record,
     make_changed_at,
-    select_writers,
+    make_writers,
 )
 from compilediag.diagnosis.guards.source import format_variable, parse_path
 from compilediag.receipt.schema.compiles import (
@@ -30,8 +32,8 @@ from compilediag.receipt.schema.compiles import (
     FrameDetail,
     GraphBreak,
     Headroom,
+    Need,
     Restart,
-    Writer,
     WriteTracingSection,
 )
 from compilediag.receipt.schema.record import make_record
@@ -60,6 +62,7 @@ def build_compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSe
     causes = map(diagnosis.causes.get_causes, timeline.counted_recompiles)
     families = Counter(own[0].family if own else "unclassified" for own in causes)
     guarded = [attempt for attempt in timeline.compiles if is_compile(attempt)]
+    varied = build_varied(timeline, diagnosis.causes)
     return make_record(
         CompileSection,
         timeline.counts,
@@ -68,6 +71,9 @@ def build_compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSe
         guards=build_guards_section(timeline),
         memory=build_compile_memory(timeline),
         recompiles_by_family=families,
+        **_count_needs(diagnosis),
+        varied=varied[:MAX_VARIED],
+        varied_left_out=max(0, len(varied) - MAX_VARIED),
         events=tuple(_list_events(guarded[:MAX_EVENTS], timeline, diagnosis)),
         breaks=tuple(_make_break(site, timeline, ids) for site in timeline.breaks),
         frames_detail=tuple(
@@ -85,6 +91,11 @@ def build_compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSe
         ),
         accepted_inputs=list_accepted_inputs(timeline),
     )
+
+
+def _count_needs(diagnosis: Diagnosis) -> dict[Need, int]:
+    often = Counter(diagnosis.needs.values())
+    return {need: often[need] for need in get_args(Need)}
 
 
 def count_events_left_out(timeline: Timeline) -> int:
@@ -116,6 +127,7 @@ def _list_events(
             entered_from=attempt.entered_from or None,
             restart=_make_restart(attempt),
             entries=listed,
+            need=None if again is None else diagnosis.needs.get(again.id),
             entries_left_out=len(missed) - len(listed) + (again.entries_left_out if again else 0),
         )
 
@@ -135,17 +147,14 @@ def _make_restart(attempt: Compile) -> Restart | None:
 
 def make_cause_record(cause: BlamedCause, ids: FindingIds) -> EventCause:
     """Make the record of a cause, with the id of the finding that reports it."""
-    where, traced = cause.location or cause.place, cause.write_traced
+    where = cause.location or cause.place
     return make_record(
         EventCause,
         cause,
         file=where.file,
         line=where.line,
         function=where.function,
-        writers=tuple(
-            make_record(Writer, writer, evidence="witnessed" if traced else "source")
-            for writer in select_writers(cause.writers, traced=traced)
-        ),
+        writers=make_writers(cause),
         finding=ids.get(cause.id),
         changed_at=make_changed_at(cause.changed),
     )

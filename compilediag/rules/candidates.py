@@ -20,30 +20,31 @@ from packaging.version import Version
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.findings import CauseId, Finding
-from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
+from compilediag.receipt.schema.compiles import (
+    SETTING,
+    CandidateRecord,
+    FindingRecord,
+    FixRecord,
+)
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules import fixed_shapes, limits, modes, objects, tensors, values
+from compilediag.rules import fixed_shapes, limits, modes, tensors, values
 from compilediag.rules.breaks import rule as breaks
-from compilediag.rules.changes import OVERRIDES, SOURCES, ProgramChange, make_variable_change
+from compilediag.rules.changes import SOURCES, ProgramChange, make_variable_change
+from compilediag.rules.environment_variables import format_export
 from compilediag.rules.fix_context import FixContext, make_context, parse_torch_version
 from compilediag.rules.sizes import changes as sizes
 from compilediag.timeline.timeline import Timeline
 
 # --- settings that need no edit of the program, for those who run code that they cannot change ---
 
-_SETTINGS: tuple[tuple[Callable[[Group, Version], str | None], str], ...] = (
-    (values.find_dynamic_int, SOURCES),
-    (sizes.find_dynamic_size, SOURCES),
-    (values.find_dynamic_float, OVERRIDES),
-    (values.find_unspecialised_int, OVERRIDES),
+_SOURCES: tuple[Callable[[Group, Version], str | None], ...] = (
+    values.find_dynamic_int,
+    sizes.find_dynamic_size,
 )
-"""The value with which a setting removes a group of causes, if it does; in order of preference."""
+"""The sources that torch takes for dynamic, with which a setting removes a group of causes."""
 
-_RISKS = {
-    SOURCES: "holds for every compiled function with a variable of this name",
-    OVERRIDES: "holds for every compiled function, which may run slower",
-}
+_RISK = "holds for every compiled function with a variable of this name"
 
 
 def add_candidates(
@@ -61,21 +62,30 @@ def add_candidates(
             about = [cause_id for cause_id in finding.about if isinstance(cause_id, CauseId)]
             own = [groups[cause_id] for cause_id in about if cause_id in groups]
             parts = [part for group in own for part in group.parts]
-            for value_of, name in _SETTINGS:
-                values_of = [value_of(part, version) for part in parts]
-                known = [value for value in dict.fromkeys(values_of) if value is not None]
+            for find_sources in _SOURCES:
+                found = [find_sources(part, version) for part in parts]
+                known = [sources for sources in dict.fromkeys(found) if sources is not None]
                 # Only what removes every cause: the sources of all of them in one variable.
-                if known and None not in values_of:
-                    frames = ">=0:" if name == OVERRIDES else ""
-                    listed = ",".join(f"{frames}{value}" for value in known)
-                    candidates.append(CandidateRecord("environment", name, listed, _RISKS[name]))
+                if known and None not in found:
+                    candidates.append(
+                        CandidateRecord("environment", SOURCES, ",".join(known), _RISK)
+                    )
         # A line that needs the number of a size needs it under any setting.
         needed = GuardEvidence.parse(finding.evidence).size_needed
         if version is None or finding.severity == "info" or needed or not candidates:
             yield finding
         else:
             fix = replace(finding.fix, candidates=tuple(dict.fromkeys(candidates)))
-            yield replace(finding, fix=fix)
+            yield replace(finding, fix=_make_setting_recipe(fix))
+
+
+def _make_setting_recipe(fix: FixRecord) -> FixRecord:
+    """Make a setting the recipe of a finding that has no other, where it leaves no recompile."""
+    best = fix.candidates[0]
+    if fix.recipe is not None or best.setting != SOURCES:
+        return fix
+    line = format_export(best.setting, best.value)
+    return replace(fix, summary=f"start it with: {line}", caveat=best.risk, recipe=SETTING)
 
 
 # --- changes ------------------------------------------------------------------------------------
@@ -83,20 +93,13 @@ def add_candidates(
 _MAKERS: tuple[Callable[[FixContext], Iterator[ProgramChange]], ...] = (
     sizes.propose_joint_sources,
     sizes.propose_size_changes,
-    values.propose_settings,
     breaks.propose_logging_changes,
-    objects.propose_late_hooks,
     breaks.propose_hinted_options,
     values.propose_tensor_arguments,
     tensors.propose_tensor_copies,
     sizes.propose_mark_edits,
     values.propose_number_tensors,
-    values.propose_assignments,
-    objects.propose_neutral_arguments,
-    values.propose_fixed_flags,
     modes.propose_hyperparameters,
-    objects.propose_disabled_hooks,
-    values.propose_branched_settings,
     limits.propose_limit_changes,
     fixed_shapes.propose_bucket_changes,
 )
@@ -106,12 +109,7 @@ _MAKERS: tuple[Callable[[FixContext], Iterator[ProgramChange]], ...] = (
 def list_changes(finding: FindingRecord, receipt: Receipt) -> tuple[ProgramChange, ...]:
     """List what may remove a finding in the receipt's version of torch, in the order of trying."""
     changes = [
-        make_variable_change(
-            candidate.setting,
-            candidate.value,
-            candidate.risk,
-            left=int("allow_unspec_int" in candidate.value),
-        )
+        make_variable_change(candidate.setting, candidate.value, candidate.risk)
         for candidate in finding.fix.candidates
     ]
     context = make_context(finding, receipt)

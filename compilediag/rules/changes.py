@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -76,38 +76,8 @@ ChangeKind = Literal["environment", "configuration", "call", "object", "source",
 
 
 @dataclass(frozen=True, slots=True)
-class NumberAsTensor:
-    """An attribute that holds a Python number, and with the change a 0-dim tensor of its value."""
-
-    name: str
-    dtype: str
-    """"int64", "float64" or "bool"."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredEffects:
-    """Effects that a change declares, or several do: all else must stay as it is."""
-
-    left: int = 0
-    """Recompiles of the finding that may remain."""
-    silences: bool = False
-    """What a message prints is not printed: results in it are not missed."""
-    corrects: bool = False
-    """A hook that was ignored is called: it recompiles what it belongs to."""
-    disables: frozenset[str] = frozenset()
-    """Functions that are left to Python: graphs are split at calls of them."""
-    pads: tuple[Location, ...] = ()
-    """Functions whose arguments are padded: that this harms nothing is a point of its own."""
-    numbers: frozenset[NumberAsTensor] = frozenset()
-    """Attributes whose type is another one, and not their value."""
-
-
-NOTHING_DECLARED = DeclaredEffects()
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramChange(DeclaredEffects):
-    """A change that may remove a finding, and the effects that it declares."""
+class ProgramChange:
+    """A change that may remove a finding."""
 
     kind: ChangeKind
     """How it is applied: a variable of the environment, an option of torch's configuration, or a
@@ -126,6 +96,10 @@ class ProgramChange(DeclaredEffects):
     objects: tuple[ObjectChange, ...] = ()
     same_as: str = ""
     """Of changes that do the same in different ways, one is tried: the first that can be made."""
+    left: int = 0
+    """Recompiles of the finding that may remain."""
+    pads: tuple[Location, ...] = ()
+    """Functions whose arguments are padded: that this harms nothing is a point of its own."""
 
     @property
     def needs_edit(self) -> bool:
@@ -138,9 +112,7 @@ class ProgramChange(DeclaredEffects):
         return build_trial_plan([self]).labels
 
 
-def build_trial_plan(
-    changes: Iterable[ProgramChange], *, seed: int | None = None, stance: str | None = None
-) -> TrialPlan:
+def build_trial_plan(changes: Iterable[ProgramChange]) -> TrialPlan:
     """Build the plan of a trial of the changes, without variables of the environment."""
     chosen = tuple(changes)
     return TrialPlan(
@@ -152,23 +124,6 @@ def build_trial_plan(
         objects=_deduplicate(
             object_change for change in chosen for object_change in change.objects
         ),
-        stance=stance,
-        seed=seed,
-    )
-
-
-def merge_effects(
-    changes: Sequence[ProgramChange], others: Sequence[ProgramChange] = ()
-) -> DeclaredEffects:
-    """Merge the effects that changes for a finding declare, in runs that have others too."""
-    every = (*changes, *others)
-    return DeclaredEffects(
-        left=max((change.left for change in changes), default=0),
-        silences=any(change.silences for change in every),
-        corrects=any(change.corrects for change in changes),
-        disables=frozenset(name for change in every for name in change.disables),
-        pads=_deduplicate(place for change in changes for place in change.pads),
-        numbers=frozenset(number for change in every for number in change.numbers),
     )
 
 

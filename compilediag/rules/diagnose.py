@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -13,7 +14,7 @@ from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.codes import BLIND, RECOMPILES, SEVERITIES
 from compilediag.diagnosis.findings import CauseId, Finding, HasCaller, Rule, add_caller, make_place
 from compilediag.diagnosis.reconcile import Agreement
-from compilediag.receipt.schema.compiles import Place
+from compilediag.receipt.schema.compiles import Need, Place
 from compilediag.rules import (
     caches,
     costs,
@@ -35,10 +36,12 @@ from compilediag.rules.rule import (
     Analysis,
     AnalysisRule,
     analyze_timeline,
+    list_compile_ids,
     merge_symptoms,
 )
 from compilediag.rules.sizes import advice as sizes
 from compilediag.rules.sizes import lines as size_lines
+from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import UserCall
@@ -105,6 +108,8 @@ class Diagnosis:
     agreement: Agreement
     causes: RunCauses = field(default_factory=RunCauses)
     """Of every recompile."""
+    needs: Mapping[CompileId, Need] = field(default_factory=dict[CompileId, Need])
+    """Of every recompile that counts."""
 
     @property
     def finding_ids(self) -> Mapping[CauseId | BreakLine, str]:
@@ -145,14 +150,36 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
             SEVERITIES.index(finding.severity),
         ),
     )
-    findings = tuple(replace(finding, id=f"F{n}") for n, finding in enumerate(ordered, start=1))
+    numbered = [replace(finding, id=f"F{n}") for n, finding in enumerate(ordered, start=1)]
+    caused: dict[str, dict[str, None]] = defaultdict(dict)
+    for finding in numbered:
+        if any(isinstance(part, CauseId) for part in finding.about):
+            for compile_id in list_compile_ids(finding):
+                caused[compile_id][finding.id.removeprefix("F")] = None
+    findings = tuple(_name_other_causes(finding, caused) for finding in numbered)
     # Blind overrules findings: part of what happened was not seen. Information alone is clean.
     verdict: Verdict = "clean"
     if any(finding.rule in BLIND for finding in findings):
         verdict = "blind"
     elif any(finding.severity != "info" for finding in findings):
         verdict = "findings"
-    return Diagnosis(findings, verdict, analysis.agreement, analysis.causes)
+    return Diagnosis(findings, verdict, analysis.agreement, analysis.causes, analysis.needs)
+
+
+def _name_other_causes(finding: Finding, caused: Mapping[str, Iterable[str]]) -> Finding:
+    """Name in a recipe the findings that are causes of the same recompiles: it does not prevent
+    those alone. `caused`: the numbers of findings by the compiles that they caused."""
+    own = {part for part in finding.about if isinstance(part, CauseId)}
+    ids = {*list_compile_ids(finding)} if own and finding.fix.recipe is not None else set[str]()
+    number = finding.id.removeprefix("F")
+    shared = [others for i in ids if (others := {*caused.get(i, ())} - {number})]
+    if not shared:
+        return finding
+    how_many = "the recompile" if len(ids) == 1 else f"{len(shared)} of its {len(ids)} recompiles"
+    named = " and ".join(sorted(set[str]().union(*shared), key=int))
+    said = f"this alone does not prevent {how_many}: with {named} it does"
+    caveat = "; ".join(filter(None, (finding.fix.caveat, said)))
+    return replace(finding, fix=replace(finding.fix, caveat=caveat))
 
 
 class _Inside(NamedTuple):

@@ -1,21 +1,22 @@
-"""Facts about the recompiles of one cause: who passes the value, who sets it, and what the code
-does with it. What is not recorded is no fact."""
+"""Facts about the recompiles of one cause: who passes the value, who sets it, what the code does
+with it, and which settings are in force. A recipe is printed only where its facts are known; what
+is not recorded is no fact."""
 
 from __future__ import annotations
 
-import ast
-import math
 import re
-from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
 
 from compilediag.diagnosis.causes.cause_group import Group
-from compilediag.diagnosis.causes.conditions import make_condition
 from compilediag.diagnosis.guards.families import STRUCTURE
 from compilediag.rules.make_finding import format_place
-from compilediag.timeline.compiles import FrameId, parse_frame_id
+from compilediag.timeline.compiles import Compile, FrameId, parse_frame_id
 from compilediag.timeline.ownership import classify_ownership
-from compilediag_harness.blame.writes_in_source import iterate_conditions, iterate_truth_parts
-from compilediag_harness.wire import Location
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import Location, UserCall, ValueUse
 
 PLAIN = re.compile(r"""[^\W\d]\w*(?:\.[^\W\d]\w*|\[(?:\w+|'[^']*'|"[^"]*")\])*""")
 """An expression that is the same object when it is read again, and nothing else happens."""
@@ -25,11 +26,128 @@ _LOCAL = re.compile(r"L\['(\w+)'\](.*)")
 """The source of an argument, or of a part of one."""
 _STRIDES = re.compile(r"\d+")
 _CALLABLE = re.compile(r"(?:^|[._])(?:function|method)(?:[._]\w+)* object$")
-_TABLE = re.compile(r"\._(?:modules|parameters|buffers)\Z")
-_SUBSCRIPT = re.compile(r"\[[^\[\]]*\]")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b|.*(?:absent|present)$")
+_UNSET = re.compile(r"None|False|0 (?:items|keys)|.* absent")
+
+TENSOR_USES = frozenset({"arithmetic", "operand", "math"})
+"""Uses in which a tensor does what the number does, "math" with torch's function of that name."""
+INT_USES = frozenset({"arithmetic", "operand", "number", "slice"})
+"""Uses in which an int may be dynamic: torch keeps it as a symbol."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts that a run shows about one cause."""
+
+    group: Group
+    timeline: Timeline
+
+    def is_own(self, file: str) -> bool:
+        """True where a file is the program's own."""
+        return classify_ownership(file, self.timeline.user_roots) == "user"
+
+    @cached_property
+    def compiles(self) -> list[Compile]:
+        """Every attempt to compile a frame that the cause compiled again, in time order."""
+        frames = {
+            FrameId(event.process, event.epoch, parse_frame_id(event.compile_id))
+            for event in self.group.all_recompiles
+        }
+        return [event for event in self.timeline.compiles if event.key in frames]
+
+    @cached_property
+    def calls(self) -> list[UserCall] | None:
+        """The calls of the program's own by which these frames were compiled, each once; None where
+        one is not known."""
+        calls = [event.entered_at for event in self.compiles if event.kind != "backward"]
+        if not calls or not all(call and self.is_own(call.file) for call in calls):
+            return None
+        return [*dict.fromkeys(call for call in calls if call is not None)]
+
+    def find_passed(self, variable: str) -> str | None:
+        """Find the expression that every call of the program's own passes for a variable, or below
+        it for a part of one; None where they differ, or one is not known."""
+        path, _ = get_passed_arguments(self.group, variable)
+        root = ROOT.match(path)
+        passed: set[str | None] = set()
+        for call in self.calls or ():
+            arguments = dict(call.arguments)
+            holder = arguments.get(root[0], "") if root is not None else ""
+            below = f"{holder}{path[root.end() :]}" if root and PLAIN.fullmatch(holder) else None
+            passed.add(arguments.get(path, below))
+        return passed.pop() if len(passed) == 1 else None
+
+    @property
+    def uses(self) -> tuple[ValueUse, ...] | None:
+        """Uses of the value in the code; None where that is not known."""
+        return list_uses(self.group)
+
+    @cached_property
+    def is_filled_at_first(self) -> bool:
+        """True where the first call sets what it found unset, and nothing of it changed again."""
+        own = [*zip(self.group.causes, self.group.recompiles, strict=True)]
+        return all(
+            _UNSET.fullmatch(cause.expected or "")
+            and event.compile_id.endswith("/1")
+            and (cause.changed is None or cause.changed.in_call)
+            and (cause.changed is not None or is_filled_inside(self.group))
+            for cause, event in own
+        )
+
+    @cached_property
+    def setters(self) -> list[Location] | None:
+        """The lines that set the value between compiled calls: those that were seen to, else those
+        that do by their source; empty where only the compiled code does. None where none is known,
+        or one is not the program's own."""
+        lines = [writer for writer, _ in self.group.writers]
+        if not lines or not all(self.is_own(line.file) for line in lines):
+            return None
+        here = (self.group.location.file, self.group.location.function)
+        return [line for line in lines if (line.file, line.function.split(".")[-1]) != here]
+
+    @cached_property
+    def is_static(self) -> bool:
+        """True where a setting makes each size a constant, whatever the code does: another one that
+        is compiled says nothing about the code then."""
+        for process in self.timeline.processes:
+            requests = process.facts.get("compile_requests")
+            asked = cast("list[object]", requests) if isinstance(requests, list) else []
+            for one in (*asked, process.facts.get("compile")):
+                if not isinstance(one, dict):
+                    continue
+                flags = cast("Mapping[str, object]", one)
+                if flags.get("dynamic") is False or flags.get("automatic_dynamic_shapes") is False:
+                    return True
+        return False
+
+
+def list_uses(group: Group) -> tuple[ValueUse, ...] | None:
+    """List what the code does with the value of a group, each use once; None where that is not
+    known of any of its recompiles."""
+    known = [cause.uses for cause in group.causes if cause.uses is not None]
+    return tuple(dict.fromkeys(use for uses in known for use in uses)) if known else None
+
+
+def is_used_as(group: Group, kinds: frozenset[str]) -> bool:
+    """True where the uses of the value are known, and all of these kinds."""
+    uses = list_uses(group)
+    return bool(uses) and all(use.kind in kinds for use in uses)
+
+
+def is_branched_on(group: Group) -> bool:
+    """True where a condition reads the value."""
+    uses = list_uses(group) or ()
+    return any(use.kind == "condition" for use in uses) or any(
+        cause.branched_on for cause in group.causes
+    )
+
+
+def list_values(group: Group) -> list[str]:
+    """List the values of a group that are shown, before and after each change."""
+    shown = (text for cause in group.causes for text in (cause.expected, cause.actual))
+    return [text for text in shown if text is not None]
 
 
 def find_break_before(group: Group) -> tuple[str, str] | None:
@@ -106,30 +224,19 @@ def is_container(group: Group) -> bool:
     return group.kind in STRUCTURE or any(map(_COUNTED.match, shown))
 
 
-def is_read_below(group: Group) -> bool:
-    """True for an attribute that no line of the user's reads: what the line calls does, and takes
-    it as it is."""
-    if classify_ownership(group.location.file) == "torch":
-        return True
-    # A module keeps its children, parameters and buffers in dicts, which no line names. An item may
-    # be written in other quotes, or by a variable: its container is named.
-    holder, _, member = _SUBSCRIPT.sub("", _TABLE.sub("", group.variable)).rpartition(".")
-    lines = [cause.line_text for cause in group.causes if cause.line_text]
-    named = re.compile(rf"\b{re.escape(member)}\b")
-    return bool(holder and lines) and not any(map(named.search, lines))
-
-
 def is_filled_inside(group: Group) -> bool:
-    """True where the function that reads the value gives it one where it has none."""
+    """True where the function that reads the value gives it another one."""
 
     def get_place_name(place: Location) -> tuple[str, str]:
         return place.file, place.function.rpartition(".")[2]  # without what it is nested in
 
     here = get_place_name(group.location)
-    return all(
-        cause.expected == "None" and here in map(get_place_name, cause.writers)
-        for cause in group.causes
-    )
+    return all(here in map(get_place_name, cause.writers) for cause in group.causes)
+
+
+def parse_strides(text: str) -> list[int]:
+    """Parse the strides of a tensor as guards print them."""
+    return [int(stride) for stride in _STRIDES.findall(text)]
 
 
 def infer_memory_format(strides: str) -> str | None:
@@ -138,7 +245,7 @@ def infer_memory_format(strides: str) -> str | None:
     Returns:
         The name in torch, "channels_last"; None for any other layout.
     """
-    numbers = [int(stride) for stride in _STRIDES.findall(strides)]
+    numbers = parse_strides(strides)
     names = {4: "channels_last", 5: "channels_last_3d"}
     order = [*numbers[:1], *numbers[2:], *numbers[1:2]]
     innermost = order == sorted(order, reverse=True) and numbers != sorted(numbers, reverse=True)
@@ -157,102 +264,3 @@ def is_number(text: str | None) -> bool:
 def is_integer(text: str | None) -> bool:
     """True for an int, as guards show it."""
     return re.fullmatch(r"-?\d+", text or "") is not None
-
-
-def is_float(text: str | None) -> bool:
-    """True for a float that is no infinity, as guards show it."""
-    return is_number(text) and not is_integer(text) and math.isfinite(float(text or ""))
-
-
-def is_branched_on(group: Group) -> bool:
-    """True where the function that reads the value branches on it: in its source as the process had
-    it, or in the line that is recorded."""
-    return any(
-        cause.branched_on or has_branch_on(cause.line_text or "", cause.variable)
-        for cause in group.causes
-    )
-
-
-def is_constant(group: Group) -> bool:
-    """True where one frame of one process was compiled again for a further value: torch makes a
-    number dynamic at its second value, unless the code needs it as a constant. Where the code only
-    computes with it, it does not: `dynamic=False` made it one.
-
-    An entry that was compiled at one of these recompiles and does not read the value (on another
-    side of a branch) leaves it to the next: it shows nothing.
-    """
-    if all(is_only_computed(cause.line_text or "", cause.variable) for cause in group.causes):
-        return False
-    compiled: dict[FrameId, set[str]] = {}
-    again: Counter[FrameId] = Counter()
-    for cause, recompile in zip(group.causes, group.recompiles, strict=True):
-        frame = FrameId(recompile.process, recompile.epoch, parse_frame_id(recompile.compile_id))
-        values = compiled.setdefault(frame, set())
-        demanded = {
-            make_condition(guard).expected or ""
-            for entry in recompile.entries
-            for guard in entry.guards
-            if guard.source == cause.source
-        }
-        again[frame] += not values or not demanded or bool(values & demanded)
-        if again[frame] > 1:
-            return True
-        values.add(cause.actual or "")
-    return False
-
-
-def has_branch_on(line: str, variable: str) -> bool:
-    """True where a condition in the line reads the variable, such as "level" or "self.level": a
-    tensor in its place would break the graph. False where the line is no whole statement: nothing
-    is known then."""
-    tree = _parse_line(line)
-    if tree is None or not variable:
-        return False
-    return any(
-        _is_variable(node, variable)
-        for test in iterate_conditions(tree)
-        for node in iterate_truth_parts(test)
-    )
-
-
-_COMPUTES = (
-    *(ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop),
-    *(ast.Return, ast.Assign, ast.AugAssign, ast.Expr, ast.Module),
-)
-
-
-def is_only_computed(line: str, variable: str) -> bool:
-    """True where the line reads the variable, and only as an operand of arithmetic: not as an
-    index, a bound or an argument of a call."""
-    tree = _parse_line(line)
-    if tree is None or not variable:
-        return False
-    parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    nodes = [node for node in ast.walk(tree) if _is_variable(node, variable)]
-    for node in nodes:
-        around = parents.get(id(node))
-        while around is not None:
-            if not isinstance(around, _COMPUTES):
-                return False
-            around = parents.get(id(around))
-    return bool(nodes)
-
-
-def _parse_line(line: str) -> ast.AST | None:
-    # A line is a whole statement, or the head of one: `if x:` parses only with a body.
-    line = line.strip()
-    header = line.removeprefix("el") if line.startswith("elif ") else line
-    for text in (line, f"{header} pass", f"def f():\n {header}", f"def f():\n {header} pass"):
-        try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
-            continue
-    return None
-
-
-def _is_variable(node: ast.AST, variable: str) -> bool:
-    """True where an expression is the variable; displayed names may lack the `self` in front."""
-    if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-        return False
-    spelled = ast.unparse(node)
-    return spelled == variable or spelled.endswith(f".{variable}")

@@ -203,11 +203,6 @@ class SourceCall:
         made = (ast.unparse(self.tree), str(given.index(wanted)), code)
         return Edit(self.place.file, self.place.line, "argument", made)
 
-    def make_keyword_edit(self, name: str, code: str) -> Edit:
-        """Make the edit that passes one more argument, by name."""
-        made = (ast.unparse(self.tree), name, code)
-        return Edit(self.place.file, self.place.line, "keyword", made)
-
     def format_with_argument(self, key: ArgumentKey, code: str) -> str:
         """Format the call with something else passed for an argument."""
         call = copy.deepcopy(self.tree)

@@ -19,6 +19,7 @@ from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.rules.recompiles import RecompileRule
 from compilediag.rules.rule import Analysis, AnalysisRule
 from compilediag.timeline.compiles import FrameId, Recompile
+from compilediag.timeline.frames import Frame
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import CompileOption, EntryDiff
 
@@ -32,7 +33,8 @@ MANY = 256
 """`accumulated_recompile_limit`, which holds whatever the other limit is."""
 
 COMBINATIONS = Advice(
-    "warm up every combination of them that the timed steps have", "one graph per combination"
+    "torch makes a graph for each combination: leave it where they are few; else decide one of "
+    "them outside of the compiled function"
 )
 
 
@@ -132,12 +134,15 @@ def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
         # compiles that a failed guard caused fill one cache.
         used = min(frame.compiles, 1 + len(recompiles))
         near = used >= math.ceil(NEAR_LIMIT * limit)
-        values = collect_seen_values(recompiles, analysis.causes)
+        values = _select_independent(recompiles, analysis.causes)
         combinations = math.prod(len(seen) for seen in values.values())
         if not near and combinations <= limit:
             continue
         title = f"{used} of {limit} variants of {frame.where.function} used"
         caveat = "raising torch._dynamo.config.recompile_limit only moves the limit"
+        wanted = {analysis.needs.get(recompile.id) for recompile in recompiles} == {"wanted"}
+        if wanted:
+            caveat = f"its {used} variants are wanted, and the limit is enough for them"
         if combinations > limit:
             title += f"; {combinations} combinations of {', '.join(sorted(values))} are possible"
         if limit < combinations <= MANY:
@@ -152,7 +157,7 @@ def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
             "remove the causes of its recompiles: at the limit the frame runs eager",
             caveat=caveat,
             location=frame.where,
-            severity="warning" if near else "info",
+            severity="warning" if near and not wanted else "info",
             evidence={
                 "variants": used,
                 "limit": limit,
@@ -182,6 +187,29 @@ def collect_seen_values(recompiles: Sequence[Recompile], causes: RunCauses) -> d
     return {variable: values for variable, values in seen.items() if len(values) > 1}
 
 
+def _select_independent(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str, set[str]]:
+    """Select of the variables that torch never makes dynamic those that change independently: one
+    that never changed without another has no combinations with it. With their values."""
+    seen = collect_seen_values(recompiles, causes)
+    changed: dict[str, set[int]] = {variable: set() for variable in seen}
+    for at, recompile in enumerate(recompiles):
+        for cause in causes.get_causes(recompile):
+            if cause.variable in changed:
+                changed[cause.variable].add(at)
+    # Known values met in a new combination: each had changed without the other.
+    kept = [
+        part.variable
+        for recompile in recompiles
+        for cause in causes.get_causes(recompile)
+        for part in cause.parts
+        if part.variable in seen
+    ]
+    for variable in sorted(seen, key=lambda name: -len(changed[name])):
+        if not any(changed[variable] <= changed[other] for other in kept):
+            kept.append(variable)
+    return {variable: seen[variable] for variable in sorted({*kept})}
+
+
 @AnalysisRule
 def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
     """CD152: frames that run eager since the step in which they needed one variant too many."""
@@ -195,6 +223,8 @@ def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
         codes = tuple(dict.fromkeys(c.rule for r in own for c in causes.get_causes(r) if c.primary))
         named = ", ".join(f"{code} {get_code_info(code).slug}" for code in codes)
         limit = frame.limit or DEFAULT_LIMIT
+        wanted = {analysis.needs.get(event.id) for event in own if event.produced} == {"wanted"}
+        enough = _count_called_sizes(timeline, frame) if wanted and {*codes} <= SIZES else None
         after = "raises (fullgraph=True)" if frame.raised_at_limit else "eager"
         yield make_finding(
             timeline,
@@ -202,7 +232,10 @@ def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
             f"{location.function} hit the recompile limit ({limit}): {after} since "
             + (f"step {frame.limit_hit_step}" if timeline.can_observe("steps") else "then"),
             f"remove what makes it recompile: {named}" if named else "remove its recompiles",
-            caveat="raise torch._dynamo.config.recompile_limit only for a known, bounded set",
+            caveat="raise torch._dynamo.config.recompile_limit only for a known, bounded set"
+            if enough is None
+            else f"torch._dynamo.config.recompile_limit = {enough} is enough for the sizes that it "
+            "was called with, at a compile each",
             location=location,
             steps=(frame.limit_hit_step,),
             evidence={
@@ -214,6 +247,19 @@ def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
             },
             also=codes,
         )
+
+
+def _count_called_sizes(timeline: Timeline, frame: Frame) -> int | None:
+    """Count the sizes that a frame was called with, each of which takes one graph at most; None
+    where it is no compiled callable itself, or they were not all told apart."""
+    of_frame = [
+        calls.shapes
+        for calls in timeline.invocations
+        if calls.process == frame.key.process
+        and (calls.function.file, calls.function.line) == (frame.where.file, frame.where.line)
+    ]
+    shapes = {shape.shapes for of_callable in of_frame for shape in of_callable}
+    return None if None in shapes or not shapes else len(shapes)
 
 
 RULES: tuple[Rule, ...] = (find_armed_guards, find_variant_forecasts, find_limit_hits)

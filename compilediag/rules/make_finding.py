@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from compilediag.diagnosis.codes import Severity, get_code_info
 from compilediag.diagnosis.findings import (
     CauseId,
@@ -23,17 +25,23 @@ from compilediag_harness.wire import Location, ValueChange
 
 
 class Advice(NamedTuple):
-    """The change to make, in the imperative, and its price. Names in braces are filled in."""
+    """Advice about a finding: a recipe in the imperative, where all that it takes for granted
+    was established, else why torch guards on the value and which choices there are. Names in braces
+    are filled in."""
 
     fix: str
     caveat: str | None = None
+    """The price."""
+    recipe: str | None = None
+    """The name of the recipe; None for choices."""
 
     def fill(self, **names: str) -> Advice:
         """Fill in some of its names."""
-        fix, caveat = self
+        fix, caveat = self.fix, self.caveat
         for name, value in names.items():
             fix = fix.replace(f"{{{name}}}", value)
-        return Advice(fix, caveat)
+            caveat = None if caveat is None else caveat.replace(f"{{{name}}}", value)
+        return Advice(fix, caveat, self.recipe)
 
 
 def make_finding(
@@ -43,6 +51,7 @@ def make_finding(
     fix: str,
     *,
     caveat: str | None = None,
+    recipe: str | None = None,
     location: Location | Place | None = None,
     variable: str | None = None,
     severity: Severity | None = None,
@@ -80,13 +89,19 @@ def make_finding(
         count=count,
         steps=tuple(sorted(set(steps))),
         cost_s=cost_s,
-        fix=FixRecord(summary=fix, how=register.how, caveat=caveat),
+        fix=FixRecord(summary=fix, recipe=recipe, how=register.how, caveat=caveat),
         evidence=evidence,
         also=also,
         about=about,
         changed_at=make_changed_at(changed),
     )
     return finding if called_from is None else add_caller(finding, called_from)
+
+
+def replace_advice(finding: Finding, advice: Advice) -> Finding:
+    """Replace what a finding says to do."""
+    fix = replace(finding.fix, summary=advice.fix, caveat=advice.caveat, recipe=advice.recipe)
+    return replace(finding, fix=fix)
 
 
 def pick(record: object, *names: str) -> dict[str, object]:

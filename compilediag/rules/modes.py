@@ -6,28 +6,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.changes import ProgramChange
+from compilediag.rules.facts import Facts
 from compilediag.rules.fix_context import FixContext
 from compilediag.rules.make_finding import Advice, make_finding
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import ObjectChange
 
-BOTH_MODES = Advice("warm up both modes before the timed steps", "two graphs, bounded")
+BOTH_MODES = Advice("one graph for each mode: leave it where both are wanted")
 ONE_STATE = Advice(
-    "set {setting} once, before the first compiled call; or warm up each that the timed steps have",
-    "one graph for each",
+    "torch makes a graph for each {setting}: leave it where they are few; else set it once, before "
+    "the first compiled call"
 )
 LR_TENSOR = Advice(
     "construct the optimizer with lr=torch.tensor(...): torch's schedulers change it in place, and "
-    "other code with fill_; or, where optimizer.step() is compiled, leave it out"
+    "other code with fill_",
+    "float32, where Python computes in double: last digits may differ",
+    "lr_tensor",
 )
 SAME_OPTIMIZER = Advice(
-    "keep the optimizer's groups, options and the set of gradients the same at every step; or let "
-    "the warm-up make each step that the timed ones have",
-    "two compiles are normal for a compiled optimizer: the first step makes its state",
+    "torch guards on the optimizer's groups, options and set of gradients: keep them the same at "
+    "every step; two compiles are normal, since the first step makes its state"
 )
 UNKNOWN = Advice("could not determine the cause; the guard is shown as torch prints it")
 NO_REASON = Advice("could not determine: torch gave no reason; try TORCH_LOGS=recompiles_verbose")
@@ -43,7 +44,8 @@ _SET_ONCE = (
 )  # fmt: skip
 
 
-def _describe_mode(group: Group) -> TitleAndAdvice:
+def _describe_mode(known: Facts) -> TitleAndAdvice:
+    group = known.group
     kind = group.kind or ""
     mode = next((name for name in _MODES if name in kind), None)
     if mode is not None:
@@ -56,7 +58,8 @@ def _describe_mode(group: Group) -> TitleAndAdvice:
     return title, ONE_STATE.fill(setting=kind.replace("_", " ") or "the state")
 
 
-def _describe_optimizer(group: Group) -> TitleAndAdvice:
+def _describe_optimizer(known: Facts) -> TitleAndAdvice:
+    group = known.group
     kind, variable = group.kind, group.variable
     if kind == "lr":
         return "lr of the optimizer changed", LR_TENSOR
@@ -68,7 +71,8 @@ def _describe_optimizer(group: Group) -> TitleAndAdvice:
     return title, SAME_OPTIMIZER
 
 
-def _describe_unknown(group: Group) -> TitleAndAdvice:
+def _describe_unknown(known: Facts) -> TitleAndAdvice:
+    group = known.group
     if group.first.guard:
         return "recompile of unknown cause: {guard}", UNKNOWN
     return "recompile without a reason", NO_REASON

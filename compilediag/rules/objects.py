@@ -6,74 +6,84 @@ function the trial shows), and hooks."""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace as replaced
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.cause_group import Group
-from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.rules.changes import Edit, ProgramChange, make_option_change
-from compilediag.rules.facts import PLAIN, is_held_by_package, is_of_hook
-from compilediag.rules.fix_context import (
-    PARAMETER,
-    ArgumentKey,
-    FixContext,
-    SourceCall,
-    edit_calls,
-    list_calls,
-)
+from compilediag.rules.facts import Facts, is_held_by_package, is_of_hook
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
 from compilediag.rules.rule import list_compile_ids
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location, ObjectChange, UnguardedChanged, UserCall
+from compilediag_harness.wire import UnguardedChanged, UserCall
 
-MOVED_OUTSIDE = Advice(
-    "keep {name} outside the compiled function: pass as tensors what {function} reads of it, and "
-    "return what it puts into it; or fill it before the first compiled call",
-    "filling it helps only where it then stays as it is",
+FIRST_CALL = Advice(
+    "make the first call eager, at {places} under `with torch.compiler.set_stance("
+    '"force_eager"):`, so that it sets {name} before anything is compiled',
+    "the first call is not compiled",
+    "first_call_eager",
 )
 DISABLED_HOOK = Advice(
     "put torch.compiler.disable on {function}",
     "costs a graph break per call site, and the loop that calls it runs eager",
+    "disabled_hook",
+)
+CONTAINER = Advice(
+    "torch guards on the length and keys of {name}: return what is put into it and collect it "
+    "outside of the compiled function, or fill it before the first call",
+    "filling it helps only where it then stays as it is",
+)
+OF_HOOK = Advice(
+    "torch guards on what a hook reads: keep {name} as it is, or leave the hook to Python "
+    "(torch.compiler.disable)",
+    DISABLED_HOOK.caveat,
 )
 SAME_STRUCTURE = Advice(
-    "pass {name} with the same type, length and keys at every call; or warm up each that the timed "
-    "steps have",
-    "one graph for each",
+    "torch makes a graph for each type, length and set of keys of {name}: leave it where these are "
+    "few; else pass one of them at every call",
 )
 KEYWORDS = Advice(
-    "warm up calls with and without {keywords}; or pass a value of one type and shape at every "
-    "call, a neutral one where it has no effect",
-    "one graph per set of keywords",
+    "torch makes a graph with and one without {keywords}: leave it where both are wanted; else "
+    "pass a value of one type and shape at every call, one without effect where it has none",
 )
-OPTIONAL = Advice(
-    "warm up calls with and without {name}; or pass a value of one type and shape at every call, a "
-    "neutral one where it has no effect",
-    "warming up keeps two graphs",
-)
+OPTIONAL = KEYWORDS.fill(keywords="{name}")
 ONE_OBJECT = Advice(
-    "make {name} once, outside the loop, and keep it; or warm up each that the timed steps use",
-    "one graph for each",
+    "torch guards on which object {name} is: make it once, outside of the loop, and keep it",
 )
 ONE_BACKEND = Advice(
-    "create the backend and its options once, at module level, and compile {function} once",
+    "torch guards on the backend object: create it and its options once, at module level, and "
+    "compile {function} once",
     "a functools.partial made per call does not help",
 )
 DISTINCT = Advice(
-    "pass {inputs} always as distinct tensors: .clone() one of them",
-    "a copy of the tensor per call",
+    "torch guards on which of {inputs} are one tensor: pass distinct ones, .clone() of one of them",
+    "a copy of the tensor per call; what is written into one is not seen in the other",
 )
-HOOKS_BEFORE = Advice("register all hooks before the first compiled call, and keep them")
+HOOKS_BEFORE = Advice(
+    "torch guards on the number of hooks: register all of them before the first compiled call, and "
+    "keep them"
+)
 
 
-def _describe_argument(group: Group) -> TitleAndAdvice:
+def describe_hook(known: Facts) -> Advice | None:
+    """Say what to do where a hook reads the value; None where no hook does."""
+    if not is_of_hook(known.group):
+        return None
+    return DISABLED_HOOK if known.is_own(known.group.location.file) else OF_HOOK
+
+
+def _describe_captured(known: Facts) -> TitleAndAdvice:
+    advice = FIRST_CALL if known.is_filled_at_first and known.calls is not None else CONTAINER
+    return "closure container", describe_hook(known) or advice
+
+
+def _describe_argument(known: Facts) -> TitleAndAdvice:
+    group = known.group
     keyed = group.kind in ("members", "missing", "keys") or (
         group.kind == "length" and "key" in f"{group.first.expected}{group.first.actual}"
     )
@@ -85,7 +95,8 @@ def _describe_argument(group: Group) -> TitleAndAdvice:
     return title, SAME_STRUCTURE
 
 
-def _describe_object(group: Group) -> TitleAndAdvice:
+def _describe_object(known: Facts) -> TitleAndAdvice:
+    group = known.group
     titles = {"dead_object": "a guarded object died", "type": "argument of another type"}
     return titles.get(group.kind or "", "another function or class was passed"), ONE_OBJECT
 
@@ -185,10 +196,7 @@ def find_unguarded_changes(timeline: Timeline) -> Iterable[Finding]:
 
 
 RULES = (
-    RecompileRule(
-        "CD102",
-        lambda group: ("closure container", DISABLED_HOOK if is_of_hook(group) else MOVED_OUTSIDE),
-    ),
+    RecompileRule("CD102", _describe_captured),
     RecompileRule("CD108", _describe_argument, (describe_keywords,)),
     RecompileRule("CD110", _describe_object),
     RecompileRule("CD112", lambda _: ("same code, another backend object", ONE_BACKEND)),
@@ -199,164 +207,3 @@ RULES = (
 
 
 # --- changes ------------------------------------------------------------------------------------
-
-Shape = tuple[int, ...]
-Size = tuple[ArgumentKey, int] | int
-"""A dimension of another argument, or a number."""
-
-_VALUES = {"torch.bool": ("ones", "zeros"), "torch.int64": ("ones", "zeros")}
-"""In the order of trying; of other dtypes zeros first, which are added."""
-
-_NEUTRAL_RISK = "adds a tensor to every call; attention with a mask may use a slower kernel"
-
-
-def propose_neutral_arguments(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose a neutral value for an argument that some calls lack, as edits of those calls."""
-    calls = list_calls(context)
-    # Of the tensor that comes at times; a length of keywords does not show it.
-    seen = (dtype for value in context.seen for dtype in re.findall(r"torch\.\w+$", value))
-    dtypes = [*dict.fromkeys(seen)]
-    name = _find_optional_parameter(context, calls, dtypes)
-    passing = [call for call in calls if name is not None and call.find_key(name) is not None]
-    if name is None or not passing:
-        return
-    sizes = _find_size_sources(_list_call_shapes(context), passing[0], passing[0].find_key(name))
-    if sizes is None:
-        return
-    lacking = [call for call in calls if call not in passing]
-    for dtype in ["torch.int64", "torch.bool"] if context.finding.rule == "CD108" else dtypes:
-        for value in _VALUES.get(dtype, ("zeros", "ones")):
-            edits = [_make_edit(call, name, sizes, value, dtype) for call in lacking or passing]
-            made = [edit for edit in edits if edit is not None]
-            if len(made) == len(edits):
-                yield edit_calls(made, f"pass {name}={made[0].code[2]}", _NEUTRAL_RISK)
-
-
-def _find_optional_parameter(
-    context: FixContext, calls: Sequence[SourceCall], dtypes: Sequence[str]
-) -> str | None:
-    """Find the parameter that only some calls pass, if a value may change nothing there."""
-    match = PARAMETER.fullmatch(context.source)
-    if match is None or match[2] or not calls:
-        return None
-    if context.finding.rule == "CD108":
-        keywords = [{key for key in call.arguments if isinstance(key, str)} for call in calls]
-        some = set[str]().union(*keywords) - {*keywords[0]}.intersection(*keywords[1:])
-        return min(some) if len(some) == 1 and "mask" in min(some) else None
-    known = [*dtypes] == ["torch.bool"] or re.search("mask|bias|weight|scale|factor", match[1])
-    return match[1] if context.finding.rule == "CD114" and known else None
-
-
-_TENSOR = re.compile(r"(?:([\w.\[\]']+)=)?\[([\d, ]*)\]")
-
-
-def _list_call_shapes(context: FixContext) -> list[dict[ArgumentKey, Shape]]:
-    """List the shapes of the tensors of calls, by position or keyword."""
-    function = context.function
-    rows: list[dict[ArgumentKey, Shape]] = []
-    for called in context.receipt.invocations:
-        if function is None or (called.file, called.line) != (function.file, function.line):
-            continue
-        for recorded in called.shapes:
-            row: dict[ArgumentKey, Shape] = {}
-            for name, sizes in _TENSOR.findall(recorded.shapes):
-                shape = tuple(int(size) for size in sizes.split(",") if size.strip())
-                row[name or sum(isinstance(key, int) for key in row)] = shape
-            rows.append(row)
-    return rows
-
-
-def _find_size_sources(
-    rows: Sequence[Mapping[ArgumentKey, Shape]], call: SourceCall, key: ArgumentKey | None
-) -> list[Size] | None:
-    """Find the source of each size of an argument in all calls that pass it: the dimension of
-    another argument that may be read twice, or a number."""
-    places = len(call.tree.args)
-    own = [row for row in rows if key in row and sum(isinstance(k, int) for k in row) == places]
-    if key is None or len({len(row[key]) for row in own}) != 1:
-        return None
-    others = [other for other in own[0] if PLAIN.fullmatch(call.arguments.get(other, ""))]
-    sizes: list[Size] = []
-    for at, number in enumerate(own[0][key]):
-        same = (
-            (other, dimension)
-            for other in others
-            for dimension in sorted(range(len(own[0][other])), key=lambda dim: dim != at)
-            if other != key
-            and all(row.get(other, ())[dimension : dimension + 1] == (row[key][at],) for row in own)
-        )
-        sizes.append(next(same, number))
-    return sizes
-
-
-def _make_edit(
-    call: SourceCall, name: str, sizes: Sequence[Size], value: str, dtype: str
-) -> Edit | None:
-    """Make the edit that fills the argument in; None where an argument may not be read twice."""
-    others = {size[0]: call.arguments.get(size[0], "") for size in sizes if isinstance(size, tuple)}
-    if not all(map(PLAIN.fullmatch, others.values())):
-        return None
-    shape = [
-        str(size) if isinstance(size, int) else f"{others[size[0]]}.shape[{size[1]}]"
-        for size in sizes
-    ]
-    device = f", device={next(iter(others.values()))}.device" if others else ""
-    whole = ", ".join(shape) + "," * (len(shape) == 1)
-    fill = f"torch.{value}(({whole}), dtype={dtype}{device})"
-    key = call.find_key(name)
-    if key is None:
-        return call.make_keyword_edit(name, fill)
-    given = call.arguments[key]
-    if PLAIN.fullmatch(given):
-        return call.make_argument_edit(key, f"{fill} if _ is None else _")
-    tree = ast.parse(given, mode="eval").body
-    if not isinstance(tree, ast.IfExp):
-        return None
-    body, other = ast.unparse(tree.body), ast.unparse(tree.orelse)
-    if (body == "None") == (other == "None"):
-        return None
-    body, other = (fill if text == "None" else text for text in (body, other))
-    return call.make_argument_edit(key, f"{body} if {ast.unparse(tree.test)} else {other}")
-
-
-_HOOK = re.compile(r"\._(?:forward|backward)(?:_pre)?_hooks(?:_\w+)?\[")
-
-
-def propose_disabled_hooks(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose to leave a hook to Python: a guard on what it reads is one on the whole function."""
-    place, owner = context.finding.location, get_code_info(context.finding.rule).owner
-    if owner not in ("closure", "global", "object") or place is None:
-        return
-    name = (place.function or "").rpartition(".")[2]
-    of_hook = _HOOK.search(context.source) is not None
-    if not of_hook and owner != "global":  # that a hook reads it shows its registration
-        return
-    if not name.isidentifier() or not context.is_own(place.file):
-        return
-    at = f"{place.file}:{place.line}"
-    made = ProgramChange(
-        "source",
-        f"{at}: torch.compiler.disable({name}) where it is registered",
-        "the graph is split where the hook is called, and the hook runs eager",
-        disables=frozenset((name,)),
-        edits=(Edit(place.file or "", place.line or 0, "disabled_hook"),),
-        same_as=f"disable_hook:{place.file}:{name}:{place.line}",
-    )
-    yield made
-    if of_hook:
-        hook = Location(place.file or "", place.line or 0, name)
-        yield replaced(
-            made,
-            kind="object",
-            line=f"torch.compiler.disable({name})  # where it is registered as a hook, {at}",
-            edits=(),
-            objects=(ObjectChange("disable_hook", name, hook),),
-        )
-
-
-def propose_late_hooks(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose guards on the hooks of modules, so that one that is registered late is called."""
-    if context.finding.rule == "CD119":
-        risk = "the hook is called, and its module is compiled again; guards take longer"
-        change = make_option_change("skip_nnmodule_hook_guards", False, risk)
-        yield replaced(change, corrects=True)

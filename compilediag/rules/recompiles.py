@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.cause_group import Group
+from compilediag.diagnosis.figures.steps import count_warmup_steps
 from compilediag.diagnosis.findings import CauseId, CommonCause, Finding
 from compilediag.receipt.schema.compiles import PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.record import make_record
-from compilediag.rules.facts import PLAIN, ROOT, find_break_before, get_passed_arguments
-from compilediag.rules.make_finding import Advice, make_finding, pick
+from compilediag.rules.facts import PLAIN, ROOT, Facts, find_break_before, get_passed_arguments
+from compilediag.rules.make_finding import Advice, format_place, make_finding, pick
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, list_compile_ids
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
@@ -31,9 +32,6 @@ TitleAndAdvice = tuple[str, Advice]
 names of `_build_words` stand in braces."""
 
 
-WAYS = re.compile(r"; or,? ")
-"""Between the ways of a fix, each of which alone is enough."""
-
 CARRIED = "what is carried over a graph break is an argument of the code behind it, and guarded"
 TEMPORARY = "___"
 """How Dynamo's own names begin, which no program can use: `___stack0`."""
@@ -41,9 +39,14 @@ TEMPORARY = "___"
 _KEYWORD = re.compile(r"`fn\.keywords\['(\w+)'\]`")
 """An argument that a functools.partial holds."""
 
-_BEHIND_BREAK = Advice("remove the graph break at {place}", CARRIED)
-_BEFORE_BREAK = Advice(
-    "remove the graph break at {place}; or, if {name} is an argument of `{function}`, {first}",
+ONE_GRAPH_EACH = Advice(
+    "leave it, or warm up each before the timed steps: each compiled once, and serves calls since"
+)
+"""Advice on variants that the program wants, where no recipe makes one graph of them."""
+
+_BEHIND_BREAK = Advice(
+    "torch guards on {name} behind the graph break at {place}: remove the break, or keep {name} as "
+    "it is",
     CARRIED,
 )
 
@@ -53,7 +56,7 @@ class RecompileRule(AnalysisRule):
     """The rule of one code: describes its groups in the words of its family."""
 
     code: str
-    describe: Callable[[Group], TitleAndAdvice]
+    describe: Callable[[Facts], TitleAndAdvice]
     enrich: tuple[Callable[[Finding, Group, Timeline], Finding], ...] = ()
     """Each adds to a finding what else is recorded about it in the run."""
     describes_breaks: bool = False
@@ -62,25 +65,38 @@ class RecompileRule(AnalysisRule):
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
-            finding = _make_group_finding(timeline, group, *self._describe_group(group))
+            wanted = {analysis.needs.get(again.id) for again in group.all_recompiles} == {"wanted"}
+            title, advice = self._describe_group(Facts(group, timeline))
+            if wanted and advice.recipe is None:
+                advice = ONE_GRAPH_EACH
+            finding = _make_group_finding(timeline, group, title, advice)
+            if wanted and _is_in_warmup(timeline, group):
+                finding = replace(finding, severity="info")
             for enrich in self.enrich:
                 finding = enrich(finding, group, timeline)
             yield finding
 
-    def _describe_group(self, group: Group) -> TitleAndAdvice:
+    def _describe_group(self, known: Facts) -> TitleAndAdvice:
+        group = known.group
         if group.common_cause is not None:
             return _describe_common_cause(group, group.common_cause)
-        title, (fix, caveat) = self.describe(group)
+        title, advice = self.describe(known)
         broken = None if self.describes_breaks else find_break_before(group)
         if broken is not None:
-            carried = group.variable.startswith(TEMPORARY)
-            function, place = broken
-            fix, caveat = (_BEHIND_BREAK if carried else _BEFORE_BREAK).fill(
-                place=place, function=function, first=WAYS.split(fix)[0]
-            )
-        words = _build_words(group)
-        advice = Advice(fix.format(**words), None if caveat is None else caveat.format(**words))
-        return title.format(**words), advice
+            advice = _BEHIND_BREAK.fill(place=broken[1])
+        words = _build_words(known)
+        return title.format(**words), advice.fill(**words)
+
+
+def _is_in_warmup(timeline: Timeline, group: Group) -> bool:
+    """True if every recompile is in the leading steps, in which frames are compiled first."""
+    for process in {again.process for again in group.all_recompiles}:
+        steps = [step for step in timeline.steps if step.process == process]
+        numbers = [step.number for step in steps[: count_warmup_steps(timeline, steps, process)]]
+        own = (again.step for again in group.all_recompiles if again.process == process)
+        if not {*own} <= {*numbers}:
+            return False
+    return True
 
 
 def get_passed_expression(group: Group, variable: str) -> str:
@@ -96,9 +112,11 @@ def get_passed_expression(group: Group, variable: str) -> str:
     return passed if path in arguments else passed + path[root.end() :]
 
 
-def _build_words(group: Group) -> dict[str, str]:
+def _build_words(known: Facts) -> dict[str, str]:
     """Build the words that stand in a text for the names in braces."""
+    group = known.group
     name, variable, blamed = group.name, group.variable, group.location.function
+    places = dict.fromkeys(format_place(call.file, call.line) for call in known.calls or ())
     function = f"`{blamed}`" if blamed else "the function"
     resumed = find_resumed_function(blamed)
     if classify_ownership(group.location.file) == "torch":
@@ -117,6 +135,7 @@ def _build_words(group: Group) -> dict[str, str]:
         **{letter: variable or letter for letter in "ix"},
         "inputs": variable or "the inputs",
         "guard": group.first.guard,
+        "places": " and ".join(places),
     }
 
 
@@ -128,8 +147,8 @@ def _describe_common_cause(group: Group, common_cause: CommonCause) -> TitleAndA
     what = f"{common_cause.text} ({at})" if common_cause.text else f"the line {at}"
     what = "what sets them" if common_cause.lines > 1 else what
     return f"one line {likely}changed {values} guarded values", Advice(
-        f"run {what} before the first compiled call, or warm up each state that it leaves",
-        "one graph per state",
+        f"torch makes a graph for each state that {what} leaves: leave it where they are few; else "
+        "run it before the first compiled call"
     )
 
 
@@ -148,6 +167,7 @@ def _make_group_finding(timeline: Timeline, group: Group, title: str, advice: Ad
         title,
         advice.fix,
         caveat=advice.caveat,
+        recipe=advice.recipe,
         location=group.location,
         variable=None if first.variable.startswith(TEMPORARY) else first.variable or None,
         severity="info" if group.planned else None,

@@ -9,16 +9,19 @@ in the order in which they apply.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.run_causes import RunCauses, find_run_causes
+from compilediag.diagnosis.causes.variants import judge_recompiles
 from compilediag.diagnosis.codes import SEVERITIES
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.reconcile import Agreement, reconcile
+from compilediag.receipt.schema.compiles import Need
 from compilediag.receipt.schema.evidence import AnyEvidence
+from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.timeline import Timeline
 
 
@@ -29,11 +32,15 @@ class Analysis:
     timeline: Timeline
     causes: RunCauses
     agreement: Agreement
+    needs: Mapping[CompileId, Need]
+    """Of each recompile that counts."""
 
 
 def analyze_timeline(timeline: Timeline) -> Analysis:
-    """Run the stages that all rules share: the causes of recompiles, and the sources' agreement."""
-    return Analysis(timeline, find_run_causes(timeline), reconcile(timeline))
+    """Run the stages that all rules share: the causes of recompiles, which of these are wanted, and
+    the sources' agreement."""
+    causes = find_run_causes(timeline)
+    return Analysis(timeline, causes, reconcile(timeline), judge_recompiles(timeline, causes))
 
 
 class AnalysisRule:

@@ -7,35 +7,42 @@ from collections.abc import Iterator, Mapping
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.guards.checks import parse_dispatch_keys
 from compilediag.rules.changes import ProgramChange
-from compilediag.rules.facts import infer_memory_format, is_field_of_argument
+from compilediag.rules.facts import (
+    Facts,
+    infer_memory_format,
+    is_field_of_argument,
+    list_values,
+    parse_strides,
+)
 from compilediag.rules.fix_context import FixContext, parse_argument, propose_call_changes
 from compilediag.rules.make_finding import Advice
+from compilediag.rules.objects import FIRST_CALL
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
 from compilediag.rules.sizes.changes import name_tensors, parse_marked
 from compilediag_harness.wire import ArgumentChange
 
-FILLED_BEFORE = Advice(
-    "fill {name}, with all that is set beside it, before the first compiled call: by one eager "
-    "call with the largest input; or keep it at its largest size and write into it in place",
-    "when the input length varies too, one recompile for that size remains (CD105)",
+GROWN = Advice(
+    "torch guards on the size of {name}: make it at its largest size before the first call and "
+    "write into it in place, or leave it where it grows only a few times",
 )
 ONE_KIND = Advice(
-    "pass {name} with one {aspect} at every call; or warm up each that the timed steps have",
-    "one graph for each",
+    "torch makes a graph for each {aspect} of {name}: leave it where they are few; else pass one "
+    "{aspect} at every call"
 )
-CHANNELS_LAST = Advice(
-    "call .to(memory_format=torch.{format}) on {name} before the compiled call",
-    "the layout of the first call; a copy of a tensor that has another",
+COPIED = Advice(
+    "pass {expression}{copy} for {name} at {places}",
+    "a copy of a tensor that has another {aspect}",
+    "one_form",
 )
 GRADIENT_OF_INPUT = Advice(
-    "warm up {name} with and without requires_grad; or, where blocks are stacked, call "
-    ".requires_grad_() on the input of the first: the inputs of the others need gradients",
-    "warming up keeps two graphs",
+    "torch makes a graph with and one without requires_grad of {name}: leave it where both are "
+    "wanted; where blocks are stacked, .requires_grad_() on the input of the first makes them "
+    "alike",
+    "a gradient is computed for that input then, which costs memory",
 )
 INFERENCE_TENSOR = Advice(
-    "call .clone() on {name} inside torch.inference_mode(), as it was made there in the first "
-    "call; or use torch.no_grad() instead of torch.inference_mode()",
-    "a copy of the tensor per call",
+    "torch tells tensors made inside of torch.inference_mode() apart: make {name} in the mode that "
+    "it is used in at every call, or use torch.no_grad()",
 )
 
 _TITLES: Mapping[str | None, str] = {
@@ -55,19 +62,22 @@ _TITLES: Mapping[str | None, str] = {
 _ASPECTS = {"stride": "layout", "parameter": "kind of parameter", "grad": "state of its gradient"}
 
 
-def _describe_held(group: Group) -> TitleAndAdvice:
+def _describe_held(known: Facts) -> TitleAndAdvice:
+    group = known.group
     # Created, and then grown, is grown.
     grown = any(cause.kind == "shape" for cause in group.causes)
+    filled = not grown and known.is_filled_at_first and known.calls is not None
     if is_field_of_argument(group):
         title = "tensor in an argument object created or grown"
     elif group.kind == "companion":
         title = "lazily filled cache"
     else:
         title = f"lazily {'created' if group.kind == 'created' and not grown else 'grown'} buffer"
-    return title, FILLED_BEFORE
+    return title, FIRST_CALL if filled else GROWN
 
 
-def _describe_metadata(group: Group) -> TitleAndAdvice:
+def _describe_metadata(known: Facts) -> TitleAndAdvice:
+    group = known.group
     kind, first = group.kind, group.first
     title = _TITLES.get(kind, "tensor metadata changed")
     if kind == "parameter" and (first.expected or "").startswith("requires_grad"):
@@ -76,11 +86,25 @@ def _describe_metadata(group: Group) -> TitleAndAdvice:
         return title, GRADIENT_OF_INPUT
     if kind == "inference" and "ADInplaceOrView" not in parse_dispatch_keys(first.expected or ""):
         return "inference tensor expected", INFERENCE_TENSOR
-    layout = infer_memory_format(first.expected or "") if kind == "stride" else None
-    if layout is not None:
-        return title, CHANNELS_LAST.fill(format=layout)
     aspect = _ASPECTS.get(kind or "", kind if kind in ("dtype", "device", "rank") else "type")
-    return title, ONE_KIND.fill(aspect=aspect)
+    copy, passed = _find_copy(group), known.find_passed(group.variable)
+    advice = ONE_KIND if copy is None or passed is None else COPIED.fill(copy=copy)
+    return title, advice.fill(aspect=aspect, expression=f"({passed})")
+
+
+def _find_copy(group: Group) -> str | None:
+    """Find the method that gives tensors of other layouts, or ints of other types, one; None where
+    it would change what is computed, or a size of 1 leaves several strides open."""
+    values = list_values(group)
+    if group.kind == "stride":
+        numbers = [parse_strides(text) for text in values]
+        layout = infer_memory_format(values[0])
+        if layout is not None:
+            return f".to(memory_format=torch.{layout})"
+        contiguous = numbers[0] == sorted(numbers[0], reverse=True)
+        return ".clone(memory_format=torch.contiguous_format)" if contiguous else None
+    dtypes = {text.removeprefix("torch.") for text in values}
+    return ".to(torch.int64)" if group.kind == "dtype" and dtypes <= {*_INTEGERS} else None
 
 
 _INTEGERS = ("int64", "int32", "int16", "int8", "uint8")

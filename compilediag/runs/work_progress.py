@@ -1,6 +1,6 @@
 """Progress of work that takes long, such as a trial: nothing is shown in the first two seconds.
 
-On a terminal it is drawn in place and gone at the end; elsewhere it is a line every ten seconds.
+On a terminal it is drawn in place and gone at the end; elsewhere it is a line a minute.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from typing import TextIO
 
 SILENT_S = 2.0
-LINE_EVERY_S = 10.0
+LINE_EVERY_S = 60.0
 _DRAW_EVERY_S = 0.1
 _STOP_TIMEOUT_S = 1.0
 

@@ -351,11 +351,10 @@ def collect_timed_calls(process: int, events: Iterable[wire.CallsTimed]) -> list
 
 
 def collect_held_states(_: int, events: Iterable[wire.StateRead]) -> Iterable[wire.StateRead]:
-    """Collect what the objects that compiled functions reach held; records of one call of an
-    instance are merged."""
-    states: dict[tuple[wire.Location, int, int | None], wire.StateRead] = {}
+    """Collect what the objects that compiled functions reach held; records of one are merged."""
+    states: dict[tuple[str, int], wire.StateRead] = {}
     for event in events:
-        key = event.function, event.instance, event.call
+        key = event.module, event.instance
         first = states.get(key, event)
         answers = () if first is event else first.answers
         states[key] = replace(first, answers=answers + event.answers)

@@ -150,6 +150,8 @@ class Timeline:
     cannot recompile and never runs eager; it is in no count but that of torch's rows."""
     recompiles: tuple[Recompile, ...] = ()
     """Every time torch recorded that no cache entry fits; `produced` is False at the limit."""
+    served: tuple[wire.EntryServed, ...] = _collect_every(wire.EntryServed)
+    """Cache entries of frames that were compiled again, once each after each recompile."""
     breaks: tuple[BreakSite, ...] = ()
     caches: tuple[ProcessCaches, ...] = _declare(collect_caches)
     precompiled: tuple[Precompiled, ...] = _declare(collect_precompiled)

@@ -39,6 +39,7 @@ class CertificateDocument(Document, frozen=True, kw_only=True):
     reason: str = ""  #: The point that fails, or else is undecided; empty where it is proved.
     base: str  #: The old state, in words.
     change: tuple[str, ...]  #: What changed: files, lines of environment.
+    folder: str = ""  #: With the receipt of the new state: `gate FOLDER` judges it. Since 1.1.
     executions: int  #: Of the program, made for this certificate.
     points: tuple[JudgedPoint, ...]
 

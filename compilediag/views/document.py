@@ -209,6 +209,8 @@ class Card(Struct, frozen=True):
     parts: tuple[str, ...]
     """What else changed by the same common cause."""
     fix: str
+    label: str
+    """"fix" before a recipe, "advice" before anything else."""
     caveat: str
     settings: tuple[str, ...]
     """What can be typed without an edit."""

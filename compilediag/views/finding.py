@@ -184,7 +184,7 @@ def _list_fix_facts(finding: FindingRecord, options: RenderOptions) -> _Facts:
         ("owner", owner.get(finding.ownership or "", "could not be determined")),
         ("confidence", _CONFIDENCE.get(finding.confidence, finding.confidence)),
         ("seen as", ", ".join(finding.also)),
-        ("fix", fix.summary or " "),
+        (fix.label, fix.summary or " "),
         ("note", fix.caveat),
     ]
     settings = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compilediag.receipt.proofs import describe_effect, explain_missing_proof
-from compilediag.receipt.schema.compiles import FindingRecord, PartRecord, Writer
+from compilediag.receipt.schema.compiles import SETTING, FindingRecord, PartRecord, Writer
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import find_leading_call
 from compilediag.rules.environment_variables import format_export, join_values
@@ -65,10 +65,11 @@ def build_card(
         cost=format_seconds(finding.cost_s) if finding.cost_s is not None else "",
         parts=tuple(filter(None, parts)),
         fix=clean(fix.summary, 1000),
+        label=fix.label,
         caveat=clean(fix.caveat, 1000),
         settings=tuple(
             clean(format_export(candidate.setting, candidate.value), LINE_CHARS)
-            for candidate in fix.candidates
+            for candidate in fix.candidates[fix.recipe == SETTING :]
         ),
         proof=_build_proof(finding, receipt, options),
         refused=tuple((clean(refusal.change), clean(refusal.reason)) for refusal in fix.refused),
@@ -120,7 +121,8 @@ def build_findings_table(receipt: Receipt, options: RenderOptions) -> Table | No
             where += [LINE_BREAK, ", ".join(card.library)]
         where += [LINE_BREAK, Code(card.changed)] if card.changed else []
         where = where[where[:1] == [LINE_BREAK] :]
-        fix = [f"{card.fix} ({card.caveat})" if card.caveat else card.fix]
+        fix = [f"{card.label}: {card.fix}"]
+        fix += [f" ({card.caveat})"] if card.caveat else []
         if card.proof is not None:
             fix += ["; proved: ", Code(card.proof.change)]
             fix += [f" ({card.proof.effect})"] if card.proof.effect else []
@@ -130,7 +132,7 @@ def build_findings_table(receipt: Receipt, options: RenderOptions) -> Table | No
         rows.append((*cells, tuple(fix)))
     left = len(chosen) - MAX_FINDINGS
     notes = (f"and {left} more in the receipt",) if left > 0 else ()
-    head = ("#", "rule", "what", "where", "when", "cost", "fix")
+    head = ("#", "rule", "what", "where", "when", "cost", "what to do")
     return Table(head, rows, right=("#", "cost"), notes=notes)
 
 

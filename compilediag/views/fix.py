@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from compilediag.certify.points import JudgedPoint, Verdict
 from compilediag.diagnosis.codes import UNCHANGEABLE
 from compilediag.fixes.proof_types import FindingResult, ListedChanges, TriedChange
 from compilediag.receipt.schema.compiles import FindingRecord, ProofFigure
@@ -38,7 +39,7 @@ def render_fixes(
         lines += render_title(build_card(number, fix.finding, receipt, options), options)
         for trial in fix.tried:
             lines += _render_outcome(trial, options)
-        if not any(trial.certificate.holds for trial in fix.tried):
+        if all(trial.certificate.verdict == "refused" for trial in fix.tried):
             why = "no change to try" if not fix.listed.possible else "not tried"
             why = "none of them works" if fix.tried else why
             text = f"{why}: compilediag explain {number} says what to edit"
@@ -46,6 +47,7 @@ def render_fixes(
             if fix.tried or not fix.listed.possible:
                 lines += _explain_none(fix.finding, fix.listed, options)
         lines.append("")
+    lines += _render_certificates(fixes, options)
     # What to type and what to write, once for all findings.
     edits = [change.line for change in changes if change.edits]
     written = [change.line for change in changes if change.needs_edit and not change.edits]
@@ -104,39 +106,57 @@ def _explain_none(finding: FindingRecord, plan: ListedChanges, options: RenderOp
 
 
 def _render_outcome(trial: TriedChange, options: RenderOptions) -> list[str]:
-    """Render a change that holds with the figures that changed, and those that everybody looks for;
-    one that was refused with the reason."""
+    """Render a change that holds with what it did for its finding, and another with the reason."""
     line, certificate = options.clean(trial.change.line, 4096), trial.certificate
-    if not certificate.holds:
-        first = options.paint(f"{options.get_sign('bad')} refused", "red")
+    word, sign, colour = _WORDS[certificate.verdict]
+    if certificate.verdict == "proved" and not trial.is_final:
+        word, sign, colour = "found, not certified:", "warn", "yellow"
+    shown = f"{INDENT}{options.paint(f'{options.get_sign(sign)} {word}', colour)}  {line}"
+    if certificate.verdict != "proved":
         reason = options.wrap(options.clean(certificate.reason, 600), f"{INDENT}  ")
-        return [f"{INDENT}{first}  {line}", *reason]
-    word = "proved" if trial.proved else "holds in one run, not proved:"
-    sign = options.get_sign("good" if trial.proved else "warn")
-    first = options.paint(f"{sign} {word}", "green" if trial.proved else "yellow")
-    sentences = {point.name: point.sentence for point in certificate.points}
-    step = sentences.get("time", "")
-    changed = [
-        _format_figure(figure, options)
-        for figure in certificate.figures
-        if figure.name not in _LEFT_OUT
-        and (figure.name == "compile" or (figure.before != figure.after and figure.unit != "µs"))
-    ]
-    facts = [
-        *dict.fromkeys(changed),
-        *([options.clean(step)] if step.startswith("step") else []),
-        *([options.clean(sentences["padding"])] if "padding" in sentences else []),
-        options.clean(sentences.get("answers", ""), 600),
-        pluralize(certificate.runs, "run"),
-    ]
+        return [shown, *reason]
+    own = [point.sentence for point in certificate.points if point.name in ("finding", "padding")]
     return [
-        f"{INDENT}{first}  {line}",
-        *options.wrap_parts(facts, f"{INDENT}  "),
+        shown,
+        *options.wrap_parts([options.clean(text, 600) for text in own], f"{INDENT}  "),
         *options.wrap(options.clean(trial.risk), f"{INDENT}  note: ", style="dim"),
     ]
 
 
-_LEFT_OUT = ("values compared", "first compiles", "step", "host memory", "steps")
+def _render_certificates(fixes: Sequence[FindingResult], options: RenderOptions) -> list[str]:
+    """Render what is common to the findings that were proved by one execution, once for each."""
+    groups: dict[tuple[JudgedPoint, ...], list[str]] = {}
+    for fix in fixes:
+        if fix.proof is not None:
+            points = [x for x in fix.proof.certificate.points if x.name in _COMMON]
+            groups.setdefault(tuple(points), []).append(fix.finding.id[1:])
+    lines: list[str] = []
+    for points, numbers in groups.items():
+        heading = f"certified in one run of the whole program: {', '.join(numbers)}"
+        figures = [
+            _format_figure(figure, options)
+            for point in points
+            for figure in point.figures
+            if figure.name == "compile" or (point.name == "better" and figure.before)
+        ]
+        sentences = [options.clean(x.sentence, 600) for x in points if x.name not in _FIGURES]
+        lines += [
+            f"  {heading}",
+            *options.wrap_parts(figures, "    "),
+            *(line for text in sentences for line in options.wrap(text, "    ")),
+        ]
+    return [*lines, ""] if lines else []
+
+
+_FIGURES = ("better", "cost")
+_COMMON = (*_FIGURES, "results", "other inputs")
+"""Points of a certificate that are shown: of the former two their figures."""
+
+_WORDS: Mapping[Verdict, tuple[str, str, str]] = {
+    "proved": ("proved", "good", "green"),
+    "refused": ("refused", "bad", "red"),
+    "not decided": ("not decided", "warn", "yellow"),
+}
 
 
 def _format_figure(figure: ProofFigure, options: RenderOptions) -> str:

@@ -132,10 +132,22 @@ def _describe_recompiles(receipt: Receipt) -> str:
         text += f" on rank{'s' if len(guilty) > 1 else ''} {shown}{more} of {len(rows):,}"
     cost_s = receipt.compile.time_s.recompile
     if cost_s is None:
-        return f"{text} (their cost was not measured)"
+        return f"{text} (their cost was not measured){describe_needs(receipt)}"
     goodput = receipt.goodput
     share = format_percent(cost_s, goodput.wall_s) if goodput is not None else None
-    return f"{text} cost {format_seconds(cost_s)}" + (f", {share} of wall time" if share else "")
+    text = f"{text} cost {format_seconds(cost_s)}" + (f", {share} of wall time" if share else "")
+    return text + describe_needs(receipt)
+
+
+def describe_needs(receipt: Receipt) -> str:
+    """Describe which recompiles are wanted variants, behind a colon; empty where none is."""
+    seen = receipt.compile
+    if not seen.wanted:
+        return ""
+    if seen.wanted == seen.recompiles:
+        return ": wanted, one graph for each variant"
+    parts = ((seen.avoidable, "avoidable"), (seen.wanted, "wanted"), (seen.undecided, "undecided"))
+    return ": " + ", ".join(f"{count} {name}" for count, name in parts if count)
 
 
 def _describe_problems(receipt: Receipt) -> str:
@@ -157,7 +169,8 @@ def _describe_problems(receipt: Receipt) -> str:
 
 def _format_recompiles(receipt: Receipt) -> str:
     sentence = pluralize(receipt.compile.recompiles, "recompile")
-    return f"{sentence}, all in warm-ups" if _are_all_in_warmups(receipt) else sentence
+    all_planned = _are_all_in_warmups(receipt)
+    return sentence + (", all in warm-ups" if all_planned else describe_needs(receipt))
 
 
 def _are_all_in_warmups(receipt: Receipt) -> bool:

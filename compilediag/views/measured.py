@@ -279,7 +279,7 @@ _TO_DO = {
     "bypass": "change what torch names, and the next start takes it from the cache",
     "disabled": "leave the cache switched on",
     "failed": "see what the cache raised",
-    "entry_gone": "let nothing delete or limit the cache folder between two starts",
+    "entry_gone": "keep the cache folder; where no entry was stored, CD613 and CD614 say why",
     "guard_miss": "compile the sizes that are used in the same order at every start",
     "not_compiled_before": "make both starts run the same code on the same sizes",
 }

@@ -134,9 +134,9 @@ def render_card(card: Card, options: RenderOptions) -> list[str]:
         named = [*card.parts[:MAX_PARTS], *([f"+{left} more"] if left > 0 else [])]
         lines += options.wrap(f"with {', '.join(named)}", INDENT, INDENT + "  ")
     joined = f"{card.fix} ({card.caveat})" if card.caveat else card.fix
-    fix = options.wrap(joined, f"{INDENT}fix: ", style="cyan")
+    fix = options.wrap(joined, f"{INDENT}{card.label}: ", style="cyan")
     if card.caveat and (len(fix) > 1 or "(" in card.caveat):
-        fix = options.wrap(card.fix, f"{INDENT}fix: ", style="cyan")
+        fix = options.wrap(card.fix, f"{INDENT}{card.label}: ", style="cyan")
         fix += options.wrap(card.caveat, f"{INDENT}note: ", style="cyan")
     lines += fix
     # The change that is proved to remove it and what it did, else what should: one line, however

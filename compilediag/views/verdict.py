@@ -63,8 +63,10 @@ def render(
     tail += render_accepted(receipt, options, complete=complete)
     tail += render_measured(receipt, options, suffix, complete=complete)
     # What replaces the settings of single findings that need the same variable.
-    exports = join_exports(finding for _, finding in list_main_findings(receipt))
-    tail += ["  all of them without an edit:"] if exports else []
+    main = [finding for _, finding in list_main_findings(receipt)]
+    covered = sum(bool(finding.fix.candidates) for finding in main)
+    exports = join_exports(main)
+    tail += [f"  {covered} of {len(main)} without an edit:"] if exports else []
     tail += [options.paint(f"     {options.clean(line, 4096)}", "cyan") for line in exports]
     informed = list_notes(receipt)
     if informed and not complete:

@@ -1,4 +1,4 @@
-"""`fix` proves what works, and its certificate refuses what lies, in real runs."""
+"""`fix` proves what works, in real runs; what lies: `make liars`, of the same certificate."""
 
 import json
 import os
@@ -6,118 +6,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from command_line import captured
 
-from compilediag.certify.points import ExecutedState, JudgedPoint
-from compilediag.certify.totals import check_better
 from compilediag.cli import main
-from compilediag.fixes.certificate import judge
-from compilediag.fixes.proof_types import TrialCertificate, UnchangedRuns, identify_finding
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
-from compilediag.rules.changes import build_trial_plan
-from compilediag.runs.supervised.run import Program
-from compilediag.runs.supervised.run_options import RunOptions
-from compilediag.runs.trials.trial import Trial, run_trial
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("forked")
-
-PROGRAM = """
-import os
-import torch
-from torch import nn
-
-lie = os.environ.get("LIE", "")
-
-class Counter(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x):
-        self.calls += 1
-        return self.layer(x).relu().sum(-1)
-
-def failing(graph, inputs):
-    raise RuntimeError("no backend")
-
-model = Counter()
-settings = {"backend": "eager"}
-if lie == "filter":
-    settings["options"] = {"guard_filter_fn": lambda guards: [False for _ in guards]}
-if lie == "suppressed":
-    torch._dynamo.config.suppress_errors = True
-    settings["backend"] = failing
-if lie == "disabled":
-    model.forward = torch.compiler.disable(model.forward)
-compiled = torch.compile(model, **settings)
-for step in range(3 if lie == "fewer" else 6):
-    compiled(torch.randn(3, 4))
-    if lie == "unsafe":
-        torch.compiler.set_stance(skip_guard_eval_unsafe=True)
-    if lie == "eager":
-        torch.compiler.set_stance("eager_on_recompile")
-"""
-
-Judged = Callable[[str], tuple[TrialCertificate, JudgedPoint]]
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
-    """The certificate of a lie for the finding of the program, by what it does in one run, and
-    whether its counts are better for whoever knows no finding."""
-    folder = tmp_path_factory.mktemp("fix")
-    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
-    program = Program(
-        (str(folder / "program.py"),), RunOptions(), dict(os.environ), str(folder / "trials")
-    )
-
-    def run(number: int, lie: str = "", stance: str | None = None) -> Trial:
-        name = lie or stance or "plain"
-        plan = build_trial_plan((), seed=1, stance=stance)
-        trial = run_trial(program, number, name, plan, {"LIE": lie}, None)
-        assert trial.observed is not None, trial.problem
-        return trial
-
-    baseline, eager = run(1).observed, run(2, stance="force_eager").observed
-    assert [item.rule for item in baseline.receipt.findings][:1] == ["CD104"]
-    subject = identify_finding(baseline.receipt.findings[0], baseline.receipt)
-    number = iter(range(3, 100))
-
-    def certificate(lie: str) -> tuple[TrialCertificate, JudgedPoint]:
-        observed = run(next(number), lie).observed
-        assert observed is not None
-        states = (ExecutedState(each.receipt, each.timeline) for each in (baseline, observed))
-        return judge(subject, UnchangedRuns(baseline, eager), [observed]), check_better(*states)
-
-    return certificate
-
-
-@pytest.mark.parametrize(
-    ("lie", "failed", "reason"),
-    [
-        ("unsafe", "answers", "calls: 5 → 1"),
-        ("filter", "answers", "calls: 5 → 1"),
-        ("eager", "compiled", "compiled calls 6 → 1"),
-        ("suppressed", "compiled", "graph operations"),
-        ("disabled", "compiled", "graph operations"),
-        ("fewer", "compiled", "compiled calls 6 → 3"),
-    ],
-)
-def test_a_lie_is_refused(judged: Judged, lie: str, failed: str, reason: str) -> None:
-    certificate, better = judged(lie)
-    points = {point.name: point for point in certificate.points}
-    assert not certificate.holds
-    assert points[failed].passed is False, certificate
-    assert reason in points[failed].sentence
-    assert better.outcome in ("fails", "undecided"), better
-
 
 KINDS = """
 import logging
@@ -158,9 +57,9 @@ def test_a_change_of_each_kind_is_proved(tmp_path: Path, monkeypatch, capfd) -> 
     findings = read_receipt(tmp_path).findings
     proofs = {each.rule: each.fix.proof for each in findings if each.severity != "info"}
     assert {rule: proof and (proof.kind, proof.runs) for rule, proof in proofs.items()} == {
-        "CD107": ("environment", 3),
-        "CD211": ("configuration", 3),
-        "CD106": ("call", 3),
+        "CD107": ("environment", 2),
+        "CD211": ("configuration", 2),
+        "CD106": ("call", 2),
     }
     line = "export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['n']\"\n"
     assert (tmp_path / "fix.sh").read_text() == line
@@ -227,6 +126,7 @@ def test_edits_are_made_when_they_are_proved(tmp_path: Path, monkeypatch) -> Non
 
 STOPPED = """
 import os
+import sys
 import time
 import torch
 
@@ -236,10 +136,11 @@ def power(x, n):
 
 for n in (2, 3, 5):
     power(torch.ones(4), n)
-with open("runs", "a") as file:
+# Not below the folder of the program, whose files are put back.
+runs = os.path.join(sys.argv[1], "runs")
+with open(runs, "a") as file:
     file.write("x")
-if os.path.getsize("runs") == 3:
-    open("third", "w").close()
+if os.path.getsize(runs) == 3:
     time.sleep(600)
 """
 
@@ -250,12 +151,15 @@ if os.path.getsize("runs") == 3:
     [lambda pid: os.killpg(pid, signal.SIGINT), lambda pid: os.kill(pid, signal.SIGTERM)],
     ids=["ctrl-c", "terminated"],
 )
-def test_being_stopped_in_the_middle_leaves_everything_whole(tmp_path: Path, stop) -> None:
+def test_being_stopped_in_the_middle_leaves_everything_whole(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, stop
+) -> None:
     """The receipt and the program are as they were, and what was known is written."""
+    runs = tmp_path_factory.mktemp("runs") / "runs"
     (tmp_path / "stopped.py").write_text(STOPPED, encoding="utf-8")
     command = [sys.executable, "-m", "compilediag", "fix", "--yes", "--apply", "--force"]
     child = subprocess.Popen(
-        [*command, "stopped.py"],
+        [*command, "stopped.py", str(runs.parent)],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -263,7 +167,7 @@ def test_being_stopped_in_the_middle_leaves_everything_whole(tmp_path: Path, sto
         text=True,
         start_new_session=True,
     )
-    while child.poll() is None and not (tmp_path / "third").exists():
+    while child.poll() is None and not (runs.exists() and runs.stat().st_size == 3):
         time.sleep(0.05)
     stop(child.pid)
     out, _ = child.communicate(timeout=120)

@@ -96,7 +96,7 @@ def test_steady(done: pytest.RunResult) -> None:
     assert "0/1 compiled again" in two
     assert "0/2 compiled again" in two
     assert "x  [2] → [3], [3] → [4]" in two
-    assert "fix: " in two
+    assert "advice: " in two
     expected = {
         "test_first_compile": "compiled for the first time",
         "test_backward": "backward compiled",

@@ -60,7 +60,7 @@ def test_a_lane_from_nothing(pytester: pytest.Pytester) -> None:
     worse = failure_of(done, "test_worse")
     assert "configuration 'worse': 1 reason to fail against compilediag.lock.json" in worse
     assert "x  [2] → [3], [3] → [4] (the baseline has 1)" in worse
-    assert "fix: " in worse
+    assert "advice: " in worse
     absent = failure_of(done, "test_same[4]")
     assert (
         "blind: configuration 'same[4]': the baseline compilediag.lock.json has no configuration"

@@ -13,7 +13,7 @@ IMPORTED = hooks
 
 WRONG = {
     "compile_budget(recompile=1)": "no count called recompile; did you mean recompiles?",
-    "compile_budget(sausages=1)": "no count called sausages (there are recompiles, graph_breaks",
+    "compile_budget(sausages=1)": "no count called sausages (there are recompiles, avoidable, ",
     "compile_budget(frames=-1)": "frames is a whole number of at least 0, not -1",
     "compile_budget(frames=1.5)": "frames is a whole number of at least 0, not 1.5",
     "compile_budget(frames=True)": "frames is a whole number of at least 0, not True",

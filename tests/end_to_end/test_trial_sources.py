@@ -8,7 +8,7 @@ import pytest
 
 from compilediag.errors import UsageError
 from compilediag.rules.changes import Edit, EditImpossible, ProgramChange
-from compilediag.runs.trials.sources import (
+from compilediag.runs.fix.sources import (
     apply,
     format_patch,
     list_possible,

@@ -270,7 +270,7 @@ def test_digests_of_what_became_code(folder: Path) -> None:
         str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.py")
     }
     expected[change.file] = hashlib.sha256(change.text.encode()).hexdigest()
-    done = run(folder, TrialPlan(sources=(change,), recording=RECORDING, outputs=False), "main.py")
+    done = run(folder, TrialPlan(sources=(change,), recording=RECORDING), "main.py")
     assert done.stdout == "2\n", done.stderr
     parent, child = [
         dict(zip(event.files, event.digests, strict=True)) for event in read_timeline(folder).loaded
@@ -339,9 +339,9 @@ def test_watched_lines_change_nothing_and_are_seen(folder: Path) -> None:
     write(folder, {"main.py": PROGRAM})
     lines = (WatchedLines(str(folder / "main.py"), ALL_LINES),)
     recording = dataclasses.replace(RECORDING, lines=lines)
-    plain = run(folder, TrialPlan(recording=RECORDING, outputs=False), "main.py")
+    plain = run(folder, TrialPlan(recording=RECORDING), "main.py")
     assert not read_timeline(folder).lines_run
-    watched = run(folder, TrialPlan(recording=recording, outputs=False), "main.py")
+    watched = run(folder, TrialPlan(recording=recording), "main.py")
     assert watched.stdout == plain.stdout == run(folder, None, "main.py").stdout
     (seen,) = read_timeline(folder).lines_run
     assert seen.problem is None
@@ -356,7 +356,7 @@ def test_watched_lines_change_nothing_and_are_seen(folder: Path) -> None:
 def test_another_trace_function_is_a_problem(folder: Path) -> None:
     write(folder, {"main.py": "import torch, sys\nsys.settrace(lambda *_: None)\nprint(1)\n"})
     lines = (WatchedLines(str(folder / "main.py"), (1, 4)),)
-    plan = TrialPlan(recording=dataclasses.replace(RECORDING, lines=lines), outputs=False)
+    plan = TrialPlan(recording=dataclasses.replace(RECORDING, lines=lines))
     assert run(folder, plan, "main.py").stdout == "1\n"
     (seen,) = read_timeline(folder).lines_run
     assert seen.run == (1,)
@@ -377,11 +377,11 @@ def test_nothing_is_followed_once_all_lines_were_seen(folder: Path) -> None:
     """
     write(folder, {"main.py": main, "helper.py": ""})
     lines = (WatchedLines(str(folder / "main.py"), (2, 5)),)
-    plan = TrialPlan(recording=dataclasses.replace(RECORDING, lines=lines), outputs=False)
+    plan = TrialPlan(recording=dataclasses.replace(RECORDING, lines=lines))
     expected = str(sys.version_info < (3, 12))
     assert run(folder, plan, "main.py").stdout == f"{expected}\nNone\n"
     (seen,) = read_timeline(folder).lines_run
     assert (seen.run, seen.in_graph, seen.problem) == ((2, 5), (5,), None)
     lines = (WatchedLines(str(folder / "main.py"), (2, 6)),)
-    plan = TrialPlan(recording=dataclasses.replace(RECORDING, lines=lines), outputs=False)
+    plan = TrialPlan(recording=dataclasses.replace(RECORDING, lines=lines))
     assert run(folder, plan, "main.py").stdout == "False\nNone\n"

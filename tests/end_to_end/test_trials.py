@@ -141,6 +141,7 @@ def test_settings_stance_and_texts_of_a_whole_program(tmp_path: Path) -> None:
         ),
         stance="force_eager",
         seed=11,
+        outputs=True,
     )
     done = [child(folder, dataclasses.asdict(plan), "main.py") for _ in range(2)]
     assert done[0].stdout == done[1].stdout, "the seed makes both the same"

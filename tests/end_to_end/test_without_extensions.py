@@ -17,6 +17,7 @@ COMMANDS_OF = {
     "cadence": (["probe", "program.py"], ["run", "program.py", "--cadence-probe"]),
     "fleet": (["stats", str(VIEWS)], ["trend", str(VIEWS)]),
     "knee": (),
+    "mcp": (["mcp"],),
     "packing": (),
     "pipeline": (),
     "prices": (["run", "--prices", str(ROOT / "pyproject.toml"), "program.py"],),
@@ -42,7 +43,8 @@ def copied(folder: Path, without: str) -> Path:
         shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
         gone = copy / "extensions" if without == "*" else copy / "extensions" / without
         shutil.rmtree(gone, ignore_errors=True)
-    shutil.copytree(ROOT / "docs" / "rules", folder / "compilediag" / "docs" / "rules")
+    for name in ("rules", "skill"):
+        shutil.copytree(ROOT / "docs" / name, folder / "compilediag" / "docs" / name)
     (folder / "work").mkdir()
     return folder
 

@@ -43,7 +43,7 @@ PROGRAM = textwrap.dedent("""
 
 def run(folder: Path, loss: str, protection: WriteProtection | None) -> dict[str, list[str]]:
     recording = RecordingPlan(seed=1)
-    plan = TrialPlan(outputs=False, recording=recording, protection=protection)
+    plan = TrialPlan(recording=recording, protection=protection)
     shutil.rmtree(folder.parent / "run", ignore_errors=True)
     (folder.parent / "run").mkdir()
     (folder.parent / "plan.json").write_text(json.dumps(dataclasses.asdict(plan)))

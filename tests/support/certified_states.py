@@ -72,7 +72,7 @@ def number(path: str, value: float, dtype: str = "float") -> SampledValue:
 
 
 def held(*values: SampledValue, module: str = "Model", **more: Any) -> StateRead:
-    return StateRead(9.0, more.pop("function", WHERE), module, values, **more)
+    return StateRead(9.0, module, values, **more)
 
 
 def saved(*values: SampledValue, file: str = "model.pt") -> ValuesSaved:

@@ -1,48 +1,189 @@
-"""Advice is code: each fix is followed as its sentence says, and torch counts what recompiles then.
+"""Advice is a claim: a recipe is printed where its facts hold, and followed to the letter it
+removes what it stands under; where one of them fails there is none, and the sentence says why."""
 
-A case is a program, the sentence that its finding must have, and the same program with ways of that
-sentence taken. The pages of the rules have more: `test_rule_pages.py` runs their code.
-"""
-
-import re
+import importlib.util
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from advice import containers as _containers
-from advice import modes as _modes
-from advice import packages, tensors, values
-from advice.case import CASES, Case, X, compiled, rows
 from torch._dynamo import utils
 
 import compilediag
 from compilediag.diagnosis.findings import Finding
-from compilediag.rules import modes
-from compilediag.rules import objects as containers
-from compilediag.rules import tensors as tensor_rules
-from compilediag.rules import values as value_rules
-from compilediag.rules.make_finding import Advice
-from compilediag.rules.recompiles import WAYS
-from compilediag.rules.sizes import advice as sizes
-from compilediag.rules.sizes import lines as size_lines
-from compilediag.rules.sizes.advice import PAD
 
-_ = _containers, _modes, packages, tensors, values
-FAMILIES = (containers, modes, size_lines, sizes, tensor_rules, value_rules)
-WITHOUT_PROGRAM = {
-    "CARRIED_SIZE": "remove a break: its page",
-    "EACH_SIDE": "the page of CD118",
-    "EACH_SIZE": "test_constant_sizes.py",
-    "NEEDED": "said where the line is not known; where it is, ANY_SIZE",
-    "NO_REASON": "nothing to do",
-    "PLANNED": "nothing to do",
-    "TWO_SIDES_OF_OTHERS": "test_constant_sizes.py",
-    "UNKNOWN": "nothing to do",
-}
-"""Sentences that no program here follows, and why."""
-
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tools.advice.following import follow
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+HEAD = "import math\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+
+NUMBER = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.level = {first}
+        self.drop = nn.Dropout(0.0)
+
+    def forward(self, x):
+        return {use}
+
+
+def main():
+    net, results = torch.compile(Net(), backend="eager"{options}), []
+    for value in {values}:
+        {change}
+        results.append(net(torch.ones(4, 6)))
+    return results
+"""
+
+ARGUMENTS = """
+def step({parameters}):
+    {body}
+
+
+def main():
+    compiled, results = torch.compile(step, backend="eager"{options}), []
+    for n in {values}:
+        {before}
+        results.append(compiled({passed}))
+    return results
+"""
+
+FILLED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {made}
+
+    def forward(self, x):
+        {fill}
+        return {read}
+
+
+def main():
+    net, results = torch.compile(nn.Sequential(Net()), backend="eager"), []
+    for size in {sizes}:
+        results.append(net(torch.ones(size, 6)))
+    return results
+"""
+
+
+def number(use: str, values: Any, change: str = "net.level = value", options: str = "") -> str:
+    return NUMBER.format(use=use, values=values, first=values[0], change=change, options=options)
+
+
+def arguments(
+    parameters: str, body: str, passed: str, values: Any, before: str = "pass", options: str = ""
+) -> str:
+    return ARGUMENTS.format(
+        parameters=parameters, body=body, passed=passed, values=values, before=before,
+        options=options,
+    )  # fmt: skip
+
+
+def filled(made: str, fill: str, read: str, sizes: Any = (4, 4, 4)) -> str:
+    return FILLED.format(made=made, fill=fill, read=read, sizes=sizes)
+
+
+INTS, FLOATS = (1, 2, 3, 4, 5), (0.1, 0.2, 0.3)
+UNSET = "self.mask = None\n        self.width = 0"
+SET = "if self.mask is None:\n            self.mask = torch.ones(6)\n            self.width = 6"
+
+CASES = {
+    # A number that changes, by what the code does with it.
+    "int computed with": (number("x * self.level", INTS), "dynamic_source", "L['self'].level"),
+    "int of an operator": (number("x.roll(self.level, 0)", (2, 3, 4)), "dynamic_source", "level"),
+    "int that a loop needs": (number("sum(x * i for i in range(self.level))", INTS), None, "range"),
+    "int of math": (number("x * math.log(self.level)", INTS), None, "math.log"),
+    "float computed with": (number("x * self.level", FLOATS), "tensor_value", "case.py:19"),
+    "float of math": (number("x * math.sqrt(self.level)", FLOATS), "tensor_value", "torch.sqrt"),
+    "float of an operator": (number("x.clamp(max=self.level)", FLOATS), "tensor_value", "float32"),
+    "p of dropout": (number("F.dropout(x, self.level, False)", FLOATS), None, "F.dropout takes it"),
+    "alpha of add": (number("torch.add(x, x, alpha=self.level)", FLOATS), None, "torch.add takes"),
+    "label smoothing": (
+        number("F.cross_entropy(x, x.long()[:, 0], label_smoothing=self.level)", FLOATS),
+        None,
+        "F.cross_entropy takes it as a number",
+    ),
+    "a number that torch.nn reads": (
+        number("self.drop(x)", FLOATS, "net.drop.p = value"), None, "F.dropout takes it",
+    ),
+    "a flag": (number("x if self.level else -x", (False, True)), None, "a condition reads it"),
+    "float argument": (
+        arguments("x, scale", "return x * scale", "torch.ones(4), n", FLOATS),
+        "tensor_argument",
+        "pass torch.tensor(n, dtype=torch.float32) for `scale`",
+    ),
+    # Sizes.
+    "each argument in its own dimension": (
+        arguments("x, y", "return x.sum() + y.sum()", "a, b", (3, 5, 7, 9),
+                  "a, b = torch.ones(n, 2), torch.ones(2, n)"),
+        "mark_dynamic",
+        "maybe_mark_dynamic(a, 0), torch._dynamo.maybe_mark_dynamic(b, 1)",
+    ),
+    "dynamic=False, any size works": (
+        arguments("x", "return x.sum() / x.shape[0]", "a", (3, 5, 7), "a = torch.ones(n, 2)",
+                  ", dynamic=False"),
+        "mark_dynamic",
+        "maybe_mark_dynamic(a, 0)",
+    ),
+    "dynamic=False, a loop": (
+        arguments("x", "return sum(x[i] for i in range(x.shape[0]))", "a", (3, 5, 7),
+                  "a = torch.ones(n, 2)", ", dynamic=False"),
+        None,
+        "pad to",
+    ),
+    "a loop over a size": (
+        arguments("x", "return sum(x[i] for i in range(x.shape[0]))", "a", (3, 5, 7),
+                  "a = torch.ones(n, 2)"),
+        None,
+        "loops over it",
+    ),
+    "tensors that no line names": (
+        arguments("x", "return x * 2", "*[torch.ones(n, 2)]", (3, 5, 7)),
+        "dynamic_source",
+        "L['x']:0",
+    ),
+    # What the first call sets.
+    "a mask and what is set beside it": (
+        filled(UNSET, SET, "x * self.mask + self.width"), "first_call_eager", "mask",
+    ),
+    "a dict that is filled": (
+        filled("self.kept = {}", "if 'a' not in self.kept:\n            self.kept['a'] = 2.0",
+               "x * self.kept['a']"),
+        "first_call_eager",
+        "kept",
+    ),
+    "a mask that grows": (
+        filled("self.mask = None", "if self.mask is None or self.mask.shape[0] < x.shape[0]:\n"
+               "            self.mask = torch.ones(x.shape[0], 1)", "x * self.mask[: x.shape[0]]",
+               (3, 5, 7, 9)),
+        None,
+        "",
+    ),
+    # Variants that are wanted.
+    "an optional cache": (
+        arguments("x, cache=None", "return x * 2 if cache is None else x + cache",
+                  "torch.ones(4), torch.ones(4) if n else None", (0, 1, 0)),
+        None,
+        "leave it where both are wanted",
+    ),
+    "train and eval": (number("x * 2 if self.training else x", (True, False), "net.train(value)"),
+                       None, "one graph for each mode"),
+}  # fmt: skip
+
+
+def load(path: Path, text: str) -> Any:
+    """The module of a program, under the name of its file."""
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def recompiles() -> list[str]:
@@ -50,233 +191,41 @@ def recompiles() -> list[str]:
     return [row.recompile_reason for row in utils.get_compilation_metrics() if row.recompile_reason]
 
 
-def has_sentence(found: Finding, advice: Advice) -> bool:
-    """The sentence is that one, with any names in it."""
-    parts = re.split(r"\{+[^{}]*\}+", advice.fix)
-    pattern = ".*".join(map(re.escape, parts)).replace(re.escape(PAD), "pad to .*")
-    return re.fullmatch(pattern, found.fix.summary) is not None
-
-
-@pytest.mark.filterwarnings(
-    "ignore:The .grad attribute of a Tensor:UserWarning", "ignore:`torch.jit:DeprecationWarning"
-)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_followed_literally(case: Case) -> None:
-    """The advice names what to do; done, nothing recompiles, and the results are the same."""
+def find_recompiles(path: Path, text: str) -> tuple[list[Finding], Any]:
+    module = load(path, HEAD + text)
     with compilediag.watch() as seen:
-        before = case.before()
-    assert recompiles() or any(item.rule.startswith("CD2") for item in seen.findings)
-    told = [(item.rule, item.variable, item.fix.summary) for item in seen.findings]
-    assert not any(own in str(told) for own in ("___", "torch_dynamo_resume_in", "{"))
-    assert any(has_sentence(item, case.advice) for item in seen.findings), told
-    for number, way in enumerate(case.ways):
-        torch._dynamo.reset()
-        utils.clear_compilation_metrics()
-        after = way()
-        assert recompiles() == [], number
-        if case.equal:
-            torch.testing.assert_close(after, before)
-
-
-def test_every_sentence_is_followed() -> None:
-    """A sentence needs a program that shows that it helps."""
-    sentences = {
-        name: item
-        for family in FAMILIES
-        for name, item in vars(family).items()
-        if isinstance(item, Advice)
-    }
-    followed = [case.advice for case in CASES]
-    missing = {name for name, item in sentences.items() if item not in followed}
-    assert missing == WITHOUT_PROGRAM.keys()
-
-
-def jumped(x: Any) -> Any:
-    count = int(x.sum().item())
-    return x * count
-
-
-def twice_with(x: Any, scale: Any) -> Any:
-    return (x * scale).sum(1) * 2
-
-
-def extended(x: Any, cache: dict[str, Any]) -> Any:
-    return torch.cat([cache["rows"], x]) if "rows" in cache else x * 1
-
-
-def across(x: Any, mode: str) -> Any:
-    y = x * 2
-    torch._dynamo.graph_break()
-    return y * 2 if mode == "twice" else y - 1
-
-
-def test_the_expression_that_was_passed_is_marked() -> None:
-    """What torch wraps around its own modules has no names: the line of the program has."""
-    step = compiled(torch.nn.Sequential(torch.nn.Linear(4, 4)))
-    with compilediag.watch() as seen:
-        for batch in rows(8, 5, 6):
-            step(batch)
+        results = module.main()
     assert recompiles()
-    (found,) = [item for item in seen.findings if item.rule == "CD105"]
-    own = test_the_expression_that_was_passed_is_marked.__code__.co_firstlineno
-    assert found.fix.summary.startswith(
-        f"call torch._dynamo.maybe_mark_dynamic(batch, 0) before test_advice.py:{own + 5}, from "
-        "the first call on; or "
-    )
+    return [found for found in seen.findings if found.rule < "CD12"], results
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_recipe_is_followed_and_cures(name: str, tmp_path: Path) -> None:
+    """Or there is none, and what torch guards on is said with the line that needs it."""
+    text, recipe, said = CASES[name]
+    findings, before = find_recompiles(tmp_path / "case.py", text)
+    if recipe is None:
+        assert not [found for found in findings if found.fix.recipe]
+        assert any(said in found.fix.summary for found in findings), findings
+        return
+    found = next(found for found in findings if found.fix.recipe == recipe)
+    assert said in found.fix.summary
+    changed, variables = follow(HEAD + text, found)
+    sources = variables.get("TORCH_COMPILE_DYNAMIC_SOURCES", "")
     torch._dynamo.reset()
     utils.clear_compilation_metrics()
-    for batch in rows(8, 5, 6):
-        torch._dynamo.maybe_mark_dynamic(batch, 0)
-        step(batch)
+    with torch.compiler.config.patch(dynamic_sources=sources):
+        after = load(tmp_path / "changed.py", changed).main()
+    torch.testing.assert_close(after, before)
     assert recompiles() == []
 
 
-def test_what_a_call_computes_is_marked_in_a_variable() -> None:
-    """A mark of `table[index]` itself is on a tensor that nothing gets."""
-    step = compiled(twice_with)
-    table, scale = torch.ones(9, 4), torch.ones(9, 1)
-    parts = [torch.arange(size) for size in (8, 5, 6)]
-    with compilediag.watch() as seen:
-        for index in parts:
-            step(table[index], scale[index])
-    assert recompiles()
-    (found,) = [item for item in seen.findings if item.rule == "CD105"]
-    own = test_what_a_call_computes_is_marked_in_a_variable.__code__.co_firstlineno
-    assert found.fix.summary.startswith(
-        "assign `table[index]` and `scale[index]` to variables, call "
-        "torch._dynamo.maybe_mark_dynamic(t, 0) for each variable t, and pass them at "
-        f"test_advice.py:{own + 7}, from the first call on; or "
-    )
-    for in_variables in (False, True):
-        torch._dynamo.reset()
-        utils.clear_compilation_metrics()
-        for index in parts:
-            if in_variables:
-                rows_of, scale_of = table[index], scale[index]
-                for t in (rows_of, scale_of):
-                    torch._dynamo.maybe_mark_dynamic(t, 0)
-                step(rows_of, scale_of)
-            else:
-                torch._dynamo.maybe_mark_dynamic(table[index], 0)
-                torch._dynamo.maybe_mark_dynamic(scale[index], 0)
-                step(table[index], scale[index])
-        assert bool(recompiles()) is not in_variables
-
-
-def test_a_key_that_a_dict_gets_later_is_marked_from_then_on() -> None:
-    """A cache that is filled call by call: before its first call there is nothing to mark."""
-
-    def run(mark: bool) -> None:
-        step, cache = compiled(extended), dict[str, Any]()
-        for x in rows(4, 4, 4, 4):
-            if mark and "rows" in cache:
-                torch._dynamo.maybe_mark_dynamic(cache["rows"], 0)
-            cache["rows"] = step(x, cache)
-
-    with compilediag.watch() as seen:
-        run(mark=False)
-    before = len(recompiles())
-    (found,) = [item for item in seen.findings if item.rule == "CD105"]
-    assert "maybe_mark_dynamic(cache['rows'], 0) before " in found.fix.summary
-    assert "that passes it" in found.fix.summary
-    torch._dynamo.reset()
-    utils.clear_compilation_metrics()
-    run(mark=True)
-    assert len(recompiles()) < before
-
-
-def test_the_first_call_is_marked_too_where_it_is_another_one() -> None:
-    """A mark holds from the first compile on: what an earlier line passes needs it as well."""
-    step = compiled(torch.nn.Sequential(torch.nn.Linear(4, 4)))
-    example, *batches = rows(8, 5, 6)
-    with compilediag.watch() as seen:
-        step(example)
-        for batch in batches:
-            step(batch)
-    assert recompiles()
-    (found,) = [item for item in seen.findings if item.rule == "CD105"]
-    own = test_the_first_call_is_marked_too_where_it_is_another_one.__code__.co_firstlineno
-    assert found.fix.summary.startswith(
-        f"call torch._dynamo.maybe_mark_dynamic(batch, 0) before test_advice.py:{own + 7} and on "
-        f"what test_advice.py:{own + 5} passes before that, the first call; or "
-    )
-    torch._dynamo.reset()
-    utils.clear_compilation_metrics()
-    for batch in (example, *batches):
-        torch._dynamo.maybe_mark_dynamic(batch, 0)
-        step(batch)
-    assert recompiles() == []
-
-
-def test_an_argument_without_a_name_is_the_input() -> None:
-    """`args[0]` is no name of the program's, whatever the sentence is about."""
-    step = compiled(torch.nn.Sequential(torch.nn.Linear(4, 4)))
-    with compilediag.watch() as seen:
-        step(torch.ones(2, 4))
-        step(torch.ones(2, 4).requires_grad_())
-    (found,) = [item for item in seen.findings if item.rule == "CD106"]
-    assert found.fix.summary.startswith("warm up `input` with and without requires_grad")
-
-
-def test_a_value_that_no_program_can_name_belongs_to_its_break() -> None:
-    """Dynamo's temporaries are in no finding of their own: the break has made them, and says so."""
-    with compilediag.watch() as seen:
-        before = [compiled(jumped)(x) for x in (X, X + 1, X + 2)]
-    assert recompiles()
-    (found,) = [item for item in seen.findings if item.rule.startswith(("CD107", "CD2"))]
-    assert (found.rule, found.also) == ("CD202", ("CD107",))
-    assert found.location.line == jumped.__code__.co_firstlineno + 1
-    assert found.title.endswith("behind it")
-    torch._dynamo.reset()
-    utils.clear_compilation_metrics()
-    call = compiled(lambda x: x * x.sum(), fullgraph=True)
-    torch.testing.assert_close([call(x) for x in (X, X + 1, X + 2)], before)
-    assert recompiles() == []
-
-
-def test_an_argument_that_is_carried_over_a_break() -> None:
-    """Without the break the function itself guards it: then the advice for arguments holds."""
-    with compilediag.watch() as seen:
-        before = [compiled(across)(X, mode) for mode in ("twice", "once")]
-    assert recompiles()
-    (found,) = [item for item in seen.findings if item.rule == "CD107"]
-    first, second = WAYS.split(found.fix.summary)
-    place = f"test_advice.py:{across.__code__.co_firstlineno + 2}"
-    assert first == f"remove the graph break at {place}"
-    assert second.startswith("if `mode` is an argument of `across`, warm up each value of `mode`")
-    torch._dynamo.reset()
-    call = compiled(across)
-    for mode in ("twice", "once"):
-        call(X, mode)
-    utils.clear_compilation_metrics()
-    torch.testing.assert_close([call(X, mode) for mode in ("twice", "once")], before)
-    assert recompiles() == []
-
-
-def layer(x: Any, activation: str, norm: str) -> Any:
-    y = getattr(torch, activation)(x)
-    return {"none": y, "l2": y / y.norm(), "max": y / y.abs().max()}[norm]
-
-
-def test_the_limit_that_is_enough() -> None:
-    """The forecast names a limit under which every combination of the values seen is compiled."""
-    activations, norms = ("relu", "tanh", "sigmoid"), ("none", "l2", "max")
-    call = compiled(layer)
-    with compilediag.watch() as seen:
-        for activation, norm in (*zip(activations, norms, strict=True), ("relu", "max")):
-            call(X, activation, norm)
-    (found,) = [item for item in seen.findings if item.rule == "CD151"]
-    named = re.match(r"torch\._dynamo\.config\.recompile_limit = (\d+) ", found.fix.caveat or "")
-    torch._dynamo.reset()
-
-    def run_all(limit: int) -> None:
-        settings = {"recompile_limit": limit, "fail_on_recompile_limit_hit": True}
-        with torch._dynamo.config.patch(settings):
-            for activation in activations:
-                for norm in norms:
-                    call(X, activation, norm)
-
-    run_all(int(named[1]))
-    torch._dynamo.reset()
-    with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
-        run_all(int(named[1]) - 1)
+def test_another_cause_of_the_same_compile_is_named(tmp_path: Path) -> None:
+    """A recipe that is followed alone would have no effect then."""
+    passed = "torch.ones(3 + n, 2), n / 10"
+    text = arguments("x, scale", "return x * scale", passed, (1, 2, 3))
+    findings, _ = find_recompiles(tmp_path / "case.py", text)
+    assert {found.fix.recipe for found in findings} == {"dynamic_source", "tensor_argument"}
+    for found, other in (findings, reversed(findings)):
+        said = f"this alone does not prevent the recompile: with {other.id[1:]} it does"
+        assert said in found.fix.caveat

@@ -46,7 +46,28 @@ def advice() -> str:
 def test_all_combinations_warmed_up(advice: str) -> None:
     """None recompiles afterwards."""
     pairs = list(itertools.product((False, True), repeat=2))
-    assert "warm up every combination" in advice
+    assert "a graph for each combination" in advice
     function = torch.compile(layer, backend="eager")
     assert recompiles_in(function, pairs) == len(pairs) - 1
     assert recompiles_in(function, MET) == 0
+
+
+def test_a_value_whose_guard_nobody_has_seen_is_new() -> None:
+    """The graph of the other flag asks for the type of the container alone, and takes any."""
+    held: dict[str, float] = {}
+    flag = False
+
+    def read(x: Any) -> Any:
+        if flag:
+            return x * 2 if isinstance(held, dict) else x
+        return x + len(held)
+
+    torch._dynamo.reset()
+    function = torch.compile(read, backend="eager")
+    with compilediag.watch() as seen:
+        function(X)
+        flag = True
+        function(X)
+        flag, held["a"] = False, 1.0
+        function(X)
+    assert [event.causes[0].rule for event in seen.receipt.compile.events[1:]] == ["CD101", "CD102"]

@@ -55,7 +55,7 @@ def program(backend):
 
 
 def shadowed(backend, *settings):
-    with watched(trial=TrialPlan(seed=1, shadow=True, settings=settings)) as events:
+    with watched(trial=TrialPlan(seed=1, outputs=True, shadow=True, settings=settings)) as events:
         result = program(backend)
     return fold([events]), result
 
@@ -66,7 +66,7 @@ def test_the_callable_with_other_numbers_is_found_and_nothing_is_disturbed():
     numbers = judge_calls(timeline)
     assert [each.function.function for each in numbers.differences] == ["Head.forward"]
     assert (numbers.differences[0].record.call, numbers.differences[0].record.step) == (0, 0)
-    with watched(trial=TrialPlan(seed=1)):
+    with watched(trial=TrialPlan(seed=1, outputs=True)):
         assert program(wrong) == result
 
 
@@ -127,7 +127,9 @@ def test_a_pass_of_inductor_is_found_and_the_line_followed(tmp_path, monkeypatch
     import wrong_pass  # pyright: ignore[reportMissingImports]
 
     def run(*settings):
-        with watched(trial=TrialPlan(seed=1, shadow=True, settings=settings)) as events:
+        with watched(
+            trial=TrialPlan(seed=1, outputs=True, shadow=True, settings=settings)
+        ) as events:
             wrong_pass.program()
         return fold([events])
 

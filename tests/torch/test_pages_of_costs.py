@@ -143,7 +143,7 @@ def test_page_of_other_numbers(load: Load) -> None:
     for heading, same in (("Bad", False), ("Good", True)):
         events: list[Event] = []
         session = Session(events.append)
-        session.trial = ActiveTrial(TrialPlan(seed=1, shadow=True))
+        session.trial = ActiveTrial(TrialPlan(seed=1, outputs=True, shadow=True))
         attach.install(session)
         try:
             load("CD651", heading)

@@ -171,7 +171,7 @@ def test_what_is_gone_before_the_end_is_read():
         with watched(trial=PLAN) as events:
             expected = train(3, last)
         (state,) = events.of(wire.StateRead)
-        assert (state.module, state.function.function) == ("Adam", "Adam")
+        assert state.module == "Adam"
         values = {value.path: value for value in state.answers}
         weight = values[".param_groups[0]['params'][0]"]
         assert weight.values == tuple(expected["0.weight"].double().flatten().tolist())
@@ -203,7 +203,6 @@ def test_the_keys_that_a_module_would_save_are_read():
     with watched(trial=PLAN) as events:
         compiled(model)(torch.ones(3, 2))
     (state,) = events.of(wire.StateRead)
-    assert state.call is None
     assert sorted(state.saved) == sorted(expected)
     assert ".lost" in [value.path for value in state.answers]
     assert events.of(wire.RandomStateRead)

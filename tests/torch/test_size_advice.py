@@ -146,8 +146,8 @@ def test_a_promise_kept_as_advised(fixed, mark, sizes) -> None:
 @pytest.mark.parametrize(
     ("function", "text", "advice"),
     [
-        (looped, "range", "works for every `x.size()[0]`"),
-        (keyed, "get", "works for every `x.size()[0]`"),
+        (looped, "range", "this line loops over it"),
+        (keyed, "get", "this line takes it as a number"),
         (four_apart, "== 4", "each side of the branch"),
     ],
 )

@@ -1,14 +1,12 @@
 """What a trial does to optimizers and hooks is what the line says that a user would write."""
 
-import functools
-
 import pytest
 import torch
 
 from compilediag_harness.trials.plan import Notes
 from compilediag_harness.trials.settings import PlannedObjects
-from compilediag_harness.wire import Location, ObjectChange, Recompiled, StateRead, TrialPlan
-from tests.torch.test_trials import applied_in, compiled, trying
+from compilediag_harness.wire import ObjectChange, Recompiled, StateRead, TrialPlan
+from tests.torch.test_trials import RECORDED, applied_in, compiled, trying
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -51,7 +49,7 @@ def test_a_rate_that_is_a_tensor_recompiles_nothing(kind):
 
 def test_what_an_optimizer_writes_is_an_answer():
     """Its step returns nothing: the parameters and what it holds of each are what it computes."""
-    with trying(TrialPlan()) as events:
+    with trying(RECORDED) as events:
         trained(torch.optim.AdamW)
     paths = [answer.path for each in events.of(StateRead) for answer in each.answers]
     assert ".param_groups[0]['params'][1]" in paths
@@ -77,69 +75,3 @@ def test_another_optimizer_keeps_its_numbers():
     late = torch.optim.SGD([torch.ones(1, requires_grad=True)], momentum=0.5)
     objects.change_new_optimizers()
     assert type(late.param_groups[0]["momentum"]) is float
-
-
-class Watch:
-    def __init__(self):
-        self.on, self.seen = False, []
-
-    def record(self, module, inputs, output):
-        if self.on:
-            self.seen.append(output.shape)
-
-    def __call__(self, module, inputs, output):
-        self.record(module, inputs, output)
-
-
-def free(watch, module, inputs, output):
-    watch.record(module, inputs, output)
-
-
-LINE = Watch.record.__code__.co_firstlineno
-WAYS = {
-    "method": (lambda watch: watch.record, "record", LINE + 2),
-    "partial": (
-        lambda watch: functools.partial(free, watch),
-        "free",
-        free.__code__.co_firstlineno + 1,
-    ),
-}
-
-
-@pytest.mark.parametrize("way", sorted(WAYS))
-def test_a_hook_is_registered_disabled(way):
-    make, name, line = WAYS[way]
-    change = ObjectChange("disable_hook", name, Location(__file__, line, name))
-
-    def hooked():
-        torch.manual_seed(0)
-        model, watch = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), Watch()
-        model[0].register_forward_hook(make(watch))
-        call = compiled(model)
-        values = []
-        for step in range(3):
-            watch.on = step == 1
-            values.append(call(torch.ones(1, 2)))
-        return torch.stack(values), len(watch.seen)
-
-    with trying(TrialPlan()) as before:
-        expected = hooked()
-    with trying(TrialPlan(objects=(change,))) as after:
-        found = hooked()
-    assert applied_in(after) == {change.label: None}
-    assert (len(before.of(Recompiled)) > 0, len(after.of(Recompiled))) == (True, 0)
-    assert found[1] == expected[1] == 1
-    torch.testing.assert_close(found[0], expected[0])
-
-
-@pytest.mark.parametrize(
-    "place", [Location(__file__, 1, "record"), Location("b.py", LINE, "record")]
-)
-def test_another_hook_stays_as_it_is(place):
-    module, watch, notes = torch.nn.Linear(2, 2), Watch(), Notes()
-    objects = PlannedObjects((ObjectChange("disable_hook", "record", place),), torch, notes)
-    try:
-        module.register_forward_hook(watch.record)
-    finally:
-        objects.uninstall()
-    assert list(module._forward_hooks.values()) == [watch.record]

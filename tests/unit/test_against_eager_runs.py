@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from built_receipt import built, compiled, ended, started, torch_seen
 
+from compilediag.certify.points import ExecutedState
 from compilediag.cli import main
 from compilediag.commands import against_eager as command
 from compilediag.compare.gate import ab
 from compilediag.errors import UsageError
-from compilediag.fixes.proof_types import ObservedRun
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.runs.supervised.child import Outcome
@@ -37,7 +37,7 @@ def trial(name: str, step_s: float, steps: int = 40, **changes: Any) -> Trial:
     events += [compiled("0/0", 1.0, 0, 4.0)] if name == "compiled" else []
     events += [StepsEnded(9.0, 0, "optimizer", ends, (step_s,) * steps)] if steps else []
     events.append(ended())
-    observed = ObservedRun(built(events), fold([events]))
+    observed = ExecutedState(built(events), fold([events]))
     return replace(Trial(name, observed, None, "out.txt", 10.0), **changes)
 
 

@@ -5,7 +5,11 @@ from dataclasses import replace
 import pytest
 import timelines
 
-from compilediag.diagnosis.causes.run_causes import explain_recompile, list_causes
+from compilediag.diagnosis.causes.run_causes import (
+    explain_recompile,
+    find_run_causes,
+    list_causes,
+)
 from compilediag.diagnosis.findings import Cause
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
@@ -453,3 +457,41 @@ class TestText:
         """A text of a future torch is unclassified, and kept."""
         (cause,) = list_causes(recompile(reasons=("0/0: quantum guard failed",)))
         assert (cause.rule, cause.guard) == ("CD190", "quantum guard failed")
+
+
+LOADED = value("L['self'].loaded", "False", "True")
+WAY = value("L['self'].way", "'b'", "'a'")
+SCALE = value("L['self'].scale", "7", "1")
+
+
+@pytest.mark.parametrize(
+    ("facts", "served", "expected"),
+    [
+        # It was compiled before anything was loaded, and nothing that it refuses has changed.
+        (MODULE, (WAY, SCALE), ["self.scale", "self.way"]),
+        # What it refuses has changed since the last call, too.
+        (MODULE, (WAY, SCALE, LOADED), ["self.loaded"]),
+        # The last call was that of another instance, which says nothing about this one.
+        (replace(MODULE, instance_changed=True), (WAY, SCALE), ["self.loaded"]),
+    ],
+)
+def test_the_entry_of_another_world(
+    facts: GuardFacts, served: tuple[FalseGuard, ...], expected: list[str]
+) -> None:
+    """Of `0/0`, which has the fewest false guards, and `0/1`, which served the last call."""
+    before = replace(timelines.recompile("0/1", step=1, where=FRAME), entries=(entry(LOADED, WAY),))
+    last = tuple(replace(guard, facts=facts) for guard in served)
+    entries = (entry(*last, compile_id="0/1"), entry(LOADED))
+    now = replace(
+        timelines.recompile("0/2", step=3, where=FRAME),
+        entries=entries,
+        reasons=("0/1: L['self'].way == 'b'", "0/0: L['self'].loaded == False"),
+    )
+    run = timelines.timeline(
+        [
+            timelines.attempt(where=FRAME),
+            timelines.attempt("0/1", kind="recompile", step=1, where=FRAME, cause=before),
+            timelines.attempt("0/2", kind="recompile", step=3, where=FRAME, cause=now),
+        ]
+    )
+    assert sorted(cause.variable for cause in find_run_causes(run).get_causes(now)) == expected

@@ -106,6 +106,19 @@ def test_what_is_given_nothing_has_no_other_inputs() -> None:
     )
 
 
+def test_what_is_given_and_returns_nothing_is_no_proof_of_results() -> None:
+    """A compiled step of an optimizer: what it leaves is compared as state."""
+    nothing = varied("as it was", call="gradients; ", structure="(None, (), dict())")
+    point = judge(state(nothing), state(nothing))
+    assert (point.outcome, point.sentence) == (
+        "stated",
+        "forward is given no arguments and returns nothing",
+    )
+    opaque = varied("as it was", call="gradients; ", structure="(opaque:Model, (), dict())")
+    for other in (opaque, varied("as it was", None, call="gradients; "), SAME):
+        assert judge(state(nothing, other), state(nothing, other)).outcome == "undecided"
+
+
 def test_what_is_not_covered_is_listed() -> None:
     ends = (VaryingEnded(9.0, 1.0, ("generate: an iterator",)),)
     point = judge(state(SAME, SIZE, varied("x = 2")), state(SAME, SIZE, varying_ends=ends))
@@ -153,6 +166,26 @@ def test_the_same_call_may_be_of_another_kind() -> None:
     assert judge(old, new).outcome == "holds"
     other = state(varied("size 4 → 1", call=kinds[0], number=4))
     assert judge(old, other).outcome == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("structure", "kind", "outcome"),
+    [
+        ("(float32[4,8])", "float32[2d], float32[0d]", "fails"),
+        ("(float32[4,8], opaque:Cache)", "float32[2d]", "fails"),
+        ("(float32[4,8], opaque:Cache)", "float32[2d], bool[4d]", "undecided"),
+    ],
+)
+def test_a_size_of_other_arguments_is_another_one(structure: str, kind: str, outcome: str) -> None:
+    """With a static cache a call has a mask, whose size is not that of what is varied."""
+    old, new = (
+        state(
+            varied("as it was", structure=structure, call=call),
+            varied("size 4 → 1", value, structure=structure, call=call),
+        )
+        for call, value in (("float32[2d]", 1.0), (kind, None))
+    )
+    assert judge(old, new).outcome == outcome
 
 
 # --- boundaries -----------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from compilediag.certify.points import JudgedPoint
+from compilediag.fixes.certificate import check_padding
 from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.invocations import (
     FixedShapeRecord,
@@ -17,28 +19,13 @@ from compilediag.receipt.schema.invocations import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.candidates import list_changes
-from compilediag.rules.changes import (
-    DeclaredEffects,
-    Edit,
-    EditImpossible,
-    ProgramChange,
-    build_trial_plan,
-)
-from compilediag.runs.trials.sources import list_possible
+from compilediag.rules.changes import Edit, EditImpossible, ProgramChange, build_trial_plan
+from compilediag.runs.fix.sources import list_possible
 from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun
-from compilediag.timeline.invocations import Calls
 from compilediag_harness.wire import PaddingChecked
 from tests.support.receipt_records import of_files
-from tests.support.timelines import WHERE
-from tests.unit.test_fix_certificate import (
-    GOOD,
-    ObservedRun,
-    TrialCertificate,
-    finding,
-    judged,
-    receipt,
-    run,
-)
+from tests.support.timelines import WHERE, timeline
+from tests.unit.test_fix_certificate import finding, receipt
 
 SIZES = {4: 3, 5: 1, 9: 2, 10: 1}
 
@@ -201,26 +188,20 @@ def checked(*kinds: str, unseen: tuple[str, ...] = (), probes: Any = ("zeros",))
     return PaddingChecked(0.0, 0, 0, WHERE, unseen=unseen, **tried, **outputs)
 
 
-def padded(*checks: PaddingChecked, calls: int = 12) -> ObservedRun:
-    """A run of which every batch of 3 rows was padded to 4."""
-    size = SizeRun((4,), calls, 3 * calls)
+def judge_padded(*checks: PaddingChecked) -> JudgedPoint:
+    """The point on a run of which every batch of 3 rows was padded to 4."""
+    size = SizeRun((4,), 12, 36)
     shape = FixedShapeRun(
-        0, 0, WHERE, ("rows",), ((4,),), (size,), (), (), checks, (), requested={(3,): calls}
+        0, 0, WHERE, ("rows",), ((4,),), (size,), (), (), checks, (), requested={(3,): 12}
     )
-    # Two calls more of a warm-up.
-    calls_made = Calls(0, WHERE, calls + 2, (), (), (), padded=calls + 2)
-    return replace(GOOD, timeline=run(fixed_shapes=(shape,), invocations=(calls_made,)))
-
-
-def point(certificate: TrialCertificate) -> Any:
-    return next(each for each in certificate.points if each.name == "padding")
+    (point,) = check_padding((WHERE,), timeline([]), timeline([], fixed_shapes=(shape,)))
+    return point
 
 
 def test_padding_is_harmless_and_how_much_there_is() -> None:
-    found = judged(padded(checked("safe", "nan_leak")), declared=DeclaredEffects(pads=(WHERE,)))
-    assert found.holds, found.reason
-    assert (point(found).figures[0].before, point(found).figures[0].after) == (0.0, 33.3)
-    assert not [each for each in judged(GOOD).points if each.name == "padding"]
+    point = judge_padded(checked("safe", "nan_leak"))
+    assert point.outcome == "holds", point
+    assert (point.figures[0].before, point.figures[0].after) == (0.0, 33.3)
 
 
 @pytest.mark.parametrize(
@@ -236,14 +217,12 @@ def test_padding_is_harmless_and_how_much_there_is() -> None:
     ],
 )
 def test_padding_that_harms_or_may_is_refused(checks, reason) -> None:
-    """By the check of any mode, first or last, in any run."""
-    for runs in ((padded(*checks),), (padded(checked("safe")), padded(*checks))):
-        found = judged(*runs, declared=DeclaredEffects(pads=(WHERE,)))
-        assert not found.holds
-        assert reason in found.reason
+    """By the check of any mode, first or last."""
+    point = judge_padded(*checks)
+    assert point.outcome == "fails"
+    assert reason in point.sentence
 
 
-def test_what_is_not_padded_or_called_less_is_refused() -> None:
-    assert judged(declared=DeclaredEffects(pads=(WHERE,))).reason == "nothing was padded"
-    fewer = judged(padded(checked("safe"), calls=9), declared=DeclaredEffects(pads=(WHERE,)))
-    assert "compiled calls 12 → 9" in fewer.reason  # those of a warm-up make up for none
+def test_what_is_not_padded_is_refused() -> None:
+    (point,) = check_padding((WHERE,), timeline([]), timeline([]))
+    assert point.sentence == "nothing was padded"

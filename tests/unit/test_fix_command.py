@@ -13,8 +13,7 @@ from compilediag.commands import fix as command
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import link_latest
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.trials import sources
-from compilediag.runs.trials.trial import Trial
+from compilediag.runs.fix import sources
 from tests.unit.test_fix_campaign import BEFORE
 
 CampaignCalls = list[Any]
@@ -50,7 +49,7 @@ def campaigns(monkeypatch: pytest.MonkeyPatch) -> CampaignCalls:
     """The campaigns that were begun; none of them runs anything."""
     begun: CampaignCalls = []
 
-    def run_campaign(campaign: Any, baseline: Any) -> tuple[()]:
+    def run_campaign(campaign: Any) -> tuple[()]:
         begun.append(campaign)
         return ()
 
@@ -108,20 +107,23 @@ def test_a_run_that_cannot_be_repeated(change, sentence, latest, capsys) -> None
 def test_the_latest_run_and_one_finding(latest: Path, campaigns: CampaignCalls) -> None:
     assert main(["fix", "2", "--yes", "--budget", "2m"]) == 0
     (begun,) = campaigns
-    assert begun.program.words == ("train.py", "--lr", "1")
+    assert begun.whole.pair.program.words == ("train.py", "--lr", "1")
     assert [each.id for each in begun.wanted] == ["F2"]
-    assert (begun.budget_s, begun.program.folder.startswith(str(latest))) == (120.0, True)
+    assert (begun.budget_s, begun.whole.pair.program.folder.startswith(str(latest))) == (
+        120.0,
+        True,
+    )
 
 
 def test_a_file_named_by_a_number_is_a_program(latest: Path, monkeypatch) -> None:
     (latest / "2").write_text("pass\n")
     seen: list[tuple[str, ...]] = []
 
-    def first_run(words: tuple[str, ...], options: Any, environ: Any) -> Any:
+    def record_run(words: tuple[str, ...], *_: Any) -> Any:
         seen.append(words)
         raise command.UsageError("stop")
 
-    monkeypatch.setattr(command, "run_first_trial", first_run)
+    monkeypatch.setattr(command, "record_run", record_run)
     assert main(["fix", "--yes", "2"]) == 2
     assert seen == [("2",)]
 
@@ -156,9 +158,12 @@ def test_options_of_pyproject(latest: Path, campaigns: CampaignCalls, capsys) ->
     assert main(["fix", "--yes"]) == 0
     assert main(["fix", "--yes", "--steps", "3", "--budget", "1h"]) == 0
     first, second = campaigns
-    chosen = [(each.program.options.steps, each.budget_s) for each in campaigns]
+    chosen = [(each.whole.pair.program.options.steps, each.budget_s) for each in campaigns]
     assert chosen == [(20, 600.0), (3, 3600.0)]
-    assert (first.program.options.timeout_s, second.program.options.timeout_s) == (9, 9)
+    assert (
+        first.whole.pair.program.options.timeout_s,
+        second.whole.pair.program.options.timeout_s,
+    ) == (9, 9)
     settings.write_text("[tool.compilediag.fix]\nstep = 20\n")
     assert main(["fix", "--yes"]) == 2
     assert "unknown key 'step' in [tool.compilediag.fix]" in capsys.readouterr().err
@@ -173,12 +178,3 @@ def test_uncommitted_changes_are_said_before_anything_runs(latest, campaigns, mo
         assert sentence in capsys.readouterr().err
     assert campaigns == []
     assert main(["fix", "--yes", "--apply", "--force"]) == 0
-
-
-def test_the_exit_code_of_a_program_that_fails_as_it_is(latest: Path, monkeypatch) -> None:
-    def run_campaign(campaign: Any, baseline: Any) -> tuple[()]:
-        campaign.baseline = Trial("", None, "RuntimeError: no GPU", "", 1.0, exit_code=7)
-        return ()
-
-    monkeypatch.setattr(command, "run_campaign", run_campaign)
-    assert main(["fix", "--yes"]) == 7

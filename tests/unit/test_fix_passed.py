@@ -86,13 +86,13 @@ def test_the_second_of_two_arguments_that_are_one_tensor_is_edited() -> None:
     assert offered("CD106", "m(t)", {"x": "t", "y": "t"}, **layout)[1:] == []
 
 
-def test_a_number_becomes_a_tensor_that_loses_nothing() -> None:
+def test_a_number_becomes_a_tensor_and_none_of_float64() -> None:
     def of(*values: str) -> list[str]:
         pairs = [list(values)]
         return lines("CD107", "f(a, n=k)", {"n": "k"}, source="L['n']", values=pairs)
 
     assert of("1", "2")[1] == "train.py:1: f(a, n=torch.tensor(k))"
-    assert of("0.5", "2")[1] == "train.py:1: f(a, n=torch.tensor(k, dtype=torch.float64))"
+    assert of("0.5", "2")[1] == "train.py:1: f(a, n=torch.tensor(k, dtype=torch.float32))"
     assert of("True", "False") == of("'mean'", "'sum'") == []
 
 

@@ -159,11 +159,6 @@ def followed(line: str, folder: Path) -> str:
         ("torch.compile(..., dynamic=True)", "@torch.compile\n", "@torch.compile(dynamic=True)\n"),
         ("f(x.clone())  # at the call, broken.py:11", "f(x),", "f(x.clone()),"),
         (
-            "torch.compiler.disable(hook)  # where it is registered as a hook, broken.py:16",
-            "register_forward_hook(hook)",
-            "model.register_forward_hook(torch.compiler.disable(hook))",
-        ),
-        (
             "f = compilediag.FixedShape(f, buckets=[4, 6])  # where it is compiled",
             "    return x\n",
             "    return x\n\n\nf = compilediag.FixedShape(f, buckets=[4, 6])\n",
@@ -199,8 +194,9 @@ def test_a_line_without_a_place_cannot_be_followed(line: str, tmp_path: Path) ->
 
 def proof(before: int, after: int) -> Any:
     figures = [{"name": name, "before": 0, "after": 0} for name in plain.COUNTED]
-    figures[0] = {"name": "all recompiles", "before": before, "after": after}
-    return {"points": [{"figures": figures}]}
+    figures[0] = {"name": "recompiles", "before": before, "after": after}
+    own = {"name": "finding", "figures": [{"name": "recompiles", "before": 1, "after": 0}]}
+    return {"points": [own, {"name": "better", "figures": figures}]}
 
 
 def seen(recompiles: int, **more: Any) -> plain.Counted:
@@ -211,7 +207,7 @@ def seen(recompiles: int, **more: Any) -> plain.Counted:
 def test_what_torch_counts_contradicts() -> None:
     assert plain.check(proof(2, 0), seen(2), seen(0)) == []
     wrong = plain.check(proof(2, 0), seen(2), seen(1))
-    assert wrong == ["all recompiles: the certificate has 2 → 0, torch counts 2 → 1"]
+    assert wrong == ["recompiles: the certificate has 2 → 0, torch counts 2 → 1"]
     assert plain.check(proof(2, 0), seen(3), seen(0))
     assert plain.check(proof(2, 0), seen(2), seen(0, graphs=0)) == ["nothing is compiled"]
     failed = plain.Counted(1, seen(0).counts, ("loss 2",))
@@ -221,9 +217,6 @@ def test_what_torch_counts_contradicts() -> None:
     ]
     silent = plain.Counted(0, seen(0).counts, ())
     assert plain.check(proof(2, 0), seen(2), silent) == ["different results are printed"]
-    assert plain.check(proof(2, 0), seen(2), silent, messages_left_out=True) == []
-    other = plain.Counted(0, seen(0).counts, ("loss 2",))
-    assert plain.check(proof(2, 0), seen(2), other, messages_left_out=True)
 
 
 def test_former_proofs_are_listed_where_the_finding_has_none_now() -> None:

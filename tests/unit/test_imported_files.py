@@ -37,6 +37,18 @@ def test_a_lazy_module_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     complete_path(Location("of/nobody.py", 1), ())
 
 
+def test_what_only_says_that_it_is_a_module_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the libraries of cffi do, which have no names."""
+
+    class Library:
+        __slots__ = ()
+        __class__ = type(sys)
+
+    monkeypatch.setitem(sys.modules, "library_of_cffi", Library())
+    assert isinstance(sys.modules["library_of_cffi"], type(sys))
+    assert list_imported_files() is not None
+
+
 def test_too_many_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """One record has room for so much."""
     monkeypatch.setattr(source_locations, "MAX_IMPORTED_CHARS", 0)

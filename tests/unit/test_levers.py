@@ -4,6 +4,7 @@ Those of plain integers, floats, sizes and breaks are in recorded runs (`make fr
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, 
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import Process, Timeline
 from compilediag.views.findings import join_exports
-from compilediag_harness.wire import FalseGuard
+from compilediag_harness.wire import FalseGuard, ValueUse
 from tests.support.timelines import attempt, false_guard, process, recompile, timeline
 
 DYNAMIC = "TORCH_COMPILE_DYNAMIC_SOURCES"
@@ -47,18 +48,19 @@ def test_nothing_where_no_setting_works(values: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "helps"),
+    ("kinds", "helps"),
     [
-        ("beta = betas[n]", False),
-        ("for _ in range(n):", False),
-        ("return dropout(x, n)", False),
-        ("return x * (n + 1)", True),
-        ("y = -n / x", True),
+        ((), False),
+        (("index",), False),
+        (("arithmetic", "loop"), False),
+        (("number", "unknown"), False),
+        (("slice",), False),  # a size of 1 is a constant
+        (("arithmetic", "operand"), True),
     ],
 )
-def test_nothing_where_the_code_needs_the_value_as_a_constant(line: str, helps: bool) -> None:
-    """Torch made the argument dynamic at its second value, and to no avail; where the code only
-    computes with it, `dynamic=False` kept torch from that, and the setting helps."""
+def test_nothing_where_the_code_needs_the_value_as_a_constant(kinds: Any, helps: bool) -> None:
+    """By each use that was found in the source; where none was, nothing is known."""
+    uses = tuple(ValueUse(kind, "train.py", 3) for kind in kinds)
     again = [
         attempt(
             f"0/{number}",
@@ -66,7 +68,7 @@ def test_nothing_where_the_code_needs_the_value_as_a_constant(line: str, helps: 
             step=number,
             cause=recompile(
                 f"0/{number}",
-                guards=(false_guard(expected=str(number), actual=str(number + 1), line_text=line),),
+                guards=(false_guard(expected=str(number), actual=str(number + 1), uses=uses),),
             ),
         )
         for number in (1, 2)

@@ -110,13 +110,10 @@ def test_the_last_outcome_of_a_change_stands() -> None:
 
 
 def test_the_records_of_one_object_are_put_together() -> None:
-    place = Location("train.py", 3, "Model.forward")
+    def record(path: str, instance: int = 0) -> StateRead:
+        return StateRead(1.0, "Model", (SampledValue(path, "number"),), True, instance)
 
-    def record(path: str, call: int | None, instance: int = 0) -> StateRead:
-        return StateRead(1.0, place, "Model", (SampledValue(path, "number"),), True, instance, call)
-
-    held = fold([[record("a", 4), record("a", None), record("b", None), record("a", None, 1)]])
+    held = fold([[record("a"), record("b"), record("a", 1)]])
     assert [
-        (state.call, state.instance, [answer.path for answer in state.answers])
-        for state in held.held_states
-    ] == [(4, 0, ["a"]), (None, 0, ["a", "b"]), (None, 1, ["a"])]
+        (state.instance, [answer.path for answer in state.answers]) for state in held.held_states
+    ] == [(0, ["a", "b"]), (1, ["a"])]

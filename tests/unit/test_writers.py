@@ -2,11 +2,16 @@
 
 import gc
 import importlib.util
+import math
 import sys
 import weakref
 
+import torch
+
 from compilediag_harness.blame import writers, writes_in_source
+from compilediag_harness.blame.value_uses import find_uses
 from compilediag_harness.blame.writers import ReachableNames
+from compilediag_harness.wire import Location
 
 COMPILED = writers.CompiledCode(
     ReachableNames.may_run.__code__, {"L": {}, "G": {}}, (), ReachableNames()
@@ -139,34 +144,30 @@ def test_a_nested_functions_write_is_not_the_outer_functions():
     assert writes_in_source.find_mutation_line(make_stash.__code__, "stash") is None
 
 
-def deciding(x, level, limit, other=None):
-    """Decides by `level` and by an attribute, computes with `limit`."""
-    y = x * limit
-    if level > 0 and not x.full:
-        return y
-    if other is not None or isinstance(other, int):
-        y = y * other
-    return [z for z in y if z] if limit else (lambda given: x if given else y)
+def deciding(x, level, limit):
+    y = scaled(x, level)
+    if limit > level * 2 and limit is not None:
+        return y.clamp(max=level)
+    root = math.sqrt(1 - 0.9**limit)
+    return torch.add(x, y, alpha=level) * root
 
 
-def test_a_function_decides_by_what_its_conditions_read():
-    """Whichever line read the value first; not by what only looks at the object."""
-    first = deciding.__code__.co_firstlineno
-    read = {
-        name: writes_in_source.has_branch_on(__file__, first + 2, name)
-        for name in ("level", "full", "limit", "x", "y", "other", "absent")
+def scaled(given, amount):
+    return given * amount
+
+
+def test_uses_of_a_value_are_followed():
+    """Into functions and variables, to the schemas of torch's operators, by what is called."""
+    at = Location(__file__, deciding.__code__.co_firstlineno + 1, "deciding")
+    names = {"math": math, "torch": torch, "scaled": scaled}
+    uses = find_uses([(at, names)], "level")
+    assert {(use.kind, use.callee) for use in uses} == {
+        *(("arithmetic", ""), ("condition", "")),
+        *(("operand", "y.clamp"), ("number", "torch.add")),
     }
-    assert read == {
-        "level": True,
-        "full": True,
-        "limit": True,
-        "x": True,
-        "y": False,
-        "other": False,
-        "absent": False,
-    }
-    assert writes_in_source.has_branch_on("/nowhere.py", 1, "x") is None
-    assert writes_in_source.has_branch_on(__file__, 1, "x") is None
+    kinds = {use.kind for use in find_uses([(at, names)], "limit")}
+    assert kinds == {"arithmetic", "condition", "math"}
+    assert find_uses([(Location("/nowhere.py", 1, ""), {})], "level") is None
 
 
 LIBRARY = """

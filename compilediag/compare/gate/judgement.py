@@ -256,7 +256,8 @@ def _add_finding(issue: Issue, receipt: Receipt, finding: FindingRecord | None) 
     if finding is None:
         return issue
     cost_s = finding.cost_s if finding.cost_s is not None else issue.cost_s
-    fix, proved = finding.fix.summary, describe_proved_change(finding, receipt)
+    fix = finding.fix.summary if finding.fix.recipe is not None else None
+    proved = describe_proved_change(finding, receipt)
     known = {"finding": finding.id, "key": finding.key}
     return replace(issue, fix=fix, proved=proved, cost_s=cost_s, **known)
 

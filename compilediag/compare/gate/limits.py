@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from compilediag.compare.gate.judgement import Issue, Kind, build_finding_issue, build_issue
-from compilediag.compare.keys import COUNTS
+from compilediag.compare.keys import COUNTS, NEEDS
 from compilediag.compare.run_baseline import RunBaseline
 from compilediag.errors import UsageError
 from compilediag.receipt.schema.compiles import FindingRecord
@@ -21,7 +21,7 @@ from compilediag.receipt.schema.receipt import Receipt
 SECONDS = {"compile_s": "total", "first_compile_s": "first_compile", "recompile_s": "recompile"}
 """Times that a limit can be about, and their fields of `receipt.compile.time_s`."""
 
-NAMES = (*COUNTS, "recordings", "replays", "findings", *SECONDS)
+NAMES = (*COUNTS, *NEEDS, "recordings", "replays", "findings", *SECONDS)
 """Names that a limit can be about, beside the codes of rules."""
 
 EXAMPLE = "recompiles>0,CD201>0"
@@ -131,6 +131,7 @@ def _resolve_name(name: str, where: str) -> str:
 _SHOWN_BY: dict[str, tuple[Kind, ...]] = {
     "compiles": ("cause",),
     "recompiles": ("cause",),
+    **dict.fromkeys(NEEDS, ("cause",)),
     "graphs": ("cause", "break"),
     "frames": ("break",),
     "graph_breaks": ("break",),
@@ -167,6 +168,9 @@ def get_count(receipt: Receipt, run: RunBaseline, name: str) -> int | None:
     """Get the count that a limit of this name is about; None where it was not measured."""
     if name in COUNTS:
         return run.baseline.counts.get(name)
+    if name in NEEDS:
+        whole: int | None = getattr(receipt.compile, name)
+        return whole if whole is None or not run.own_code_only else run.count_needed(receipt, name)
     if name in ("recordings", "replays"):
         part = receipt.cudagraph
         # Without a CUDA device there is nothing to record into: that is known to be none.

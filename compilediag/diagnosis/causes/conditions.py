@@ -208,13 +208,13 @@ def select_nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition
 
 def make_distance_key(entry: Sequence[Condition]) -> tuple[bool, int, int, int]:
     """Make the key that sorts the nearest entry first."""
-    return _is_other_instance(entry), *_compute_distance(entry)
+    return is_other_instance(entry), *_compute_distance(entry)
 
 
 def select_this_instance(entries: Iterable[Sequence[Condition]]) -> Sequence[Sequence[Condition]]:
     """Select the entries that were compiled for this instance; where there are none, all."""
     candidates = [entry for entry in entries if entry]
-    return [entry for entry in candidates if not _is_other_instance(entry)] or candidates
+    return [entry for entry in candidates if not is_other_instance(entry)] or candidates
 
 
 def _compute_distance(entry: Sequence[Condition]) -> tuple[int, int, int]:
@@ -235,7 +235,8 @@ def _identify_common_cause(condition: Condition) -> Hashable:
     return guard.aspect, condition.expected, condition.actual
 
 
-def _is_other_instance(entry: Sequence[Condition]) -> bool:
+def is_other_instance(entry: Sequence[Condition]) -> bool:
+    """True if the entry was compiled for another instance of what shares its code."""
     return any(get_code_info(condition.decision.code).owner == "instance" for condition in entry)
 
 

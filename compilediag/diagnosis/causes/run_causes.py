@@ -19,9 +19,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, find_behind_breaks
 from compilediag.diagnosis.causes.cause_group import Group
@@ -31,6 +31,7 @@ from compilediag.diagnosis.causes.conditions import (
     Invalidated,
     drop_consequences,
     identify_condition,
+    is_other_instance,
     list_conditions,
     make_condition,
     make_distance_key,
@@ -54,7 +55,7 @@ from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.process import extend_record
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import EntryDiff, Location
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,10 @@ class RunCauses:
         default_factory=dict[CompileId, tuple[MissedEntry, ...]]
     )
     """The cache entries that did not fit, nearest first, as far as the process recorded them."""
+    false: Mapping[CompileId, tuple[FalseOfEntry, ...]] = field(
+        default_factory=dict[CompileId, "tuple[FalseOfEntry, ...]"]
+    )
+    """What was false of each of these, every value under its own name."""
     groups: Mapping[str, Sequence[Group]] = field(default_factory=dict[str, Sequence[Group]])
     """By code, in the order of their first recompile; of recompiles that count."""
     behind: BehindBreaks = field(default_factory=BehindBreaks)
@@ -92,13 +97,17 @@ class RunCauses:
 def find_run_causes(timeline: Timeline) -> RunCauses:
     """Find and group the causes of every recompile of a run."""
     known: dict[object, Explanation] = {}
+    asked = {recompile.id: recompile for recompile in timeline.recompiles}
     behind = find_behind_breaks(timeline)
     by_compile: dict[CompileId, tuple[BlamedCause, ...]] = {}
-    entries: dict[CompileId, tuple[MissedEntry, ...]] = {}
+    explained: dict[CompileId, Explanation] = {}
     for recompile in timeline.recompiles:
         # Ranks do the same: what decides the causes decides them once.
-        facts = (recompile.entries, recompile.reasons, recompile.frame, recompile.problem)
-        explanation = known.get(facts) or known.setdefault(facts, explain_recompile(recompile))
+        worlds = find_other_worlds(recompile, asked)
+        facts = (recompile.entries, recompile.reasons, recompile.frame, recompile.problem, worlds)
+        explanation = known.get(facts)
+        if explanation is None:
+            explanation = known[facts] = explain_recompile(recompile, worlds)
         # Another instance of its class is called, or a broken function makes another call of it
         # within one step.
         nearest = explanation.entries[0].compile_id if explanation.entries else ""
@@ -108,7 +117,7 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
             _make_blamed_cause(cause, recompile, timeline, another_instance=other)
             for cause in explanation.causes
         )
-        entries[recompile.id] = explanation.entries
+        explained[recompile.id] = explanation
     members: dict[CauseId, list[tuple[BlamedCause, Recompile]]] = {}
     for recompile in timeline.counted_recompiles:
         own: dict[CauseId, BlamedCause] = {}
@@ -123,7 +132,13 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
     groups: dict[str, list[Group]] = {}
     for group in merge_by_common_cause(single, timeline, behind):
         groups.setdefault(group.code, []).append(group)
-    return RunCauses(by_compile, entries, groups, behind)
+    return RunCauses(
+        by_compile,
+        {compile_id: explanation.entries for compile_id, explanation in explained.items()},
+        {compile_id: explanation.false for compile_id, explanation in explained.items()},
+        groups,
+        behind,
+    )
 
 
 def _make_blamed_cause(
@@ -171,6 +186,10 @@ _NUMBER = re.compile(r"\d+")
 _VALUES = ("value", "none", "identity", "attribute")
 
 
+FalseOfEntry: TypeAlias = tuple[str, tuple[Cause, ...]]
+"""The compile id of a cache entry, and its false guards without those that follow from others."""
+
+
 class Explanation(NamedTuple):
     """The explanation of a recompile."""
 
@@ -178,6 +197,8 @@ class Explanation(NamedTuple):
     """The primary one first. All of them must be removed to avoid the recompile."""
     entries: tuple[MissedEntry, ...] = ()
     """Those that were evaluated in the process, nearest first; of a text those that it names."""
+    false: tuple[FalseOfEntry, ...] = ()
+    """Of the same."""
 
 
 def list_causes(recompile: Recompile) -> tuple[Cause, ...]:
@@ -185,8 +206,44 @@ def list_causes(recompile: Recompile) -> tuple[Cause, ...]:
     return explain_recompile(recompile).causes
 
 
-def explain_recompile(recompile: Recompile) -> Explanation:
-    """Explain a recompile: its causes, and the cache entries they were found in.
+def find_other_worlds(
+    recompile: Recompile, asked: Mapping[CompileId, Recompile]
+) -> tuple[str, frozenset[str]]:
+    """Find the entry that served the last call of the frame, and the entries of whose false guards
+    none has changed since: they were compiled in another world, and are no measure of what changed
+    now. "" where the last one is not known. `asked`: every recompile of the run."""
+    first = parse_reasons(recompile.reasons[0])[:1] if recompile.reasons else ()
+    last = first[0].compile_id if first else None
+    false = {entry.compile_id: _list_false(entry) for entry in recompile.entries}
+    if last is None or last not in false:
+        return "", frozenset()
+
+    def find_differences(one: str, other: str) -> frozenset[Hashable]:
+        """Find what of two entries differs: the question before the newer one lists the older."""
+        for newer, older in ((one, other), (other, one)):
+            event = asked.get(CompileId(recompile.process, recompile.epoch, newer))
+            for entry in () if event is None else event.entries:
+                if entry.compile_id == older:
+                    return _list_false(entry)
+        return frozenset()
+
+    worlds = (
+        other
+        for other, guards in false.items()
+        if guards and guards <= find_differences(last, other) - false[last]
+    )
+    return last, frozenset(worlds)
+
+
+def _list_false(entry: EntryDiff) -> frozenset[Hashable]:
+    return frozenset(guard.source or guard.text for guard in entry.guards)
+
+
+def explain_recompile(
+    recompile: Recompile, worlds: tuple[str, frozenset[str]] = ("", frozenset())
+) -> Explanation:
+    """Explain a recompile: its causes, and the cache entries they were found in. `worlds`: as
+    `find_other_worlds` gives it.
 
     They come from the guards evaluated in the process; where those are missing or incomplete
     (`problem`), from torch's printed reasons, with confidence "text".
@@ -195,33 +252,40 @@ def explain_recompile(recompile: Recompile) -> Explanation:
     if entries and recompile.problem is None:
         conditions = mark_known_parts([list_conditions(entry, reasons, frame) for entry in entries])
         everywhere = [condition for entry in conditions for condition in entry]
-        rest = [merge_companions(drop_consequences(entry), everywhere) for entry in conditions]
+        own = [drop_consequences(entry) for entry in conditions]
         if not recompile.entries_left_out:
-            rest = mark_new_variables(rest)
+            own = mark_new_variables(own)
+        rest = [merge_companions(entry, everywhere) for entry in own]
+        last, others = worlds
+        by_id = {entry.compile_id: own for entry, own in zip(entries, rest, strict=True)}
+        # Layers that share a forward serve one another's calls.
+        others = frozenset[str]() if is_other_instance(by_id.get(last, ())) else others
+        near = [own for compile_id, own in by_id.items() if compile_id not in others]
         together = find_combination(rest)
-        if causes := (_combine(together),) if together else _sort_causes(select_nearest(rest)):
+        nearest = select_nearest(near) or select_nearest(rest)
+        if causes := (_combine(together),) if together else _sort_causes(nearest):
             ranked = sorted(
-                zip(entries, conditions, rest, strict=True),
-                key=lambda i: make_distance_key(i[2]),
+                zip(entries, conditions, own, rest, strict=True),
+                key=lambda i: (i[0].compile_id in others, make_distance_key(i[3])),
             )
+            false = [
+                ((entry.compile_id, tuple(map(_make_cause, mine))), entry.left_out + len(every))
+                for entry, every, mine, _ in ranked
+            ]
             return Explanation(
                 causes,
-                tuple(
-                    _make_entry(entry.compile_id, own, entry.left_out + len(all_) - len(own))
-                    for entry, all_, own in ranked
-                ),
+                tuple(_make_entry(*guards, count) for guards, count in false),
+                tuple(guards for guards, _ in false),
             )
     return _explain_from_text(reasons, frame, recompile.problem)
 
 
-def _make_entry(compile_id: str, own: Sequence[Condition], left_out: int | None) -> MissedEntry:
+def _make_entry(compile_id: str, own: Sequence[Cause], count: int | None) -> MissedEntry:
     """Make the entry of its false guards without those that follow from others, in guard order.
-    `left_out`: how many these are; None where the text of a log names the first guard only."""
-    guards = tuple(
-        make_record(MissedGuard, cause) for cause in map(_make_cause, own[:MAX_ENTRY_GUARDS])
-    )
-    beyond = None if left_out is None else left_out + len(own) - len(guards)
-    return MissedEntry(compile_id=compile_id, guards=guards, left_out=beyond)
+    `count`: of all of them; None where the text of a log names the first guard only."""
+    guards = tuple(make_record(MissedGuard, cause) for cause in own[:MAX_ENTRY_GUARDS])
+    left_out = None if count is None else count - len(guards)
+    return MissedEntry(compile_id=compile_id, guards=guards, left_out=left_out)
 
 
 def _explain_from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> Explanation:
@@ -240,12 +304,13 @@ def _explain_from_text(reasons: Sequence[str], frame: Location, problem: str | N
         ]
         for of_entry in parsed
     ]
-    entries = tuple(
-        _make_entry(of_entry[0].compile_id, conditions, None)
+    false = tuple(
+        (of_entry[0].compile_id, tuple(map(_make_cause, conditions)))
         for of_entry, conditions in zip(parsed, printed, strict=True)
         if of_entry[0].compile_id is not None
     )
-    return Explanation(_sort_causes(printed[0]), entries)
+    entries = tuple(_make_entry(*guards, None) for guards in false)
+    return Explanation(_sort_causes(printed[0]), entries, false)
 
 
 def _sort_causes(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
@@ -287,6 +352,7 @@ def _make_cause(condition: Condition, *, primary: bool = False) -> Cause:
         novel=condition.novel,
         own=false.own,
         branched_on=false.branched_on,
+        uses=false.uses,
         changed=changed,
         changed_by=false.changed_by,
     )
@@ -329,8 +395,25 @@ def merge_companions(own: Sequence[Condition], every: Iterable[Condition]) -> tu
             merged.append(condition)
         elif partner.variable_path not in [other.variable_path for other in own]:
             decision = replace(partner.decision, kind="companion", order=condition.decision.order)
-            merged.append(replace(condition, decision=decision, variable=partner.variable))
+            expected, actual = _name_values(condition, partner)
+            merged.append(
+                replace(
+                    condition,
+                    decision=decision,
+                    variable=partner.variable,
+                    expected=expected,
+                    actual=actual,
+                )
+            )
     return tuple(merged)
+
+
+def _name_values(own: Condition, partner: Condition) -> Iterator[str | None]:
+    """Name whose the values of a companion are, which stands under the name of its buffer."""
+    path = own.variable_path
+    name = path.member if path is not None and path != partner.variable_path else None
+    for value in (own.expected, own.actual):
+        yield f"{name}={value}" if name and value is not None else value
 
 
 def _belongs_to(cond: Condition, buffer: Condition) -> bool:

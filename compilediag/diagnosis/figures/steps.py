@@ -150,10 +150,8 @@ def build_steps_section(
     figures = compute_figures(walls)
     if figures is None:
         return None
-    if warmup is None:  # the leading steps in which some frame was compiled for the first time
-        first = {i.step for i in timeline.compiles if i.process == lead and i.kind == "first"}
-        later = (at for at, step in enumerate(steps) if step.number not in first)
-        warmup = next(later, len(steps))
+    if warmup is None:
+        warmup = count_warmup_steps(timeline, steps, lead)
     return replace(
         figures,
         warmup=warmup,
@@ -163,6 +161,13 @@ def build_steps_section(
         device_timing=_build_device_timing(timeline, lead),
         spikes=_build_spikes(timeline, steps, warmup, findings),
     )
+
+
+def count_warmup_steps(timeline: Timeline, steps: Sequence[Step], process: int) -> int:
+    """Count the leading ones of `steps` in which a frame was compiled for the first time."""
+    first = {i.step for i in timeline.compiles if i.process == process and i.kind == "first"}
+    later = (at for at, step in enumerate(steps) if step.number not in first)
+    return next(later, len(steps))
 
 
 # --- figures --------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """All edits of a file at once: text in, text out.
 
 Three operators make them: "call" (something else is passed in a call, or done before it), "wrap"
-(`FixedShape` around what is compiled, `torch.compiler.disable` around a hook) and, in its own
+(`FixedShape` around what is compiled) and, in its own
 module, `tensorize` (a number as a 0-dim tensor).
 """
 
@@ -27,7 +27,7 @@ from compilediag.fixes.edits.tree import (
     add_imports,
     apply_edits,
 )
-from compilediag.rules.changes import Edit, EditImpossible, NothingToEdit, normalize_expression
+from compilediag.rules.changes import Edit, EditImpossible, normalize_expression
 
 # --- call ----------------------------------------------------------------------------------------
 
@@ -43,26 +43,6 @@ def edit_argument(source: Source, edit: Edit) -> Iterator[TreeEdit]:
         if passed.star:
             raise EditImpossible(f"line {edit.line} passes what it holds, not the argument itself")
         yield Replacement(passed.value, FillTemplate(template))
-
-
-def add_keyword(source: Source, edit: Edit) -> Iterator[TreeEdit]:
-    """Kind "keyword": pass one more argument by name. `code`: the call as `ast.unparse` writes it,
-    the keyword, and the expression."""
-    text, name, expression = edit.code
-    for call in _find_calls(source, edit.line, text):
-        if any(arg.keyword is not None and arg.keyword.value == name for arg in call.args):
-            raise EditImpossible(f"line {edit.line} passes {name} already")
-        yield Replacement(call, _AddKeyword(name, expression))
-
-
-@dataclass(frozen=True, slots=True)
-class _AddKeyword:
-    name: str
-    expression: str
-
-    def __call__(self, call: libcst.Call) -> libcst.Call:
-        made = libcst.parse_expression(f"f({self.name}={self.expression})")
-        return call.with_changes(args=[*call.args, *libcst.ensure_type(made, libcst.Call).args])
 
 
 def insert_before(source: Source, edit: Edit) -> Iterator[TreeEdit]:
@@ -128,17 +108,6 @@ def _find_calls(source: Source, line: int, text: str) -> list[libcst.Call]:
 
 _SHAPE = matchers.Name("FixedShape") | matchers.Attribute(attr=matchers.Name("FixedShape"))
 _BUCKETS = 2  #: Place of `buckets` among the arguments of `FixedShape`.
-
-_REGISTER = matchers.Call(
-    func=matchers.Attribute(
-        attr=matchers.Name(
-            value=matchers.MatchIfTrue(
-                lambda name: name.startswith("register_") and name.endswith("_hook")
-            )
-        )
-    )
-)
-_DISABLED = FillTemplate("torch.compiler.disable(_)")
 
 
 def wrap_in_fixed_shape(source: Source, edit: Edit) -> Iterator[TreeEdit]:
@@ -226,48 +195,6 @@ def replace_buckets(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     yield Replacement(matches[0], FillTemplate(after))
 
 
-def disable_hook(source: Source, edit: Edit) -> Iterator[TreeEdit]:
-    """Kind "disabled_hook": register the function around the line as `torch.compiler.disable`
-    returns it."""
-    for node in _find_registrations(source, edit):
-        yield Replacement(node, _DISABLED)
-
-
-def _find_registrations(source: Source, edit: Edit) -> list[effects.NameOrAttribute]:
-    """Find the names of the function around the line in each call that registers it."""
-    functions = source.find_functions(edit.line)
-    if not functions:
-        raise EditImpossible(f"line {edit.line} is not inside a function")
-    hook = functions[0]
-    nodes = [
-        node
-        for call in source.find_all(source.module, libcst.Call)
-        if matchers.matches(call, _REGISTER)
-        for argument in call.args
-        for node in _find_hook_names(source, argument.value, hook)
-    ]
-    if not nodes:
-        raise NothingToEdit(f"no call of the file registers {hook.name.value} by its name")
-    return nodes
-
-
-def _find_hook_names(
-    source: Source, argument: libcst.BaseExpression, hook: libcst.FunctionDef
-) -> Iterator[effects.NameOrAttribute]:
-    """Find names of a function, or of a method whose name no other has."""
-    name = hook.name.value
-    if isinstance(source.get_parent(source.get_parent(hook)), libcst.ClassDef):
-        functions = source.find_all(source.module, libcst.FunctionDef)
-        if [function.name.value for function in functions].count(name) == 1:
-            attributes = source.find_all(argument, libcst.Attribute)
-            yield from (node for node in attributes if node.attr.value == name)
-        return
-    for node in source.find_all(argument, libcst.Name):
-        bound = [getattr(binding, "node", None) for binding in source.get_scope(node)[node.value]]
-        if node.value == name and source.is_variable(node) and bound == [hook]:
-            yield node
-
-
 # --- all edits of a file -------------------------------------------------------------------------
 
 Operator = Callable[[Source, Edit], Iterator[TreeEdit]]
@@ -277,10 +204,8 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
         "argument": edit_argument,
         "assigned": assign_arguments,
         "before": insert_before,
-        "disabled_hook": disable_hook,
         "fixed_shape": wrap_in_fixed_shape,
         "fixed_shape_buckets": replace_buckets,
-        "keyword": add_keyword,
         "number_as_tensor": tensorize.make_tensor,
     }
 )
@@ -310,27 +235,6 @@ def rewrite(text: str, edits: Sequence[Edit]) -> str:
         edited = Source(tree.code)
         tree = apply_edits(edited, [Replacement(line, _split) for line in _find_shared(edited)])
     return add_imports(tree, ("torch", "compilediag")).code
-
-
-def show_edit(text: str, edit: Edit) -> tuple[int, str] | None:
-    """Show a line of the file that an edit changes, and how it reads then, where the edit is made
-    at another place than the one it names; None for other edits.
-
-    Raises:
-        EditImpossible: the edit cannot be made.
-    """
-    if edit.kind != "disabled_hook":
-        return None
-    source = Source(text)
-    node = _find_registrations(source, edit)[0]
-    call = next(
-        candidate
-        for candidate in source.find_ancestors(node, libcst.Call)
-        if matchers.matches(candidate, _REGISTER)
-    )
-    new = call.deep_replace(node, _DISABLED(node))
-    assert isinstance(new, libcst.Call), "one of its parts is another"
-    return source.get_lines(call).start, " ".join(source.get_code(new).split())
 
 
 # Assignments of several names or attributes at once, written one by one in the same line: edits of

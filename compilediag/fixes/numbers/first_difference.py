@@ -19,7 +19,6 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from compilediag.certify.values import find_difference
-from compilediag.fixes.outputs import compute_rms_error, is_trusted
 from compilediag.receipt.schema.comparisons import NumberDifference, NumbersSection
 from compilediag.receipt.schema.record import make_record
 from compilediag.rules.make_finding import format_count
@@ -364,3 +363,28 @@ def _judge_integers(
 def _find_largest(compiled: SampledValue, eager: SampledValue) -> float:
     pairs = zip(compiled.values, eager.values, strict=False)
     return max((abs(x - y) for x, y in pairs if x is not None and y is not None), default=0.0)
+
+
+# --- against float64 ----------------------------------------------------------------------------
+
+_TRUSTED = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-3}
+"""Largest error of eager, of the size of the numbers: where it is larger nothing can be told from
+it."""
+
+
+def is_trusted(exact: SampledValue, dtype: str, error: float) -> bool:
+    """True where eager is near enough to float64 for its error to be a measure."""
+    if exact.dtype != "float64" or exact.norm is None:
+        return False
+    return error <= _TRUSTED[dtype] * exact.norm / math.sqrt(math.prod(exact.shape) or 1)
+
+
+def compute_rms_error(value: SampledValue, exact: SampledValue) -> float | None:
+    """Compute the root-mean-square error of a floating tensor's sample; None where it is none, or
+    not all is finite."""
+    floating = value.kind == "tensor" and value.dtype in _TRUSTED
+    if not floating or value.not_finite or exact.not_finite or value.shape != exact.shape:
+        return None
+    pairs = zip(value.values, exact.values, strict=True)
+    squares = [(x - y) ** 2 for x, y in pairs if x is not None and y is not None]
+    return math.sqrt(sum(squares) / len(squares)) if squares else None

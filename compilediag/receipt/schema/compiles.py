@@ -1,6 +1,6 @@
 """Compiles, recompiles, graph breaks and findings of a receipt, with the changes that fix them."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -213,6 +213,9 @@ class Restart(Record, frozen=True, kw_only=True):
     variables: tuple[str, ...] = ()
 
 
+Need: TypeAlias = Literal["wanted", "avoidable", "undecided"]
+
+
 class CompileEvent(Record, frozen=True, kw_only=True):
     """One compile that ended with guarded code."""
 
@@ -238,6 +241,36 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     entries_left_out: int = 0  #: Cache entries that did not fit beyond those listed.
     #: Why the frame was traced more than once; null where it was not.
     restart: Restart | None = None
+    #: Of a recompile: `wanted`, `avoidable` or `undecided`, as compile.wanted counts them; null in
+    #: older receipts.
+    need: Need | None = None
+
+
+class ValueInGraph(Record, frozen=True, kw_only=True):
+    """A guarded value at the time when a graph was compiled."""
+
+    compile_id: str  #: torch's id of the compile, or of the attempt at the limit.
+    value: str  #: The value as the guards show it.
+
+
+class VariedValue(Record, frozen=True, kw_only=True):
+    """A guarded value of a frame that was false at some compile."""
+
+    frame: FrameName  #: The frame.
+    process: int  #: Index of the process.
+    epoch: int  #: How often torch._dynamo.reset() had been called.
+    #: The value under its own name; `[*]` stands for each index of those that varied alike.
+    variable: str
+    alike: int = 1  #: How many values that name stands for.
+    rule: str  #: Code of the family, such as CD103.
+    kind: str | None = None  #: Refinement within the family.
+    count: int  #: Compiles, and attempts at the limit, at which it was false.
+    values: tuple[ValueInGraph, ...]  #: By graph, as far as it is known of each; the first 64.
+    #: Ids of the compiles that made the cache entries that it kept from serving; the first 64.
+    entries: tuple[str, ...]
+    #: How it was seen to change first (`run --trace-writes`); null where that was not seen.
+    changed_at: ChangedAt | None = None
+    writers: tuple[Writer, ...] = ()  #: Functions of the program that write it.
 
 
 class CompileTime(Record, frozen=True, kw_only=True):
@@ -374,6 +407,20 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     memory: CompileMemorySection | None = None
     #: Recompiles by the family of their primary cause.
     recompiles_by_family: dict[str, int] = EMPTY
+    #: Recompiles that make a variant of a few: compiled once, seen to serve a later call, and
+    #: nothing of its cause compiled in the second half of the run, by calls or steps. What an
+    #: object, a closure or a module holds must come back, too. With `avoidable` and `undecided`
+    #: they add up to `recompiles`; null in older receipts.
+    wanted: int | None = None
+    #: Recompiles for what came once, was compiled before a reset, was filled or grew by itself, or
+    #: went on in both halves of the run.
+    avoidable: int | None = None
+    #: The other recompiles: too late in the run, or it was not seen what served the calls.
+    undecided: int | None = None
+    #: Every guarded value that was false at a compile, beside the causes too: those that were false
+    #: most often first.
+    varied: tuple[VariedValue, ...] = ()
+    varied_left_out: int = 0  #: Such values beyond the 200 that are listed.
     #: Every compile that ended with guarded code, in time order.
     events: tuple[CompileEvent, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.
@@ -381,6 +428,10 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     #: What the cache entries of each frame accept, asked at the end of the program, or before a
     #: reset, without compiling anything; the first 200.
     accepted_inputs: tuple[AcceptedInputs, ...] = ()
+
+
+SETTING = "dynamic_source"
+"""The recipe that is the first of the settings that need no edit."""
 
 
 class CandidateRecord(Record, frozen=True):
@@ -438,7 +489,11 @@ class RefusedChange(Record, frozen=True, kw_only=True):
 class FixRecord(Record, frozen=True, kw_only=True):
     """The change to make, its price, and whether a rerun has proved it."""
 
-    summary: str  #: One line, in the imperative.
+    #: One line: a recipe in the imperative, or what torch guards on and which choices there are.
+    summary: str
+    #: The recipe that it is, where its conditions were established from what the run and the source
+    #: say: followed literally it removes the cause. Null for choices in general words. Since 1.2.
+    recipe: str | None = None
     how: str  #: Page that explains it.
     caveat: str | None = None  #: What the fix costs.
     #: `compilediag fix` has proved a change for it; false where none was tried.
@@ -450,6 +505,11 @@ class FixRecord(Record, frozen=True, kw_only=True):
     #: Settings of torch that need no edit of the program and were seen to work for such a cause in
     #: this version, the best first.
     candidates: tuple[CandidateRecord, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The word before the sentence: only a recipe is a fix."""
+        return "fix" if self.recipe is not None else "advice"
 
 
 class PartRecord(Record, frozen=True, kw_only=True):

@@ -142,7 +142,7 @@ def _make_break_finding(
     if call is None or own is None or (own.file, own.line) != (call.file, call.line):
         call = None
     is_own, in_package = classify_ownership(site.file, roots) == "user", owner == "third_party"
-    fix, caveat = _choose_advice(report, is_own=is_own, in_package=in_package, call=call)
+    advice = _choose_advice(report, is_own=is_own, in_package=in_package, call=call)
     # torch's title, with what it is about where the title does not name that.
     title = f"graph break: {shorten(report.title, 120) or 'torch gave no reason'}"
     if report.callee is not None and report.callee.name not in report.title:
@@ -157,8 +157,9 @@ def _make_break_finding(
         timeline,
         CODES[report.category],
         title,
-        fix,
-        caveat=caveat,
+        advice.fix,
+        caveat=advice.caveat,
+        recipe=advice.recipe,
         location=location,
         severity=_choose_severity(broken, owner, timeline),
         confidence="exact" if report.gb_id is not None else "text",
@@ -285,6 +286,11 @@ FIXES = {
     "CD214": Advice("keep the operator's contract: pure functions, the same output structure"),
     "CD290": Advice("read torch's report in the evidence: this break fits no known category"),
 }
+REORDERED = Advice(
+    f"set {DYNAMO}.reorderable_logging_functions = {{print}} before the first compiled call",
+    "text is printed after the graph has run: its order and the values of mutated tensors change",
+    "reordered_output",
+)
 _BY_THE_CALLER = frozenset(("CD205", "CD208", "CD209", "CD290"))
 """Codes of what the caller passes or sets up: the advice holds whoever has the line."""
 
@@ -316,6 +322,8 @@ def _choose_advice(
             return WITHIN_PACKAGE._replace(caveat=caveat)
         place = format_place(call.file, call.line)
         return OF_PACKAGE.fill(call=shorten(call.text, 80), place=place)._replace(caveat=caveat)
+    if code == "CD211" and report.callee is not None and report.callee.name == "print":
+        return REORDERED
     return FIXES[code].fill(it="it" if report.callee is None else f"`{report.callee.name}`")
 
 
@@ -369,9 +377,6 @@ def propose_hinted_options(context: FixContext) -> Iterator[ProgramChange]:
 
 _WRITING_METHODS = frozenset(("debug", "info", "warning", "error", "critical", "exception", "log"))
 _OF_LOGGERS = _WRITING_METHODS | {"warn", "fatal"}
-_ORDER = (
-    "text is printed after the graph has run: its order and the values of mutated tensors change"
-)
 _LOST = "the messages are not written while compiled"
 
 
@@ -380,9 +385,9 @@ def propose_logging_changes(context: FixContext) -> Iterator[ProgramChange]:
     writer, ignorable = find_message_writer(context.finding), context.version >= FIRST_WITH_UNBACKED
     if writer in ("print", "warnings.warn"):
         dotted = "builtins.print" if writer == "print" else writer
-        yield _make_logging_change("reorderable_logging_functions", dotted, writer, _ORDER)
-    if ignorable and writer == "print":
-        yield _make_logging_change(IGNORED_LOGGERS, "builtins.print", writer, _LOST)
+        yield _make_logging_change(
+            "reorderable_logging_functions", dotted, writer, REORDERED.caveat or ""
+        )
     if ignorable and writer is not None and writer.startswith("logging.Logger."):
         change = _make_logging_change(IGNORED_LOGGERS, writer, writer, _LOST)
         if writer.rpartition(".")[2] not in _OF_LOGGERS:
@@ -393,8 +398,8 @@ def propose_logging_changes(context: FixContext) -> Iterator[ProgramChange]:
 
 def _make_logging_change(option: str, dotted: str, shown: str, risk: str) -> ProgramChange:
     line = f"{DYNAMO}.{option} = {{{shown}}}"
-    settings, silences = (SettingChange(DYNAMO, option, (dotted,)),), option == IGNORED_LOGGERS
-    return ProgramChange("configuration", line, risk, settings=settings, silences=silences)
+    settings = (SettingChange(DYNAMO, option, (dotted,)),)
+    return ProgramChange("configuration", line, risk, settings=settings)
 
 
 def find_message_writer(finding: FindingRecord) -> str | None:

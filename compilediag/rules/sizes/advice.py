@@ -4,7 +4,7 @@ function was called with, and buckets for them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -13,21 +13,24 @@ from compilediag.diagnosis.causes.cause_group import Group, find_changed_sizes
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
-from compilediag.rules.facts import find_break_before, get_passed_arguments, is_held_by_package
-from compilediag.rules.make_finding import Advice, format_place, shorten
+from compilediag.rules.facts import (
+    INT_USES,
+    Facts,
+    find_break_before,
+    is_held_by_package,
+)
+from compilediag.rules.make_finding import Advice, replace_advice
 from compilediag.rules.recompiles import (
     CARRIED,
     TEMPORARY,
     RecompileRule,
     TitleAndAdvice,
-    get_passed_expression,
 )
 from compilediag.rules.rule import list_compile_ids
 from compilediag.rules.sizes.lines import add_branch_line, add_size_line
 from compilediag.timeline.invocations import find_varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import find_fewest_buckets
-from compilediag_harness.wire import UserCall
 
 MAX_BUCKETS = 8
 """torch's default recompile limit."""
@@ -41,44 +44,45 @@ _MAX_SIZES = 16
 
 PAD = "pad to a fixed size (drop_last=True for a last batch)"
 _MARKED = "dynamic graphs may run slower; CUDA graphs need the padding"
-_DYNAMIC = "all sizes and ints become dynamic: graphs may run slower, and 0 and 1 stay constants"
 PLANNED = Advice("nothing: each size is compiled once, before it is used")
 MARKED_LATE = Advice("mark {name} before the first call")
 CARRIED_SIZE = Advice(
-    "remove the graph break at {broken}; or pad what {carried} is computed from", CARRIED
+    "torch guards on the size of {carried} behind the graph break at {broken}: remove the break, "
+    "or pad what {carried} is computed from",
+    CARRIED,
 )
 NEEDED = Advice(
-    f"{PAD}; or keep {{dimensions}} of {{name}} dynamic: no loop over it, no number computed from "
-    "it, no dynamic=False"
+    f"torch makes a graph for each size of dimension {{dimensions}} of {{name}}, which the code "
+    f"makes a constant: {PAD}, or leave it where the sizes are few"
 )
 PADDED = Advice(
     "call warmup(example) of its FixedShape once, before the first batch",
     "every size it pads to is compiled there",
+    "fixed_shape_warmup",
+)
+EACH_SIZE = Advice(
+    f"torch guards on the size of {{name}}: {PAD}, or mark it dynamic where the program makes it, "
+    "from the first call on",
+    _MARKED,
 )
 SMALL = Advice(
-    f"{{marking}}, which needs sizes of 2 or more (torch keeps 0 and 1); or {PAD}", _MARKED
+    "torch makes graphs of their own for sizes 0 and 1 of {name}, whatever is marked: "
+    f"{PAD}, or leave it",
 )
-OF_PACKAGE = Advice(
-    "set torch._dynamo.config.assume_static_by_default = False before the first call, as a package "
-    "passes {name}",
-    _DYNAMIC,
-)
-IN_CONTAINER = Advice(f"compile with torch.compile(dynamic=True); or {PAD}", _DYNAMIC)
-MARKED = Advice(f"{{marking}}; or {PAD}", _MARKED)
+MARKED = Advice("call {marking} before {places}, from the first call on", _MARKED, "mark_dynamic")
 NOT_MARKED = (
     "a mark does not reach what {function} computes and passes on to the frame after it: pad, or "
     "remove the graph break between them"
 )
 
 AT_LEAST_TWO = Advice(
-    "pad {name} to at least 2; or call torch._dynamo.decorators.mark_unbacked({x}, dim) before the "
-    "first call",
+    "torch makes graphs of their own for sizes 0 and 1 of {name}: pad to at least 2, or mark the "
+    "dimension with torch._dynamo.decorators.mark_unbacked before the first call",
     "mark_unbacked may raise where the code branches on the size",
 )
 EACH_SIDE = Advice(
-    "warm up one input for each side of `{guard}` before the timed steps; or decide before the "
-    "compiled call",
-    "one graph for each side",
+    "torch makes a graph for each side of `{guard}`: leave it where both are wanted; else decide "
+    "before the compiled call"
 )
 _CONDITIONS = {
     "zero_one": "size 0 or 1 reached a dynamic graph",
@@ -90,35 +94,46 @@ _CONDITIONS = {
 }
 
 
-def _describe_size(group: Group) -> TitleAndAdvice:
+def _describe_size(known: Facts) -> TitleAndAdvice:
     """Describe what to do about sizes that changed, from what the recompiles show.
 
     A mark makes a dimension dynamic from the first call on, unless the graph makes the size a
     constant (a loop over it, a number computed from it): torch has then compiled a second size
-    although it took the dimension for dynamic. 0 and 1 are always constants.
+    although it took the dimension for dynamic. Under `dynamic=False` that shows nothing. 0 and 1
+    are always constants.
     """
+    group = known.group
     title = f"tensor argument{'s' if group.together else ''} of another size"
     if group.planned:
         return "tensor argument of another size, in the warm-up of its fixed sizes", PLANNED
     if group.kind == "marking":
         return "dimension marked after the first call", MARKED_LATE
-    fixed = group.constant_dimensions
-    broken = find_break_before(group)
+    fixed = [] if known.is_static else group.constant_dimensions
+    broken, (_, small) = find_break_before(group), group.sizes_changed
     if broken is not None:
         carried = "it" if group.variable.startswith(TEMPORARY) else "{name}"
         advice = CARRIED_SIZE.fill(broken=broken[1], carried=carried)
     elif fixed:
-        named = f"dimension{'s' if len(fixed) > 1 else ''} {' and '.join(map(str, fixed))}"
-        advice = NEEDED.fill(dimensions=named)
-    elif any(part.changed == "scalar" for part in group.follows):
-        # A container keeps the size as a number too, which takes no mark.
-        advice = IN_CONTAINER
-    elif is_held_by_package(group):
-        advice = OF_PACKAGE
+        advice = NEEDED.fill(dimensions=" and ".join(map(str, fixed)))
+    elif small:
+        advice = SMALL
+    elif is_held_by_package(group) or _is_kept(group) or _needs(known):
+        advice = EACH_SIZE
     else:
-        _, small = group.sizes_changed
-        advice = (SMALL if small else MARKED).fill(marking=_format_marking(group))
+        marking = _format_marking(known)
+        advice = EACH_SIZE if marking is None else MARKED.fill(marking=marking)
     return title, _add_frame_caveat(group, advice)
+
+
+def _needs(known: Facts) -> bool:
+    """True where a setting makes each size a constant, and the code may need it as one."""
+    uses = known.uses
+    return known.is_static and (uses is None or not {use.kind for use in uses} <= INT_USES)
+
+
+def _is_kept(group: Group) -> bool:
+    """True where a container keeps the size as a number too, which takes no mark."""
+    return any(part.changed == "scalar" for part in group.follows)
 
 
 def _add_frame_caveat(group: Group, advice: Advice) -> Advice:
@@ -127,8 +142,9 @@ def _add_frame_caveat(group: Group, advice: Advice) -> Advice:
     return advice._replace(caveat=NOT_MARKED) if beyond else advice
 
 
-def _describe_condition(group: Group) -> TitleAndAdvice:
+def _describe_condition(known: Facts) -> TitleAndAdvice:
     """Describe a condition between sizes, strides or numbers that no longer holds."""
+    group = known.group
     guard = group.first.guard
     if "size()" not in guard:
         layout = "stride()" in guard
@@ -140,12 +156,8 @@ def _describe_condition(group: Group) -> TitleAndAdvice:
 
 # --- marks, in words that can be followed literally ---------------------------------------------
 
-_FROM_FIRST = ", from the first call on"
-_FIRST_PASSED = ", from the first call on that passes it"
 _MAX_MARKS = 4
 """Calls printed in a fix."""
-_MAX_LENGTH = 60
-"""Characters of an expression in a sentence."""
 
 SAME_TENSOR = re.compile(
     r"""[^\W\d]\w*(?:\.(?!(?:T|H|mT|mH|data|real|imag)\b)\w+|\[(?:'[^']*'|"[^"]*")\])*"""
@@ -154,70 +166,21 @@ SAME_TENSOR = re.compile(
 view or a copy, one by a text is that of a dict."""
 
 
-def _format_marking(group: Group) -> str:
-    """Format what to write, and where: "call torch._dynamo.maybe_mark_dynamic(batch, 0) before
-    train.py:3, from the first call on". Variables that change together may do so in other
-    dimensions. A mark is an attribute of one tensor object: what the call computes needs a
-    variable."""
-    dimensions: dict[str, set[int]] = {}
-    for part in (group, *group.together):
-        dimensions.setdefault(part.variable, set()).update(part.sizes_changed[0])
-    # A guard's text also names the dimension where its sizes are not shown.
-    shown = re.search(r"at index (\d+)", group.first.guard)
-    named = [shown[1] if shown is not None else "dim"]
-    marks = {name: sorted(dims) or named for name, dims in dimensions.items()}
-    call = group.recompiles[0].entered_at
-    # Where the path of one is not among them, the program passes something that holds it.
-    paths = [get_passed_arguments(group, name) for name in marks]
-    passed = [arguments[path] for path, arguments in paths if path in arguments]
-    same = len(passed) < len(marks) or all(map(SAME_TENSOR.fullmatch, passed))
-    if call is not None and not same:
-        return _format_assignments(dict(zip(passed, marks.values(), strict=True)), call)
-    tensors = {get_passed_expression(group, name): dims for name, dims in marks.items()}
-    # A dict may not have the key yet in earlier calls.
-    by_key = any(re.search(r"\[['\"]", tensor) for tensor in tensors)
-    since = f"the first call{' that passes it' * by_key}"
-    if call is not None and (*tensors,) != tuple(group.variables):
-        since = f"{format_place(call.file, call.line)}{_FIRST_PASSED if by_key else _FROM_FIRST}"
-    return f"call {_format_marks(tensors)} before {since}"
-
-
-def _format_assignments(passed: Mapping[str, Sequence[object]], call: UserCall) -> str:
-    shown = [f"`{shorten(text, _MAX_LENGTH)}`" for text in passed]
-    same = len({tuple(dims) for dims in passed.values()}) == 1
-    if len(shown) == 1 or not same:
-        names = [f"t{at if len(shown) > 1 else ''}" for at in range(1, len(shown) + 1)]
-        marks = _format_marks(dict(zip(names, passed.values(), strict=True)))
-        assigned = " and ".join(
-            f"{text} to a variable {name}" for text, name in zip(shown, names, strict=True)
-        )
-        steps = f"assign {assigned}, call {marks} and pass {' and '.join(names)}"
-    else:
-        named = f"{', '.join(shown[:-1])} and {shown[-1]}"
-        marks = _format_marks({"t": next(iter(passed.values()))})
-        steps = f"assign {named} to variables, call {marks} for each variable t, and pass them"
-    return f"{steps} at {format_place(call.file, call.line)}{_FROM_FIRST}"
-
-
-def _format_marks(tensors: Mapping[str, Iterable[object]]) -> str:
-    marks = [
-        f"torch._dynamo.maybe_mark_dynamic({tensor}, {dimension})"
-        for tensor, dimensions in tensors.items()
-        for dimension in dimensions
-    ]
-    if len(marks) > _MAX_MARKS:
-        marks = [*marks[:_MAX_MARKS], f"{len(marks) - _MAX_MARKS} more alike"]
-    return ", ".join(marks)
-
-
-def add_first_call(summary: str, first: UserCall | None) -> str:
-    """Add the line of the first call to a sentence, where that is another one."""
-    place = None if first is None else format_place(first.file, first.line)
-    if place is None or f" {place}, " in summary or _FIRST_PASSED in summary:
-        return summary
-    marked = ", and mark" if summary.startswith("assign") else " and on"
-    also = f"{marked} what {place} passes before that, the first call"
-    return summary.replace(_FROM_FIRST, also)
+def _format_marking(known: Facts) -> str | None:
+    """Format the calls that mark what each call of the program's own passes, each variable in the
+    dimensions that it changes in. None where these have no names there: a mark is an attribute of
+    one tensor object."""
+    marks: list[str] = []
+    for part in (known.group, *known.group.together):
+        passed = known.find_passed(part.variable)
+        if passed is None or not SAME_TENSOR.fullmatch(passed):
+            return None
+        # A guard's text also names the dimension where its sizes are not shown.
+        shown = re.findall(r"at index (\d+)", part.first.guard)
+        dimensions = part.sizes_changed[0] or shown
+        marks += (f"torch._dynamo.maybe_mark_dynamic({passed}, {dim})" for dim in dimensions)
+    unique = [*dict.fromkeys(marks)]
+    return ", ".join(unique) if 0 < len(unique) <= _MAX_MARKS else None
 
 
 # --- what was called ----------------------------------------------------------------------------
@@ -225,20 +188,15 @@ def add_first_call(summary: str, first: UserCall | None) -> str:
 
 def _add_called_sizes(finding: Finding, _: Group, timeline: Timeline) -> Finding:
     """Add to CD105 the sizes that were called, how often, and buckets for them where one size
-    changes and was compiled more than once, and with the line of the first call where it is another
-    one: a mark holds from the first compile on."""
+    changes and was compiled more than once."""
     ids = set(list_compile_ids(finding))
     compiles = [((row.process, row.frame.file, row.frame.line), row) for row in timeline.compiles]
     frames = {frame for frame, row in compiles if row.compile_id in ids}
-    calls = [row.entered_at for frame, row in compiles if frame in frames]
-    summary = add_first_call(finding.fix.summary, calls[0] if calls else None)
-    finding = replace(finding, fix=replace(finding.fix, summary=summary))
     if finding.severity == "info":
         return finding
     padding = {(row.process, row.function.file, row.function.line) for row in timeline.fixed_shapes}
     if frames and frames <= padding:  # a `FixedShape` wraps it: its sizes are few and known
-        summary, caveat = PADDED
-        return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
+        return replace_advice(finding, PADDED)
     sizes = find_called_sizes(timeline, frames)
     guard = GuardEvidence.parse(finding.evidence)
     changed = find_changed_sizes([(guard.expected, guard.actual)])[0]

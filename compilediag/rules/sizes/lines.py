@@ -21,29 +21,32 @@ from compilediag.diagnosis.guards.size_limits import (
 )
 from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence, GuardEvidence
 from compilediag.rules.evidence import make_eager_absorption, make_no_compile_absorption
-from compilediag.rules.make_finding import Advice, make_finding, pick
+from compilediag.rules.make_finding import Advice, make_finding, pick, replace_advice
 from compilediag.timeline.compiles import CompileId, Recompile
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location, SizeGuard
 
 ANY_SIZE = Advice(
-    "change this line so that it works for every {size}; or {pad}",
-    "a mark does not help: this line needs the number",
+    "torch makes a graph for each size of {size}, because this line {needs}, which no mark "
+    "changes: {pad}, leave it where the sizes are few, or change the line"
 )
-EACH_SIZE = Advice("warm up each size of {size} before the timed steps", ANY_SIZE.caveat)
 TWO_SIDES = Advice(
-    "warm up one size for each side of the branch of this line, or decide by the size before the "
-    "compiled call",
-    "one graph for each side",
+    "torch makes a graph for each side of the branch of this line on {size}: leave it where both "
+    "are wanted; else decide by the size before the compiled call"
 )
-TWO_SIDES_OF_OTHERS = Advice(
-    "warm up one size of {size} for each side of the branch of this line before the timed steps",
-    TWO_SIDES.caveat,
-)
-"""In code that is not the program's no line can be changed."""
 
-NEEDS_NUMBER = ("loop", "number", "reshape", "operation")
+EACH_LINE = Advice(
+    "torch guards on {size} for this line: pad to a fixed size, leave it where the sizes are few, "
+    "or change the line"
+)
+
+_NEEDS = {
+    "loop": "loops over it",
+    "number": "takes it as a number",
+    "reshape": "reshapes by it",
+    "operation": "calls an operator that needs the number",
+}
 """Kinds of lines that make a size a number."""
 _NO_LINE = ("zero_one", "duck_equal", "marking")
 """Kinds that no line of the code made: what torch takes for granted of sizes, and marks."""
@@ -64,16 +67,12 @@ def add_size_line(finding: Finding, group: Group, timeline: Timeline) -> Finding
     finding = _move_to_line(finding, limit, timeline)
     if limit.place is None:
         return finding
-    own = finding.ownership == "user"
-    if limit.how == "branch":
-        advice = TWO_SIDES if own else TWO_SIDES_OF_OTHERS
-    elif limit.kind == "constant" and limit.how in NEEDS_NUMBER:
-        advice = ANY_SIZE if own else EACH_SIZE
-    else:
-        return finding
-    pad = re.search(r"pad to [^;]*", finding.fix.summary)
-    summary, caveat = advice.fill(size=f"`{size}`", pad=pad[0] if pad else "pad to a fixed size")
-    return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
+    if limit.how != "branch" and (limit.kind != "constant" or limit.how not in _NEEDS):
+        return replace_advice(finding, EACH_LINE.fill(size=f"`{size}`"))
+    pad = re.search(r"pad to [^;,]*", finding.fix.summary)
+    advice = TWO_SIDES if limit.how == "branch" else ANY_SIZE.fill(needs=_NEEDS[limit.how])
+    pad_text = pad[0] if pad else "pad to a fixed size"
+    return replace_advice(finding, advice.fill(size=f"`{size}`", pad=pad_text))
 
 
 def add_branch_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
@@ -90,9 +89,8 @@ def add_branch_line(finding: Finding, group: Group, timeline: Timeline) -> Findi
     finding = _move_to_line(finding, limit, timeline)
     if limit.place is None or limit.how != "branch":
         return finding
-    summary, caveat = TWO_SIDES
-    fix = replace(finding.fix, summary=summary, caveat=caveat)
-    return replace(finding, title=_TITLES[limit.kind], fix=fix)
+    finding = replace(finding, title=_TITLES[limit.kind])
+    return replace_advice(finding, TWO_SIDES.fill(size=f"`{group.variable}`"))
 
 
 def _has_line(finding: Finding) -> bool:

@@ -85,6 +85,10 @@ class Pair:
     problems: list[str] = field(default_factory=list[str])
     """Why nothing can be decided."""
     limit_s: float | None = None
+    backend: str | None = None
+    """In place of the program's own."""
+    output: str = ""
+    """File with what the last execution printed."""
 
     def execute(
         self, what: str, *, new: bool, stance: str | None = None, at: Location | None = None
@@ -100,15 +104,16 @@ class Pair:
         folder = f"{self.program.folder}/{self.trials.runs + 1:02}-files"
         os.makedirs(folder)
         vary_s = VARY_S if not self.options.no_vary and stance is None else 0.0
-        lines = self.change.watched if new else ()
+        lines = self.change.watched if new and at is None else ()
         hides = HASH_SEED not in self.program.variables
         recording = RecordingPlan(self.seed, vary_s, () if at is None else (at,), lines, hides)
-        plan = TrialPlan(
-            settings=states.settings if new else (),
+        own = states.plan if new else TrialPlan()
+        plan = replace(
+            own,
             sources=sources,
             absent=absent,
             stance=stance,
-            outputs=False,
+            backend=self.backend,
             recording=recording,
             protection=_protect(folder, self.program.variables, self.recent, self.made),
         )
@@ -118,6 +123,7 @@ class Pair:
         self.trials.program = replace(self.program, variables=variables)
         limit_s = self.options.timeout_s or self.limit_s
         trial = self.trials.run(what, what, plan, limit_s)
+        self.output = trial.output
         if trial.interrupted:
             raise KeyboardInterrupt
         if trial.observed is None:
@@ -130,8 +136,8 @@ class Pair:
                 raise UsageError(f"--config {applied.change}: {applied.problem}")
             if applied.problem is not None:
                 self.problems.append(f"{applied.change}: {applied.problem}")
-        for label in {setting.label for setting in plan.settings} - {x.change for x in seen}:
-            self.problems.append(f"{label} was not set: the program does not import its module")
+        for label in sorted({*own.labels} - {x.change for x in seen}):
+            self.problems.append(f"{label} was not applied: the program never came to it")
         if os.path.exists(log := os.path.join(folder, READ_FILES)):
             with open(log, encoding="utf-8", errors="replace") as stream:
                 self.read = stream.readline().strip()
@@ -173,19 +179,13 @@ def make_proof(states: States, options: CertifyOptions, announce: Callable[[str]
         name = recorded.receipt.header.configuration.name
         limits = RunOptions(name=name, steps=recorded.recording.steps)
     program = replace(program, options=limits)
-    root = find_repository_root(os.getcwd()) or os.getcwd()
-    copies, left = (os.path.join(program.folder, name) for name in ("copies", "written"))
-    files = UserFiles(root, copies, left)
     try:
-        with _end_by_exception(), files:
+        with protect_files(program.folder) as files:
             proof = _execute_and_judge(states, options, program, announce)
-    except BaseException as error:
+    except BaseException:
         # A second Ctrl-C may have left copies of the user's files that were not put back.
-        if not files.changed and not os.path.exists(copies):
+        if not any(map(os.path.exists, _name_kept_folders(program.folder))):
             shutil.rmtree(program.folder, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            why = f"{program.folder} cannot be written: {error.strerror}"
-            raise OutputUnwritable(why) from error
         raise
     if files.changed:
         names = ", ".join(files.changed[:3])
@@ -195,6 +195,31 @@ def make_proof(states: States, options: CertifyOptions, announce: Callable[[str]
         point = JudgedPoint("files", "undecided", why, details=tuple(files.changed))
         proof.certificate = Certificate((*proof.certificate.points, point))
     return proof
+
+
+@contextlib.contextmanager
+def protect_files(folder: str) -> Generator[UserFiles]:
+    """Protect the user's files around executions, and give what they changed all the same;
+    `folder`: that of the executions.
+
+    Raises:
+        OutputUnwritable: there is no room in it.
+    """
+    root = find_repository_root(os.getcwd()) or os.getcwd()
+    files = UserFiles(root, *_name_kept_folders(folder))
+    try:
+        with _end_by_exception(), files:
+            yield files
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise OutputUnwritable(f"{folder} cannot be written: {error.strerror}") from error
+        raise
+
+
+def _name_kept_folders(folder: str) -> tuple[str, str]:
+    """Name the folders below that of executions for copies of the user's files, and for what was
+    written over them."""
+    return os.path.join(folder, "copies"), os.path.join(folder, "written")
 
 
 @contextlib.contextmanager
@@ -217,20 +242,15 @@ def _execute_and_judge(
 ) -> Proof:
     trials = Trials(program, announce, quiet=options.quiet, keep_caches=options.keep_caches)
     pair = Pair(states, options, trials, program, states.change)
-    if states.recorded is not None:
-        pair.seed, pair.hash_seed = (
-            states.recorded.recording.seed,
-            states.recorded.recording.hash_seed,
-        )
-    before, after, why = _execute_both(pair, states.recorded)
+    before, after, why = execute_both(pair, states.recorded)
     points, lines = list[JudgedPoint](), after.timeline.lines_run
     for words in options.also:
         other = Pair(states, options, trials, replace(program, words=words), pair.change)
-        first, second, _ = _execute_both(other, None)
+        first, second, _ = execute_both(other, None)
         lines += second.timeline.lines_run
-        points.append(_sum_up(shlex.join(words), _decide(other, first, second)[0]))
+        points.append(_sum_up(shlex.join(words), decide(other, first, second)[0]))
     after = replace(after, timeline=replace(after.timeline, lines_run=lines))
-    certificate, before, after = _decide(pair, before, after)
+    certificate, before, after = decide(pair, before, after)
     if missing := states.missing:
         points.append(JudgedPoint("files", "undecided", missing[0], details=missing))
     notes = [f"the old state was executed too: {why}"] if why else []
@@ -247,14 +267,15 @@ def _execute_and_judge(
     )
 
 
-def _execute_both(
-    pair: Pair, recorded: RecordedRun | None
+def execute_both(
+    pair: Pair, recorded: RecordedRun | None, what: str = "the new state"
 ) -> tuple[ExecutedState, ExecutedState, str]:
     """Execute the new state, and the old one where no recorded run stands for it; the last is why
-    it was executed."""
+    it was executed. `what`: the new state, in words."""
     if recorded is None:
         why = "no recorded run of it is here"
     else:
+        pair.seed, pair.hash_seed = recorded.recording.seed, recorded.recording.hash_seed
         pair.recent, pair.made = _list_recent(recorded)
         wall_s = getattr(recorded.receipt.goodput, "wall_s", None) or 0.0
         pair.limit_s = LIMIT_TIMES * wall_s + LIMIT_EXTRA_S
@@ -263,8 +284,8 @@ def _execute_both(
     if recorded is None or why is not None:
         pair.recent = pair.made = ()
         old = pair.execute("the old state", new=False)
-        return old, pair.execute("the new state", new=True), why or ""
-    new = pair.execute("the new state", new=True)
+        return old, pair.execute(what, new=True), why or ""
+    new = pair.execute(what, new=True)
     old = load_state(recorded, pair.program.words)
     if new.problem is not None and old.problem is None:  # a port, a full disk, no input today?
         why = "the new state does not end well, and the old one may not either by now"
@@ -276,12 +297,16 @@ def _execute_both(
     return (old if why is None else pair.execute("the old state", new=False)), new, why or ""
 
 
-def _decide(
-    pair: Pair, before: ExecutedState, after: ExecutedState
+def decide(
+    pair: Pair,
+    before: ExecutedState,
+    after: ExecutedState,
+    known: dict[str, ExecutedState] | None = None,
 ) -> tuple[Certificate, ExecutedState, ExecutedState]:
-    """Judge two executed states, with further executions where they decide something."""
+    """Judge two executed states, with further executions where they decide something. `known`:
+    those of the old state that were made before, by their kind; new ones are added."""
     varied = not pair.options.no_vary
-    known: dict[str, ExecutedState] = {}
+    known = {} if known is None else known
 
     def judge_now() -> Certificate:
         if pair.problems:

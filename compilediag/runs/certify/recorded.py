@@ -7,7 +7,6 @@ import hashlib
 import os
 import shutil
 import sysconfig
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,10 +32,9 @@ from compilediag.runs.supervised.assemble import (
     select_recorded_variables,
 )
 from compilediag.runs.supervised.child import Outcome
-from compilediag.runs.supervised.run import run
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.supervised.target import parse_target
-from compilediag.runs.trials.trial import VARIABLE, describe_problem, write_plan
+from compilediag.runs.trials.trial import describe_problem, run_with_plan
 from compilediag.timeline.timeline import fold
 from compilediag_harness.base import atomic_write
 from compilediag_harness.redaction.redactor import Redactor, list_secret_values
@@ -90,8 +88,11 @@ def choose_seed() -> int:
     return int(chosen) if chosen.isdecimal() else int.from_bytes(os.urandom(4), "little")
 
 
-def record_run(words: Sequence[str], options: RunOptions) -> Outcome:
-    """Run `words` and record what a change of it can be compared with.
+def record_run(
+    words: Sequence[str], options: RunOptions, caches: Mapping[str, str] | None = None
+) -> Outcome:
+    """Run `words` and record what a change of it can be compared with. `caches`: variables with
+    the folders of its compile caches, in place of those of the environment.
 
     Raises:
         UsageError: the target was not started.
@@ -101,10 +102,8 @@ def record_run(words: Sequence[str], options: RunOptions) -> Outcome:
     hides = HASH_SEED not in os.environ
     root = find_repository_root(os.getcwd()) or os.getcwd()
     files = tuple(islice(iterate_files(root, folders=True), MAX_LISTED + 1))
-    plan = TrialPlan(outputs=False, recording=RecordingPlan(seed, VARY_S, hides_hash_seed=hides))
-    with tempfile.TemporaryDirectory(prefix="compilediag-record-") as folder:
-        path = write_plan(plan, os.path.join(folder, "plan.json"))
-        outcome = run(words, options, {**environ, VARIABLE: path})
+    plan = TrialPlan(recording=RecordingPlan(seed, VARY_S, hides_hash_seed=hides))
+    outcome = run_with_plan(words, options, {**environ, **(caches or {})}, plan)
     receipt = outcome.receipt
     if receipt is None or outcome.receipt_path is None:
         return outcome

@@ -23,7 +23,7 @@ from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.recorded import RecordedRun, find_recorded_run, read_kept_source
 from compilediag.runs.certify.user_files import iterate_files
 from compilediag.runs.checkout import find_repository_root, resolve_commit, run_git, split_paths
-from compilediag_harness.wire import SettingChange, SourceChange
+from compilediag_harness.wire import SourceChange, TrialPlan
 
 NOTHING = (
     "nothing to compare with: no recorded run of this command is here, and no commit. Run "
@@ -48,7 +48,8 @@ class States:
     after: Sources
     variables: Mapping[str, str]
     """Of the environment, in the new state."""
-    settings: tuple[SettingChange, ...]
+    plan: TrialPlan
+    """What only the new state has beside its sources: options, and what is done from outside."""
     recorded: RecordedRun | None
     """A run whose state is the old one."""
     missing: tuple[str, ...]
@@ -59,8 +60,7 @@ class States:
     def change(self) -> Change:
         """Differences of the two."""
         lines = [f"{name}={value}" for name, value in self.variables.items()]
-        others = (*lines, *(setting.label for setting in self.settings))
-        return compare_sources(self.before, self.after, others)
+        return compare_sources(self.before, self.after, (*lines, *self.plan.labels))
 
     def lay_over(self, state: Sources) -> tuple[tuple[SourceChange, ...], tuple[str, ...]]:
         """Make the texts that a state has in place of the files, and list the files it lacks."""
@@ -132,7 +132,7 @@ def select_states(options: CertifyOptions) -> States:
         before=before,
         after=after,
         variables=options.env or {},
-        settings=options.config,
+        plan=TrialPlan(settings=options.config),
         recorded=recorded,
         missing=tuple(f"{_describe_path(root, name)} {verb}" for name in sorted({*missing})),
         notes=tuple(notes),

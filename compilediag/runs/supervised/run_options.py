@@ -112,8 +112,7 @@ class TrialOptions:
     )
     rounds: int | None = _trial_option(
         "--rounds R",
-        "Run the changes that work R times together; default: 2. With --against-eager: pairs of "
-        "runs; default: 3.",
+        "Pairs of runs of --against-eager; default: 3.",
         type=click.IntRange(min=1),
     )
     env: str | None = _trial_option("--env FILE", "Write the proved `export` lines to a file.")

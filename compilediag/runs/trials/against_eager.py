@@ -29,8 +29,7 @@ from compilediag.fixes.numbers.first_difference import (
 from compilediag.fixes.numbers.narrow import narrow_difference
 from compilediag.receipt.schema.comparisons import ArmRecord, NarrowedRecord
 from compilediag.runs.tools.ab import run_in_turns
-from compilediag.runs.trials.campaign import Stop, describe_failure
-from compilediag.runs.trials.trial import SEED, Trial, Trials
+from compilediag.runs.trials.trial import SEED, Stop, Trial, Trials, describe_failure
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import SettingChange, TrialPlan
 
@@ -45,7 +44,7 @@ EAGER_EXTRA_S = 60.0
 """An eager run may take so many times what the first compiled one took, and so many seconds beside:
 by then one that is slower is seen to be, and one that hangs has to end."""
 
-COMPILED = TrialPlan(seed=SEED, outputs=False, call_seconds=True)
+COMPILED = TrialPlan(seed=SEED, call_seconds=True)
 EAGER = replace(COMPILED, stance="force_eager")
 
 
@@ -210,7 +209,7 @@ def _run_trial(
     pairs: Pairs, what: str, *, shadow: bool, settings: tuple[SettingChange, ...] = ()
 ) -> Trial:
     """Make one run; Stop where there is no budget for it, or it was interrupted."""
-    plan = TrialPlan(seed=SEED, shadow=shadow, settings=(SAME_RANDOM, *settings))
+    plan = TrialPlan(seed=SEED, outputs=True, shadow=shadow, settings=(SAME_RANDOM, *settings))
     limit_s = _LIMIT_TIMES * pairs.first_s + _LIMIT_EXTRA_S
     trial = make_run(pairs, what, what, plan, limit_s, pairs.first_s)
     if trial.interrupted:

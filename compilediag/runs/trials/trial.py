@@ -3,7 +3,6 @@ The run that `fix TARGET` begins with is one too, and leaves a receipt as any ot
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -14,10 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from compilediag.fixes.certificate import find_results
-from compilediag.fixes.proof_types import ObservedRun
+from compilediag.certify.points import ExecutedState
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import build_trial_plan
 from compilediag.rules.environment_variables import merge_environment
 from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.run import Program, provide_caches, run
@@ -33,7 +30,6 @@ SEED = 20_261_123
 
 VARIABLE = "COMPILEDIAG_TRIAL"
 OUTPUT = "output.txt"
-MAX_OUTPUT_BYTES = 16 << 20
 
 MAX_REASON = 240
 """Of a failed trial; torch puts whole stacks into its messages, and the output has them too."""
@@ -44,7 +40,7 @@ class Trial:
     """One run of the program, and what it showed."""
 
     name: str
-    observed: ObservedRun | None
+    observed: ExecutedState | None
     """None where it left no receipt."""
     problem: str | None
     output: str
@@ -135,6 +131,16 @@ def write_plan(plan: TrialPlan, path: str) -> str:
     return path
 
 
+class Stop(Exception):
+    """No more runs: the message says why."""
+
+
+def describe_failure(trial: Trial) -> str:
+    """Describe why the program as it is does not run, and where its output is."""
+    reads = " (its input is empty here)" if "EOFError" in (trial.problem or "") else ""
+    return f"{trial.problem}{reads}; its output: {os.path.relpath(trial.output)}"
+
+
 def describe_problem(receipt: Receipt, code: int) -> str | None:
     """Describe why a run did not end well, with its exit code; None where it did."""
     if receipt.status == "complete" and not code:
@@ -151,40 +157,49 @@ def make_trial(name: str, outcome: Outcome, output: str) -> Trial:
         why = outcome.notes[0] if outcome.notes else "it left no receipt"
         return Trial(name, None, why, output, 0.0, outcome.stopped, code)
     problem = describe_problem(receipt, code)
-    text = ""
-    with contextlib.suppress(OSError), open(output, "rb") as stream:
-        text = stream.read(MAX_OUTPUT_BYTES).decode("utf-8", "replace")
-    observed = ObservedRun(receipt, timeline, problem, find_results(text))
+    observed = ExecutedState(receipt, timeline, problem)
     wall_s = (receipt.goodput.wall_s if receipt.goodput is not None else None) or 0.0
     stopped, timed_out = outcome.stopped, outcome.timed_out
     return Trial(name, observed, problem, output, wall_s, stopped, code, timed_out)
 
 
+def run_with_plan(
+    words: Sequence[str], options: RunOptions, environ: Mapping[str, str], plan: TrialPlan
+) -> Outcome:
+    """Run the program with a plan, as a run of its own that leaves a receipt.
+
+    Raises:
+        UsageError: it was not started.
+    """
+    with tempfile.TemporaryDirectory(prefix="compilediag-plan-") as folder:
+        path = write_plan(plan, os.path.join(folder, "plan.json"))
+        return run(words, options, {**environ, VARIABLE: path})
+
+
 def run_first_trial(
-    words: Sequence[str],
+    make_run: Callable[[RunOptions, Mapping[str, str]], Outcome],
     options: RunOptions,
-    environ: Mapping[str, str],
-    plan: TrialPlan | None = None,
-    below: str = FOLDER,
+    below: str,
     *,
     keep_caches: bool = False,
 ) -> tuple[Outcome, Trial]:
-    """Run the program as it is, and leave a receipt. `plan`: what is recorded of it, its results by
-    default; `below`: the folder of what it printed, in that of the run; `keep_caches`: it has
-    the caches of the environment, not empty ones.
+    """Run the program as it is, its output in a file, and leave a receipt.
+
+    Args:
+        make_run: What runs it, with options and with variables of its environment.
+        options: Of the run.
+        below: The folder of what it printed, in that of the run.
+        keep_caches: It has the caches of the environment, not empty ones.
 
     Raises:
         UsageError: it was not started.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="compilediag-fix-") as folder,
+        tempfile.TemporaryDirectory(prefix="compilediag-output-") as folder,
         provide_caches(keep=keep_caches) as new,
     ):
-        plan = plan or build_trial_plan((), seed=SEED)
-        path = write_plan(plan, os.path.join(folder, "plan.json"))
         output = os.path.join(folder, OUTPUT)
-        options = replace(options, live=None, quiet=True, output_file=output)
-        outcome = run(words, options, {**environ, **new, VARIABLE: path})
+        outcome = make_run(replace(options, live=None, quiet=True, output_file=output), new)
         trials = os.path.join(outcome.run_dir, below)
         os.makedirs(trials, exist_ok=True)
         output_path = shutil.move(output, os.path.join(trials, f"00-as-it-is.{OUTPUT}"))

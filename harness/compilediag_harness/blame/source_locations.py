@@ -113,7 +113,8 @@ def iterate_loaded_modules() -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (file, names) of the imported modules that have a file, mostly absolute."""
     modules: list[object] = list(sys.modules.values())
     for module in modules:
-        if not isinstance(module, types.ModuleType):  # a program may put anything there
+        # A program may put anything there, and what cffi makes says that its class is `module`.
+        if not issubclass(type(module), types.ModuleType):
             continue
         # A module that is loaded on its first use must not be loaded by our look at it.
         names: dict[str, Any] = object.__getattribute__(module, "__dict__")
@@ -125,6 +126,12 @@ def iterate_loaded_modules() -> Iterator[tuple[str, dict[str, Any]]]:
 def get_location(code: Any) -> Location:
     """Get the line where a code object begins."""
     return Location(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def get_last_line(code: types.CodeType) -> Location:
+    """Get the last line of a code object, which is in its body."""
+    lines = (line for _, _, line in code.co_lines() if line)
+    return Location(code.co_filename, max(lines, default=code.co_firstlineno), code.co_name)
 
 
 def get_definition(function: Any) -> Location:

@@ -20,7 +20,12 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import cache_by_code, get_plain_attribute, iterate_frames
+from compilediag_harness.base.object_graph import (
+    cache_by_code,
+    get_class,
+    get_plain_attribute,
+    iterate_frames,
+)
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.user_calls import copy_locals
 from compilediag_harness.blame.writes_in_source import find_mutation_line, list_attribute_stores
@@ -74,6 +79,11 @@ class ReachableNames:
             names = index.collect_reached(self._starting_names.intersection(index.codes))
             self._reached[folder] = self._starting_names | names
         return writer.function.rpartition(".")[2] in self._reached[folder]
+
+    def get_names(self, file: str) -> dict[str, Any]:
+        """Get the names of the module of a file; none where it is not loaded."""
+        empty: dict[str, Any] = {}
+        return next((names for loaded, names in self.modules if loaded == file), empty)
 
     @functools.cached_property
     def modules(self) -> list[tuple[str, dict[str, Any]]]:
@@ -225,12 +235,19 @@ def _deduplicate(writers: Iterable[Location]) -> tuple[Location, ...]:
 
 
 def _resolve_path(path: str, names: Mapping[str, Any], others: Mapping[str, Any]) -> Any:
-    """Resolve a dotted name by attributes, without running any code of the program."""
+    """Resolve a dotted name by attributes, without running any code of the program. What
+    `torch.compile` gives for a module is that module: it passes on what is assigned to it."""
     first, *attributes = path.split(".")
-    value = names.get(first, others.get(first))
+    value = _unwrap(names.get(first, others.get(first)))
     for name in attributes:
-        value = get_plain_attribute(value, name)
+        value = _unwrap(get_plain_attribute(value, name))
     return value
+
+
+def _unwrap(value: Any) -> Any:
+    modules: Any = get_plain_attribute(value, "_modules")
+    known: dict[str, Any] = modules if get_class(modules) is dict else {}
+    return known.get("_orig_mod", value)
 
 
 # --- closures --------------------------------------------------------------------------------
@@ -283,10 +300,34 @@ def _find_class_writes(kind: type, name: str) -> tuple[Location, ...]:
         for value in list(vars(owner).values()):
             for code in _iterate_wrapped(value):
                 line = _find_op(code, "STORE_ATTR", name) or _find_registration(code, name)
+                line = line or find_mutation_line(code, name)
                 if line:
                     where = f"{owner.__name__}.{code.co_name}"
                     writes.append(Location(code.co_filename, line, where))
     return tuple(writes)
+
+
+def find_class_reads(kind: type, name: str, compiled: CompiledCode) -> Iterator[Location]:
+    """Find the methods of a class that read an attribute `name` in the compiled code: those known
+    to be in it, and those that these name."""
+    methods: dict[str, types.CodeType] = {}
+    for owner in kind.__mro__:
+        for value in list(vars(owner).values()) if owner.__module__ != "builtins" else ():
+            for code in _iterate_wrapped(value):
+                methods.setdefault(code.co_name, code)
+    inside = [
+        n for n, code in methods.items() if compiled.holds(source_locations.get_location(code))
+    ]
+    reached = dict.fromkeys(inside)
+    while inside:
+        named = (other for other in _get_names(methods[inside.pop()]) if other in methods)
+        new = [other for other in named if other not in reached]
+        reached.update(dict.fromkeys(new))
+        inside += new
+    for method in reached:
+        line = _find_op(methods[method], "LOAD_ATTR", name)
+        if line:
+            yield Location(methods[method].co_filename, line, method)
 
 
 def _iterate_wrapped(value: Any) -> Iterator[types.CodeType]:

@@ -22,8 +22,8 @@ MUTATORS = frozenset({
 
 @cache_by_code
 def find_mutation_line(code: types.CodeType, name: str) -> int | None:
-    """Find the first line in `code` that changes the container called `name`: an item stored or
-    deleted, a mutating method called, `+=`."""
+    """Find the first line in `code` that changes the container in a variable or attribute called
+    `name`: an item stored or deleted, a mutating method called, `+=`."""
     for node in iterate_nodes(code):
         target: ast.expr | None = None
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
@@ -32,8 +32,8 @@ def find_mutation_line(code: types.CodeType, name: str) -> int | None:
             target = node.target
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             target = node.func.value if node.func.attr in MUTATORS else None
-        if isinstance(target, ast.Name) and target.id == name:
-            return target.lineno
+        if name in (getattr(target, "id", None), getattr(target, "attr", None)):
+            return getattr(target, "lineno", None)
     return None
 
 
@@ -133,25 +133,10 @@ def _parse_function(lines: Sequence[str], first: int, through: int = 0) -> ast.M
 
 
 @functools.lru_cache(maxsize=1024)
-def has_branch_on(file: str, line: int, name: str) -> bool | None:
-    """True if the innermost function around a line has a condition that reads a variable or an
-    attribute of this name. None without its source."""
-    function = _find_function_around(file, line)
-    if function is None:
-        return None
-    return any(
-        (isinstance(node, ast.Name) and node.id == name)
-        or (isinstance(node, ast.Attribute) and node.attr == name)
-        for test in iterate_conditions(function)
-        for node in iterate_truth_parts(test)
-    )
-
-
-@functools.lru_cache(maxsize=1024)
 def find_store_beside_read(file: str, line: int, attribute: str) -> int | None:
     """Find the first line of the innermost function around `line` that assigns `attribute` of the
     very expression `line` reads it of, where nothing between can make that another object."""
-    function = _find_function_around(file, line)
+    function = find_function_around(file, line)
     if function is None:
         return None
     read: set[str | None] = set()
@@ -185,27 +170,8 @@ def iterate_conditions(tree: ast.AST) -> Iterator[ast.expr]:
             yield node.operand
 
 
-def iterate_truth_parts(test: ast.expr) -> Iterator[ast.AST]:
-    """Iterate over the parts of a condition whose value counts: `x is None` and `isinstance(x,
-    int)` look at the object, and hold of a tensor without asking for its value."""
-    waiting: list[ast.AST] = [test]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Compare) and all(
-            isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops
-        ):
-            continue
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in _OBJECT_CHECKS:
-            continue
-        yield node
-        waiting.extend(ast.iter_child_nodes(node))
-
-
-_OBJECT_CHECKS = ("isinstance", "hasattr", "callable", "torch.is_tensor", "issubclass")
-
-
 @functools.lru_cache(maxsize=256)
-def _find_function_around(file: str, line: int) -> ast.AST | None:
+def find_function_around(file: str, line: int) -> ast.AST | None:
     """Find the innermost function that a line is in."""
     lines = linecache.getlines(file)
     above = (at for at in range(min(line, len(lines)), 0, -1) if _BEGINS.match(lines[at - 1]))

@@ -14,10 +14,11 @@ from collections.abc import Set, Sized
 from dataclasses import replace
 from typing import Any, cast
 
-from compilediag_harness.base.object_graph import MISSING
+from compilediag_harness.base.object_graph import MISSING, get_class
 from compilediag_harness.blame import guard_sources, source_locations, writers
+from compilediag_harness.blame.value_uses import SIZES, find_uses
 from compilediag_harness.blame.writers import ReachableNames
-from compilediag_harness.blame.writes_in_source import find_store_beside_read, has_branch_on
+from compilediag_harness.blame.writes_in_source import find_store_beside_read
 from compilediag_harness.collectors import guard_facts, leaf_checks
 from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.leaf_checks import ExaminedEntry
@@ -29,6 +30,7 @@ from compilediag_harness.wire import (
     Location,
     UserCall,
     ValueChange,
+    ValueUse,
     clip,
 )
 
@@ -40,7 +42,9 @@ _COMMENT_START = re.compile(r"(?<!\s)\s{2,}#\s")
 _COMMENT_CHARS = 4096
 """Where to look for the comment that ends a guard text, in characters from its end."""
 _OBJECT_ID = re.compile(r"___check_obj_id\((?P<source>.*), (?P<id>\d+)\)")
-_VALUE_LEAVES = ("EQUALS_MATCH", "ID_MATCH", "CONSTANT_MATCH", "TRUE_MATCH", "FALSE_MATCH")
+_VALUE_LEAVES = (
+    *("EQUALS_MATCH", "ID_MATCH", "CONSTANT_MATCH", "TRUE_MATCH", "FALSE_MATCH", "SHAPE"),
+)
 _LAST_NAME = re.compile(r"(?:\.|^[LG]\[['\"]|__dict__\[['\"])(?P<name>\w+)(?:['\"]\])?$")
 """The variable or attribute at the end of a source."""
 _CONSTANTS = {"TRUE_MATCH": "True", "FALSE_MATCH": "False", "NONE_MATCH": "None"}
@@ -65,9 +69,14 @@ def describe_entry(
         if kind_counts[leaf.kind] > MAX_OF_A_KIND or chosen >= MAX_GUARDS:
             continue
         chosen += 1
-        # A shape condition is about several sizes: another entry accepts them by other conditions.
-        novel = None if accepted is None or leaf.check is None else leaf.target not in accepted
-        guards += (replace(guard, novel=novel) for guard in entry.describe_leaf(leaf))
+        for guard in entry.describe_leaf(leaf):
+            # Of what was None, or of another type, the type is all that there is to accept.
+            whole = guard.expected == "None" or leaf.kind == "TYPE_MATCH"
+            names = {leaf.target, *((leaf.source, leaf.type_target) if whole else ())}
+            # A shape condition is about several sizes: others accept them by other conditions.
+            told = accepted is not None and leaf.check is not None
+            novel = names.isdisjoint(accepted or ()) if told else None
+            guards.append(replace(guard, novel=novel))
     return EntryDiff(
         entry.compile_id,
         tuple(guards),
@@ -112,10 +121,6 @@ class _FailedEntry:
         if value is not MISSING:
             facts = guard_facts.collect(leaf, value, scope, self._compiled.code, self._baseline)
         writes = self._find_writers(leaf, parts[0], value, user)
-        last, branched_on = _LAST_NAME.search(leaf.source), None
-        name = facts.free_variable or (None if last is None else last["name"])
-        if user is not None and name is not None and leaf.kind in _VALUE_LEAVES:
-            branched_on = has_branch_on(user.file, user.line, name)
         guard = FalseGuard(
             source=clip(leaf.source, 2048),
             leaf=leaf.kind,
@@ -128,7 +133,7 @@ class _FailedEntry:
             writers=writes,
             line_text=None if user is None else source_locations.read_source_line(user),
             own=self._find_own_line(leaf, user),
-            branched_on=branched_on,
+            uses=self._find_uses(leaf, facts),
         )
         return [
             replace(
@@ -194,6 +199,34 @@ class _FailedEntry:
         if line is None or any((write.file, write.line) == (user.file, line) for write in writes):
             return writes
         return (Location(user.file, line, user.function), *writes)
+
+    def _find_uses(self, leaf: torch_guards.Leaf, facts: GuardFacts) -> tuple[ValueUse, ...] | None:
+        """Find what reads a number or flag, and what for: the lines that made guards on it, and the
+        methods of the class that holds it that went into the graph; of a tensor, what reads sizes
+        of tensors."""
+        if leaf.kind == "TENSOR_MATCH":
+            return self._size_uses
+        last = _LAST_NAME.search(leaf.source)
+        name = facts.free_variable or (None if last is None else last["name"])
+        if name is None or leaf.kind not in _VALUE_LEAVES:
+            return None
+        places = dict(self._baseline.readers.get(leaf.source, {}))
+        if leaf.source == f"L['{name}']":  # functions that it is passed to call it otherwise
+            places = {source_locations.get_last_line(self._compiled.code): None}
+        holder = guard_sources.find_holder(leaf.source, self._scope)
+        if holder is not None and holder.is_attribute:
+            places |= dict.fromkeys(
+                writers.find_class_reads(get_class(holder.value), name, self._compiled)
+            )
+        reach = self._compiled.reach
+        return find_uses([(place, reach.get_names(place.file)) for place in places], name)
+
+    @functools.cached_property
+    def _size_uses(self) -> tuple[ValueUse, ...] | None:
+        lines = [line for lines in self._baseline.readers.values() for line in lines]
+        places = {(line.file, line.function): line for line in lines}
+        reach = self._compiled.reach
+        return find_uses([(at, reach.get_names(at.file)) for at in places.values()], SIZES)
 
     def _find_change(
         self, leaf: torch_guards.Leaf, text: str, facts: GuardFacts, writes: tuple[Location, ...]

@@ -50,6 +50,10 @@ class FactsAtCompile:
     """(source, kind of guard) to the user's line; kind "" is any guard of the source."""
     own_lines: _LinesByGuard = field(default_factory=_LinesByGuard)
     """By the same, the innermost line of the program's own, where that is another one."""
+    readers: dict[str, dict[Location, None]] = field(
+        default_factory=dict[str, dict[Location, None]]
+    )
+    """By source, the innermost lines that read it, those of torch among them."""
     lengths: dict[str, int] = field(default_factory=dict[str, int])
     """Of guarded containers, by their source."""
 
@@ -60,6 +64,8 @@ class FactsAtCompile:
         stack = list(guard.user_stack or ())
         location = source_locations.find_innermost_user_line(stack)
         if location is not None:
+            innermost = Location(stack[-1].filename, stack[-1].lineno or 0, stack[-1].name)
+            self.readers.setdefault(source, {})[known.setdefault(innermost, innermost)] = None
             self.functions.add((location.file, location.function.split(".")[-1]))
             _add_line(self.lines, source, kind, known.setdefault(location, location))
             own = source_locations.find_innermost_own_line(stack)
@@ -216,16 +222,16 @@ def _classify_holder(value: Any) -> str:
 def find_writers(source: str, compiled: writers.CompiledCode) -> tuple[Location, ...]:
     """Find functions that write the variable at `source`; see `writers.py` for what is known."""
     scope = compiled.scope
-    closure = find_closure(source, scope, compiled.code)
-    if closure is not None:
-        function, index = closure
-        return writers.find_cell_writers((function.__closure__ or ())[index], function.__code__)
     holder = find_holder(source, scope)
-    if holder is None:
-        return ()
-    if holder.is_attribute and _classify_holder(holder.value) in ("module", "object", "optimizer"):
+    kinds = ("module", "object", "optimizer")
+    # Also of a module that a closure holds: what torch wraps around one has it in a cell.
+    if holder is not None and holder.is_attribute and _classify_holder(holder.value) in kinds:
         return writers.find_attribute_writers(holder.value, holder.name, compiled)
-    return ()
+    closure = find_closure(source, scope, compiled.code)
+    if closure is None:
+        return ()
+    function, index = closure
+    return writers.find_cell_writers((function.__closure__ or ())[index], function.__code__)
 
 
 def find_closure_line(

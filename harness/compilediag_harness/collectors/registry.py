@@ -25,6 +25,7 @@ from compilediag_harness.collectors.recompile_risks import (
     UnguardedChangeCollector,
 )
 from compilediag_harness.collectors.recompiles import RecompileCollector
+from compilediag_harness.collectors.served_entries import ServedEntries
 from compilediag_harness.collectors.signals import InterruptWatch
 from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.warm_calls import WarmCalls
@@ -92,6 +93,7 @@ class CollectorSet:
             self._interrupts = InterruptWatch(session, folder)
         self._caches = CacheCollector(session)
         self._memory = DeviceMemory(session, torch_api.read_device_memory)
+        self._served = ServedEntries(session)
         self._warm_calls = WarmCalls(session, lambda: self._compiles.rows)
         self._cudagraphs: CudagraphCollector | None = None
         """None until torch's trees have been imported."""
@@ -191,6 +193,7 @@ class CollectorSet:
             self.logs.write_recompile(frame.f_code, reasons)
         with _pause_gc():
             self.recompiles.record_recompile(entries, frame, reasons)
+        self._served.watch(frame.f_code, torch_compiles.get_compile_id())
 
     def handle_guards_built(
         self, code: Any, compile_id: str, scope: dict[str, Any], guards: Any, manager: Any
@@ -286,3 +289,4 @@ class CollectorSet:
             if watcher is not None:
                 watcher.uninstall()
         self._warm_calls.uninstall()
+        self._served.uninstall()

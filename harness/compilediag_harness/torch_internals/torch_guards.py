@@ -183,8 +183,16 @@ class Leaf(NamedTuple):
 
     @property
     def target(self) -> str:
-        """Name of what it checks: its source, or the kind of a global mode or shape condition."""
+        """Name of what it checks: its source, its type alone, or the kind of a global mode or shape
+        condition."""
+        if self.kind == "TYPE_MATCH":
+            return self.type_target
         return self.kind if self.source in ("L", "G", "") else self.source
+
+    @property
+    def type_target(self) -> str:
+        """Name of the type of what it checks."""
+        return f"type({self.source})"
 
     @property
     def parts(self) -> list[str]:

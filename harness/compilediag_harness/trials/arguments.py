@@ -22,7 +22,7 @@ from compilediag_harness.wire import ArgumentChange, Location
 UNWRITTEN = "unwritten"
 _DTYPE = re.compile(r"to\(torch\.(\w+)\)")
 
-_NUMBERS: dict[str, tuple[type, ...]] = {"tensor": (int,), "tensor(torch.float64)": (int, float)}
+_NUMBERS: dict[str, tuple[type, ...]] = {"tensor": (int,), "tensor(torch.float32)": (int, float)}
 """Types of numbers of which a tensor is made without loss, by action."""
 
 _FORMATS = {
@@ -85,7 +85,7 @@ class PlannedArguments:
         if action in _NUMBERS:
             if type(value) not in _NUMBERS[action]:
                 return f"{argument} is {type(value).__name__}, not a number"
-            replacement = torch.tensor(value, dtype=None if action == "tensor" else torch.float64)
+            replacement = torch.tensor(value, dtype=None if action == "tensor" else torch.float32)
         elif not torch_guards.is_tensor_type(object_graph.get_class(value)):
             return f"{argument} is no tensor"
         elif action == "requires_grad":

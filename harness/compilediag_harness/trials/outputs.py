@@ -41,7 +41,6 @@ from compilediag_harness.wire import (
     CallsTimed,
     Location,
     OutputsSampled,
-    SampledValue,
     StateRead,
     TrialPlan,
 )
@@ -72,25 +71,18 @@ def is_sampled(call: int) -> bool:
 class CompiledFunction:
     """A function that is called compiled, and how often it was."""
 
-    def __init__(self, chain: list[tuple[Location, Any]], states: StateReader) -> None:
+    def __init__(self, chain: list[tuple[Location, Any]]) -> None:
         self.chain = chain
         """Place and code of it, and of those that it wraps."""
         self.place, self.code = chain[-1]
-        self.states = states
         self.calls = 0
-        self.read: list[StateRead] = []
-        """After the last sampled call."""
-
-
-_References = tuple[tuple[SampledValue, ...], Shadow | None]
-"""The sampled values of a call in float64, and its shadow, where the plan wants them."""
 
 
 class _ThreadState(threading.local):
     """Watched calls and batches in progress in one thread."""
 
-    call: tuple[CompiledFunction, int, ReturningCall, _References] | None = None
-    """The call that is recorded, or sampled."""
+    call: tuple[CompiledFunction, int, ReturningCall, Shadow | None] | None = None
+    """The call that is recorded, or sampled; its shadow, where the plan wants one."""
     in_batch = False
     """A call of a `FixedShape`, which makes one compiled call or several: what the outermost gives
     is sampled, not what is padded."""
@@ -126,12 +118,12 @@ class OutputWatcher:
         self.keeper = None if recording is None else CallKeeper(session, torch, recording)
         self._of_shapes: dict[int, CompiledFunction] = {}
         self._undo = [torch_calls.watch_every_call(self._handle_begin, self._handle_end)]
-        self._all_states: StateReader | None = None
-        """In a recorded run: of all functions, and of every optimizer."""
+        self._states: StateReader | None = None
+        """In a recorded run."""
         self._last_read: list[StateRead] = []
         """Of objects that are gone."""
         if recording is not None:
-            self._all_states = states = StateReader(None, torch, self._reader)
+            self._states = states = StateReader(torch, self._reader)
             self._undo.append(states.watch_ends(self._handle_object_end))
             optimizer = torch.optim.Optimizer
             remover = call_beside(optimizer, "__init__", after=self._follow_optimizer)
@@ -179,9 +171,7 @@ class OutputWatcher:
                 if len(self._functions) == MAX_FUNCTIONS and not self.recorder:
                     return
                 places = list_places(functions)
-                states = self._all_states
-                states = states or StateReader(places[-1][0], self._torch, self._reader)
-                function = self._functions[key] = CompiledFunction(places, states)
+                function = self._functions[key] = CompiledFunction(places)
             # Invariant: only the program's own calls count, so that every run samples the same.
             number = function.calls
             function.calls += not local.in_batch and not warming
@@ -192,16 +182,15 @@ class OutputWatcher:
             local.function = local.function or function
         elif warming or not (self._plan.outputs or self.recorder):
             return
-        function.states.follow(owner, function.code, call)
+        if self._states is not None:
+            self._states.follow(owner, function.code, call)
         sampled = self._plan.outputs and is_sampled(number)
         if (self.recorder or sampled) and not local.in_batch:
-            exact, beside = (), None
-            if sampled and self._plan.reference and self._plan.stance == "force_eager":
-                exact = shadow.compute_in_float64(self._torch, self._reader, call)
+            beside = None
             if sampled and self._plan.shadow:
                 with self.exclude_calls():
                     beside = shadow.make_shadow(self._torch, self._reader, call)
-            local.call = function, number, ReturningCall(), (exact, beside)
+            local.call = function, number, ReturningCall(), beside
 
     @contextlib.contextmanager
     def exclude_calls(self) -> Generator[None]:
@@ -234,7 +223,7 @@ class OutputWatcher:
                 call = function.calls
                 function.calls += 1
             if returned:
-                self._look_at_result(function, call, result, ((), None))
+                self._look_at_result(function, call, result, None)
             else:
                 self._record_error(function, sys.exc_info()[1])
 
@@ -261,24 +250,26 @@ class OutputWatcher:
             self._record_error(function, returning.find_error())
 
     def _look_at_result(
-        self, function: CompiledFunction, number: int, value: Any, refs: _References
+        self, function: CompiledFunction, number: int, value: Any, beside: Shadow | None
     ) -> None:
         with self.shield_and_charge("trial: an output"):
             if self.recorder is not None:
                 self.recorder.record(function.place, value)
             if self._plan.outputs and is_sampled(number):
-                self._emit(function, number, value, refs)
+                self._emit(function, number, value, beside)
 
     def _record_error(self, function: CompiledFunction, error: BaseException | None) -> None:
         if self.recorder is not None:
             with self.shield_and_charge("trial: a call that raised"):
                 self.recorder.record_error(function.place, error)
 
-    def _emit(self, function: CompiledFunction, number: int, value: Any, refs: _References) -> None:
-        session, place, (exact, beside) = self._session, function.place, refs
+    def _emit(
+        self, function: CompiledFunction, number: int, value: Any, beside: Shadow | None
+    ) -> None:
+        session, place = self._session, function.place
         samples, complete = self._reader.read(value)
         now, step = session.now(), session.step
-        session.emit(OutputsSampled(now, step, place, number, samples, complete, exact))
+        session.emit(OutputsSampled(now, step, place, number, samples, complete))
         if beside is not None:
             drawn = RandomStates.read(self._torch).digests
             count, differing, complete = 0, (), True
@@ -297,27 +288,22 @@ class OutputWatcher:
                 beside.problem,
             )
             session.emit(shadowed)
-        function.read = function.states.read(session.now(), number)
 
     def _follow_optimizer(self, _made: None, optimizer: Any, *_: Any, **__: Any) -> None:
-        if self._all_states is not None:
+        if self._states is not None:
             with self._session.catch_faults("trial: an optimizer"):
-                self._all_states.follow_object(optimizer)
+                self._states.follow_object(optimizer)
 
     def _handle_object_end(self, value: Any) -> None:
         # What is read while Dynamo traces would be fake.
-        if self._all_states is not None and not is_compile_in_progress():
+        if self._states is not None and not is_compile_in_progress():
             with self.shield_and_charge("trial: an object that is gone"):
-                self._last_read += self._all_states.read_last(self._session.now(), value)
+                self._last_read += self._states.read_last(self._session.now(), value)
 
     def finish(self) -> None:
-        """Emit what is held at the end, and after the last sampled call."""
-        functions = list(self._functions.values())
-        readers = dict.fromkeys((self._all_states, *(function.states for function in functions)))
-        events = [event for function in functions for event in function.read]
-        for states in readers:
-            events += [] if states is None else states.read(self._session.now(), None)
-        for event in (*events, *self._last_read):
+        """Emit what a recorded run holds at its end."""
+        held = [] if self._states is None else self._states.read(self._session.now())
+        for event in (*held, *self._last_read):
             self._session.emit(event)
 
 

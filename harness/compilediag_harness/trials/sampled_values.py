@@ -28,7 +28,7 @@ from compilediag_harness.torch_internals import torch_api, torch_replay
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
 from compilediag_harness.trials.weights import Weights
-from compilediag_harness.wire import MAIN, Location, SampledValue, StateRead, clip
+from compilediag_harness.wire import MAIN, SampledValue, StateRead, clip
 
 MAX_LEAVES = 64
 """Values of one output."""
@@ -229,9 +229,6 @@ MAX_IN_RECORD = 512
 MAX_STATE_VALUES = 16
 MAX_MODULES = 4096
 MAX_ELEMENTS = 64
-AT_CALL_BYTES = 1 << 20
-"""Of tensors that are read after a call, which other calls come after."""
-
 AT_END_BYTES = 512 << 20
 
 MAX_RUN_S = 1e5
@@ -251,20 +248,18 @@ class _Followed(NamedTuple):
     """An object that is read."""
 
     reference: weakref.ref[Any]
-    function: Location
     number: int
+    """Of those of its class."""
 
 
 class StateReader:
-    """Reads what the objects hold that the calls of one compiled function reached, or all calls."""
+    """Reads what the objects hold that compiled calls reached, numbered by their class."""
 
-    def __init__(self, function: Location | None, torch_module: Any, reader: ValueSampler) -> None:
-        """`function`: None for those of all functions, numbered by their class."""
-        self._function = function
+    def __init__(self, torch_module: Any, reader: ValueSampler) -> None:
         self._torch, self._reader = torch_module, reader
         self._kinds = (torch_module.nn.Module, torch_module.optim.Optimizer)
         self._followed: dict[int, _Followed] = {}
-        self._counts = Counter[Location]()
+        self._counts = Counter[str]()
 
     def follow(self, owner: Any, code: Any, call: CallArguments) -> None:
         """Follow, by weak references, the object whose method is called; else the modules and
@@ -285,11 +280,10 @@ class StateReader:
             self._counts.total() >= MAX_OBJECTS
         ):
             return
-        function = self._function or Location("", 0, get_class(value).__qualname__)
+        name = get_class(value).__qualname__
         with contextlib.suppress(TypeError):  # it takes no weak references
-            reference = weakref.ref(value)
-            self._followed[id(value)] = _Followed(reference, function, self._counts[function])
-            self._counts[function] += 1
+            self._followed[id(value)] = _Followed(weakref.ref(value), self._counts[name])
+            self._counts[name] += 1
 
     def watch_ends(self, handle_end: Callable[[Any], None]) -> Remover:
         """Call `handle_end` with each module and optimizer that is about to go: followed or not, by
@@ -311,19 +305,18 @@ class StateReader:
     def read_last(self, now: float, value: Any) -> list[StateRead]:
         """Read what an object holds that is about to go, if it is followed."""
         followed = self._followed.pop(id(value), None)
-        return [] if followed is None else self._read_object(now, followed, value, None)
+        return [] if followed is None else self._read_object(now, followed, value)
 
-    def read(self, now: float, call: int | None) -> list[StateRead]:
-        """Read what the objects hold now that are still alive; `call`: the number of the call
-        before, None at the end of the process."""
+    def read(self, now: float) -> list[StateRead]:
+        """Read what the objects hold now that are still alive, and the names of the program."""
         pairs = [(followed, followed.reference()) for followed in self._followed.values()]
         events = [
             event
             for followed, value in pairs
             if value is not None
-            for event in self._read_object(now, followed, value, call)
+            for event in self._read_object(now, followed, value)
         ]
-        return events if self._function else [*events, *self._read_main(now)]
+        return [*events, *self._read_main(now)]
 
     def _read_main(self, now: float) -> list[StateRead]:
         """Read the tensors and numbers that the names of the program's module hold, if there are
@@ -333,7 +326,7 @@ class StateReader:
         leaves = (leaf for name, its in own for leaf in iterate_leaves(name, its))
         kept = (leaf for leaf in leaves if self._is_computed(*leaf))
         read = self._reader.read_leaves(kept, MAX_IN_RECORD, MAX_STATE_VALUES, AT_END_BYTES)
-        return [StateRead(now, Location("", 0, MAIN), MAIN, *read)] if read[0] else []
+        return [StateRead(now, MAIN, *read)] if read[0] else []
 
     def _is_computed(self, path: str, value: Any) -> bool:
         kind = get_class(value)
@@ -343,18 +336,16 @@ class StateReader:
         is_time = any(abs(value - its) < min(MAX_RUN_S, its / 2) for its in clocks)
         return not is_time and _TIMED.search(path) is None
 
-    def _read_object(
-        self, now: float, followed: _Followed, value: Any, call: int | None
-    ) -> list[StateRead]:
-        budget = AT_END_BYTES if call is None else AT_CALL_BYTES
+    def _read_object(self, now: float, followed: _Followed, value: Any) -> list[StateRead]:
         state = iterate_state(self._torch, value)
-        samples, complete = self._reader.read_leaves(state, MAX_SAMPLES, MAX_STATE_VALUES, budget)
-        name, (_, function, index) = get_class(value).__name__, followed
-        saved = tuple(self._iterate_saved_keys(value)) if call is None else ()
+        limits = MAX_SAMPLES, MAX_STATE_VALUES, AT_END_BYTES
+        samples, complete = self._reader.read_leaves(state, *limits)
+        name, index = get_class(value).__qualname__, followed.number
+        saved = tuple(self._iterate_saved_keys(value))
         events: list[StateRead] = []
         for start in range(0, max(len(samples), 1), MAX_IN_RECORD):
             part, keys = samples[start : start + MAX_IN_RECORD], saved if start == 0 else ()
-            events.append(StateRead(now, function, name, part, complete, index, call, keys))
+            events.append(StateRead(now, name, part, complete, index, keys))
         return events
 
     def _iterate_saved_keys(self, module: Any, prefix: str = "", depth: int = 64) -> Iterator[str]:

@@ -1,14 +1,13 @@
 """Settings of a trial, set from outside: options of torch's configuration modules right after each
-is imported, arguments of `torch.compile` and a `FixedShape` around what it gives, a seed; and what
-is done to objects that the program makes, optimizers and hooks. A program that sets one itself does
-so later."""
+is imported, arguments of `torch.compile`, its backend and a `FixedShape` around what it gives, a
+seed; and what is done to optimizers that the program makes. A program that sets one itself does so
+later."""
 
 from __future__ import annotations
 
 import builtins
 import functools
 import inspect
-import os
 import sys
 import weakref
 from collections.abc import Callable, Collection, Iterable
@@ -18,14 +17,13 @@ from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.shapes.dims import ShapeUnusable
 from compilediag_harness.shapes.fixed_shape import FixedShape
 from compilediag_harness.shapes.padding import REPEAT
-from compilediag_harness.steps.disabled_calls import get_code
 from compilediag_harness.torch_internals.torch_names import Remover, call_beside, replace_attribute
 from compilediag_harness.trials.plan import Notes, is_place_of, list_places, list_wrapped_functions
 from compilediag_harness.wire import (
-    CompileOption,
     ObjectChange,
     PaddedFunction,
     SettingChange,
+    TrialPlan,
     describe_seed,
 )
 
@@ -110,26 +108,22 @@ def _resolve_name(dotted: str) -> Any:
 
 
 def change_compile(
-    torch: Any,
-    options: Iterable[CompileOption],
-    padded: Collection[PaddedFunction],
-    changed_files: Collection[str],
-    notes: Notes,
+    torch: Any, plan: TrialPlan, changed_files: Collection[str], notes: Notes
 ) -> Remover | None:
     """Wrap `torch.compile`, by which `torch.nn.Module.compile` and its use as a decorator go too:
-    it gets the options, and gives `FixedShape`s for the padded functions, as a program does that
-    wraps what it gave.
+    it gets the options and the backend of the plan, and gives `FixedShape`s for its padded
+    functions, as a program does that wraps what it gave.
 
     Returns:
         what undoes it; None where there is nothing to change.
     """
     original = torch.compile
     parameters = inspect.signature(original).parameters
-    known = [option for option in options if option.name in parameters]
-    for option in options:
+    known = [option for option in plan.compile_options if option.name in parameters]
+    for option in plan.compile_options:
         if option not in known:
             notes.record_change(option.label, "torch.compile has no such argument in this torch")
-    if not known and not padded:
+    if not known and not plan.padded and plan.backend is None:
         return None
 
     @functools.wraps(original)
@@ -140,12 +134,15 @@ def change_compile(
             if given is None:
                 kwargs[option.name] = option.value
             notes.record_change(option.label, None if given in (None, option.value) else PASSED)
+        if plan.backend is not None:  # these are the other backend's
+            left = {name: its for name, its in kwargs.items() if name not in ("mode", "options")}
+            kwargs = {**left, "backend": plan.backend}
         compiled = original(*args, **kwargs)
         function = args[0] if args else kwargs.get("model")
-        if function is None or not padded:
+        if function is None or not plan.padded:
             return compiled
         places = [place for place, _ in list_places(list_wrapped_functions(torch, function))]
-        for change in padded:
+        for change in plan.padded:
             if any(is_place_of(change.function, place, changed_files) for place in places):
                 return _wrap_in_fixed_shape(torch, change, function, compiled, notes)
         return compiled
@@ -196,33 +193,22 @@ def seed_generators(
         notes.record_change(describe_seed(seed))
 
 
-_REGISTERING = (
-    "register_forward_hook",
-    "register_forward_pre_hook",
-    "register_full_backward_hook",
-    "register_full_backward_pre_hook",
-)
-
-
 class PlannedObjects:
-    """The changes of objects of a plan: optimizers and hooks."""
+    """The changes of a plan to optimizers that the program makes."""
 
     def __init__(self, changes: Iterable[ObjectChange], torch: Any, notes: Notes) -> None:
         self._torch, self._notes = torch, notes
         chosen = tuple(changes)
-        self._hooks = [change for change in chosen if change.action == "disable_hook"]
         self._numbers = [change for change in chosen if change.action == "tensor_hyperparameter"]
         self._made: list[weakref.ref[Any]] = []
         """Optimizers that have not been changed yet."""
         self._undo: list[Remover] = []
         for change in chosen:
-            if change not in self._hooks and change not in self._numbers:
+            if change not in self._numbers:
                 notes.record_change(change.label, f"{change.action} is not known")
         if self._numbers:
             remover = call_beside(torch.optim.Optimizer, "__init__", after=self._remember_optimizer)
             self._undo += [] if remover is None else [remover]
-        for name in _REGISTERING if self._hooks else ():
-            self._watch_registering(name)
 
     def uninstall(self) -> None:
         while self._undo:
@@ -246,31 +232,3 @@ class PlannedObjects:
     def _remember_optimizer(self, _made: None, optimizer: Any, *_args: Any, **_kwargs: Any) -> None:
         # Not changed here: the rest of the class's own `__init__` comes after this.
         self._made.append(weakref.ref(optimizer))
-
-    def _watch_registering(self, name: str) -> None:
-        module, disabled = self._torch.nn.Module, self._disable_hook
-        original = getattr(module, name, None)
-        if original is None:
-            return
-
-        @functools.wraps(original)
-        def register(self: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
-            return original(self, disabled(hook), *args, **kwargs)
-
-        self._undo.append(replace_attribute(module, name, register))
-
-    def _disable_hook(self, hook: Any) -> Any:
-        code, disabled = get_code(hook), hook
-        if code is None:
-            return hook
-        file, first = os.path.abspath(code.co_filename), code.co_firstlineno
-        last = max((line for _, _, line in code.co_lines() if line is not None), default=first)
-        for change in self._hooks:
-            place = change.function
-            if place is None or code.co_name != change.name or not first <= place.line <= last:
-                continue
-            if file.endswith(f"/{place.file.lstrip('/')}"):
-                with self._notes.record_errors(change.label):
-                    disabled = self._torch.compiler.disable(hook)
-                    self._notes.record_change(change.label)
-        return disabled

@@ -273,18 +273,3 @@ def _list_tensors(torch: Any, value: Any) -> list[Any]:
             elif get_class(held) in (list, tuple):
                 waiting.extend(x for x in held[:256] if issubclass(get_class(x), torch.nn.Module))
     return list(tensors.values())
-
-
-def compute_in_float64(
-    torch: Any, reader: ValueSampler, call: CallArguments
-) -> tuple[SampledValue, ...]:
-    """Compute the values of a call, made now on copies; empty where it cannot be made in float64,
-    or draws random numbers: in another type they are others. The generators stay where they are."""
-    if not isinstance(getattr(call.function, "__self__", None), torch.nn.Module):
-        return ()
-    with contextlib.suppress(Exception):  # of the program, whose own call follows
-        before = RandomStates.read(torch).digests
-        made = _run_eager(torch, reader, call, double=True)
-        if made.complete and made.random_after == before:
-            return tuple(sample for path, sample in made.eager.items() if path == sample.path)
-    return ()

@@ -84,8 +84,7 @@ class ActiveTrial:
         if seed is not None:
             settings.seed_generators(torch.manual_seed, seed, notes)  # CUDA's once it is in use
         files = {change.file for change in chosen.sources}
-        options, padded = chosen.compile_options, chosen.padded
-        remover = settings.change_compile(torch, options, padded, files, notes)
+        remover = settings.change_compile(torch, chosen, files, notes)
         if remover is not None:
             self._undo.append(remover)
         if chosen.looks_at_calls:  # else no step would go unsampled

@@ -249,6 +249,17 @@ class Compiled(StepEvent):
 
 
 @event
+class EntryServed(StepEvent):
+    """The graph of one cache entry ran, of a frame that was compiled more than once: an entry is
+    told of once after each compile of its frame, its run that ends its own compile included."""
+
+    compile_id: str
+    epoch: int
+    again: bool
+    """Its guards held; False: it had just been compiled."""
+
+
+@event
 class DynamoReset(StepEvent):
     """`torch._dynamo.reset()` was called: ids restart, the epoch advances to `epoch`."""
 

@@ -40,6 +40,21 @@ class GuardFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueUse:
+    """A use of a guarded value in the source of what was compiled."""
+
+    kind: str
+    """"arithmetic" and "operand" (an operator of torch takes a tensor there) would work with a
+    tensor; "math" with the function of torch in place of that of `math`. Not so "number" (an
+    operator or function needs one), "slice", "condition", "loop", "index", "text", "item" (inside
+    of a container), "returned", "stored", "other", and "unknown", a call that is not known."""
+    file: str
+    line: int
+    callee: str = ""
+    """What is called with it, as it is written there."""
+
+
+@dataclass(frozen=True, slots=True)
 class ValueChange:
     """A guarded value was seen to change: it differed after a line of the user's was run."""
 
@@ -81,8 +96,10 @@ class FalseGuard:
     """The innermost line of the program's own that led to `user`, inside the compiled function,
     where that is a line of a library."""
     branched_on: bool | None = None
-    """A condition in the function of the line `user` reads a value of this name: a tensor in its
-    place breaks the graph there. None where there is no source."""
+    """Of journals before 1.2: a condition reads a value of this name. `uses` says so now."""
+    uses: tuple[ValueUse, ...] | None = None
+    """What the functions that read the value do with it, as far as guards and the class that holds
+    it show them. None where the source of one is not known."""
     changed: ValueChange | None = None
     """How the guarded value came to be as it is; None where that was not seen."""
     changed_by: tuple[UserCall, ...] = ()

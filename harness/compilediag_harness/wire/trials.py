@@ -49,7 +49,7 @@ class ArgumentChange:
     action: str
     """"mark_dynamic", "maybe_mark_dynamic", "mark_unbacked", "requires_grad"; another value that is
     passed: "contiguous", "channels_last", "channels_last_3d", "to(torch.int64)", of Python
-    numbers "tensor" and "tensor(torch.float64)"; "unwritten" changes nothing, and is not applied
+    numbers "tensor" and "tensor(torch.float32)"; "unwritten" changes nothing, and is not applied
     where a call writes into the argument."""
     dimension: int | None = None
 
@@ -65,17 +65,12 @@ class ObjectChange:
 
     action: str
     """"tensor_hyperparameter": a number of each group of parameters of an optimizer is a tensor
-    when the first compiled call begins. "disable_hook": a hook is registered as
-    `torch.compiler.disable` returns it."""
+    when the first compiled call begins."""
     name: str
-    """Of the hyperparameter, or of the function that is the hook."""
-    function: Location | None = None
-    """A line of the hook's own."""
+    """Of the hyperparameter."""
 
     @property
     def label(self) -> str:
-        if self.action == "disable_hook":
-            return f"torch.compiler.disable({self.name})"
         return f"{self.name} of optimizers as a tensor"
 
 
@@ -184,12 +179,10 @@ class TrialPlan:
     """A stance of `torch.compiler.set_stance` for the whole run: "force_eager" is the reference."""
     seed: int | None = None
     """For `random`, NumPy and torch, set once each when they are imported."""
-    outputs: bool = True
-    """Whether outputs and state are recorded."""
-    reference: bool = False
-    """Whether sampled calls of modules are made once more before, in float64 on copies, under the
-    stance "force_eager". What `forward` changes outside its module is then changed twice: a
-    reference counts only where the call's own outputs are those of an eager run without."""
+    outputs: bool = False
+    """Whether what sampled calls return is recorded."""
+    backend: str | None = None
+    """What compiles in place of the backend that the program passes: "eager"."""
     objects: tuple[ObjectChange, ...] = ()
     padded: tuple[PaddedFunction, ...] = ()
     check_padding: bool = False
@@ -278,8 +271,6 @@ class OutputsSampled(StepEvent):
     answers: tuple[SampledValue, ...]
     complete: bool = True
     """False when the output held more values than are recorded."""
-    reference: tuple[SampledValue, ...] = ()
-    """The same call in float64, where planned and possible, if it drew no random numbers."""
 
 
 MAIN = "__main__"
@@ -290,19 +281,14 @@ MAIN = "__main__"
 class StateRead(Event):
     """Values of an object that a compiled function reaches: parameters, buffers and plain
     attributes (numbers, texts, flags, and lists of them). What is too much for one record follows
-    in further ones of the same function, object and call."""
+    in further ones of the same object."""
 
-    function: Location
-    """In a recorded run that of no function: the name is that of the class."""
     module: str
-    """Type of the object."""
+    """Type of the object, qualified by what it is defined in."""
     answers: tuple[SampledValue, ...]
     complete: bool = True
     instance: int = 0
-    """Which of the function's objects, in the order in which its calls came to them."""
-    call: int | None = None
-    """After which sampled call of the function; None: when the process ends, in a recorded run
-    also when the object goes. What is large is left out of the former."""
+    """Which of the objects of this type, in the order in which calls came to them."""
     saved: tuple[str, ...] = ()
     """Keys of the `state_dict()` of a module when the process ends, in the first record of it."""
 

@@ -7,7 +7,6 @@ import hashlib
 import importlib.util
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.fixes.proof_types import ListedChanges
@@ -36,7 +35,10 @@ def list_possible(changes: Iterable[ProgramChange], digests: Mapping[str, str]) 
     impossible: list[RefusedChange] = []
     for change in changes:
         try:
-            possible.append(_add_edited_line(change, digests) if change.edits else change)
+            if change.edits and not is_available():
+                raise EditImpossible(NEEDS_LIBCST)
+            make_changes(change.edits, digests)
+            possible.append(change)
         except NothingToEdit:
             continue
         except EditImpossible as error:
@@ -44,22 +46,6 @@ def list_possible(changes: Iterable[ProgramChange], digests: Mapping[str, str]) 
     first = {change.same_as: change for change in reversed(possible)}
     final = [change for change in possible if not change.same_as or first[change.same_as] == change]
     return ListedChanges(tuple(final), tuple(dict.fromkeys(impossible)))
-
-
-def _add_edited_line(change: ProgramChange, digests: Mapping[str, str]) -> ProgramChange:
-    """Add the line that the user edits to an edit, where only the file shows which that is."""
-    if not is_available():
-        raise EditImpossible(NEEDS_LIBCST)
-    from compilediag.fixes.edits.rewrite import show_edit
-
-    make_changes(change.edits, digests)
-    for edit in change.edits:
-        with open(edit.file, encoding="utf-8") as stream:
-            shown = show_edit(stream.read(), edit)
-        if shown is not None:
-            line, code = shown
-            return replace(change, line=f"{edit.file}:{line}: {code}")
-    return change
 
 
 def make_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[SourceChange, ...]:
@@ -86,11 +72,6 @@ def make_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[Sou
 
         made.append(SourceChange(path, digest, rewrite(text, of_file)))
     return tuple(made)
-
-
-def format_labels(edits: Iterable[Edit]) -> list[str]:
-    """Format the edited files in words, as a trial reports them."""
-    return [SourceChange(os.path.abspath(file), "", "").label for file in group_by_file(edits)]
 
 
 def format_patch(changes: Iterable[SourceChange]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from compilediag.certify.points import convert_points
 from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.fixes.proof_types import FindingResult, ListedChanges, TriedChange
 from compilediag.json_document import Document, convert_to_builtins
@@ -26,9 +27,8 @@ from compilediag.receipt.schema.compiles import (
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import EditImpossible, ProgramChange
 from compilediag.rules.environment_variables import format_export, join_values
-from compilediag.runs.trials.campaign import Campaign
-from compilediag.runs.trials.sources import format_patch
-from compilediag.runs.trials.trial import SEED
+from compilediag.runs.fix.campaign import Campaign
+from compilediag.runs.fix.sources import format_patch
 
 
 class TriedRecord(ProofRecord, frozen=True, kw_only=True):
@@ -72,7 +72,9 @@ class FixDocument(Document, frozen=True, kw_only=True):
 
     receipt_id: str
     runs: int
+    """Executions of the program, without the first one."""
     seed: int
+    """Of its random generators, in every execution."""
     fresh_caches: bool
     complete: bool
     """false: the budget was spent, or it was interrupted."""
@@ -112,24 +114,23 @@ class FixPlanDocument(Document, frozen=True, kw_only=True):
 
 NAME = "fix.json"
 
+NOT_CERTIFIED = "it removes the finding in a short run, and was not certified"
+
 MAX_REFUSED = 20
 """In the receipt; `fix.json` has them all."""
 
 
 def make_proof_record(tried: TriedChange, campaign: Campaign) -> ProofRecord:
     """Make the record of a change with its certificate, and the torch and code that it is of."""
-    change, certificate = tried.change, tried.certificate
-    seen = campaign.baseline.observed if campaign.baseline is not None else None
     files = campaign.receipt.header.provenance.source_sha256
     return ProofRecord(
-        kind=change.kind,
-        change=change.line,
+        kind=tried.change.kind,
+        change=tried.change.line,
         risk=tried.risk,
-        runs=certificate.runs,
-        points=certificate.points,
-        torch=seen and seen.receipt.environment.torch,
-        sources=seen
-        and compute_sources_digest(files, seen.receipt.header.provenance.source_sha256),
+        runs=tried.runs,
+        points=convert_points(tried.certificate.points),
+        torch=campaign.receipt.environment.torch,
+        sources=compute_sources_digest(files, files),
     )
 
 
@@ -145,7 +146,7 @@ def add_proofs(campaign: Campaign, results: Sequence[FindingResult]) -> Receipt:
             if not attempt.proved
         ]
         proof = result.finding.fix.proof
-        failed = {attempt.change.line for attempt in result.tried if not attempt.certificate.holds}
+        failed = {tried.change.line for tried in result.tried if not tried.proved}
         if result.proof is not None:
             proof = make_proof_record(result.proof, campaign)
         elif proof is not None and proof.change in failed:
@@ -167,7 +168,7 @@ def add_proofs(campaign: Campaign, results: Sequence[FindingResult]) -> Receipt:
 
 def describe_refusal(tried: TriedChange) -> str:
     """Say why a change is not proved."""
-    return tried.certificate.reason or "it held in one run, and was not run again"
+    return tried.certificate.reason or NOT_CERTIFIED
 
 
 def build_fix_json(campaign: Campaign, results: Sequence[FindingResult]) -> dict[str, Any]:
@@ -199,8 +200,8 @@ def build_fix_json(campaign: Campaign, results: Sequence[FindingResult]) -> dict
         FixDocument(
             schema="compilediag.fix",
             receipt_id=campaign.receipt.receipt_id,
-            runs=campaign.runs,
-            seed=SEED,
+            runs=campaign.trials.runs,
+            seed=campaign.whole.pair.seed,
             fresh_caches=True,
             complete=not campaign.stopped,
             notes=tuple(campaign.notes),

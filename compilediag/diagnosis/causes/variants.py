@@ -1,0 +1,172 @@
+"""Recompiles that make a wanted variant, that can be avoided, or of which neither was seen.
+
+A wanted variant is one graph of a few: for a mode, phase, bucket, shape or dtype. It was compiled
+once, its guards held in a later call, and the program is through with compiling for what changed.
+A value that the program's objects hold must come back, too: one that moves on for good, as a table
+that grows or an attribute that is filled, is no variant of anything.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+from compilediag.diagnosis.causes.run_causes import BlamedCause, RunCauses
+from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.findings import CauseId
+from compilediag.receipt.schema.compiles import Need
+from compilediag.timeline.compiles import CompileId, FrameId, Recompile, parse_frame_id
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import EntryServed
+
+_PASSED = ("argument", "instance", "process")
+"""Owners of what a call is made with and in: it need not come back, as a prompt before its tokens.
+"""
+
+_FILLED = ("CD102", "CD103")
+"""Codes of what the program makes or grows by itself, and could have made before."""
+
+
+class _Family(NamedTuple):
+    """The recompiles that share a cause."""
+
+    late: int | None
+    """How many are in the second half of the run; None where that is not known."""
+    times: Sequence[float]
+    """Ascending."""
+
+
+def judge_recompiles(timeline: Timeline, causes: RunCauses) -> Mapping[CompileId, Need]:
+    """Judge each recompile that counts: "wanted" or "avoidable" where the run shows it, else
+    "undecided"."""
+    families: dict[tuple[int, CauseId], list[Recompile]] = defaultdict(list)
+    for event in timeline.recompiles:
+        for cause in dict.fromkeys(cause.id for cause in causes.get_causes(event)):
+            families[event.process, cause].append(event)
+    epochs: dict[Hashable, set[int]] = defaultdict(set)
+    for attempt in timeline.compiles:
+        epochs[attempt.process, attempt.frame].add(attempt.epoch)
+    often = Counter(map(_identify_values, timeline.counted_recompiles))
+    clock, served = _Clock(timeline), _Served(timeline)
+    known: dict[tuple[int, frozenset[CauseId]], _Family] = {}
+
+    def find_family(event: Recompile) -> _Family:
+        """Find the recompiles that share a cause with one; once for those that have the same."""
+        key = event.process, frozenset(cause.id for cause in causes.get_causes(event))
+        if key not in known:
+            own = {other.id: other for cause in key[1] for other in families[event.process, cause]}
+            late = [clock.is_late(other) for other in own.values()]
+            known[key] = _Family(
+                None if None in late else sum(map(bool, late)),
+                sorted(other.t for other in own.values()),
+            )
+        return known[key]
+
+    def judge(event: Recompile) -> Need:
+        own = causes.get_causes(event)
+        if len(epochs[event.process, event.frame]) > 1:  # a reset threw its entries away
+            return "avoidable" if often[_identify_values(event)] > 1 else "undecided"
+        family = find_family(event)
+        if family.late is None:
+            return "undecided"
+        if 1 < family.late < len(family.times):
+            return "avoidable"  # it went on and on
+        if served.is_again(event) and not family.late:
+            kept = any(map(_is_held, own)) and not served.is_alternating(event)
+            filled = kept and any(cause.rule in _FILLED for cause in own)
+            return "avoidable" if filled else "undecided" if kept else "wanted"
+        gone = clock.is_whole(event.process) and served.is_once(event)
+        newer = len(family.times) - bisect_right(family.times, event.t)
+        return "avoidable" if gone and (newer > 1 or not clock.is_late(event)) else "undecided"
+
+    return {event.id: judge(event) for event in timeline.counted_recompiles}
+
+
+def _identify_values(event: Recompile) -> Hashable:
+    """Make equal for recompiles of a frame that met the same values."""
+    guards = (guard for entry in event.entries for guard in entry.guards)
+    values = frozenset((guard.source, guard.actual) for guard in guards)
+    return event.process, event.frame, values
+
+
+def _is_held(cause: BlamedCause) -> bool:
+    """True if an object, a closure or a module holds a value that changed."""
+    rules = [part.rule for part in cause.parts] or [cause.rule]
+    return any(get_code_info(rule).owner not in _PASSED for rule in rules)
+
+
+class _Clock:
+    """Progress of each process: in calls where each was seen, else in steps."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._steps = Counter(step.process for step in timeline.steps)
+        self._unsampled = {step.process for step in timeline.steps if step.unsampled}
+        self._calls: dict[int, list[float]] = defaultdict(list)
+        self._totals = Counter[int]()
+        for calls in timeline.invocations:
+            self._calls[calls.process] += calls.at
+            self._totals[calls.process] += calls.calls
+        for moments in self._calls.values():
+            moments.sort()
+
+    def is_whole(self, process: int) -> bool:
+        """True if every call was seen: no step went unsampled."""
+        return process not in self._unsampled
+
+    def is_late(self, event: Recompile) -> bool | None:
+        """True if the recompile is in the second half of the run; None where that is not known."""
+        process = event.process
+        if self._totals[process] and self.is_whole(process):
+            begun = bisect_right(self._calls[process], event.t)
+            return 2 * (begun - 1) >= self._totals[process]
+        return 2 * event.step >= self._steps[process] if self._steps[process] > 1 else None
+
+
+def _get_frame(compile_id: CompileId) -> FrameId:
+    return FrameId(compile_id.process, compile_id.epoch, parse_frame_id(compile_id.compile_id))
+
+
+class _Served:
+    """The entries that were seen to serve calls, by frame."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._runs: dict[FrameId, list[EntryServed]] = defaultdict(list)
+        for run in timeline.served:
+            frame = _get_frame(CompileId(run.process, run.epoch, run.compile_id))
+            self._runs[frame].append(run)
+        self._asked = {event.id: event.t for event in timeline.recompiles}
+        self._times: dict[FrameId, list[float]] = defaultdict(list)
+        """When each frame was compiled again, ascending."""
+        for event in sorted(timeline.recompiles, key=lambda event: event.t):
+            self._times[_get_frame(event.id)].append(event.t)
+
+    def _list_runs(self, event: Recompile) -> Sequence[EntryServed]:
+        return self._runs.get(_get_frame(event.id), ())
+
+    def is_again(self, event: Recompile) -> bool:
+        """True if its entry served a later call."""
+        runs = self._list_runs(event)
+        return any(run.again and run.compile_id == event.compile_id for run in runs)
+
+    def is_once(self, event: Recompile) -> bool:
+        """True if its entry served the call that it was compiled in, and no other."""
+        own = [run.again for run in self._list_runs(event) if run.compile_id == event.compile_id]
+        return own == [False]
+
+    def is_alternating(self, event: Recompile) -> bool:
+        """True if an older entry served a call after it, or its own one after a newer compile: the
+        values alternate."""
+        runs = [run for run in self._list_runs(event) if run.again and run.t > event.t]
+        begun = {run: self._get_begin(run) for run in runs}
+        if any(at < event.t for at in begun.values()):
+            return True
+        own = max((run.t for run in runs if run.compile_id == event.compile_id), default=event.t)
+        times = self._times[_get_frame(event.id)]
+        newer = bisect_right(times, event.t)
+        return newer < len(times) and times[newer] < own
+
+    def _get_begin(self, run: EntryServed) -> float:
+        """Get when the entry began to be compiled; the first of a frame before all others."""
+        return self._asked.get(CompileId(run.process, run.epoch, run.compile_id), 0.0)

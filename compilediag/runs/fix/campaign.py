@@ -1,0 +1,430 @@
+"""A campaign: the findings that changes are tried for, the executions of the program that are made
+for it, and what becomes of each change.
+
+The search runs the program with the backend "eager", which compiles nothing and recompiles for the
+same guards, for as many steps as the findings need. What does not appear there is searched with the
+program's own backend. Each change is tried on top of those that were found before it: one that is
+wrong is seen at once, and what another cause hides comes to light. What was found is certified as
+one. What is known stays known when the campaign is stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from msgspec import structs
+
+from compilediag.certify.points import Certificate, JudgedPoint
+from compilediag.certify.totals import find_growth
+from compilediag.errors import CompilediagError
+from compilediag.fixes.certificate import check_finding, check_padding
+from compilediag.fixes.proof_types import (
+    FindingIdentity,
+    FindingResult,
+    ListedChanges,
+    TriedChange,
+    count_finding,
+    identify_finding,
+)
+from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.candidates import list_changes
+from compilediag.rules.changes import EditImpossible, ProgramChange, group_by_file, locate_functions
+from compilediag.rules.make_finding import format_count, shorten
+from compilediag.runs.certify.execute import Pair, protect_files
+from compilediag.runs.certify.options import CertifyOptions
+from compilediag.runs.certify.recorded import find_recorded_run
+from compilediag.runs.certify.states import read_recorded_sources, read_sources
+from compilediag.runs.checkout import find_repository_root
+from compilediag.runs.fix.executions import Attempt, Executions, make_unchanged_states
+from compilediag.runs.fix.sources import list_possible, make_changes
+from compilediag.runs.supervised.run import Program
+from compilediag.runs.trials.trial import Stop, Trials
+from compilediag_harness.wire import SourceChange
+
+STEPS_AFTER = 2
+"""Steps that a short run makes after the last that a finding needs: it has to stay away."""
+
+MOST_OF_RUN = 0.7
+"""A short run is not cut where it would be longer than this share of the whole."""
+
+MAX_RETRIED = 2
+"""Changes of a finding that are tried once more when others were found."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Campaign:
+    """A campaign in progress."""
+
+    receipt: Receipt
+    """Whose findings they are."""
+    wanted: tuple[FindingRecord, ...]
+    whole: Executions
+    """The program as it is run, of which certificates are made."""
+    short: Executions | None
+    """The program with the backend "eager", and no longer than the findings need; None where that
+    shows nothing."""
+    listed: dict[str, ListedChanges]
+    """What there is to try, by the id of the finding, as the next two."""
+    tried: dict[str, dict[ProgramChange, TriedChange]] = field(
+        default_factory=dict[str, "dict[ProgramChange, TriedChange]"]
+    )
+    chosen: dict[str, ProgramChange] = field(default_factory=dict[str, ProgramChange])
+    """The change that removed a finding in the search."""
+    together: tuple[ProgramChange, ...] = ()
+    """The changes that are certified as one."""
+    budget_s: float | None = None
+    started: float = field(default_factory=time.monotonic)
+    notes: list[str] = field(default_factory=list[str])
+    """What was not done, and why."""
+    stopped: bool = False
+    interrupted: bool = False
+
+    @property
+    def trials(self) -> Trials:
+        """The executions that were made."""
+        return self.whole.pair.trials
+
+    def get_identity(self, finding: str) -> FindingIdentity:
+        """Get what a finding is known by in other runs."""
+        of_id = {item.id: item for item in self.wanted}
+        return identify_finding(of_id[finding], self.receipt)
+
+    def list_chosen(self) -> tuple[ProgramChange, ...]:
+        """List the changes that were found, each once."""
+        return tuple(dict.fromkeys(self.chosen.values()))
+
+    def list_worth_retrying(self, finding: str) -> list[ProgramChange]:
+        """List the changes of a finding that failed only in what torch counts: what hides it may be
+        gone now."""
+        counted = ("finding", "better")
+        return [
+            change
+            for change, tried in self.tried.get(finding, {}).items()
+            if all(x.outcome != "fails" or x.name in counted for x in tried.certificate.points)
+        ]
+
+    def is_refused(self, change: ProgramChange) -> bool:
+        """True where the whole program with a change, alone, is refused."""
+        attempt = self.whole.attempts.get(frozenset((change,)))
+        return attempt is not None and attempt.certificate.verdict == "refused"
+
+    def list_after(self, finding: str, change: ProgramChange) -> tuple[ProgramChange, ...]:
+        """List the changes of a finding that come after one that it has, or all."""
+        possible = self.listed[finding].possible
+        return possible[possible.index(change) + 1 :] if change in possible else possible
+
+    def make_edited_files(self, changes: Iterable[ProgramChange]) -> tuple[SourceChange, ...]:
+        """Make the files of the program as the changes edit them; nothing is written.
+
+        Raises:
+            EditImpossible: a file is not what ran any more, or two edits are of one place.
+        """
+        digests = self.receipt.header.provenance.source_sha256
+        return make_changes((edit for change in changes for edit in change.edits), digests)
+
+    def attempt(self, of: Executions, changes: Sequence[ProgramChange], what: str) -> Attempt:
+        """Execute the program with these changes, or return what came of it before.
+
+        Raises:
+            Stop: there is no budget for it.
+            EditImpossible: they cannot be made together.
+        """
+        known = of.attempts.get(frozenset(changes))
+        if known is not None:
+            return known
+        edits = self.make_edited_files(changes)
+        self.require_budget(of)
+        return of.attempt(changes, edits, shorten(what, 100))
+
+    def require_budget(self, of: Executions) -> None:
+        """Require time for another execution.
+
+        Raises:
+            Stop: there is none.
+        """
+        spent = time.monotonic() - self.started
+        if self.budget_s is not None and spent + of.run_s > self.budget_s:
+            raise Stop(
+                f"the budget of {self.budget_s:g} s has no room for another run, which takes about "
+                f"{of.run_s:.0f} s: not every change was tried"
+            )
+
+    def record(
+        self,
+        finding: str,
+        change: ProgramChange,
+        attempt: Attempt,
+        base: Attempt | None = None,
+    ) -> Certificate:
+        """Record what a change did for a finding in an execution, and return its certificate.
+        `base`: the same execution without the change."""
+        certificate = self._judge_finding(finding, change, attempt, base)
+        former = self.tried.setdefault(finding, {}).get(change)
+        self.tried[finding][change] = TriedChange(
+            change,
+            certificate,
+            is_final=attempt.is_whole,
+            runs=1 + (former.runs if former is not None else 0),
+            output=attempt.output,
+            beside=tuple(
+                key
+                for key, its in self.chosen.items()
+                if its in attempt.changes and its != change and key != finding
+            ),
+        )
+        return certificate
+
+    def _judge_finding(
+        self, finding: str, change: ProgramChange, attempt: Attempt, base: Attempt | None
+    ) -> Certificate:
+        before, after = attempt.before, attempt.after
+        if before is None or after is None or after.problem != before.problem:
+            return attempt.certificate
+        identity, points = self.get_identity(finding), list(attempt.certificate.points)
+        own = check_finding(identity, before.receipt, after.receipt, change.left)
+        if base is not None and base.after is not None:
+            grown = find_growth(base.after.receipt, after.receipt)
+            if grown is not None:
+                points.append(JudgedPoint("beside", "fails", f"something got worse: {grown}"))
+        if identity.unit == "findings" and find_growth(before.receipt, after.receipt) is None:
+            # Padding, synchronisations: none of torch's totals, of which none need fall then.
+            points = [point for point in points if point.name != "better"]
+        padding = tuple(check_padding(change.pads, before.timeline, after.timeline))
+        if padding and all(point.outcome == "holds" for point in padding):
+            # The compiled call gets other sizes with each change: its padding was varied instead.
+            points = [
+                structs.replace(point, outcome="stated")
+                if (point.name, point.outcome) == ("other inputs", "undecided")
+                else point
+                for point in points
+            ]
+        return Certificate((own, *padding, *points))
+
+
+def list_candidates(receipt: Receipt, wanted: Sequence[FindingRecord]) -> dict[str, ListedChanges]:
+    """List what would be tried for each finding, by its id, and what cannot be."""
+    hashes = receipt.header.provenance.source_sha256
+    return {finding.id: list_possible(list_changes(finding, receipt), hashes) for finding in wanted}
+
+
+def list_editable_files(campaign: Campaign) -> list[str]:
+    """List the files that candidates edit, by path."""
+    listed = campaign.listed.values()
+    edits = [edit for changes in listed for change in changes.possible for edit in change.edits]
+    return list(group_by_file(edits))
+
+
+def make_campaign(
+    receipt: Receipt,
+    wanted: Sequence[FindingRecord],
+    program: Program,
+    announce: Callable[[str], None],
+    *,
+    quiet: bool = False,
+    budget_s: float | None = None,
+    edits_first: bool = False,
+) -> Campaign:
+    """Make a campaign for findings of a receipt; nothing is executed. `program`: as the run of the
+    receipt had it; `edits_first`: edits are tried before what needs none."""
+    listed = list_candidates(receipt, wanted)
+    if edits_first:  # but for other sizes, which come when nothing makes those of the program do
+        listed = {
+            key: changes._replace(
+                possible=tuple(sorted(changes.possible, key=lambda x: (bool(x.pads), not x.edits)))
+            )
+            for key, changes in listed.items()
+        }
+    tree = read_sources(find_repository_root(os.path.realpath(os.getcwd())) or os.getcwd())
+    recorded = find_recorded_run(program.words)
+    if recorded is not None and read_recorded_sources(recorded, tree) != tree:
+        recorded = None
+    states = make_unchanged_states(tree)
+    options = CertifyOptions(quiet=quiet, timeout_s=program.options.timeout_s)
+    trials = Trials(program, announce, quiet=quiet)
+    pair = Pair(states, options, trials, program, states.change)
+    steps = choose_steps(receipt, wanted) or program.options.steps
+    cut = replace(program, options=replace(program.options, steps=steps))
+    short = replace(pair, program=cut, backend="eager", options=replace(options, no_vary=True))
+    wall_s = (receipt.goodput.wall_s if receipt.goodput is not None else None) or 0.0
+    return Campaign(
+        receipt=receipt,
+        wanted=tuple(wanted),
+        whole=Executions(pair=pair, recorded=recorded, run_s=wall_s),
+        short=Executions(pair=short),
+        listed=listed,
+        budget_s=budget_s,
+    )
+
+
+def choose_steps(receipt: Receipt, wanted: Iterable[FindingRecord]) -> int | None:
+    """Choose after how many steps a short run ends: a little after the last one in which a finding
+    compiles something; None where the whole program is needed, or nearly."""
+    ids = {finding.id for finding in wanted}
+    breaks = any(site.finding in ids for site in receipt.compile.breaks)
+    steps = [
+        event.step
+        for event in receipt.compile.events
+        if (breaks and event.kind == "first") or _is_about(event, ids)
+    ]
+    known = [step for step in steps if step is not None]
+    count = receipt.steps.count if receipt.steps is not None else 0
+    last = max(known, default=0) + 1 + STEPS_AFTER
+    return last if known and len(known) == len(steps) and last <= MOST_OF_RUN * count else None
+
+
+def _is_about(event: CompileEvent, ids: set[str]) -> bool:
+    return any(cause.finding in ids for cause in event.causes)
+
+
+# --- the executions, in their order --------------------------------------------------------------
+
+
+def run_campaign(campaign: Campaign) -> tuple[FindingResult, ...]:
+    """Make the runs, and write what becomes of them into the campaign; an exception of ours or
+    Ctrl-C ends them and loses nothing."""
+    try:
+        if any(changes.possible for changes in campaign.listed.values()):
+            with protect_files(campaign.whole.pair.program.folder) as files:
+                _search_and_prove(campaign)
+            if files.changed:
+                _withdraw_proofs(campaign, f"the program wrote {files.changed[0]} past a trial")
+    except Stop as why:
+        _note_end(campaign, str(why))
+    except KeyboardInterrupt:
+        campaign.interrupted = True
+        made = campaign.trials.runs
+        _note_end(campaign, f"interrupted in run {made}: what was not tried by then is left out")
+    except CompilediagError as error:
+        _note_end(campaign, f"no more runs: {error}")
+    return tuple(
+        FindingResult(item, tuple(campaign.tried.get(item.id, {}).values()), listed)
+        for item, listed in zip(campaign.wanted, campaign.listed.values(), strict=True)
+    )
+
+
+def _note_end(campaign: Campaign, why: str) -> None:
+    campaign.notes.append(why)
+    campaign.stopped = True
+
+
+def _withdraw_proofs(campaign: Campaign, why: str) -> None:
+    """Leave nothing proved: what an execution wrote the next one may have read."""
+    point, campaign.together = JudgedPoint("files", "undecided", why), ()
+    for of_finding in campaign.tried.values():
+        for change, tried in of_finding.items():
+            points = (*tried.certificate.points, point)
+            of_finding[change] = replace(tried, certificate=Certificate(points))
+
+
+def _search_and_prove(campaign: Campaign) -> None:
+    _begin_search(campaign)
+    untried = {item.id: campaign.listed[item.id].possible for item in campaign.wanted}
+    while any(untried.values()):
+        for finding, candidates in untried.items():
+            _try_changes(campaign, finding, candidates)
+        # What another cause hid may be seen now that this is gone.
+        for finding in untried if campaign.chosen else ():
+            if finding not in campaign.chosen:
+                _try_changes(campaign, finding, campaign.list_worth_retrying(finding)[:MAX_RETRIED])
+        if campaign.chosen:
+            _prove(campaign, campaign.list_chosen())
+        # Of what the whole program refused, others may do.
+        refused = [key for key, change in campaign.chosen.items() if campaign.is_refused(change)]
+        untried = {key: campaign.list_after(key, campaign.chosen.pop(key)) for key in refused}
+
+
+def _begin_search(campaign: Campaign) -> None:
+    """Execute the program as it is in the short way, and say how long the rest may take."""
+    short = campaign.short
+    if short is None:
+        return
+    campaign.require_budget(short)
+    before = short.execute_unchanged("the program as it is, with the backend eager")
+    old, now = (receipt.environment.torch for receipt in (campaign.receipt, before.receipt))
+    if old != now:
+        raise Stop(
+            f"the findings are of a run with torch {old}, and the program has {now} now: name the "
+            "program, `compilediag fix train.py`"
+        )
+    functions = [called.function for called in before.timeline.invocations]
+    for key, changes in campaign.listed.items():
+        located = tuple(locate_functions(change, functions) for change in changes.possible)
+        campaign.listed[key] = changes._replace(possible=located)
+    if before.problem is not None:
+        campaign.notes.append(f"with the backend eager it does not end well: {before.problem}")
+        campaign.short = None
+        return
+    tried = [key for key, changes in campaign.listed.items() if changes.possible]
+    own = sum(_find_executions(campaign, finding) is campaign.whole for finding in tried)
+    whole_s = campaign.whole.run_s
+    campaign.trials.announce(
+        f"{format_count(len(tried), 'finding')} with changes to try: about {len(tried) - own} "
+        f"short runs of {short.run_s:.0f} s and {1 + own} of {whole_s:.0f} s, "
+        f"{(len(tried) - own) * short.run_s + (1 + own) * whole_s:.0f} s in all if the first "
+        "change of each works"
+    )
+
+
+def _find_executions(campaign: Campaign, finding: str) -> Executions:
+    """Find where a finding shows: in short runs if possible."""
+    short = campaign.short
+    if short is None or short.before is None:
+        return campaign.whole
+    shows = count_finding(campaign.get_identity(finding), short.before.receipt)
+    return short if shows else campaign.whole
+
+
+def _try_changes(campaign: Campaign, finding: str, candidates: Sequence[ProgramChange]) -> None:
+    """Try changes for a finding, on top of what was found, until one removes it and harms nothing
+    else; first what was found for other findings."""
+    of, failed = _find_executions(campaign, finding), set[object]()
+    base = of.attempts.get(frozenset(campaign.list_chosen()))
+    for change in reversed(campaign.list_chosen()):
+        if base is None:
+            break
+        certificate = campaign.record(finding, change, base)
+        if certificate.verdict != "refused":
+            campaign.chosen[finding] = change
+            return
+        del campaign.tried[finding][change]
+    for change in candidates:
+        place = change.kind, change.padded and change.padded[0].function, change.edits[:1]
+        if place in failed and (change.padded or change.edits):
+            continue  # others of the kind failed there
+        changes = (*campaign.list_chosen(), change)
+        try:
+            attempt = campaign.attempt(of, changes, change.line)
+        except EditImpossible as error:
+            campaign.notes.append(f"{change.line} was not tried beside the others: {error}")
+            continue
+        if campaign.record(finding, change, attempt, base).verdict != "refused" and attempt.after:
+            campaign.chosen[finding] = change
+            return
+        if attempt.after is None or attempt.after.problem is not None:
+            failed.add(place)
+
+
+def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
+    """Certify the program with changes, by its own backend and in its whole length; where they are
+    not proved together, in halves."""
+    attempt = campaign.attempt(campaign.whole, changes, "all that was found, for the certificate")
+    certificates = [
+        campaign.record(finding, change, attempt)
+        for finding, change in campaign.chosen.items()
+        if change in changes
+    ]
+    failed = [each for each in certificates if each.verdict != "proved"]
+    if not failed:
+        if len(changes) > len(campaign.together):
+            campaign.together = changes
+    elif len(changes) > 1:
+        count = format_count(len(changes), "change")
+        campaign.notes.append(f"{count} together: {failed[0].verdict}: {failed[0].reason}")
+        half = math.ceil(len(changes) / 2)
+        _prove(campaign, changes[:half])
+        _prove(campaign, changes[half:])

@@ -1,0 +1,135 @@
+"""Executions of a program, as it is and with changes, all in one way: its own, or a shorter one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint
+from compilediag.errors import UsageError
+from compilediag.rules.changes import ProgramChange, build_trial_plan
+from compilediag.rules.environment_variables import join_values, merge_environment
+from compilediag.runs.certify.execute import Pair, decide, execute_both
+from compilediag.runs.certify.recorded import RecordedRun
+from compilediag.runs.certify.states import States
+from compilediag_harness.wire import SourceChange, TrialPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Outcome of the program with some changes."""
+
+    changes: frozenset[ProgramChange]
+    certificate: Certificate
+    before: ExecutedState | None
+    after: ExecutedState | None
+    """None where it could not be executed."""
+    output: str = ""
+    """File with what it printed."""
+    is_whole: bool = False
+    """It had the program's own backend, and its own length."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Executions:
+    """Executions of a program in one way."""
+
+    pair: Pair
+    """Of the program as it is, on both sides."""
+    recorded: RecordedRun | None = None
+    """A run that stands for the program as it is, where conditions are the same."""
+    before: ExecutedState | None = None
+    """The program as it is, once it was executed."""
+    run_s: float = 0.0
+    """Seconds that an execution takes, as far as is known."""
+    attempts: dict[frozenset[ProgramChange], Attempt] = field(
+        default_factory=dict[frozenset[ProgramChange], Attempt]
+    )
+    _known: dict[str, ExecutedState] = field(default_factory=dict[str, ExecutedState])
+    """Further executions of the program as it is."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True for the program's own backend and length."""
+        return self.pair.backend is None
+
+    def execute_unchanged(self, what: str) -> ExecutedState:
+        """Execute the program as it is.
+
+        Raises:
+            UsageError: it could not be started.
+            KeyboardInterrupt: the user ended it.
+        """
+        self.before = self.pair.execute(what, new=False)
+        self.run_s = _get_wall_s(self.before)
+        return self.before
+
+    def attempt(
+        self, changes: Sequence[ProgramChange], edits: Sequence[SourceChange], what: str
+    ) -> Attempt:
+        """Execute the program with changes, and judge it; `edits`: its files with them.
+
+        Raises:
+            KeyboardInterrupt: the user ended it.
+        """
+        pair, key = self._make_pair(changes, edits), frozenset(changes)
+        before, after = self.before, None
+        try:
+            if before is None:
+                before, after, why = execute_both(pair, self.recorded, what)
+                self.before = before if why else None
+            else:
+                after = pair.execute(what, new=True)
+            certificate, before, after = decide(pair, before, after, self._known)
+        except UsageError as error:
+            certificate = Certificate((JudgedPoint("program", "fails", str(error)),))
+        self.run_s = max(self.run_s, 0.0 if after is None else _get_wall_s(after))
+        attempt = Attempt(key, certificate, before, after, pair.output, self.is_whole)
+        self.attempts[key] = attempt
+        return attempt
+
+    def _make_pair(self, changes: Sequence[ProgramChange], edits: Sequence[SourceChange]) -> Pair:
+        tree = dict(self.pair.states.tree)
+        edited = {os.path.realpath(edit.file): edit.text.encode() for edit in edits}
+        for path in edited.keys() - tree.keys():  # outside of the folder
+            with open(path, "rb") as stream:
+                tree[path] = stream.read()
+        pairs = join_values(pair for change in changes for pair in change.variables)
+        states = replace(
+            self.pair.states,
+            tree=tree,
+            before=tree,
+            after={**tree, **edited},
+            variables=merge_environment(pairs, self.pair.program.variables),
+            plan=build_trial_plan(changes),
+        )
+        return replace(
+            self.pair,
+            states=states,
+            change=states.change,
+            problems=list[str](),
+            written=set[str](),
+            read=None,
+        )
+
+
+def make_unchanged_states(tree: Mapping[str, bytes]) -> States:
+    """Make the two states of a program that nobody has changed so far."""
+    return States(
+        base="the program as it is",
+        new="the program with a change",
+        tree=tree,
+        before=tree,
+        after=tree,
+        variables={},
+        plan=TrialPlan(),
+        recorded=None,
+        missing=(),
+        notes=(),
+    )
+
+
+def _get_wall_s(state: ExecutedState) -> float:
+    goodput = state.receipt.goodput
+    return (goodput.wall_s if goodput is not None else None) or 0.0

@@ -1,1 +1,0 @@
-"""Programs before and after their advice was followed, one module a group of families."""
