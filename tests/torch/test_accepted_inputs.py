@@ -1,20 +1,21 @@
 """The claim which other sizes a compiled frame serves, against torch's own answer for calls with
-those sizes; and that nothing is compiled, counted or kept alive for it."""
+those sizes; and that nothing is kept alive for it."""
 
 import gc
 import random
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
 
-from compilediag.runs.watch import WatchResult, watch
-from compilediag_harness.collectors.accepted_sizes import find_spans
+from compilediag.diagnosis.figures.accepted_inputs import find_spans
+from compilediag.receipt.schema.compiles import AcceptedInputs
+from compilediag.runs.watch import watch
 from compilediag_harness.torch_internals import torch_compiles
-from compilediag_harness.wire import FaultOccurred, InputsAsked
+from compilediag_harness.wire import FaultOccurred
 
 CONV = torch.nn.Conv1d(4, 4, 1)
 
@@ -41,13 +42,13 @@ def _make_program(draw: random.Random) -> Callable[..., Any]:
     return names["run"]
 
 
-def _watch(function: Callable[..., Any], *calls: tuple[Any, ...]) -> tuple[WatchResult, Any]:
+def _watch(function: Callable[..., Any], *calls: tuple[Any, ...]) -> tuple[AcceptedInputs, ...]:
     torch._dynamo.reset()
     with watch() as seen:
         for arguments in calls:
             function(*arguments)
     assert not [event for event in seen.events if isinstance(event, FaultOccurred)]
-    return seen, next(event for event in seen.events if isinstance(event, InputsAsked))
+    return seen.receipt.compile.accepted_inputs
 
 
 def _is_served(function: Callable[..., Any], *arguments: Any) -> bool:
@@ -76,26 +77,16 @@ def test_torch_says_the_same(seed: int) -> None:
 
     seen = draw.sample((4, 8, 12, 16, 24), draw.randint(1, 3))
     calls = [make({"x.shape[0]": size, "y.shape[0]": size}) for size in seen]
-    _, asked = _watch(compiled, *calls)
-    assert asked.not_asked is None
-    assert asked.sizes
-    sizes = {name: its.size for its in asked.sizes for name in its.dimensions}
-    for group in asked.sizes:
-        near = (group.size + draw.randint(-3, 3) for _ in range(4))
-        others = (draw.randint(0, most) for most in (20, 20, 40, 130, 300, 3000) for _ in range(3))
-        for size in (*near, *others):
-            if 0 <= size <= group.asked_to:
-                claim = any(first <= size <= last for first, last in group.spans)
-                given = make({**sizes, **dict.fromkeys(group.dimensions, size)})
-                assert _is_served(compiled, *given) == claim, (group, size)
-
-
-@pytest.mark.parametrize("gradients", [True, False])
-def test_grad_modes(gradients: bool) -> None:
-    compiled = torch.compile(lambda x: x + 1, backend="eager")
-    _, asked = _watch(compiled, (torch.ones(3),))
-    with torch.set_grad_enabled(gradients):
-        assert _is_served(compiled, torch.ones(3)) == (gradients in asked.gradients)
+    for asked in _watch(compiled, *calls):
+        sizes = {name: its.size for its in asked.sizes for name in its.dimensions}
+        for group in asked.sizes:
+            near = (group.size + draw.randint(-3, 3) for _ in range(4))
+            far = (draw.randint(0, most) for most in (20, 20, 40, 130, 300, 3000) for _ in range(3))
+            for size in (*near, *far):
+                if 0 <= size <= group.largest:
+                    claim = any(first <= size <= last for first, last in group.spans)
+                    given = make({**sizes, **dict.fromkeys(group.dimensions, size)})
+                    assert _is_served(compiled, *given) == claim, (group, size)
 
 
 class Net(torch.nn.Module):
@@ -108,8 +99,8 @@ class Net(torch.nn.Module):
 
 
 def test_nothing_is_kept_alive() -> None:
-    """A model and a batch that the program drops go, although their frame was compiled; what is
-    said of it then holds for another model of the class."""
+    """A model and a batch that the program drops go, although what their frame serves is known; it
+    holds for another model of the class."""
     model, batch = Net(), torch.ones(4, 3, 9)
     alive = weakref.ref(model), weakref.ref(batch)
     torch._dynamo.reset()
@@ -119,96 +110,50 @@ def test_nothing_is_kept_alive() -> None:
         del model, batch, compiled
         gc.collect()
         assert [its() for its in alive] == [None, None]
-    (asked,) = [event for event in seen.events if isinstance(event, InputsAsked)]
-    assert asked.partial
+    (asked,) = seen.receipt.compile.accepted_inputs
     assert asked.sizes[0].spans == ((2, 15),)
     another = torch.compile(Net(), backend="eager")
     served = [size for size in range(1, 20) if _is_served(another, torch.ones(size, 3, 9))]
     assert served == [*range(2, 16)]
 
 
-def test_counters_and_rng_stay() -> None:
-    """Asking compiles nothing, counts nothing, and draws no number."""
-    compiled = torch.compile(lambda x: x.sin(), backend="eager")
-    torch._dynamo.reset()
-    watching = watch()
-    with watching:
-        compiled(torch.ones(4))
-        before = {kind: dict(its) for kind, its in torch._dynamo.utils.counters.items()}
-        state, drawn = torch.get_rng_state(), random.getstate()
-    after = {kind: dict(its) for kind, its in torch._dynamo.utils.counters.items()}
-    assert (after, random.getstate()) == (before, drawn)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert _is_served(compiled, torch.ones(4))
+MODE = ["train"]
 
 
-def test_asked_before_a_reset() -> None:
-    compiled = torch.compile(lambda x: x.sin(), backend="eager", dynamic=True)
+def test_of_another_mode_nothing_is_said() -> None:
+    """Graphs of two modes: those of the mode that was compiled last are said, and not that another
+    graph of the frame serves 4."""
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if MODE[0] == "train" else x - 1
+
+    compiled = torch.compile(run, backend="eager", dynamic=False)
     torch._dynamo.reset()
     with watch() as seen:
-        compiled(torch.ones(4))
-        torch._dynamo.reset()
-    (asked,) = [event for event in seen.events if isinstance(event, InputsAsked)]
-    assert (asked.epoch, asked.sizes[0].spans[0][0]) == (0, 2)
-
-
-class Marked(torch.Tensor):
-    """A subclass whose guard is code of the program."""
-
-    asked: ClassVar[list[Any]] = []
-
-    @staticmethod
-    def __new__(cls, inner: torch.Tensor) -> "Marked":
-        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
-
-    def __init__(self, inner: torch.Tensor) -> None:
-        self.inner = inner
-
-    def __tensor_flatten__(self) -> tuple[list[str], str]:
-        return ["inner"], "mark"
-
-    @staticmethod
-    def __tensor_unflatten__(inner: dict[str, Any], mark: str, size: Any, stride: Any) -> "Marked":
-        return Marked(inner["inner"])
-
-    @classmethod
-    def __metadata_guard__(cls, saved: object, now: object) -> bool:
-        cls.asked.append(now)
-        return True
-
-    @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None):
-        inner = [its.inner if isinstance(its, Marked) else its for its in args]
-        return Marked(function(*inner, **(kwargs or {})))
-
-
-def test_guards_of_the_program_are_not_asked() -> None:
-    torch._dynamo.reset()
-    value = Marked(torch.ones(3))
-    with watch() as seen:
-        torch.compile(lambda x: x * 2, backend="eager")(value)
-        count = len(Marked.asked)
-    (asked,) = [event for event in seen.events if isinstance(event, InputsAsked)]
-    assert len(Marked.asked) == count
-    assert "a guard calls Python code" in (asked.not_asked or "")
+        for mode, sizes in (("train", (4, 8)), ("eval", (8, 6))):
+            MODE[0] = mode
+            for size in sizes:
+                compiled(torch.ones(size))
+    (asked,) = seen.receipt.compile.accepted_inputs
+    assert [its.spans for its in asked.sizes] == [((6, 6), (8, 8))]
+    assert [size for size in range(1, 12) if _is_served(compiled, torch.ones(size))] == [6, 8]
 
 
 @pytest.mark.parametrize(
-    ("accepted", "size", "spans", "asked_to"),
+    ("accepted", "size", "spans", "largest"),
     [
-        (lambda n: 2 <= n <= 15, 4, [(2, 15)], 5000),
-        (lambda n: n >= 2, 4, [(2, 5000)], 5000),
-        (lambda n: n == 1024, 1024, [(1024, 1024)], 5000),
-        (lambda n: 300 < n <= 2777, 1024, [(301, 2777)], 5000),
-        (lambda n: n != 700 and n > 1, 8, [(2, 699), (701, 5000)], 5000),
-        (lambda n: n and not n % 64, 64, [(64, 64), (128, 128)], 128),
-        (lambda n: n < 3, 2, [(0, 2)], 5000),
+        (lambda n: 2 <= n <= 15, 4, [(2, 15)], 65536),
+        (lambda n: n >= 2, 4, [(2, 65536)], 65536),
+        (lambda n: n == 1024, 1024, [(1024, 1024)], 65536),
+        (lambda n: 300 < n <= 2777, 1024, [(301, 2777)], 65536),
+        (lambda n: n != 700 and n > 1, 8, [(2, 699), (701, 65536)], 65536),
+        (lambda n: n < 3, 2, [(0, 2)], 65536),
     ],
 )
 def test_spans(
-    accepted: Callable[[int], bool], size: int, spans: list[tuple[int, int]], asked_to: int
+    accepted: Callable[[int], bool], size: int, spans: list[tuple[int, int]], largest: int
 ) -> None:
-    assert find_spans(accepted, size, 5000, [700]) == (spans, asked_to)
+    assert find_spans(accepted, [*range(9), size, 300, 700, 701], largest) == spans
 
 
 def test_a_restart_is_told_with_its_reason_and_variable() -> None:

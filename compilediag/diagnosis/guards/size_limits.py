@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from compilediag.timeline.ownership import classify_ownership
@@ -171,10 +173,14 @@ _OPERATORS: Mapping[str, Callable[[int, int], int]] = {
 """By Python's name in the syntax tree, or sympy's of a function."""
 
 
+_parse = functools.lru_cache(1024)(functools.partial(ast.parse, mode="eval"))
+
+
 def holds(expression: str, values: Mapping[str, int]) -> bool | None:
-    """True if a condition as sympy prints it holds for these values; None if it cannot be read."""
+    """True if a condition as sympy or torch's guards print it holds for these values; None if it
+    cannot be read."""
     try:
-        return bool(_evaluate(ast.parse(expression, mode="eval").body, values))
+        return bool(_evaluate(_parse(expression).body, values))
     except (SyntaxError, ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
         return None
 
@@ -189,8 +195,16 @@ def _evaluate(node: ast.expr, values: Mapping[str, int]) -> int:
             return -_evaluate(operand, values)
         case ast.BinOp(left=left, op=op, right=right):
             return _OPERATORS[type(op).__name__](_evaluate(left, values), _evaluate(right, values))
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return _OPERATORS[type(op).__name__](_evaluate(left, values), _evaluate(right, values))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _evaluate(operand, values)
+        case ast.BoolOp(op=ast.And(), values=parts):
+            return all([_evaluate(part, values) for part in parts])
+        case ast.BoolOp(values=parts):
+            return any([_evaluate(part, values) for part in parts])
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            numbers = [_evaluate(part, values) for part in (left, *others)]
+            names = (type(op).__name__ for op in ops)
+            return all(_OPERATORS[name](*pair) for name, pair in zip(names, pairwise(numbers)))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             one, other = (_evaluate(argument, values) for argument in arguments)
             return _OPERATORS[name](one, other)

@@ -345,33 +345,26 @@ class RefusedSize(Record, frozen=True, kw_only=True):
     needed_by: str | None
 
 
-class SizesAsked(Record, frozen=True, kw_only=True):
+class SizesAccepted(Record, frozen=True, kw_only=True):
     """Sizes of dimensions, varied together, that some cache entry of a frame accepts."""
 
     dimensions: tuple[str, ...]  #: The dimensions, such as x.shape[0].
-    dtype: str  #: Of the tensor of the first; another one compiles again.
-    size: int  #: Theirs in the call that was varied.
-    varied: bool  #: They had other sizes in another compile of the frame.
+    size: int  #: Theirs when the frame was compiled last.
     spans: tuple[tuple[int, int], ...]  #: First and last size that is accepted: [2, 15].
-    asked_to: int  #: No larger size was asked for; one that ends here may go on.
+    largest: int  #: Of larger sizes nothing is known; a span that ends here may go on.
     refused: tuple[RefusedSize, ...] = ()  #: Beside the span in which `size` is.
 
 
 class AcceptedInputs(Record, frozen=True, kw_only=True):
-    """The inputs that the cache entries of a frame accept, by their guards: what they refuse makes
-    torch compile again, or run eager over the limit."""
+    """The sizes that the cache entries of a frame accept, by their guards, in a call that is
+    otherwise like the one it was compiled for last. Others make torch compile again, or run eager
+    over the limit."""
 
     frame: FrameName  #: The frame.
     process: int = 0  #: Index of the process.
     epoch: int = 0  #: How often torch._dynamo.reset() had been called.
-    entries: int  #: Cache entries that were asked.
-    sizes: tuple[SizesAsked, ...] = ()  #: Dimensions whose size varied in the run first.
-    gradients: tuple[bool, ...] = ()  #: Grad modes in which the same call is accepted.
-    #: Objects that the frame was given are gone, such as a model: guards on them were not asked,
-    #: and the answer is for calls with such as they were.
-    partial: bool = False
-    #: Why the guards were not asked; null where they were.
-    not_asked: str | None = None
+    compile_id: str  #: torch's id of its last compile.
+    sizes: tuple[SizesAccepted, ...]  #: Dimensions that varied, or whose size is not fixed.
 
 
 class FrameDetail(Record, frozen=True, kw_only=True):
@@ -425,8 +418,7 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     events: tuple[CompileEvent, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.
     frames_detail: tuple[FrameDetail, ...] = ()  #: Every frame that was attempted.
-    #: What the cache entries of each frame accept, asked at the end of the program, or before a
-    #: reset, without compiling anything; the first 200.
+    #: What the cache entries of each frame accept, of the first 200.
     accepted_inputs: tuple[AcceptedInputs, ...] = ()
 
 

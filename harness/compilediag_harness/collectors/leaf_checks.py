@@ -23,12 +23,13 @@ from compilediag_harness.base.object_graph import MISSING, format_type_name
 from compilediag_harness.blame.guard_sources import compile_source
 from compilediag_harness.torch_internals import torch_guards
 
-_CHECK = re.compile(
+TENSOR_CHECK = re.compile(
     r"check_tensor\((?P<source>.*), (?P<type>[\w.]+), (?P<keys>DispatchKeySet\([^)]*\)), "
     r"torch\.(?P<dtype>\w+), device=(?P<device>[^,]*), requires_grad=(?P<grad>True|False), "
     r"size=(?P<size>\[[^\]]*\]|None), stride=(?P<stride>\[[^\]]*\]|None)\)",
     re.DOTALL,
 )
+"""A guard on a tensor as torch prints it."""
 
 # c10::ScalarType as torch's C++ message prints it, where it is not the capitalised Python name.
 _SCALAR_NAMES = {
@@ -184,7 +185,7 @@ def find_mismatches(text: str, value: Any, tensor_type: type) -> tuple[Mismatch,
     """Find every difference between the guard `check_tensor(...)` and `value`, in the order in
     which torch checks, without those that follow from another one; empty if the text cannot be read
     or nothing visible differs."""
-    guard = _CHECK.match(text)
+    guard = TENSOR_CHECK.match(text)
     if guard is None:
         return ()
     source = guard["source"]

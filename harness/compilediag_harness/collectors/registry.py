@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
 import os
@@ -12,8 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import warm_calls
-from compilediag_harness.collectors.accepted_inputs import AcceptedInputCollector
+from compilediag_harness.collectors import guarded_inputs, warm_calls
 from compilediag_harness.collectors.caches import CacheCollector
 from compilediag_harness.collectors.compiles import CompileCollector, SizeGuardCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
@@ -82,7 +80,6 @@ class CollectorSet:
         self._sizes = SizeGuardCollector(session)
         self._compiles = compiles = CompileCollector(session, self._sizes)
         self.recompiles = RecompileCollector(session, self._baselines, compiles.leave_out)
-        self._accepted_inputs = AcceptedInputCollector(session, torch)
         self._recompile_risks = RecompileRiskCollector(session, self._baselines)
         self._unguarded_changes = UnguardedChangeCollector(session, torch.nn.Module)
         self.syncs = SyncCollector(session, torch)
@@ -118,7 +115,7 @@ class CollectorSet:
             *([(CONVERT_FRAME, self._lift_limit)] if self._session.options.past_limit else ()),
             (DYNAMO, partial(torch_compiles.watch_compile_starts, self.handle_compile_start)),
             *([(DYNAMO, resumed)] if resumed else ()),
-            (DYNAMO, partial(torch_compiles.watch_resets, self._ask_guards, compiles.record_reset)),
+            (DYNAMO, partial(torch_compiles.watch_resets, compiles.record_reset)),
             (UTILS, self._watch_metrics),
             (UTILS, partial(torch_caches.watch_cache_events, caches.record_event)),
             (GUARDS, partial(torch_guards.watch_guard_builds, self.handle_guards_built)),
@@ -205,12 +202,7 @@ class CollectorSet:
             self._unguarded_changes.take_snapshots(code, scope)
             if self._write_tracer is not None:
                 self._write_tracer.watch_guards(code, compile_id, scope, guards)
-            if not self._accepted_inputs.has_compiles:
-                # Again at each first compile: finalizers of torch give entries up at exit, in the
-                # reverse order of registration.
-                atexit.unregister(self._ask_guards)
-                atexit.register(self._ask_guards)
-            self._accepted_inputs.remember(code, compile_id, scope)
+            guarded_inputs.record_inputs(session, compile_id, scope, manager)
             spent = warm_calls.evaluate_guards(session, compile_id, scope, guards, manager)
             self._compiles.leave_out(compile_id, spent)
         session.add_overhead(time.monotonic() - started)
@@ -231,20 +223,8 @@ class CollectorSet:
             ("last look", self._check_last),
             ("warm calls", self._warm_calls.finish),
             ("write tracing", self._write_tracer and self._write_tracer.finish),
-            ("accepted inputs", self._ask_guards),
             ("hooks", self._unguarded_changes.report_hooks),
         ]
-
-    def _ask_guards(self) -> None:
-        """Ask the guards of all entries what they accept; a trial's are not asked."""
-        if self._session.trial is None:
-            # At exit a Ctrl-C would print a traceback of ours.
-            with (
-                contextlib.suppress(KeyboardInterrupt),
-                self._session.catch_faults("accepted inputs"),
-                _pause_gc(),
-            ):
-                self._accepted_inputs.ask()
 
     def _check_last(self) -> None:
         """Finds what no later step will show."""
@@ -259,7 +239,6 @@ class CollectorSet:
     def handle_fork(self) -> None:
         """This process is a fork: what was counted before was counted in its parent."""
         self.syncs.handle_fork()
-        self._accepted_inputs.forget()
         if self._interrupts is not None:
             self._interrupts.uninstall()
         if self._write_tracer is not None:
@@ -282,7 +261,6 @@ class CollectorSet:
     def uninstall(self) -> None:
         """Takes everything out again; nothing is called any more."""
         self._session.step_listeners.clear()
-        atexit.unregister(self._ask_guards)
         torch_compiles.forget_metrics_rows(self._compiles.record_row)
         self.logs.close()
         for watcher in (self._interrupts, self.syncs, self._cudagraphs, self._write_tracer):

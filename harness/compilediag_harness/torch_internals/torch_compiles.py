@@ -188,11 +188,9 @@ def find_frame_awaiting_backward() -> types.FrameType | None:
     return waiting[0] if len(waiting) == 1 else None
 
 
-def watch_resets(before: Callable[[], None], after: Callable[[], None]) -> Removers:
-    """Call `before` before each `torch._dynamo.reset()`, and `after` after it."""
-    module = get_imported(DYNAMO)
-    ended = call_after(module, "reset", after)
-    return call_beside(module, "reset", before=lambda *_, **__: before()), ended
+def watch_resets(callback: Callable[[], None]) -> Remover | None:
+    """Call `callback` after `torch._dynamo.reset()`."""
+    return call_after(get_imported(DYNAMO), "reset", callback)
 
 
 def watch_compile_requests(callback: Callable[[dict[str, Any]], None]) -> Remover | None:

@@ -6,7 +6,7 @@ import functools
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,9 +29,6 @@ Value = TypeVar("Value")
 _LENGTH = re.compile(r"len\(.*\) == (\d+)|not .*", re.DOTALL)
 _SIZED = ("SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "DICT_KEYS", "DICT_LENGTH")
 """Kinds of guards on the length of a container."""
-_NUMBER = re.compile(r"(?<![\w\[.'])\d{1,9}(?![\w.'])")
-_LOCAL = re.compile(r"L\['(\w+)'\]")
-_MAX_NUMBERS = 12
 
 
 def watch_recompile_reasons(
@@ -105,71 +102,6 @@ def get_cache_entries(code: Any) -> list[Any]:
     # The C function itself: its namesake in eval_frame.py would need Dynamo to be imported.
     get = getattr(get_imported("torch._C._dynamo.eval_frame"), "_debug_get_cache_entry_list", None)
     return [] if get is None else list(get(code))
-
-
-def is_deleted(entry: Any) -> bool:
-    """True if torch gave a cache entry up, since an object that it depends on is gone. It has no
-    guards any more, and is not used."""
-    return hasattr(entry.guard_manager, "invalidation_reason")
-
-
-def get_entry_lane(entry: Any) -> tuple[Any, Any]:
-    """Get what else a call must have in common with a cache entry: the identity of its backend and
-    its region of recompiles; None for what this torch does not tell."""
-    backend = getattr(entry, "backend", None)
-    return getattr(backend, "_torchdynamo_orig_backend", backend), getattr(
-        entry, "isolate_recompiles_id", None
-    )
-
-
-def holds(entry: Any, f_locals: dict[str, Any]) -> bool:
-    """True if the guards of a cache entry accept these locals; nothing is compiled or counted."""
-    check = getattr(getattr(entry.guard_manager, "root", None), "check", None)
-    return check is not None and bool(check(f_locals))
-
-
-def make_check_of(entry: Any, known: Set[str]) -> Callable[[dict[str, Any]], bool]:
-    """Make a test by the guards of a cache entry on these locals and by its conditions on their
-    sizes alone: those on other locals and on globals are not asked. It raises what a guard does."""
-    names = dict(getattr(entry.guard_manager, "global_scope", None) or {})
-    scope = build_scope(entry, {})
-    checks = list[tuple[Any, Any]]()
-    for leaf in iterate_leaves(entry, {}):
-        text = leaf.condition.partition("  #")[0] if leaf.check is None else leaf.source
-        if known & {*_LOCAL.findall(text)}:
-            checks.append((compile(text.strip(), "<guard>", "eval"), leaf.check or bool))
-
-    def holds_for(f_locals: dict[str, Any]) -> bool:
-        scope["L"] = f_locals
-        # torch evaluates the same texts in the same scopes to find its reasons.
-        return all(check(eval(text, names, scope)) for text, check in checks)  # noqa: S307
-
-    return holds_for
-
-
-def find_python_guard(entry: Any) -> str | None:
-    """Find a guard of a cache entry that calls a Python function for one value, which may be the
-    program's own: of a subclass of tensors (`__metadata_guard__`), of an opaque object. Those of
-    torch's modes and of sizes stand at the root. None without one."""
-    for manager, _ in _iterate_managers(getattr(entry.guard_manager, "root", None)):
-        for leaf in manager.get_leaf_guards():
-            if type(leaf).__name__ == PYTHON_LEAF and manager.get_source() not in ("L", "G", ""):
-                return next(iter(leaf.verbose_code_parts()), "")
-    return None
-
-
-def list_size_numbers(entry: Any) -> list[int]:
-    """List numbers that stand in the conditions of a cache entry on sizes, the smallest first."""
-    texts = (leaf.condition.partition("  #")[0] for leaf in iterate_leaves(entry, {}))
-    numbers = {int(number) for text in texts for number in _NUMBER.findall(text)}
-    return sorted(numbers - {0})[:_MAX_NUMBERS]
-
-
-def has_modes() -> bool:
-    """True if a mode of `__torch_function__` or `__torch_dispatch__` is active in this thread."""
-    native = get_imported("torch._C")
-    names = ("_len_torch_function_stack", "_len_torch_dispatch_stack")
-    return any(count() > 0 for name in names if (count := getattr(native, name, None)))
 
 
 class Leaf(NamedTuple):
@@ -261,9 +193,24 @@ def iterate_leaves(entry: Any, sizes: Mapping[str, int]) -> Iterator[Leaf]:
                 yield Leaf(manager.get_source(), type(leaf).__name__, leaf)
         if of_dict and sizes and (source := manager.get_source()) in sizes:
             yield Leaf(source, "DICT_LENGTH", DictSize(source, sizes[source]))
-    for leaf in _list_epilogue(root):
-        for part in leaf.verbose_code_parts():
-            yield Leaf("", "SHAPE", None, part)
+    for condition in list_size_conditions(entry.guard_manager):
+        yield Leaf("", "SHAPE", None, condition)
+
+
+def iterate_tensor_guards(manager: Any) -> Iterator[tuple[str, str]]:
+    """Iterate over the guards on tensors of what evaluates those of a compile: the source, and the
+    guard as torch prints it."""
+    for managed, _ in _iterate_managers(getattr(manager, "root", None)):
+        for leaf in managed.get_leaf_guards():
+            if type(leaf).__name__ == "TENSOR_MATCH":
+                yield managed.get_source(), leaf.verbose_code_parts()[0]
+
+
+def list_size_conditions(manager: Any) -> list[str]:
+    """List the conditions on symbolic sizes of what evaluates the guards of a compile, with
+    torch's comments."""
+    leaves = _list_epilogue(getattr(manager, "root", None))
+    return [text for leaf in leaves for text in leaf.verbose_code_parts()]
 
 
 def build_scope(entry: Any, f_locals: dict[str, Any]) -> dict[str, Any]:
@@ -370,6 +317,11 @@ def read_tensor_metadata(tensor: Any) -> tuple[Any, ...]:
         return (tensor.requires_grad,)
     known = (tensor.requires_grad, tensor.dtype, tensor.shape, tensor.device)
     return (*known, tensor.stride()) if tensor.layout is torch.strided else known
+
+
+def read_layout(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Read the shape and strides of a tensor; None of what is none, or has no strides."""
+    return _read_directly(lambda below: (tuple(below.shape), tuple(below.stride())), tensor)
 
 
 class TensorMemory(NamedTuple):

@@ -200,42 +200,28 @@ class SizesGuarded(StepEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptedSizes:
-    """Sizes of dimensions, varied together, that some compiled entry of a frame accepts."""
+class TensorGuard:
+    """A guard on a tensor that a compiled frame was given, and what that one was."""
 
-    dimensions: tuple[str, ...]
-    """As the user would write them: "x.shape[0]"."""
-    dtype: str
-    """Of the tensor of the first."""
-    size: int
-    """Theirs in the call that was varied."""
-    varied: bool
-    """They had other sizes in another compile of the frame."""
-    spans: tuple[tuple[int, int], ...]
-    """First and last size that is accepted."""
-    asked_to: int
-    """No larger size was asked for."""
+    source: str
+    required: str
+    """The guard's text up to sizes: type, dispatch keys, dtype, device and requires_grad."""
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    required_shape: tuple[int | None, ...]
+    """None: any that meets the conditions."""
+    required_strides: tuple[int | None, ...]
 
 
 @event
-class InputsAsked(StepEvent):
-    """At the end of a process, or before a reset, the guards of the compiled entries of a frame
-    were asked which other inputs they accept. Nothing was compiled."""
+class InputsGuarded(StepEvent):
+    """The guards of one compile on the tensors that the frame was given, and on their sizes."""
 
+    compile_id: str
     epoch: int
-    frame: Location
-    entries: int
-    seconds: float
-    compile_id: str = ""
-    """Of the entry that accepts the call that was varied."""
-    sizes: tuple[AcceptedSizes, ...] = ()
-    gradients: tuple[bool, ...] = ()
-    """Grad modes in which the call is accepted."""
-    partial: bool = False
-    """Objects that the frame was given are gone: guards on them were not asked, and the answer is
-    for such as they were."""
-    not_asked: str | None = None
-    """Why nothing is known, if so."""
+    tensors: tuple[TensorGuard, ...]
+    conditions: tuple[str, ...]
+    """All of those on symbolic sizes, as torch writes them in Python."""
 
 
 @event
