@@ -30,28 +30,45 @@ from compilediag.views.text import clean
 
 COMPLETE_VARIABLE = "_COMPILEDIAG_COMPLETE"
 
+EVERYDAY = ("run", "show", "explain", "fix", "certify", "gate", "diff")
+
 COMMANDS = {
     "run": "Run a program and explain why torch.compile recompiled.",
-    "probe": "Measure what each periodic group of work costs, and explain why.",
-    "analyze": "Explain the traces and logs of finished runs, from any machine.",
     "show": "Show the verdict of a run again.",
+    "explain": "Explain a rule by its CODE, or a finding by its number N or its KEY.",
     "fix": "Try changes for the findings of a run, and prove those that work.",
     "certify": "Prove that a change makes a program better and changes no result.",
-    "explain": "Explain a rule by its CODE, or a finding by its number N or its KEY.",
-    "repro": "Write a small program that shows the cause of finding N.",
-    "diff": "Compare two receipts: counts, causes, graph breaks, frames.",
     "gate": "Judge receipts by limits and by a checked-in baseline.",
-    "stats": "Sum up a folder of receipts.",
-    "trend": "Report what got slower or less stable, and since which commit.",
+    "diff": "Compare two receipts: counts, causes, graph breaks, frames.",
+    "measure against-eager": "Run a program compiled and eager in turns: does compiling pay?",
+    "measure cold-and-warm": "Run a program twice: what does the second start compile?",
+    "measure periodic": "Measure what each periodic group of work costs, and explain why.",
+    "history stats": "Sum up a folder of receipts.",
+    "history trend": "Report what got slower or less stable, and since which commit.",
+    "analyze": "Explain the traces and logs of finished runs, from any machine.",
     "plan": "Choose the sizes to compile for from the sizes a run used.",
+    "repro": "Write a small program that shows the cause of finding N.",
     "mcp": "Serve run, findings, explain, try, certify and gate to an agent.",
     "doctor": "Report what compilediag can and cannot observe here, and why.",
 }
-"""Every subcommand with its line in the help, so that the help imports none of them."""
+"""Every subcommand as it is typed, with its line in the help: the help imports none of them."""
+
+GROUPS = {
+    "measure": "Run a program several times to measure it: see the commands below.",
+    "history": "Compare the receipts of many runs: see the commands below.",
+}
+"""The first words of those of two."""
+
+FORMER = {
+    "probe": "measure periodic",
+    "stats": "history stats",
+    "trend": "history trend",
+}
+"""Commands by the names that they once had."""
 
 
 def load_command(name: str) -> click.Command:
-    """Import the module of a subcommand and return its click command.
+    """Import the module of a subcommand, as it is typed, and return its click command.
 
     Raises:
         ExtensionMissing: the subcommand belongs to an extension that is not installed.
@@ -59,45 +76,77 @@ def load_command(name: str) -> click.Command:
     point = extension_points.COMMANDS.get(name)
     if point is not None:
         return extension_points.load(point, f"`compilediag {name}`")
-    return import_module(f"compilediag.commands.{name}").command
+    module = name.rpartition(" ")[2].replace("-", "_")
+    return import_module(f"compilediag.commands.{module}").command
 
 
 class LazyGroup(Command, click.Group):
     """A group whose commands are imported when they are called, not when they are listed."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def _list_summaries(self) -> dict[str, str]:
+        """List the installed commands of this group, by the next word to type."""
+        before = "" if self.name not in GROUPS else f"{self.name} "
         points = extension_points.COMMANDS
-        return [
-            name
-            for name in COMMANDS
-            if name not in points or extension_points.is_installed(points[name])
-        ]
+        listed: dict[str, str] = {}
+        for typed, summary in COMMANDS.items():
+            installed = typed not in points or extension_points.is_installed(points[typed])
+            if typed.startswith(before) and installed:
+                word, _, more = typed.removeprefix(before).partition(" ")
+                listed[word] = GROUPS[word] if more else summary
+        return listed
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._list_summaries())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The name and its summary; `resolve_command` gives the one that can be called."""
-        summary = COMMANDS.get(cmd_name)
+        summary = self._list_summaries().get(cmd_name)
         if summary is None:
             return None
         return click.Command(cmd_name, help=summary, short_help=summary)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        summaries = self._list_summaries()
+        everyday = [name for name in summaries if name in EVERYDAY]
+        more = [name for name in summaries if name not in EVERYDAY]
+        for heading, names in (("Every day", everyday), ("More", more)):
+            if names:
+                with formatter.section(heading if everyday else "Commands"):
+                    formatter.write_dl([(name, summaries[name]) for name in names])
+        super().format_options(ctx, formatter)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, *rest = args
-        if name in COMMANDS:
-            return name, load_command(name), rest
+        if self.name in GROUPS:
+            typed = f"{self.name} {name}"
+        else:
+            name = typed = FORMER.get(name, name)
+        if typed in COMMANDS:
+            return name, load_command(typed), rest
+        if typed in GROUPS:
+            return name, _make_group(name), rest
         if name.startswith("-"):
             raise click.NoSuchOption(name, ctx=ctx)
         # The command that was probably meant: one with a similar name, or `run`.
         from difflib import get_close_matches
 
-        close = get_close_matches(name, COMMANDS, n=1)
-        meant = f"the commands are {', '.join(COMMANDS)}"
+        names = self.list_commands(ctx)
+        close = get_close_matches(name, names, n=1)
+        meant = f"the commands are {', '.join(names)}"
         if close:
-            meant = f"did you mean `compilediag {close[0]}`?"
+            meant = f"did you mean `{ctx.command_path} {close[0]}`?"
         elif name.endswith(".py") or os.path.exists(name):
             meant = f"to run a program: `compilediag run {clean(name, limit=60)}`"
         raise click.UsageError(f"there is no command {clean(name, limit=60)!r}; {meant}", ctx)
+
+
+def _make_group(name: str) -> LazyGroup:
+    """Make the group of the commands that begin with this word."""
+    lines = [f"  compilediag {typed} --help" for typed in COMMANDS if typed.startswith(f"{name} ")]
+    examples = "\b\nExamples:\n" + "\n".join(lines)
+    return LazyGroup(name, help=GROUPS[name], epilog=examples, no_args_is_help=True)
 
 
 @click.group(
@@ -106,7 +155,7 @@ class LazyGroup(Command, click.Group):
     epilog="""\b
 Examples:
   compilediag run train.py --lr 3e-4    run it, and explain its recompiles
-  compilediag explain 1                 what finding 1 means, and its fix
+  compilediag fix train.py              try changes for the findings, and prove them
 """,
 )
 @click.version_option(__version__, "-V", "--version", message="compilediag %(version)s")

@@ -16,12 +16,12 @@ PACKAGE = "compilediag.extensions"
 
 COMMANDS = {
     "mcp": "mcp.command:command",
-    "probe": "cadence.command:command",
+    "measure periodic": "cadence.command:command",
     "repro": "repro.command:command",
-    "stats": "fleet.stats_command:command",
-    "trend": "fleet.trend_command:command",
+    "history stats": "fleet.stats_command:command",
+    "history trend": "fleet.trend_command:command",
 }
-"""Subcommands; their lines in the help are in `cli.COMMANDS`."""
+"""Subcommands as they are typed; their lines in the help are in `cli.COMMANDS`."""
 
 RUN_MODES = {"cadence_probe": "cadence.command:probe_target"}
 """Options of `run` that are another command, by the field of `RunOptions`."""

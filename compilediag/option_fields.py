@@ -25,6 +25,14 @@ Check = Callable[[str, Any], Any]
 """Takes the key of an option and a value of either origin, and gives the value of the field."""
 
 
+class GroupedOption(click.Option):
+    """An option that stands below a heading of its own in the help."""
+
+    def __init__(self, *args: Any, heading: str = "Options", **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.heading = heading
+
+
 @dataclass(frozen=True, slots=True)
 class OptionField:
     """The way in which a field of a command's options is given."""
@@ -39,6 +47,8 @@ class OptionField:
     """Where it is a key: "" for [tool.compilediag], "probe" for a table of this name below it."""
     only: tuple[str, ...] = ()
     """The commands that have it, where others share the table of options; empty: all."""
+    hidden: tuple[str, ...] = ()
+    """Those of them whose help shows it with --help-all alone."""
     check: Check = lambda key, value: value
 
 
@@ -50,23 +60,25 @@ def option(
     toml: type | tuple[type, ...] = (),
     tables: tuple[str, ...] = ("",),
     only: str | tuple[str, ...] = (),
+    hidden: tuple[str, ...] = (),
     check: Check = lambda key, value: value,
     **attributes: Any,
 ) -> Any:
     """A field that is given by an option. `flags` are as help shows them, "-o --output DIR", and ""
-    for a value of pyproject.toml alone; `attributes` are of click's option; the rest is that of
+    for a value of pyproject.toml alone; `attributes` are of `GroupedOption`; the rest is that of
     `OptionField`."""
     names = [word for word in flags.split() if word.startswith("-")]
     metavar = " ".join(word for word in flags.split() if word not in names) or None
 
     def make_parameter(field: str) -> click.Parameter:
         settings: dict[str, Any] = {"default": None, "metavar": metavar, "help": about}
-        return click.Option([*names, field], **{**settings, **attributes})
+        return GroupedOption([*names, field], **{**settings, **attributes})
 
     key = names[-1].partition("/")[0].strip("-").replace("-", "_") if names else None
     types = toml if isinstance(toml, tuple) else (toml,)
     commands = only if isinstance(only, tuple) else (only,)
-    entry = OptionField(make_parameter if names else None, key, types, tables, commands, check)
+    make = make_parameter if names else None
+    entry = OptionField(make, key, types, tables, commands, hidden, check)
     return dataclasses.field(default=default, metadata={"entry": entry})
 
 

@@ -26,7 +26,11 @@ SHARED = {
     "explain": "show.md#explaining-a-finding-or-a-rule",
     "repro": "show.md#a-small-program-for-a-finding",
     "diff": "gate.md#comparing-two-receipts",
-    "trend": "stats.md#what-got-slower-and-since-when",
+    "measure against-eager": "../explanation/against_eager.md",
+    "measure cold-and-warm": "../explanation/compile_time.md#a-cold-and-a-warm-start",
+    "measure periodic": "probe.md",
+    "history stats": "stats.md",
+    "history trend": "stats.md#what-got-slower-and-since-when",
     "mcp": "../howto/agent.md",
     "doctor": "../howto/troubleshooting.md#what-can-be-observed-here",
 }

@@ -155,7 +155,7 @@ def page() -> str:
         lines += [f"| `{name}` | {code} | {meaning} |" for code, meaning in codes.items()]
     lines += [
         "",
-        "`run`, `probe` and `fix` give the program's own exit code where the program fails",
+        "`run`, `measure` and `fix` give the program's own exit code where the program fails",
         "(128 + the signal that killed it).",
     ]
     return "\n".join(lines) + "\n"

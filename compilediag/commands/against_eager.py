@@ -1,5 +1,4 @@
-"""`compilediag run --against-eager`: the program compiled and eager in turns, and whether compiling
-pays."""
+"""`compilediag measure against-eager`: the program compiled and eager in turns."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ from compilediag.commands.target import (
     make_announcer,
     read_option_files,
     refuse,
+    target_command,
 )
 from compilediag.compare.against_eager import conclude, find_slower_than_eager, make_not_concluded
 from compilediag.compare.gate.ab import require_scipy
@@ -55,6 +55,22 @@ _ONE_RUN = (
 """RunOptions that change the runs that are compared, or make others."""
 
 
+@target_command(
+    "against-eager",
+    """\
+  compilediag measure against-eager train.py --lr 3e-4
+  compilediag measure against-eager --rounds 5 --budget 30m train.py
+  compilediag measure against-eager --bisect-numerics train.py   which layer's numbers differ
+""",
+)
+def command(options: RunOptions) -> int:
+    """Run a program compiled and eager in turns: does compiling pay?
+
+    The exit code is that of TARGET as it is, and 2 where that is 0 and nothing could be concluded.
+    """
+    return run_against_eager(options)
+
+
 def run_against_eager(options: RunOptions) -> int:
     """Run TARGET compiled and eager, and say whether compiling pays.
 
@@ -67,7 +83,7 @@ def run_against_eager(options: RunOptions) -> int:
     pairs = options.rounds or PAIRS
     more = f"up to {2 + MAX_RUNS} times" if options.bisect_numerics else "once or twice"
     confirm_reruns(
-        "--against-eager",
+        "against-eager",
         options.target,
         f"{2 * pairs} times, compiled and eager in turns, and {more} more to compare numbers",
         yes=options.yes,
@@ -124,11 +140,11 @@ def _make_program(options: RunOptions, first: Outcome) -> Program:
 
 
 def _require_possible(options: RunOptions) -> None:
-    refuse(options, _ONE_RUN, "changes the runs that --against-eager compares: leave it out")
-    several = "reports one run, and --against-eager makes several: leave it out"
+    refuse(options, _ONE_RUN, "changes the runs that against-eager compares: leave it out")
+    several = "reports one run, and against-eager makes several: leave it out"
     refuse(options, TELEMETRY, several)
     if not options.target:
-        raise UsageError("name the program: `compilediag run --against-eager train.py`")
+        raise UsageError("say what to run: `compilediag measure against-eager train.py`")
     if options.target[0] == "-":
         raise UsageError("a program on stdin can be read only once: put it into a file")
     require_scipy()

@@ -36,7 +36,7 @@ MIN_FREE_BYTES = 100_000_000
 NEEDED_HOOK = "metrics_rows"
 """Without it compiles cannot be counted at all; the other hooks only lower the evidence."""
 
-_PACKAGES = ("torch", "tlparse", "depyf", "triton", "rich", "rich-click", "click", "msgspec")
+_PACKAGES = ("torch", "tlparse", "depyf", "triton", "rich", "click", "msgspec")
 _PROBE = """
 import json, sys
 import torch

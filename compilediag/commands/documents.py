@@ -30,7 +30,11 @@ class DeclaredDocument(NamedTuple):
 
 
 _HOMES = (
-    ("receipt", "receipt.schema.receipt:Receipt", "run, probe, analyze, show"),
+    (
+        "receipt",
+        "receipt.schema.receipt:Receipt",
+        "run, measure against-eager, measure cold-and-warm, measure periodic, analyze, show",
+    ),
     ("fix", "runs.fix.results:FixDocument", "fix"),
     ("fix-plan", "runs.fix.results:FixPlanDocument", "fix --dry-run"),
     ("certificate", "views.certificate:CertificateDocument", "certify"),
@@ -40,8 +44,8 @@ _HOMES = (
     ("repro", None, "repro"),
     ("diff", "compare.diff:DiffDocument", "diff"),
     ("judgement", "views.gate:JudgementDocument", "gate"),
-    ("stats", None, "stats"),
-    ("trend", None, "trend"),
+    ("stats", None, "history stats"),
+    ("trend", None, "history trend"),
     ("plan", "rules.bucket_plan:PlanDocument", "plan"),
     ("doctor", "commands.doctor:DoctorDocument", "doctor"),
 )
@@ -70,7 +74,9 @@ EXIT_CODES_BY_COMMAND: Mapping[str, Mapping[int, str]] = {
         EXIT_OK: "the program ended well, and no limit of `--fail-on` is exceeded",
         EXIT_GATE: "the program ended well, and a limit of `--fail-on` is exceeded",
     },
-    "probe": {EXIT_OK: "the program ended well, and the probe could conclude"},
+    "measure against-eager": {EXIT_OK: "the program ended well, and something was concluded"},
+    "measure cold-and-warm": {EXIT_OK: "the program ended well"},
+    "measure periodic": {EXIT_OK: "the program ended well, and the probe could conclude"},
     "analyze": _DONE,
     "show": _DONE,
     "fix": {
@@ -89,8 +95,8 @@ EXIT_CODES_BY_COMMAND: Mapping[str, Mapping[int, str]] = {
         EXIT_OK: "everything was judged and passes",
         EXIT_GATE: "something fails",
     },
-    "stats": _DONE,
-    "trend": _DONE,
+    "history stats": _DONE,
+    "history trend": _DONE,
     "plan": _DONE,
     "mcp": {EXIT_OK: "the client closed stdin"},
     "doctor": {
@@ -98,4 +104,4 @@ EXIT_CODES_BY_COMMAND: Mapping[str, Mapping[int, str]] = {
         EXIT_UNUSABLE: "it cannot",
     },
 }
-"""Beside `COMMON_EXIT_CODES`. `run`, `probe` and `fix` give the program's own where that fails."""
+"""Beside `COMMON_EXIT_CODES`. `run`, `measure` and `fix` give that of a program that fails."""

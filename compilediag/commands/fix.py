@@ -59,7 +59,7 @@ class FixOptions(TrialOptions):
         default=(), nargs=-1, type=click.UNPROCESSED, metavar="[N | TARGET [ARGS]...]"
     )
     steps: int | None = option(
-        "--steps",
+        "--steps N",
         "Stop each run cleanly after this many steps.",
         type=click.IntRange(min=1),
         toml=int,

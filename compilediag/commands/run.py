@@ -9,9 +9,7 @@ from dataclasses import replace
 
 from compilediag import extension_points
 from compilediag.commands.target import (
-    confirm_reruns,
     finish,
-    make_announcer,
     read_option_files,
     refuse,
     select_given,
@@ -29,14 +27,8 @@ from compilediag.runs.supervised.run_options import RunOptions
   compilediag run train.py --lr 3e-4
   compilediag run --steps 50 -- -m package.train
   compilediag run torchrun --nproc-per-node 2 train.py
-  compilediag run --otlp http://localhost:4318 train.py
-  compilediag run --record train.py
-  compilediag run --trace-writes train.py
-  compilediag run --trace-writes
-  compilediag run --fix train.py
-  compilediag run --against-eager train.py
-  compilediag run --cold-and-warm train.py
-  compilediag run model.py --cadence-probe
+  compilediag run --record train.py       before an edit that `compilediag certify` proves
+  compilediag run --trace-writes          the last run again: which line changes a value
 """,
 )
 def command(options: RunOptions) -> int:
@@ -51,6 +43,8 @@ def command(options: RunOptions) -> int:
 
         return run_against_eager(options)
     if options.cold_and_warm:
+        from compilediag.commands.cold_and_warm import run_cold_and_warm
+
         return run_cold_and_warm(options)
     if options.fix:
         from compilediag.commands.fix import run_and_fix
@@ -72,11 +66,11 @@ def command(options: RunOptions) -> int:
         return finish(record_run(options.target, read_option_files(options)), options)
     if options.target:
         return finish(supervised.run(options.target, read_option_files(options)), options)
-    if not (options.trace_writes or options.past_limit):
+    if not options.trace_writes:
         raise UsageError("say what to run: `compilediag run train.py`")
     from compilediag.runs.supervised.target import find_last_run
 
-    again = find_last_run(trace_writes=options.trace_writes)
+    again = find_last_run()
     if not options.quiet:
         write_message(again.sentence)
     chosen = replace(read_option_files(options), write_tracing_plan=again.plan)
@@ -95,22 +89,3 @@ _BELONGING = {
     ),
 }
 """Options of the other modes, and what is said where they are given to a plain run."""
-
-_OTHER_RUNS = ("fix", "cadence_probe", "trace_writes", "past_limit", "depyf", "group")
-"""Options that make other runs than `--cold-and-warm`, or change what is compiled."""
-
-
-def run_cold_and_warm(options: RunOptions) -> int:
-    """Run TARGET twice with the same caches, and return the exit code.
-
-    Raises:
-        UsageError: nothing was started.
-    """
-    from compilediag.runs.supervised.run import run_twice
-
-    refuse(options, _OTHER_RUNS, "makes other runs than --cold-and-warm: leave one of them out")
-    if not options.target:
-        raise UsageError("name the program: `compilediag run --cold-and-warm train.py`")
-    confirm_reruns("--cold-and-warm", options.target, "twice", yes=options.yes, quiet=options.quiet)
-    announce = make_announcer(quiet=options.quiet)
-    return finish(run_twice(options.target, read_option_files(options), announce), options)

@@ -1,9 +1,5 @@
 """A subcommand: its options, declared in a dataclass (`option_fields.py`), their defaults in
-pyproject.toml, and its help.
-
-rich and rich-click cost more to import than everything else a short command does, so they are
-imported only when help is drawn on a terminal.
-"""
+pyproject.toml, and its help."""
 
 from __future__ import annotations
 
@@ -15,19 +11,49 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from compilediag.commands.terminal import is_terminal
+from compilediag.commands.terminal import write
 from compilediag.errors import UsageError
-from compilediag.option_fields import Given, Options, collect_options, fill_options
+from compilediag.option_fields import (
+    Given,
+    GroupedOption,
+    Options,
+    collect_options,
+    fill_options,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 class Command(click.Command):
-    """A click command with help for people on a terminal; its epilog holds an example."""
+    """A click command whose options stand below headings; its epilog holds an example. Where some
+    are hidden, --help-all shows them too."""
 
-    def get_help(self, ctx: click.Context) -> str:
-        return _render_help(self, ctx) if is_terminal(sys.stdout) else super().get_help(ctx)
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        *parameters, help_option = super().get_params(ctx)
+        if any(isinstance(each, click.Option) and each.hidden for each in parameters):
+            parameters.append(
+                click.Option(
+                    ["--help-all"],
+                    is_flag=True,
+                    is_eager=True,
+                    expose_value=False,
+                    help="Show every option.",
+                    callback=_show_help_all,
+                )
+            )
+        return [*parameters, help_option]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        shown: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            row = parameter.get_help_record(ctx)
+            if row is not None and isinstance(parameter, click.Option):
+                grouped = isinstance(parameter, GroupedOption)
+                shown.setdefault(parameter.heading if grouped else "Options", []).append(row)
+        for heading, rows in sorted(shown.items(), key=lambda pair: pair[0] == "Options"):
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 def subcommand(
@@ -50,11 +76,7 @@ def subcommand(
         return cls(
             name=name,
             callback=callback,
-            params=[
-                entry.make_parameter(field)
-                for field, entry in collect_options(options).items()
-                if entry.make_parameter and (not entry.only or name in entry.only)
-            ],
+            params=_make_parameters(options, name),
             help=inspect.getdoc(function),
             epilog=f"\b\nExamples:\n{examples}",
             **settings,
@@ -63,32 +85,30 @@ def subcommand(
     return make_command
 
 
-def _render_help(command: click.Command, ctx: click.Context) -> str:
-    """Render the help of a command by a twin of rich-click's."""
-    import rich_click
+def _show_help_all(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+    """Show the help with every option, and end."""
+    if not given:
+        return
+    options = [each for each in ctx.command.params if isinstance(each, click.Option)]
+    rare = [each for each in options if each.hidden and each.help]  # a spelling has no help
+    for each in rare:
+        each.hidden = False
+    write(ctx.get_help() + "\n")
+    for each in rare:
+        each.hidden = True
+    ctx.exit()
 
-    same: dict[str, Any] = {"name": command.name, "params": command.params, "help": command.help}
-    if isinstance(command, click.Group):
-        listed = command.list_commands(ctx)
-        commands: dict[str, click.Command] = {}
-        for name in listed:
-            if (listed_command := command.get_command(ctx, name)) is not None:
-                short = listed_command.get_short_help_str(limit=100)
-                commands[name] = rich_click.RichCommand(name=name, short_help=short)
-        twin = rich_click.RichGroup(**same, commands=commands)
-        twin.list_commands = lambda ctx: listed
-    else:
-        twin = rich_click.RichCommand(**same)
-    twin_context = rich_click.RichContext(
-        twin,
-        info_name=ctx.info_name,
-        parent=ctx.parent,
-        help_option_names=list(ctx.help_option_names),
-    )
-    # The epilog as it is written: rich-click would flow its lines together.
-    examples = (command.epilog or "").replace("\b\n", "").strip("\n").split("\n")
-    indented = "\n".join(f" {line}" for line in examples)
-    return f"{twin.get_help(twin_context).rstrip()}\n\n{indented}"
+
+def _make_parameters(options: type, command: str) -> list[click.Parameter]:
+    """Make the parameters that a command has of these options."""
+    made: list[click.Parameter] = []
+    for field, entry in collect_options(options).items():
+        if entry.make_parameter and (not entry.only or command in entry.only):
+            parameter = entry.make_parameter(field)
+            if isinstance(parameter, click.Option) and command in entry.hidden:
+                parameter.hidden = True
+            made.append(parameter)
+    return made
 
 
 # --- [tool.compilediag] of pyproject.toml --------------------------------------------------------

@@ -56,7 +56,7 @@ def read_pyproject_defaults(given: Given) -> Mapping[str, Any]:
     probe, fix = (defaults.pop(name, {}) for name in ("probe", "fix"))
     if given.get("fix"):
         return defaults | fix
-    if not given["cadence_probe"]:
+    if not given.get("cadence_probe"):
         return defaults
     return {key: value for key, value in defaults.items() if key not in TELEMETRY} | probe
 
@@ -102,13 +102,13 @@ class TargetCommand(Command):
         rest = super().parse_args(ctx, long)
         before = typed[: len(typed) - len(ctx.params.get("target") or ())]
         target = tuple(typed[len(before) :])
-        probe = self.name == "probe" or ctx.params.get("cadence_probe")
+        probe = self.name == "periodic" or ctx.params.get("cadence_probe")
         if target[:1] == ("--",):
             target = target[1:]
         elif before[-1:] != ["--"] and PROBE_FLAG in target:
             target, probe = tuple(word for word in target if word != PROBE_FLAG), True
         ctx.params["target"] = target
-        if self.name in ("run", "probe"):
+        if self.name in ("run", "periodic"):
             ctx.params["cadence_probe"] = bool(probe)
         return rest
 
@@ -136,7 +136,7 @@ def confirm_reruns(
     """Confirm that a program runs again: side effects are repeated, which is said in any event.
 
     Args:
-        command: as it was typed: "fix", "--against-eager".
+        command: as it was typed: "fix", "against-eager".
         words: the command line of the program.
         how_often: what follows "runs PROGRAM", as "twice".
         yes: it was confirmed with the command.

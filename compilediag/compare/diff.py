@@ -13,7 +13,6 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from compilediag.compare.accepted import format_ranges
 from compilediag.compare.changed_data import (
     OPTION,
     CacheKeyChange,
@@ -161,8 +160,6 @@ class Comparison(Struct, frozen=True):
     #: Lookups of compile caches that missed, whose keys are not those of the earlier run.
     cache_keys: tuple[CacheKeyChange, ...] = ()
     changed_data: ChangedData | None = None  #: What was accepted as changed on purpose, if any.
-    #: Ranges of sizes that frames accept, by place and dimensions, where both were asked.
-    accepts: tuple[FieldChange, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -171,8 +168,7 @@ class Comparison(Struct, frozen=True):
         came = (*self.causes_new, *self.breaks_new, *self.findings_new)
         went = (*self.causes_gone, *self.breaks_gone, *self.findings_gone)
         same = all(pair.before == pair.after for pair in pairs)
-        beside = self.frames or self.accepts
-        return bool(came or went or beside or not same or self.verdict[0] != self.verdict[1])
+        return bool(came or went or self.frames or not same or self.verdict[0] != self.verdict[1])
 
 
 _Runs = tuple[RunBaseline, RunBaseline]
@@ -223,7 +219,6 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
         breaks_gone=tuple(site for kind, site in breaks if kind == "gone"),
         breaks_same=tuple(site for kind, site in breaks if kind not in ("new", "gone")),
         frames=tuple(_diff_frames(*runs, changes)),
-        accepts=tuple(_diff_accepted(changes)),
         findings_new=_list_new(before, after, relocated.places),
         findings_gone=_list_new(after, before, back),
         configuration_not_recorded=not_recorded,
@@ -375,17 +370,6 @@ def _diff_frames(
                 present_before=old is not None,
                 present_after=new is not None,
             )
-
-
-def _diff_accepted(changes: RunChanges) -> Iterable[FieldChange]:
-    for key, change in changes.frames.items():
-        if change.before is None or change.after is None:
-            continue
-        old, new = change.before.accepts, change.after.accepts
-        for name in sorted(old.keys() & new.keys()):
-            if old[name] != new[name]:
-                sides = format_ranges(old[name]), format_ranges(new[name])
-                yield FieldChange(f"{format_place(key)}, {name}", *sides)
 
 
 def _apply_moves(run: RunBaseline, relocated: Relocated) -> RunBaseline:

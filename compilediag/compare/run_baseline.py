@@ -12,7 +12,6 @@ from typing import Annotated, Any, TypeAlias
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from compilediag.compare.accepted import Sizes, collect_accepted
 from compilediag.compare.keys import (
     COUNTS,
     BreakKey,
@@ -117,13 +116,26 @@ class KnownBreak(Known, frozen=True):
     reason: str | None = None  #: Why they are allowed; torch's own reason is in the key.
 
 
+Sizes: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
+"""By dimensions: the first and the last size of each range."""
+
+
 class KnownFrame(Known, frozen=True):
     """A frame and how often it is compiled."""
 
     key: FrameKey
     count: Count = field(name="compiles")
     recompiles: Count = 0  #: Of these; the others are first ones, of another epoch or process.
-    accepts: Sizes = EMPTY  #: Ranges of sizes that its entries accept; empty where not asked.
+    accepts: Sizes = EMPTY  #: Ranges of sizes that its cache entries accept, where it is known.
+
+    def find_narrowed(self, before: KnownFrame) -> list[str]:
+        """Find dimensions of which it accepts less than before, of those known both times."""
+        return [
+            name
+            for name, ranges in before.accepts.items()
+            if name in self.accepts
+            if not all(any(a <= c and d <= b for a, b in self.accepts[name]) for c, d in ranges)
+        ]
 
 
 class KnownFallback(Known, frozen=True):
@@ -202,7 +214,7 @@ def build_run_baseline(
     causes, breaks = _group_causes(receipt, counted), _group_breaks(receipt, counted)
     frames = _sum_frames(receipt, counted)
     events = receipt.compile.events
-    accepted = collect_accepted(receipt)
+    accepted = _collect_accepted(receipt)
     again = Counter(build_frame_key(event.frame) for event in events if event.kind == "recompile")
     baseline = ConfigBaseline(
         name=name or receipt.header.configuration.name,
@@ -241,6 +253,17 @@ def is_own(file: str | None) -> bool:
     if file is None:
         return True
     return not file.startswith(("site-packages/", "python/")) and classify_ownership(file) == "user"
+
+
+def _collect_accepted(receipt: Receipt) -> dict[FrameKey, Sizes]:
+    """Collect the ranges of sizes that each frame accepts; a single size is that of the data."""
+    return {
+        build_frame_key(frame.frame): {
+            " and ".join(its.dimensions): tuple(span for span in its.spans if span[0] < span[1])
+            for its in frame.sizes
+        }
+        for frame in receipt.compile.accepted_inputs
+    }
 
 
 def _make_file_filter(receipt: Receipt, *, own_code_only: bool) -> FileFilter:

@@ -12,13 +12,11 @@ from compilediag.receipt.schema.compiles import (
     CompileMemorySection,
     CompileSeconds,
     GuardsSection,
-    Restart,
     VariedValue,
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
-from compilediag.views.accepted import describe
-from compilediag.views.document import Block, Listing, Paragraph, Preformatted, Table
+from compilediag.views.document import Block, Paragraph, Preformatted, Table
 from compilediag.views.format import (
     NOT_MEASURED,
     format_more,
@@ -26,6 +24,7 @@ from compilediag.views.format import (
     format_seconds,
     pluralize,
 )
+from compilediag.views.graphs import list_served, render_restart
 from compilediag.views.place import format_frame
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import pad
@@ -77,7 +76,6 @@ def show_frames(receipt: Receipt, options: RenderOptions) -> list[Block]:
             what = "what runs after the break" if resumed else "what runs"
             name = f"{options.clean(event.compile_id, 40)} {options.clean(function, 60)}"
             decompiled.append(f"{name}, {what}: {options.clean(uri)}")
-    accepted = [describe(frame, options) for frame in receipt.compile.accepted_inputs]
     meaning = "variants: compiled versions in use, of recompile_limit; over it the frame runs eager"
     return [
         Paragraph(f"{pluralize(len(details), 'frame')} that torch.compile attempted"),
@@ -85,7 +83,7 @@ def show_frames(receipt: Receipt, options: RenderOptions) -> list[Block]:
         *(Paragraph(notes=(sentence,)) for sentence in eager),
         *([Paragraph(notes=decompiled)] if decompiled else []),
         Paragraph(notes=(meaning,)),
-        *([Listing("what they accept", accepted)] if accepted else []),
+        *([Paragraph(notes=served)] if (served := list_served(receipt, options)) else []),
     ]
 
 
@@ -108,7 +106,7 @@ def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
         columns = " ".join(map(pad, cells, (9, 6, 9, 8)))
         frame = format_frame(event, options)
         lines = options.wrap(frame, f"  {columns} ", " " * 9, style="bold")
-        lines += _render_restart(event, options)
+        lines += render_restart(event, options, " " * 9)
         for cause in event.causes[:MAX_CAUSES]:
             code = f"{options.clean(cause.rule, 8)} " if cause.rule else ""
             change = options.format_change_after("  ", cause.expected, cause.actual, 120)
@@ -132,20 +130,6 @@ def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
         note = "new: no cache entry accepts the value; known: one does, it was compiled for before"
         blocks.append(Paragraph(notes=(note,)))
     return blocks
-
-
-def describe_restart(restart: Restart, options: RenderOptions) -> str:
-    """Describe why a frame was traced more than once, and what that cost."""
-    reasons = "; ".join(options.clean(reason, 160) for reason in restart.reasons[:MAX_REASONS])
-    named = ", ".join(options.clean(name, 80) for name in restart.variables[:MAX_REASONS])
-    floats = f": torch took {named} for a symbolic float at first" if named else ""
-    return f"traced again, {format_seconds(restart.seconds)}: {reasons}{floats}"
-
-
-def _render_restart(event: CompileEvent, options: RenderOptions) -> list[str]:
-    if event.restart is None:
-        return []
-    return options.wrap(describe_restart(event.restart, options), " " * 9, " " * 11)
 
 
 def build_varied(receipt: Receipt, options: RenderOptions) -> list[Block]:

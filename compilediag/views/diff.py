@@ -123,7 +123,6 @@ def _build_listings(diff: Comparison, options: RenderOptions) -> list[Listing]:
         ("graph breaks that are new", diff.breaks_new, _describe_break),
         ("graph breaks that are gone", diff.breaks_gone, _describe_break),
         ("frames", diff.frames, _describe_frame),
-        ("sizes that frames accept", diff.accepts, _describe_move),
         ("moved, and the same otherwise", diff.moves, _describe_move),
         ("findings that are new", diff.findings_new, _format_title),
         ("findings that are gone", diff.findings_gone, _format_title),

@@ -11,8 +11,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import find_leading_call, is_foreign_record
 from compilediag.rules.environment_variables import format_export
 from compilediag.views import lookups
-from compilediag.views.accepted import describe as describe_accepted
-from compilediag.views.compiles import describe_restart, render_missed_entries
+from compilediag.views.compiles import render_missed_entries
 from compilediag.views.findings import (
     describe_change,
     format_part,
@@ -21,6 +20,7 @@ from compilediag.views.findings import (
     name_writer,
 )
 from compilediag.views.format import format_more, format_seconds, pluralize
+from compilediag.views.graphs import list_served, render_restart
 from compilediag.views.place import describe_no_call, format_call, format_frame, format_place
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import measure_width, pad
@@ -73,7 +73,6 @@ def render_finding(
         facts.append(("with", f"{options.clean(part.rule, 8)} {format_part(part, options)}{where}"))
     facts.append(("when", format_when(finding) or "the step was not seen"))
     facts.append(("cost", format_seconds(finding.cost_s)))
-    facts += _list_graph_facts(finding, receipt, options)
     facts += _list_fix_facts(finding, options)
     for key, value in finding.evidence.items():
         if key not in _SHOWN_APART:
@@ -92,8 +91,11 @@ def render_finding(
         columns = "  ".join(map(pad, cells, (8, 13, 12)))
         line = f"    {columns}{format_frame(event, options)}"
         lines.append(options.truncate(line, options.width))
+        lines += render_restart(event, options, " " * 6)
         lines += render_missed_entries(event, options, " " * 6) if at < MAX_DETAILED else []
     lines += format_more(len(compiles) - MAX_COMPILES, ": compilediag show --timeline", "    ")
+    served = list_served(receipt, options, {event.frame for event in compiles})
+    lines += ["", *(line for text in served for line in options.wrap(text, "  "))] if served else []
     if caused:
         lines += _render_other_causes(finding, compiles, options)
     return "\n".join(lines) + "\n"
@@ -101,19 +103,6 @@ def render_finding(
 
 _Facts = list[tuple[str, str]]
 """Labels and texts."""
-
-
-def _list_graph_facts(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:
-    """List what the graphs accept that it is about, and why they were traced more than once."""
-    compiles = lookups.list_compiles(finding, receipt)
-    frames = {(event.process, event.frame) for event in compiles}
-    asked = (its for its in receipt.compile.accepted_inputs if (its.process, its.frame) in frames)
-    restarts = (event.restart for event in compiles if event.restart is not None)
-    texts = dict.fromkeys(describe_restart(restart, options) for restart in restarts)
-    return [
-        *(("accepts", describe_accepted(frame, options)) for frame in asked),
-        *(("restart", text) for text in texts),
-    ][:MAX_LISTED]
 
 
 def _list_places(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:

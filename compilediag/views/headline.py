@@ -66,7 +66,6 @@ def build_headline(receipt: Receipt) -> Headline:
         if frames and all(detail.compiles == 1 for detail in frames):
             compiled = pluralize(len(frames), "frame") + " compiled once"
             compiled += " each" if len(frames) > 1 else ""
-            compiled += _format_restarts(receipt)
         elif ran := sum(artifact.called for artifact in receipt.precompiled):
             functions = pluralize(ran, "function")
             compiled = f"nothing compiled: {functions} ran code that was loaded compiled"
@@ -83,15 +82,6 @@ def build_headline(receipt: Receipt) -> Headline:
     bad = unplanned or any(finding.severity == "error" for finding in receipt.findings)
     sentence = _describe_recompiles(receipt) if unplanned else _describe_problems(receipt)
     return Headline("bad" if bad else "warn", sentence, counts)
-
-
-def _format_restarts(receipt: Receipt) -> str:
-    """Format how many compiles were traced more than once: " (1 traced twice or more, 0.9 s)"."""
-    restarts = [event.restart for event in receipt.compile.events if event.restart is not None]
-    if not restarts:
-        return ""
-    seconds = format_seconds(sum(restart.seconds or 0.0 for restart in restarts))
-    return f" ({len(restarts)} traced twice or more, {seconds})"
 
 
 def has_several_ranks(receipt: Receipt) -> bool:

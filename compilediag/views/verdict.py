@@ -12,9 +12,9 @@ from compilediag.diagnosis.codes import BLIND, WRITTEN
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import is_foreign_record
 from compilediag.views import lookups
-from compilediag.views.accepted import render_accepted
 from compilediag.views.findings import build_card, get_title, join_exports
 from compilediag.views.format import pluralize
+from compilediag.views.graphs import render_graphs
 from compilediag.views.headline import (
     build_headline,
     describe_ending,
@@ -59,8 +59,7 @@ def render(
     """
     options = replace(options, width=max(options.width, MIN_WIDTH))
     head = _render_head(receipt, options)
-    tail = render_outlook(receipt, options)
-    tail += render_accepted(receipt, options, complete=complete)
+    tail = render_graphs(receipt, options, complete=complete) + render_outlook(receipt, options)
     tail += render_measured(receipt, options, suffix, complete=complete)
     # What replaces the settings of single findings that need the same variable.
     main = [finding for _, finding in list_main_findings(receipt)]
@@ -171,12 +170,6 @@ def render_outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
         sentence = f"{', '.join(names[:MAX_NAMES])}{more} {changed} since it was compiled"
         lines += options.wrap_warning(f"{sentence}: the next call recompiles", "armed: ")
     forecasts = [pair for pair in number_findings(receipt) if pair[1].rule == "CD151"]
-    if receipt.compile.recompile_limit_hits:
-        unseen = "what else changes after a recompile limit was hit: compilediag run --past-limit"
-        lines += options.wrap_warning(unseen, "not seen: ")
-    if receipt.header.configuration.past_limit:
-        lifted = "for this run alone; by itself torch runs a frame over the limit eager"
-        lines += options.wrap_warning(lifted, "recompile limit lifted: ")
     if forecasts:
         number, finding = forecasts[0]
         others = f"; +{len(forecasts) - 1} more" if len(forecasts) > 1 else ""

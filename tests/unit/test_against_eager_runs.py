@@ -186,9 +186,9 @@ def test_ctrl_c_in_a_run_ends_all(made: Runs) -> None:
     ("typed", "sentence"),
     [
         ("train.py", "add --yes if nobody can be asked"),
-        ("--yes", "name the program: `compilediag run --against-eager train.py`"),
+        ("--yes", "say what to run: `compilediag measure against-eager train.py`"),
         ("--yes -- -", "a program on stdin can be read only once"),
-        ("--yes --fix train.py", "--fix changes the runs that --against-eager compares"),
+        ("--yes --fix train.py", "--fix changes the runs that against-eager compares"),
         ("--yes --depyf train.py", "--depyf changes the runs"),
         ("--yes --experiments train.py", "--experiments reports one run"),
         ("--rounds 0 train.py", "x>=1"),
@@ -213,7 +213,7 @@ def test_scipy_is_missed_before_anything_runs(monkeypatch: pytest.MonkeyPatch, c
         raise ImportError(name)
 
     monkeypatch.setattr(ab, "import_module", missing)
-    with pytest.raises(UsageError, match="--against-eager"):
+    with pytest.raises(UsageError, match="measure against-eager"):
         ab.require_scipy()
     assert main(["run", "--against-eager", "--yes", "train.py"]) == 2
     assert "pip install 'compilediag[stats]'" in capsys.readouterr().err
@@ -265,7 +265,7 @@ def test_the_command_says_whether_it_pays(first_runs: FirstRuns, capsys: Any) ->
 def test_what_the_first_run_may_already_show(first, code, words, first_runs, made, capsys) -> None:
     """No other run is made; the exit code is the program's, or 2."""
     receipt = first_runs(first)
-    assert main(["run", "--against-eager", "--yes", "train.py"]) == code
+    assert main(["measure", "against-eager", "--yes", "train.py"]) == code
     assert made.made == []
     assert words in " ".join(capsys.readouterr().err.split())
     assert section_in(receipt).verdict == "not_concluded"

@@ -29,7 +29,7 @@ def quiet_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     [
         (["shwo"], "did you mean `compilediag show`?"),
         (["train.py"], "to run a program: `compilediag run train.py`"),
-        (["frobnicate"], "the commands are run, probe, "),
+        (["frobnicate"], "the commands are run, show, "),
         (["--frobnicate"], "No such option '--frobnicate'"),
         (["show", "--tmeline"], "--timeline"),
         (["show"], "`compilediag run"),
@@ -120,7 +120,7 @@ def test_hostile_arguments_are_escaped(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize("name", list(cli.COMMANDS))
 def test_help_of_every_command_has_an_example(name: str, capsys) -> None:
     """`--help` ends with an example that can be typed."""
-    assert cli.main([name, "--help"]) == 0
+    assert cli.main([*name.split(), "--help"]) == 0
     out = capsys.readouterr().out
     assert f"Usage: compilediag {name}" in out
     assert f"compilediag {name}" in out.partition("Example")[2]
@@ -128,18 +128,14 @@ def test_help_of_every_command_has_an_example(name: str, capsys) -> None:
 
 def test_the_line_of_a_command_is_the_start_of_its_help() -> None:
     """The summaries of the group, kept apart so that nothing is imported, are those of the help."""
-    ctx = click.Context(cli.group)
     for name, summary in cli.COMMANDS.items():
-        _, command, _ = cli.group.resolve_command(ctx, [name])
-        assert (command.help or "").partition("\n")[0] == summary
+        assert (cli.load_command(name).help or "").partition("\n")[0] == summary
 
 
 def test_the_short_form_of_output_is_the_same_everywhere() -> None:
     """Whoever typed `analyze -o DIR` types `run -o DIR` next."""
-    ctx = click.Context(cli.group)
-    for name in ("run", "probe", "analyze", "repro"):
-        _, command, _ = cli.group.resolve_command(ctx, [name])
-        spelled = [set(option.opts) for option in command.params]
+    for name in ("run", "measure periodic", "analyze", "repro"):
+        spelled = [set(option.opts) for option in cli.load_command(name).params]
         assert {"-o", "--output"} in spelled, name
 
 
@@ -180,15 +176,43 @@ def test_a_fault_of_ours_is_reported_as_ours(monkeypatch: pytest.MonkeyPatch, ca
     assert "Traceback" not in err
 
 
-def test_help_on_a_terminal_has_the_same_parts() -> None:
-    """The drawn help names the options and keeps the example's lines apart."""
-    from compilediag.commands import subcommand
-    from compilediag.commands.show import command
+def help_rows(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The options that the help of a command lists, each as it is shown."""
+    assert cli.main(words) == 0
+    listed = capsys.readouterr().out.partition(":\n")[2]
+    return re.findall(r"^  (-[^ ].*?)(?:  |$)", listed, re.MULTILINE)
 
-    drawn = subcommand._render_help(command, click.Context(command, info_name="compilediag show"))
-    assert "--timeline" in drawn
-    assert "Usage:" in drawn
-    assert drawn.count("\n   compilediag show") == 8
-    drawn = subcommand._render_help(cli.group, click.Context(cli.group, info_name="compilediag"))
-    for name in cli.COMMANDS:
-        assert name in drawn
+
+def test_help_of_run_has_what_is_used_every_day(capsys: pytest.CaptureFixture[str]) -> None:
+    """At most fourteen options; --help-all shows the rest, and not the spelling of --json=FILE."""
+    shown = help_rows(["run", "--help"], capsys)
+    every = help_rows(["run", "--help-all"], capsys)
+    assert len(shown) <= 14
+    assert {*shown} < {*every}
+    options = [each for each in cli.load_command("run").params if isinstance(each, click.Option)]
+    assert len(every) == len([each for each in options if each.help]) + 2  # --help, --help-all
+
+
+@pytest.mark.parametrize(("former", "now"), cli.FORMER.items())
+def test_a_former_name_is_the_same_command(former: str, now: str, capsys) -> None:
+    """Nothing that was documented once stops working."""
+    assert cli.main([former, "--help"]) == 0
+    by_former = capsys.readouterr().out
+    assert cli.main([*now.split(), "--help"]) == 0
+    assert capsys.readouterr().out == by_former
+
+
+def test_commands_of_every_day_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of two words are listed by the first."""
+    assert cli.main(["--help"]) == 0
+    rows = re.findall(r"^  ([a-z]+)  ", capsys.readouterr().out, re.MULTILINE)
+    assert rows[: len(cli.EVERYDAY)] == [*cli.EVERYDAY]
+    assert rows[len(cli.EVERYDAY) :] == [
+        "measure",
+        "history",
+        "analyze",
+        "plan",
+        "repro",
+        "mcp",
+        "doctor",
+    ]

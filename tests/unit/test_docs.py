@@ -13,7 +13,7 @@ import click
 import pytest
 
 from compilediag import errors
-from compilediag.cli import COMMANDS, load_command
+from compilediag.cli import COMMANDS, GROUPS, load_command
 from compilediag.commands import explain
 from compilediag.diagnosis.codes import REGISTER
 
@@ -73,10 +73,19 @@ def shown_commands(text: str) -> list[tuple[str, list[str]]]:
     """Name and words of each command of compilediag in the code blocks of a page."""
     code = "\n".join(fenced or indented for fenced, indented in CODE_BLOCK.findall(text))
     return [
-        (name, shlex.split(_alone(words), comments=True))
-        for name, words in COMMAND.findall(code)
+        (name, shlex.split(words, comments=True))
+        for first, following in COMMAND.findall(code)
+        for name, words in [_split_name(first, _alone(following))]
         if name in COMMANDS
     ]
+
+
+def _split_name(first: str, words: str) -> tuple[str, str]:
+    """The name of a command, of one word or of two, and the words that follow it."""
+    if first in GROUPS:
+        second, _, words = words.strip().partition(" ")
+        first = f"{first} {second}"
+    return first, words
 
 
 def _alone(words: str) -> str:
@@ -108,10 +117,10 @@ def test_every_command_is_documented(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_documented(name: str) -> None:
-    """The page of a command names each of its options in full; probe has most from run."""
+    """The page of a command names each of its options in full; `measure` has most from run."""
     listed = text_of("docs", "reference", "commands.md")
     page = listed.partition(f"## [{name}](")[2].partition(")")[0].partition("#")[0]
-    pages = [page, "run.md"] if name == "probe" else [page]
+    pages = [page, "run.md"] if name.startswith("measure") else [page]
     text = "".join(text_of("docs", "reference", *page.split("/")) for page in pages)
     options = [option for option in load_command(name).params if isinstance(option, click.Option)]
     names = [max(option.opts, key=len) for option in options if not option.hidden]

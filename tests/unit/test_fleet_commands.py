@@ -93,7 +93,7 @@ def test_stats_are_a_line_a_lane(run: Run) -> None:
     assert row.split()[:2] == ["gpt-small/train", "fp32"]
     assert row.endswith("774 MiB  70 of 70")
     assert "not counted: 2 files" in screen
-    assert "next: compilediag trend receipts" in screen
+    assert "next: compilediag history trend receipts" in screen
 
 
 def test_stats_by_preset(run: Run) -> None:

@@ -49,6 +49,7 @@ def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
         "run x.py --lr 1 --cadence-probe",
         "run x.py --cadence-probe --lr 1",
         "probe x.py --lr 1",
+        "measure periodic x.py --lr 1",
         "probe -- x.py --lr 1",
         "run --cadence-probe -- x.py --lr 1",
     ],
@@ -104,7 +105,7 @@ def test_a_wrong_table_is_an_error(text: str, message: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        (["probe"], "say what to probe"),
+        (["probe"], "say what to run"),
         (["probe", "no.py"], "there is no file named 'no.py'"),
         (["probe", "--steps", "-5", "x.py"], "-5"),
         (["probe", "--steps", "0", "x.py"], "0"),

@@ -110,6 +110,6 @@ def require_scipy() -> tuple[Any, Any]:
         return import_module("scipy.stats"), import_module("numpy")
     except ImportError as error:
         raise UsageError(
-            "intervals (--ab, --against-eager) need scipy, and it is not installed: "
+            "intervals (gate --ab, measure against-eager) need scipy, and it is not installed: "
             "pip install 'compilediag[stats]'"
         ) from error

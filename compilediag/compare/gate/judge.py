@@ -12,7 +12,6 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from compilediag.compare.accepted import find_narrowed
 from compilediag.compare.changes import (
     CountChange,
     Relocated,
@@ -103,10 +102,10 @@ def compare_with_baseline(
     else:
         worse += frames
     worse += [
-        build_narrowed_issue(run, change.after, what)
+        build_narrowed_issue(run, change.after, name)
         for key, change in changes.frames.items()
         if change.before is not None and change.after is not None and _is_judged(key.file, run)
-        for what in find_narrowed(change.before.accepts, change.after.accepts)
+        for name in change.after.find_narrowed(change.before)
     ]
     if not run.own_code_only:
         had, has = baseline.recordings, run.baseline.recordings

@@ -33,8 +33,8 @@ Kind = Literal[
     "cause",  # a cause that the baseline does not have, or that is met more often
     "break",  # a graph-break site
     "fallback",  # a frame that torch runs eager
-    "frame",  # one compiled more often without a recompile (a new epoch, a new frame), or that
-    # accepts fewer sizes
+    "frame",  # a frame that is compiled more often without a recompile (a new epoch, a new frame),
+    # or that accepts fewer sizes
     "recording",  # CUDA-graph recordings
     "unproved",  # a finding for which no change is proved, where that is demanded
     "not_judged",  # blind, torn, another configuration or none: cannot be judged, which is no pass
@@ -218,18 +218,17 @@ def build_frame_issue(run: RunBaseline, known: KnownFrame, before: int) -> Issue
     )
 
 
-def build_narrowed_issue(run: RunBaseline, known: KnownFrame, what: str) -> Issue:
-    """Build that of a frame whose graphs accept fewer sizes than they did."""
-    total = run.frames[known.key]
-    return Issue(
-        kind="frame",
+def build_narrowed_issue(run: RunBaseline, known: KnownFrame, name: str) -> Issue:
+    """Build that of a frame whose graphs accept fewer sizes of dimensions than they did."""
+    ranges = ", ".join(f"{first}–{last}" for first, last in known.accepts[name][:3])
+    message = f"{known.key.function} accepts fewer sizes of {name} than in the baseline"
+    return replace(
+        build_frame_issue(run, known, 0),
         rule="accepted_inputs",
-        message=f"{known.key.function} accepts less than before: {what}",
-        file=total.frame.file,
-        line=total.frame.line,
-        function=known.key.function,
-        call=find_leading_call(total),
-        detail=what.partition(":")[0],
+        message=f"{message}: {ranges or 'single ones'}",
+        before=None,
+        after=None,
+        detail=name,
     )
 
 

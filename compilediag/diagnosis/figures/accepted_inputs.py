@@ -171,7 +171,7 @@ def _find_sizes(
 
     def is_served(size: int) -> bool:
         layouts = group.resize(size)
-        return any([check(layouts) for check in checks])
+        return any(check(layouts) for check in checks)
 
     spans = find_spans(is_served, range(largest + 1) if largest < LARGEST else points, largest)
     own = next((its for its in spans if its[0] <= group.size <= its[1]), None)
@@ -221,7 +221,7 @@ def _make_check(
 
     def accepts(changed: Mapping[str, _Layout]) -> bool:
         fits = all(_fits(its, changed[its.source]) for its in tensors)
-        return fits and all([_holds(text, {**layouts, **changed}) for text in conditions])
+        return fits and all(_holds(text, {**layouts, **changed}) for text in conditions)
 
     return accepts
 

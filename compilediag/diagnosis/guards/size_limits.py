@@ -198,13 +198,13 @@ def _evaluate(node: ast.expr, values: Mapping[str, int]) -> int:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return not _evaluate(operand, values)
         case ast.BoolOp(op=ast.And(), values=parts):
-            return all([_evaluate(part, values) for part in parts])
+            return all(_evaluate(part, values) for part in parts)
         case ast.BoolOp(values=parts):
-            return any([_evaluate(part, values) for part in parts])
+            return any(_evaluate(part, values) for part in parts)
         case ast.Compare(left=left, ops=ops, comparators=others):
             numbers = [_evaluate(part, values) for part in (left, *others)]
-            names = (type(op).__name__ for op in ops)
-            return all(_OPERATORS[name](*pair) for name, pair in zip(names, pairwise(numbers)))
+            compared = zip(ops, pairwise(numbers), strict=True)
+            return all(_OPERATORS[type(op).__name__](*pair) for op, pair in compared)
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             one, other = (_evaluate(argument, values) for argument in arguments)
             return _OPERATORS[name](one, other)

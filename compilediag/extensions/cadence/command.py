@@ -1,4 +1,4 @@
-"""`compilediag probe`: measures what each group of periodic work costs, by moving it."""
+"""`compilediag measure periodic`: measures what each group of periodic work costs, by moving it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from compilediag.runs.supervised.run_options import RunOptions
 
 
 @target_command(
-    "probe",
+    "periodic",
     """\
-  compilediag probe model.py                      the groups that model.py declares
-  compilediag probe --group 'entropy=--entropy-every {n}' train.py --lr 3e-4
-  compilediag probe --group 'eval=env:EVAL_EVERY={n}' --steps 200 -- -m package.train
+  compilediag measure periodic model.py           the groups that model.py declares
+  compilediag measure periodic --group 'entropy=--entropy-every {n}' train.py --lr 3e-4
+  compilediag measure periodic --group 'eval=env:EVAL_EVERY={n}' --steps 200 -- -m package.train
   compilediag run model.py --cadence-probe        the same command by another name
 """,
 )
@@ -25,7 +25,7 @@ def command(options: RunOptions) -> int:
 
     Runs TARGET several times: unchanged, with every group off, with each group alone, and with all
     in the same steps. Groups are declared in the code with `compilediag.cadence`, or named here by
-    a template, where {n} stands for the period. Without any, probe looks for rhythms in the step
+    a template, where {n} stands for the period. Without any, it looks for rhythms in the step
     times. The exit code is that of the unchanged run.
     """
     return probe_target(options)
@@ -37,7 +37,7 @@ def probe_target(options: RunOptions) -> int:
     refuse(options, TELEMETRY, f"reports {several}")
     refuse(options, ["trace_writes", "past_limit"], f"follows {several}")
     if not options.target:
-        raise UsageError("say what to probe: `compilediag probe train.py`")
+        raise UsageError("say what to run: `compilediag measure periodic train.py`")
     wanted = parse_groups(options.group, options.groups or {})
 
     def announce(index: int, total: int | None, variant: Variant) -> None:

@@ -1,4 +1,4 @@
-"""`compilediag stats`: the figures of many receipts together."""
+"""`compilediag history stats`: the figures of many receipts together."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class StatsOptions(FleetOptions):
     "stats",
     StatsOptions,
     examples="""\
-  compilediag stats receipts/                       one line per configuration
-  compilediag stats receipts/ --configuration 'gpt-*' --since 30d
-  compilediag stats receipts/ --json                with smallest, largest and newest values
+  compilediag history stats receipts/                       one line per configuration
+  compilediag history stats receipts/ --configuration 'gpt-*' --since 30d
+  compilediag history stats receipts/ --json                with smallest, largest and newest values
 """,
 )
 def command(options: StatsOptions) -> None:
@@ -61,5 +61,5 @@ def command(options: StatsOptions) -> None:
         read = make_fleet_fields(fleet)
         write_document(StatsDocument(schema="compilediag.stats", configurations=stats, **read))
         return
-    following = f"\n  next: compilediag trend{format_suffix(options.folder)}\n"
+    following = f"\n  next: compilediag history trend{format_suffix(options.folder)}\n"
     write(render_stats(stats, get_render_options()) + format_notes(fleet) + following)

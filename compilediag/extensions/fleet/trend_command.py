@@ -1,4 +1,4 @@
-"""`compilediag trend`: what got slower or less stable, since which receipt and commit."""
+"""`compilediag history trend`: what got slower or less stable, since which receipt and commit."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class TrendOptions(FleetOptions):
     "trend",
     TrendOptions,
     examples="""\
-  compilediag trend receipts/                       what got worse, and since when
-  compilediag trend receipts/ --configuration gpt-small --since 2026-09-01
-  compilediag trend receipts/ --measure step_s --at-least 5
+  compilediag history trend receipts/                       what got worse, and since when
+  compilediag history trend receipts/ --configuration gpt-small --since 2026-09-01
+  compilediag history trend receipts/ --measure step_s --at-least 5
 """,
 )
 def command(options: TrendOptions) -> None:
@@ -109,7 +109,7 @@ def _format_next(trends: Sequence[Trend], root: str, folder: str | None) -> str:
     events = [event for trend in trends for event in group_changes(trend)]
     first = min(events, key=get_event_order, default=None)
     if first is None or first.state not in ("worse", "beginning"):
-        return f"compilediag stats{format_suffix(folder)}"
+        return f"compilediag history stats{format_suffix(folder)}"
     change = first.surest
     paths = (change.last_before.path, change.latest.path)
     line = "compilediag diff" + "".join(format_suffix(os.path.join(root, path)) for path in paths)

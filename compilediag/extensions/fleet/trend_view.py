@@ -235,7 +235,7 @@ def render_trend_page(trends: Sequence[Trend], assets: Assets, *, root: str = ""
     sections = [_build_section(number, event, options) for number, event in enumerate(shown, 1)]
     sections.append(Section("steady", "Steady", "What is steady", (Preformatted(steady),)))
     hidden = len(events) - MAX_SECTIONS
-    more = f"{hidden} more changes: compilediag trend --json"
+    more = f"{hidden} more changes: compilediag history trend --json"
     about = Overview(
         title="trend",
         kind=kind,

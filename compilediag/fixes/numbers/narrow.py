@@ -62,7 +62,7 @@ _WHERE = {
 
 def _format_fix(narrowed: NarrowedRecord | None) -> str:
     if narrowed is None or (narrowed.layer is None and narrowed.problem is None):
-        return f"find the frame and the layer: compilediag run --against-eager {BISECT}"
+        return f"find the frame and the layer: compilediag measure against-eager {BISECT}"
     if narrowed.override is None:
         if narrowed.layer == "dynamo":
             return (

@@ -112,13 +112,13 @@ class Receipt(Record, frozen=True, kw_only=True):
     cadence: CadenceSection | None = None
     #: Hits and misses of torch's compile caches; null where no lookup was recorded.
     caches: CacheSection | None = None
-    #: Whether compiling pays: the program compiled and eager, in runs that took turns (`run
-    #: --against-eager`); null where that was not run.
+    #: Whether compiling pays: the program compiled and eager, in runs that took turns (`measure
+    #: against-eager`); null where that was not run.
     against_eager: AgainstEagerSection | None = None
     #: Functions that were loaded with code which another process compiled.
     precompiled: tuple[PrecompiledRecord, ...] = ()
     #: What this start still compiles after another one with the same caches, which were empty
-    #: before (`run --cold-and-warm`); null where that was not run.
+    #: before (`measure cold-and-warm`); null where that was not run.
     cold_and_warm: ColdAndWarmSection | None = None
     #: Wall time of one rank taken apart: goodput plus all badput is the wall time.
     goodput: GoodputSection | None = None

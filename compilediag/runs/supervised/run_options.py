@@ -1,4 +1,5 @@
-"""The options of `run` and `probe`: one table for the command line, pyproject.toml and the runs.
+"""The options of the commands that run a program: one table for the command line, pyproject.toml
+and the runs.
 
 To add one, add a field here. What the processes of the program need of it is a field of
 `ProcessOptions`, which the inside defines and `run.py` fills.
@@ -94,25 +95,41 @@ def _parse_budget(key: str, value: str | float) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-_run_option, _run_flag = partial(option, only="run"), partial(flag, only="run")
-_trial_option = partial(option, only=("run", "fix"))
-_trial_flag = partial(flag, only=("run", "fix"))
+_COMMANDS = ("run", "against-eager", "cold-and-warm", "periodic")
+"""Those whose options `RunOptions` are."""
+
+_rare_option, _rare_flag = partial(option, hidden=_COMMANDS), partial(flag, hidden=_COMMANDS)
+"""What --help-all alone shows."""
+_run_option = partial(option, only="run", hidden=("run",))
+_run_flag = partial(flag, only="run", hidden=("run",))
+"""What a plain run alone has, and the former spellings of other commands."""
+
+_trial_option = partial(option, only=("run", "fix"), hidden=("run",))
+_trial_flag = partial(flag, only=("run", "fix"), hidden=("run",))
+"""What `fix` has, and `run --fix` too."""
+
+_RUN, _RECORDED, _REPORTED = "The run", "What is recorded", "What is reported"
+"""Headings of the help."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
     """The time in which changes are tried, and what becomes of those that are proved."""
 
-    budget_s: float | None = _trial_option(
+    budget_s: float | None = option(
         "--budget TIME",
-        "Start no run after this time: 90s, 10m, 1h. With --fix and --against-eager.",
+        "Start no run after this time: 90s, 10m, 1h.",
+        only=("run", "fix", "against-eager"),
+        hidden=("run",),
         toml=(str, *_NUMBER),
         tables=("fix",),
         check=_parse_budget,
     )
-    rounds: int | None = _trial_option(
+    rounds: int | None = option(
         "--rounds R",
-        "Pairs of runs of --against-eager; default: 3.",
+        "Pairs of runs, compiled and eager; default: 3.",
+        only=("run", "against-eager"),
+        hidden=("run",),
         type=click.IntRange(min=1),
     )
     env: str | None = _trial_option("--env FILE", "Write the proved `export` lines to a file.")
@@ -123,7 +140,12 @@ class TrialOptions:
     force: bool = _trial_flag(
         "--force", "With --apply: also edit files with changes that git has not committed."
     )
-    yes: bool = _trial_flag("--yes", "Do not ask before running the program several times.")
+    yes: bool = flag(
+        "--yes",
+        "Do not ask before running the program several times.",
+        only=("run", "fix", "against-eager", "cold-and-warm"),
+        hidden=("run",),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,27 +156,32 @@ class RunOptions(TrialOptions):
         default=(), nargs=-1, type=click.UNPROCESSED, metavar="TARGET [ARGS]..."
     )
     output: str | None = option(
-        "-o --output DIR", "Directory for this run, new or empty.", toml=str
+        "-o --output DIR",
+        "Directory for this run, new or empty.",
+        toml=str,
+        heading=_RUN,
     )
-    name: str | None = option(
+    name: str | None = _rare_option(
         "--name NAME",
         "Name of the configuration; default: the name of the script.",
         toml=str,
         check=_check_name,
     )
     steps: int | None = option(
-        "--steps",
+        "--steps N",
         "Stop cleanly after this many steps.",
         type=click.IntRange(min=1),
         toml=int,
         tables=("", "probe", "fix"),
         check=check_positive,
+        heading=_RUN,
     )
     warmup: int | None = option(
         "--warmup N|auto",
         "First steps that count as warm-up; default: auto.",
         toml=(int, str),
         check=_parse_warmup,
+        heading=_RUN,
     )
     timeout_s: float | None = option(
         "--timeout S",
@@ -163,8 +190,9 @@ class RunOptions(TrialOptions):
         toml=_NUMBER,
         tables=("", "fix"),
         check=check_positive,
+        heading=_RUN,
     )
-    grace_s: float = option(
+    grace_s: float = _rare_option(
         "--grace S",
         f"Seconds from a second Ctrl-C until the target is killed; default: {GRACE_S:g}.",
         default=GRACE_S,
@@ -178,42 +206,54 @@ class RunOptions(TrialOptions):
         default=(),
         toml=str,
         check=lambda key, value: parse_limits(value),
+        heading=_REPORTED,
     )
     record: bool = flag(
         "--record/--no-record",
         "Record what `compilediag certify` compares a change with: results, prints, sources.",
         toml=bool,
         only="run",
+        heading=_RECORDED,
     )
-    trace: bool = flag("--trace", "Keep torch's trace (TORCH_TRACE).", toml=bool)
-    tlparse: bool = flag("--tlparse", "Keep it, and link tlparse's report of it.", toml=bool)
-    depyf: bool = flag("--depyf", "Run it a second time and decompile its frames.", toml=bool)
-    profile_on_signal: bool = flag(
+    trace: bool = _rare_flag("--trace", "Keep torch's trace (TORCH_TRACE).", toml=bool)
+    tlparse: bool = flag(
+        "--tlparse",
+        "Keep torch's trace, and link tlparse's report of it.",
+        toml=bool,
+        heading=_RECORDED,
+    )
+    depyf: bool = _rare_flag("--depyf", "Run it a second time and decompile its frames.", toml=bool)
+    profile_on_signal: bool = _rare_flag(
         "--profile-on-signal",
         "Begin a torch.profiler window when the target gets SIGUSR1, end it on SIGUSR2.",
         toml=bool,
     )
-    price_file: str | None = option(
+    price_file: str | None = _rare_option(
         "--prices FILE", "Price table (TOML), to estimate what the run cost.", toml=str
     )
     html: str | None = option(
-        "--html FILE", "Write the report to FILE as one offline page.", toml=str, check=_check_page
+        "--html FILE",
+        "Write the report to FILE as one offline page.",
+        toml=str,
+        check=_check_page,
+        heading=_REPORTED,
     )
-    quiet: bool = flag("--quiet", "Print no verdict.", toml=bool)
+    quiet: bool = flag("--quiet", "Print no verdict.", toml=bool, heading=_REPORTED)
     as_json: bool = flag(
-        "--json", "Print the receipt as JSON instead; --json=FILE writes it to a file.", toml=bool
+        "--json",
+        "Print the receipt as JSON instead; --json=FILE writes it to a file.",
+        toml=bool,
+        heading=_REPORTED,
     )
-    json_file: str | None = option(
-        f"{JSON_FILE_FLAG} FILE", "", hidden=True, check=_check_json_file
-    )
-    live: LiveMode | None = flag(  # noqa: RUF009 - it is dataclasses.field
+    json_file: str | None = _rare_option(f"{JSON_FILE_FLAG} FILE", "", check=_check_json_file)
+    live: LiveMode | None = _rare_flag(  # noqa: RUF009 - it is dataclasses.field
         "--live/--no-live",
         "On a terminal, show progress in the title and a line for each recompile.",
         default="both",
         toml=(bool, str),
         check=_parse_live_mode,
     )
-    live_lines: bool = flag("--live-lines", "Show the lines without the title.")
+    live_lines: bool = _rare_flag("--live-lines", "Show the lines without the title.")
     otlp: str | None = _run_option(
         "--otlp URL|env",
         "Report to an OpenTelemetry collector; env: at the address in its own variables.",
@@ -239,45 +279,49 @@ class RunOptions(TrialOptions):
         "Report to the W&B, MLflow or TensorBoard run that the target opened.",
         toml=bool,
     )
-    trace_writes: bool = _run_flag(
+    trace_writes: bool = flag(
         "--trace-writes --witness",
         "Record which line changes a guarded value; without TARGET, repeat the last run.",
+        only="run",
+        heading=_RECORDED,
     )
-    past_limit: bool = _run_flag(
+    past_limit: bool = flag(
         "--past-limit",
-        "Lift the recompile limit, to see what comes after it; without TARGET, repeat the last "
-        "run.",
+        "Lift the recompile limit, to see what comes after it.",
+        only="run",
+        heading=_RECORDED,
     )
-    fix: bool = _run_flag(
-        "--fix",
-        "Then try changes for its findings and prove those that work: see `compilediag fix`.",
-    )
+    fix: bool = _run_flag("--fix", "The same as `compilediag fix`, after the verdict of the run.")
     against_eager: bool = _run_flag(
-        "--against-eager",
-        "Run it compiled and eager in turn, several times: does compiling pay off?",
+        "--against-eager", "The same as `compilediag measure against-eager`."
     )
     cold_and_warm: bool = _run_flag(
-        "--cold-and-warm",
-        "Run it twice with the same caches, empty at first: what does the second start compile?",
+        "--cold-and-warm", "The same as `compilediag measure cold-and-warm`."
     )
-    bisect_numerics: bool = _run_flag(
+    bisect_numerics: bool = flag(
         "--bisect-numerics",
-        "With --against-eager: find the frame and layer whose numbers differ, in further runs.",
+        "Find the frame and layer whose numbers differ, in further runs.",
+        only=("run", "against-eager"),
+        hidden=("run",),
     )
     cadence_probe: bool = _run_flag(
-        PROBE_FLAG, "Measure what periodic work costs: see `compilediag probe`. Also after TARGET."
+        PROBE_FLAG, "The same as `compilediag measure periodic`. Also after TARGET."
     )
     group: tuple[str, ...] = option(
         "--group NAME=TEMPLATE",
         "Periodic work and how its period {n} is set; NAME alone: only this group of the code.",
         default=(),
         multiple=True,
+        only=("run", "periodic"),
+        hidden=("run",),
     )
     keep_caches: bool = flag(
         "--keep-caches",
-        "Use the existing caches, not empty ones for each variant or run of --against-eager.",
+        "Use the existing caches, not empty ones for each run that is compared.",
         toml=bool,
         tables=("probe",),
+        only=("run", "against-eager", "periodic"),
+        hidden=("run",),
     )
     groups: Mapping[str, str] | None = option("", "", toml=dict, tables=("probe",))
     """Templates of pyproject.toml, by the names of their groups."""

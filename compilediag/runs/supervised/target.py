@@ -270,18 +270,15 @@ class RepeatedRun:
     """For the user: what is run, and what is followed."""
 
 
-def find_last_run(*, trace_writes: bool) -> RepeatedRun:
-    """Find the newest run of this folder, to be made once more, with write tracing or without.
+def find_last_run() -> RepeatedRun:
+    """Find the newest run of this folder, to be made once more with write tracing.
 
     Raises:
         UsageError: there is none, it cannot be repeated, or it recorded no recompile to trace.
         ReceiptUnreadable: its receipt is damaged.
     """
-    flag = "--trace-writes" if trace_writes else "--past-limit"
-    path, receipt = find_repeatable_run(f"compilediag run {flag} train.py")
+    path, receipt = find_repeatable_run("compilediag run --trace-writes train.py")
     words = receipt.header.run.argv_redacted
-    if not trace_writes:
-        return RepeatedRun(words, WriteTracingPlan(), f"once more: {shlex.join(words)}")
     plan = plan_write_tracing(receipt)
     if not plan.steps:
         raise UsageError(

@@ -1,0 +1,51 @@
+"""`compilediag measure cold-and-warm`: a second start with the caches of the first."""
+
+from __future__ import annotations
+
+from compilediag.commands.target import (
+    confirm_reruns,
+    finish,
+    make_announcer,
+    read_option_files,
+    refuse,
+    target_command,
+)
+from compilediag.errors import UsageError
+from compilediag.runs.supervised.run_options import RunOptions
+
+_OTHER_RUNS = (
+    *("fix", "cadence_probe", "trace_writes", "past_limit", "depyf"),
+    *("group", "keep_caches"),
+)
+"""Options that make other runs, or change what is compiled."""
+
+
+@target_command(
+    "cold-and-warm",
+    """\
+  compilediag measure cold-and-warm train.py --lr 3e-4
+  compilediag measure cold-and-warm --yes train.py      in a script: no question
+""",
+)
+def command(options: RunOptions) -> int:
+    """Run a program twice: what does the second start compile?
+
+    Both starts have the same caches, which are empty at first. The exit code is TARGET's.
+    """
+    return run_cold_and_warm(options)
+
+
+def run_cold_and_warm(options: RunOptions) -> int:
+    """Run TARGET twice with the same caches, and return the exit code.
+
+    Raises:
+        UsageError: nothing was started.
+    """
+    from compilediag.runs.supervised.run import run_twice
+
+    refuse(options, _OTHER_RUNS, "makes other runs than cold-and-warm: leave one of them out")
+    if not options.target:
+        raise UsageError("say what to run: `compilediag measure cold-and-warm train.py`")
+    confirm_reruns("cold-and-warm", options.target, "twice", yes=options.yes, quiet=options.quiet)
+    announce = make_announcer(quiet=options.quiet)
+    return finish(run_twice(options.target, read_option_files(options), announce), options)
