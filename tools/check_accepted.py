@@ -4,6 +4,7 @@ the program called it itself, by a call. `python tools/check_accepted.py PROGRAM
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
@@ -27,15 +28,13 @@ Call = tuple[Any, dict[str, Any], bool, bool]
 
 def run_and_check(path: str) -> Counter[str]:
     """Run a program and check each claim; prints those that are wrong."""
-    compiled: dict[Any, Any] = {}
+    compiled: dict[Any, tuple[Any, Any]] = {}
     calls: dict[tuple[str, int], Call] = {}
     _remember_compiled(compiled)
     _remember_calls(calls)
     with watch() as seen:
-        try:
+        with contextlib.suppress(SystemExit):
             runpy.run_path(path, run_name="__main__")
-        except SystemExit:
-            pass
     counts: Counter[str] = Counter()
     for asked in seen.receipt.compile.accepted_inputs:
         call = calls.get((os.path.realpath(asked.frame.file), asked.frame.line))
@@ -49,7 +48,8 @@ def run_and_check(path: str) -> Counter[str]:
     return counts
 
 
-def _remember_compiled(compiled: dict[Any, Any]) -> None:
+def _remember_compiled(compiled: dict[Any, tuple[Any, Any]]) -> None:
+    """Store each compiled callable by its code, with the object whose method it is."""
     original = torch.compile
 
     def compile_callable(model: Any = None, **options: Any) -> Any:
@@ -57,7 +57,8 @@ def _remember_compiled(compiled: dict[Any, Any]) -> None:
             return lambda function: compile_callable(function, **options)
         made = original(model, **options)
         function = model.forward if isinstance(model, torch.nn.Module) else model
-        compiled[getattr(inspect.unwrap(function), "__code__", None)] = made
+        owner = getattr(function, "__self__", None)
+        compiled[getattr(inspect.unwrap(function), "__code__", None)] = made, owner
         return made
 
     torch.compile = compile_callable
@@ -77,14 +78,16 @@ def _remember_calls(calls: dict[tuple[str, int], Call]) -> None:
     convert_frame.ConvertFrameAssert.__call__ = call
 
 
-def _check_group(group: SizesAccepted, call: Call, compiled: Any) -> Counter[str]:
+def _check_group(
+    group: SizesAccepted, call: Call, compiled: tuple[Any, Any] | None
+) -> Counter[str]:
     counts: Counter[str] = Counter()
     code, given, grad, inference = call
+    function, owner = compiled or (None, None)
     arguments = list(code.co_varnames[: code.co_argcount])
-    if isinstance(compiled, torch.nn.Module):
-        own = getattr(given.get(arguments.pop(0)), "forward", None) is not None
-        compiled = compiled if own else None
-    callable_ = compiled is not None and all(name in given for name in arguments)
+    if owner is not None and given.get(arguments.pop(0)) is not owner:
+        function = None
+    simple = not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     with torch.inference_mode(inference), torch.set_grad_enabled(grad):
         if not _is_accepted(code, given):
             counts["groups whose world changed"] += 1
@@ -93,8 +96,8 @@ def _check_group(group: SizesAccepted, call: Call, compiled: Any) -> Counter[str
             claim = any(first <= size <= last for first, last in group.spans)
             varied = _resize(given, group.dimensions, size)
             answers = {"by guards": _is_accepted(code, varied)}
-            if callable_:
-                answers["by a call"] = _is_served(compiled, code, [varied[a] for a in arguments])
+            if function is not None and simple:
+                answers["by a call"] = _is_served(function, code, [varied[a] for a in arguments])
             for how, answer in answers.items():
                 counts[f"sizes {how}"] += 1
                 if answer != claim:
@@ -125,7 +128,7 @@ def _is_served(compiled: Callable[..., Any], code: Any, arguments: list[Any]) ->
 
 
 def _resize(given: dict[str, Any], dimensions: Iterable[str], size: int) -> dict[str, Any]:
-    """Make the locals with other sizes: a tensor of zeros whose dimensions lie in the same order."""
+    """Make the locals with other sizes: tensors of zeros whose dimensions lie in the same order."""
     wanted: dict[str, dict[int, int]] = {}
     for dimension in dimensions:
         path, _, dim = dimension.rpartition(".shape[")

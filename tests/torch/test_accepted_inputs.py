@@ -139,6 +139,25 @@ def test_of_another_mode_nothing_is_said() -> None:
     assert [size for size in range(1, 12) if _is_served(compiled, torch.ones(size))] == [6, 8]
 
 
+class Growing(torch.nn.Module):
+    """A table that each longer call replaces, as rotary embeddings have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.ones(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.table.shape[0] < x.shape[0]:
+            self.table = torch.ones(x.shape[0])
+        return x * self.table[: x.shape[0]]
+
+
+def test_nothing_is_said_after_a_call_that_its_graph_does_not_serve_again() -> None:
+    compiled = torch.compile(Growing(), backend="eager")
+    assert _watch(compiled, (torch.ones(4),), (torch.ones(7),)) == ()
+    assert not _is_served(compiled, torch.ones(8))
+
+
 @pytest.mark.parametrize(
     ("accepted", "size", "spans", "largest"),
     [

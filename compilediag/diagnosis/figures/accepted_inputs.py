@@ -81,10 +81,18 @@ def list_accepted_inputs(timeline: Timeline) -> tuple[AcceptedInputs, ...]:
     for attempt in timeline.compiles if known else ():
         if is_compile(attempt):
             frames.setdefault(attempt.key, []).append(attempt)
+    used = {
+        CompileId(its.process, its.epoch, its.compile_id) for its in timeline.served if its.again
+    }
+    looks = {(look.process, look.frame): look for look in timeline.risk_checks}
     last: dict[tuple[int, Location], AcceptedInputs] = {}
     for compiles in frames.values():
         call = compiles[-1]
-        if made := tuple(_iterate_sizes(call, compiles, known, timeline)):
+        look = looks.get((call.process, call.frame))
+        held = look is not None and not (look.guards or look.skipped) and look.step >= call.step
+        # The call may have changed what its own graph is guarded on.
+        made = _iterate_sizes(call, compiles, known, timeline) if held or call.id in used else ()
+        if made := tuple(made):
             record = make_record(AcceptedInputs, call, sizes=made)
             last[call.process, call.frame] = record
     return tuple(last.values())[:MAX_LISTED]
