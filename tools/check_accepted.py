@@ -19,7 +19,7 @@ import torch
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list as get_entries
 from torch._dynamo import convert_frame
 
-from compilediag.receipt.schema.compiles import SizesAccepted
+from compilediag.receipt.schema.compiles import AcceptedSizes
 from compilediag.runs.watch import watch
 
 Call = tuple[Any, dict[str, Any], bool, bool]
@@ -32,18 +32,16 @@ def run_and_check(path: str) -> Counter[str]:
     calls: dict[tuple[str, int], Call] = {}
     _remember_compiled(compiled)
     _remember_calls(calls)
-    with watch() as seen:
-        with contextlib.suppress(SystemExit):
-            runpy.run_path(path, run_name="__main__")
+    with watch() as seen, contextlib.suppress(SystemExit):
+        runpy.run_path(path, run_name="__main__")
     counts: Counter[str] = Counter()
-    for asked in seen.receipt.compile.accepted_inputs:
-        call = calls.get((os.path.realpath(asked.frame.file), asked.frame.line))
-        for group in asked.sizes:
-            counts["claims"] += 1
-            print("claim", asked.frame.function, json.dumps(group.dimensions), group.spans)
-            if call is None:
-                counts["claims without a frame"] += 1
-                continue
+    for group in seen.receipt.compile.accepted_sizes:
+        call = calls.get((os.path.realpath(group.frame.file), group.frame.line))
+        counts["claims"] += 1
+        print("claim", group.frame.function, json.dumps(group.dimensions), group.spans)
+        if call is None:
+            counts["claims without a frame"] += 1
+        else:
             counts += _check_group(group, call, compiled.get(call[0]))
     return counts
 
@@ -79,7 +77,7 @@ def _remember_calls(calls: dict[tuple[str, int], Call]) -> None:
 
 
 def _check_group(
-    group: SizesAccepted, call: Call, compiled: tuple[Any, Any] | None
+    group: AcceptedSizes, call: Call, compiled: tuple[Any, Any] | None
 ) -> Counter[str]:
     counts: Counter[str] = Counter()
     code, given, grad, inference = call
@@ -106,7 +104,7 @@ def _check_group(
     return counts
 
 
-def _choose_sizes(group: SizesAccepted) -> Iterable[int]:
+def _choose_sizes(group: AcceptedSizes) -> Iterable[int]:
     draw = random.Random(0)
     near = {at + by for span in group.spans[:8] for at in span for by in (-1, 0, 1)}
     near |= {0, 1, 2, 3, 16, 17, group.size, *(draw.randint(2, 300) for _ in range(6))}

@@ -116,8 +116,8 @@ class KnownBreak(Known, frozen=True):
     reason: str | None = None  #: Why they are allowed; torch's own reason is in the key.
 
 
-Sizes: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
-"""By dimensions: the first and the last size of each range."""
+Sizes: TypeAlias = tuple[tuple[int, int], ...]
+"""The first and the last size of each range."""
 
 
 class KnownFrame(Known, frozen=True):
@@ -126,7 +126,7 @@ class KnownFrame(Known, frozen=True):
     key: FrameKey
     count: Count = field(name="compiles")
     recompiles: Count = 0  #: Of these; the others are first ones, of another epoch or process.
-    accepts: Sizes = EMPTY  #: Ranges of sizes that its cache entries accept, where it is known.
+    accepts: Mapping[str, Sizes] = EMPTY  #: What its cache entries accept, by dimensions.
 
     def find_narrowed(self, before: KnownFrame) -> list[str]:
         """Find dimensions of which it accepts less than before, of those known both times."""
@@ -255,15 +255,13 @@ def is_own(file: str | None) -> bool:
     return not file.startswith(("site-packages/", "python/")) and classify_ownership(file) == "user"
 
 
-def _collect_accepted(receipt: Receipt) -> dict[FrameKey, Sizes]:
+def _collect_accepted(receipt: Receipt) -> dict[FrameKey, dict[str, Sizes]]:
     """Collect the ranges of sizes that each frame accepts; a single size is that of the data."""
-    return {
-        build_frame_key(frame.frame): {
-            " and ".join(its.dimensions): tuple(span for span in its.spans if span[0] < span[1])
-            for its in frame.sizes
-        }
-        for frame in receipt.compile.accepted_inputs
-    }
+    accepted: dict[FrameKey, dict[str, Sizes]] = {}
+    for its in receipt.compile.accepted_sizes:
+        ranges = tuple(span for span in its.spans if span[0] < span[1])
+        accepted.setdefault(build_frame_key(its.frame), {})[" and ".join(its.dimensions)] = ranges
+    return accepted
 
 
 def _make_file_filter(receipt: Receipt, *, own_code_only: bool) -> FileFilter:

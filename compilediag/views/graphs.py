@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Container, Sequence
 
-from compilediag.receipt.schema.compiles import CompileEvent, SizesAccepted
+from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
 from compilediag.views.format import format_more, format_seconds
@@ -40,16 +40,18 @@ def list_served(
 ) -> list[str]:
     """List a sentence for each frame, or for those given, of which it is known what it serves."""
     eager = {detail.frame for detail in receipt.compile.frames_detail if detail.ran_eager}
-    sentences = (
-        f"{options.clean(frame.frame.function, 60)} serves "
-        + "; ".join(_describe_sizes(sizes, frame.frame in eager, options) for sizes in frame.sizes)
-        for frame in receipt.compile.accepted_inputs
-        if only is None or frame.frame in only
-    )
-    return list(dict.fromkeys(sentences))
+    frames: dict[FrameName, list[str]] = {}
+    for sizes in receipt.compile.accepted_sizes:
+        if only is None or sizes.frame in only:
+            sentence = _describe_sizes(sizes, options, eager=sizes.frame in eager)
+            frames.setdefault(sizes.frame, []).append(sentence)
+    return [
+        f"{options.clean(frame.function, 60)} serves {'; '.join(dict.fromkeys(sentences))}"
+        for frame, sentences in frames.items()
+    ]
 
 
-def _describe_sizes(sizes: SizesAccepted, eager: bool, options: RenderOptions) -> str:
+def _describe_sizes(sizes: AcceptedSizes, options: RenderOptions, *, eager: bool) -> str:
     """Describe the sizes that are served, and what happens to others: "x.shape[0] 2–15; 1 and 16 or
     more compile again"."""
     names = [options.clean(name, 60) for name in sizes.dimensions]
@@ -79,7 +81,7 @@ def _format_span(first: int, last: int, largest: int) -> str:
     return f"{first:,} or more" if last >= largest else f"{first:,}–{last:,}"
 
 
-def _describe_reason(sizes: SizesAccepted, options: RenderOptions) -> str:
+def _describe_reason(sizes: AcceptedSizes, options: RenderOptions) -> str:
     """Describe the condition that refuses the larger size, where there are two."""
     limit = max(sizes.refused, key=lambda refused: refused.size, default=None)
     if limit is None:

@@ -192,8 +192,8 @@ def test_graphs_that_accept_less(before: Any, after: Any, said: str | None) -> N
     def accepts(spans: Any) -> Receipt:
         sizes = {"dimensions": ["x.shape[0]"], "size": 8, "spans": spans, "largest": 4096}
         frame = {"function": "forward", "file": "app.py", "line": 10}
-        accepted = [{"frame": frame, "compile_id": "0/1", "sizes": [sizes]}] if spans else []
-        return receipt(change=lambda raw: raw["compile"].update(accepted_inputs=accepted))
+        accepted = [{"frame": frame, "compile_id": "0/1", **sizes}] if spans else []
+        return receipt(change=lambda raw: raw["compile"].update(accepted_sizes=accepted))
 
     written = parse_lock(format_lock(Baseline((known(accepts(before)),))))
     found = against(written.configurations[0], accepts(after))

@@ -224,7 +224,7 @@ def build_narrowed_issue(run: RunBaseline, known: KnownFrame, name: str) -> Issu
     message = f"{known.key.function} accepts fewer sizes of {name} than in the baseline"
     return replace(
         build_frame_issue(run, known, 0),
-        rule="accepted_inputs",
+        rule="accepted_sizes",
         message=f"{message}: {ranges or 'single ones'}",
         before=None,
         after=None,

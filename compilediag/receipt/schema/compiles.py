@@ -345,26 +345,20 @@ class RefusedSize(Record, frozen=True, kw_only=True):
     needed_by: str | None
 
 
-class SizesAccepted(Record, frozen=True, kw_only=True):
-    """Sizes of dimensions, varied together, that some cache entry of a frame accepts."""
-
-    dimensions: tuple[str, ...]  #: The dimensions, such as x.shape[0].
-    size: int  #: Theirs when the frame was compiled last.
-    spans: tuple[tuple[int, int], ...]  #: First and last size that is accepted: [2, 15].
-    largest: int  #: Of larger sizes nothing is known; a span that ends here may go on.
-    refused: tuple[RefusedSize, ...] = ()  #: Beside the span in which `size` is.
-
-
-class AcceptedInputs(Record, frozen=True, kw_only=True):
-    """The sizes that the cache entries of a frame accept, by their guards, in a call that is
-    otherwise like the one it was compiled for last. Others make torch compile again, or run eager
-    over the limit."""
+class AcceptedSizes(Record, frozen=True, kw_only=True):
+    """Sizes of dimensions, varied together, that the cache entries of a frame accept by their
+    guards, in a call that is otherwise like the one it was compiled for last. Others make torch
+    compile again, or run eager over the limit."""
 
     frame: FrameName  #: The frame.
     process: int = 0  #: Index of the process.
     epoch: int = 0  #: How often torch._dynamo.reset() had been called.
     compile_id: str  #: torch's id of its last compile.
-    sizes: tuple[SizesAccepted, ...]  #: Dimensions that varied, or whose size is not fixed.
+    dimensions: tuple[str, ...]  #: Those that varied, or whose size is not fixed: x.shape[0].
+    size: int  #: Theirs in that call.
+    spans: tuple[tuple[int, int], ...]  #: First and last size that is accepted: [2, 15].
+    largest: int  #: Of larger sizes nothing is known; a span that ends here may go on.
+    refused: tuple[RefusedSize, ...] = ()  #: Beside the span in which `size` is.
 
 
 class FrameDetail(Record, frozen=True, kw_only=True):
@@ -418,8 +412,8 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     events: tuple[CompileEvent, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.
     frames_detail: tuple[FrameDetail, ...] = ()  #: Every frame that was attempted.
-    #: What the cache entries of each frame accept, of the first 200.
-    accepted_inputs: tuple[AcceptedInputs, ...] = ()
+    #: Sizes that the cache entries of each frame accept, the first 200.
+    accepted_sizes: tuple[AcceptedSizes, ...] = ()
 
 
 SETTING = "dynamic_source"

@@ -112,7 +112,7 @@ class CollectorSet:
         loaded, written = (caches.record_load, caches.record_call), caches.record_write
         resumed = tracer and partial(torch_compiles.watch_compile_ends, tracer.resume_after_compile)
         return [
-            *([(CONVERT_FRAME, self._lift_limit)] if self._session.options.past_limit else ()),
+            *([(CONVERT_FRAME, self._raise_limit)] if self._session.options.past_limit else ()),
             (DYNAMO, partial(torch_compiles.watch_compile_starts, self.handle_compile_start)),
             *([(DYNAMO, resumed)] if resumed else ()),
             (DYNAMO, partial(torch_compiles.watch_resets, compiles.record_reset)),
@@ -164,8 +164,8 @@ class CollectorSet:
         self._compiles.phases_seen = bool(removers)
         return removers
 
-    def _lift_limit(self) -> Remover | None:
-        remover = torch_compiles.lift_recompile_limit()
+    def _raise_limit(self) -> Remover | None:
+        remover = torch_compiles.raise_recompile_limit()
         facts = {"past_limit": remover is not None}
         self._session.emit(EnvironmentRead(self._session.now(), facts))
         return remover

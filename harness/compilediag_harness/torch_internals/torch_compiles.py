@@ -286,8 +286,8 @@ MOST_PAST_LIMIT = 1024
 """Cache entries of a frame up to which torch compiles on where the limit is lifted."""
 
 
-def lift_recompile_limit() -> Remover | None:
-    """Lift the recompile limit of this process, whatever the program sets: torch's options belong
+def raise_recompile_limit() -> Remover | None:
+    """Raise the recompile limit of this process, whatever the program sets: torch's options belong
     to a thread from 2.12 on, and `torch.compile(recompile_limit=...)` to a callable."""
     # The function that compares, by the name under which `convert_frame` imports it.
     module = get_imported(CONVERT_FRAME)
@@ -296,12 +296,12 @@ def lift_recompile_limit() -> Remover | None:
         return None
 
     @functools.wraps(original)
-    def exceeds(cache_size: Any, *args: Any, **kwargs: Any) -> Any:
+    def is_exceeded(cache_size: Any, *args: Any, **kwargs: Any) -> Any:
         if getattr(cache_size, "num_cache_entries", MOST_PAST_LIMIT) < MOST_PAST_LIMIT:
             return False, ""
         return original(cache_size, *args, **kwargs)
 
-    return replace_attribute(module, "exceeds_recompile_limit", exceeds)
+    return replace_attribute(module, "exceeds_recompile_limit", is_exceeded)
 
 
 def find_recompile_limit(function: Any) -> int | None:

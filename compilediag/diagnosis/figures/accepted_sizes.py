@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from compilediag.diagnosis.guards.size_limits import (
@@ -20,15 +21,22 @@ from compilediag.diagnosis.guards.size_limits import (
     locate_size_limit,
     simplify_source,
 )
-from compilediag.receipt.schema.compiles import AcceptedInputs, RefusedSize, SizesAccepted
+from compilediag.receipt.schema.compiles import AcceptedSizes, RefusedSize
 from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.compiles import Compile, CompileId, FrameId
 from compilediag.timeline.frames import is_compile
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import FalseGuard, InputsGuarded, Location, SizeGuard, TensorGuard
+from compilediag_harness.wire import (
+    EntryServed,
+    FalseGuard,
+    InputsGuarded,
+    Location,
+    SizeGuard,
+    TensorGuard,
+)
 
 MAX_LISTED, MAX_GROUPS = 200, 2
-"""Frames listed, and groups of dimensions of one frame."""
+"""Groups of dimensions listed, and groups of dimensions of one frame."""
 
 LARGEST, SMALL, AROUND, MOST = 1 << 16, 128, 16, 4096
 """The largest size that is tried; every one up to `SMALL` is, and so many around the present one;
@@ -72,39 +80,36 @@ class _Group(NamedTuple):
         }
 
 
-def list_accepted_inputs(timeline: Timeline) -> tuple[AcceptedInputs, ...]:
+def list_accepted_sizes(timeline: Timeline) -> tuple[AcceptedSizes, ...]:
     """List what each frame serves, as far as sizes varied or are not fixed."""
-    known = {
-        CompileId(its.process, its.epoch, its.compile_id): its for its in timeline.guarded_inputs
-    }
+    known = {_get_id(event): event for event in timeline.guarded_inputs}
+    used = {_get_id(event) for event in timeline.served if event.again}
+    looks = {(look.process, look.frame): look for look in timeline.risk_checks}
     frames: dict[FrameId, list[Compile]] = {}
     for attempt in timeline.compiles if known else ():
         if is_compile(attempt):
             frames.setdefault(attempt.key, []).append(attempt)
-    used = {
-        CompileId(its.process, its.epoch, its.compile_id) for its in timeline.served if its.again
-    }
-    looks = {(look.process, look.frame): look for look in timeline.risk_checks}
-    last: dict[tuple[int, Location], AcceptedInputs] = {}
+    last: dict[tuple[int, Location], list[AcceptedSizes]] = {}
     for compiles in frames.values():
         call = compiles[-1]
         look = looks.get((call.process, call.frame))
         held = look is not None and not (look.guards or look.skipped) and look.step >= call.step
-        # The call may have changed what its own graph is guarded on.
-        made = _iterate_sizes(call, compiles, known, timeline) if held or call.id in used else ()
-        if made := tuple(made):
-            record = make_record(AcceptedInputs, call, sizes=made)
-            last[call.process, call.frame] = record
-    return tuple(last.values())[:MAX_LISTED]
+        # Else the call may have changed what its own graph is guarded on.
+        if held or call.id in used:
+            last[call.process, call.frame] = list(_iterate_sizes(compiles, known, timeline))
+    return tuple(chain.from_iterable(last.values()))[:MAX_LISTED]
+
+
+def _get_id(event: InputsGuarded | EntryServed) -> CompileId:
+    return CompileId(event.process, event.epoch, event.compile_id)
 
 
 def _iterate_sizes(
-    call: Compile,
-    compiles: Iterable[Compile],
-    known: Mapping[CompileId, InputsGuarded],
-    timeline: Timeline,
-) -> Iterator[SizesAccepted]:
-    """Iterate over the groups of dimensions of the call, with what serves other sizes of them."""
+    compiles: Sequence[Compile], known: Mapping[CompileId, InputsGuarded], timeline: Timeline
+) -> Iterator[AcceptedSizes]:
+    """Iterate over the groups of dimensions of the last call that a frame was compiled for, with
+    the sizes of them that are served."""
+    call = compiles[-1]
     base, again = known.get(call.id), call.recompile
     if base is None or (again is not None and (again.problem or again.entries_left_out)):
         return
@@ -163,7 +168,7 @@ def _find_sizes(
     entries: Sequence[_Entry],
     group: _Group,
     timeline: Timeline,
-) -> SizesAccepted:
+) -> AcceptedSizes:
     """Find the sizes of a group that some entry serves.
 
     Raises:
@@ -191,7 +196,9 @@ def _find_sizes(
     guards = timeline.size_guards.get(call.id, ())
     beside = (size for size in (own[0] - 1, own[1] + 1) if 0 <= size <= largest)
     refused = (_explain_refusal(guards, dimensions, size, timeline) for size in beside)
-    return SizesAccepted(
+    return make_record(
+        AcceptedSizes,
+        call,
         dimensions=dimensions,
         size=group.size,
         spans=tuple(spans),
@@ -227,21 +234,21 @@ def _make_check(
     layouts = {its.source: (its.shape, its.strides) for its in base.tensors}
     conditions = [text for text in entry.guarded.conditions if find_sources(text)]
 
-    def accepts(changed: Mapping[str, _Layout]) -> bool:
-        fits = all(_fits(its, changed[its.source]) for its in tensors)
-        return fits and all(_holds(text, {**layouts, **changed}) for text in conditions)
+    def is_accepted(changed: Mapping[str, _Layout]) -> bool:
+        fits = all(_is_possible(its, changed[its.source]) for its in tensors)
+        return fits and all(_is_true(text, {**layouts, **changed}) for text in conditions)
 
-    return accepts
+    return is_accepted
 
 
-def _fits(tensor: TensorGuard, layout: _Layout) -> bool:
+def _is_possible(tensor: TensorGuard, layout: _Layout) -> bool:
     required = (tensor.required_shape, tensor.required_strides)
     pairs = zip((*required[0], *required[1]), (*layout[0], *layout[1]), strict=False)
     same_rank = len(required[0]) == len(layout[0])
     return same_rank and all(number is None or number == its for number, its in pairs)
 
 
-def _holds(condition: str, layouts: Mapping[str, _Layout]) -> bool:
+def _is_true(condition: str, layouts: Mapping[str, _Layout]) -> bool:
     values: dict[str, int] = {}
 
     def name_size(match: re.Match[str]) -> str:

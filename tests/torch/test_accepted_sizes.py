@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from compilediag.diagnosis.figures.accepted_inputs import find_spans
-from compilediag.receipt.schema.compiles import AcceptedInputs
+from compilediag.diagnosis.figures.accepted_sizes import find_spans
+from compilediag.receipt.schema.compiles import AcceptedSizes
 from compilediag.runs.watch import watch
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import FaultOccurred
@@ -42,13 +42,13 @@ def _make_program(draw: random.Random) -> Callable[..., Any]:
     return names["run"]
 
 
-def _watch(function: Callable[..., Any], *calls: tuple[Any, ...]) -> tuple[AcceptedInputs, ...]:
+def _watch(function: Callable[..., Any], *calls: tuple[Any, ...]) -> tuple[AcceptedSizes, ...]:
     torch._dynamo.reset()
     with watch() as seen:
         for arguments in calls:
             function(*arguments)
     assert not [event for event in seen.events if isinstance(event, FaultOccurred)]
-    return seen.receipt.compile.accepted_inputs
+    return seen.receipt.compile.accepted_sizes
 
 
 def _is_served(function: Callable[..., Any], *arguments: Any) -> bool:
@@ -77,16 +77,16 @@ def test_torch_says_the_same(seed: int) -> None:
 
     seen = draw.sample((4, 8, 12, 16, 24), draw.randint(1, 3))
     calls = [make({"x.shape[0]": size, "y.shape[0]": size}) for size in seen]
-    for asked in _watch(compiled, *calls):
-        sizes = {name: its.size for its in asked.sizes for name in its.dimensions}
-        for group in asked.sizes:
-            near = (group.size + draw.randint(-3, 3) for _ in range(4))
-            far = (draw.randint(0, most) for most in (20, 20, 40, 130, 300, 3000) for _ in range(3))
-            for size in (*near, *far):
-                if 0 <= size <= group.largest:
-                    claim = any(first <= size <= last for first, last in group.spans)
-                    given = make({**sizes, **dict.fromkeys(group.dimensions, size)})
-                    assert _is_served(compiled, *given) == claim, (group, size)
+    groups = _watch(compiled, *calls)
+    sizes = {name: group.size for group in groups for name in group.dimensions}
+    for group in groups:
+        near = (group.size + draw.randint(-3, 3) for _ in range(4))
+        far = (draw.randint(0, most) for most in (20, 20, 40, 130, 300, 3000) for _ in range(3))
+        for size in (*near, *far):
+            if 0 <= size <= group.largest:
+                claim = any(first <= size <= last for first, last in group.spans)
+                given = make({**sizes, **dict.fromkeys(group.dimensions, size)})
+                assert _is_served(compiled, *given) == claim, (group, size)
 
 
 class Net(torch.nn.Module):
@@ -110,8 +110,8 @@ def test_nothing_is_kept_alive() -> None:
         del model, batch, compiled
         gc.collect()
         assert [its() for its in alive] == [None, None]
-    (asked,) = seen.receipt.compile.accepted_inputs
-    assert asked.sizes[0].spans == ((2, 15),)
+    (asked,) = seen.receipt.compile.accepted_sizes
+    assert asked.spans == ((2, 15),)
     another = torch.compile(Net(), backend="eager")
     served = [size for size in range(1, 20) if _is_served(another, torch.ones(size, 3, 9))]
     assert served == [*range(2, 16)]
@@ -134,8 +134,8 @@ def test_of_another_mode_nothing_is_said() -> None:
             MODE[0] = mode
             for size in sizes:
                 compiled(torch.ones(size))
-    (asked,) = seen.receipt.compile.accepted_inputs
-    assert [its.spans for its in asked.sizes] == [((6, 6), (8, 8))]
+    (asked,) = seen.receipt.compile.accepted_sizes
+    assert asked.spans == ((6, 6), (8, 8))
     assert [size for size in range(1, 12) if _is_served(compiled, torch.ones(size))] == [6, 8]
 
 
@@ -205,7 +205,7 @@ def test_the_lifted_limit_holds_in_every_thread() -> None:
     for lifted in (False, True):
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
-        remove = torch_compiles.lift_recompile_limit() if lifted else None
+        remove = torch_compiles.raise_recompile_limit() if lifted else None
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
