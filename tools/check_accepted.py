@@ -13,7 +13,7 @@ import runpy
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list as get_entries
@@ -22,27 +22,54 @@ from torch._dynamo import convert_frame
 from compilediag.receipt.schema.compiles import AcceptedSizes
 from compilediag.runs.watch import watch
 
-Call = tuple[Any, dict[str, Any], bool, bool]
-"""Code, locals, grad mode and inference mode of a frame that torch compiled."""
+Frame = tuple[str, int]
+
+
+class Call(NamedTuple):
+    """A frame that torch compiled, with its locals and modes."""
+
+    code: Any
+    given: dict[str, Any]
+    grad: bool
+    inference: bool
+    manager: Any
+    """What evaluates the guards of that compile, which is not in torch's cache yet."""
 
 
 def run_and_check(path: str) -> Counter[str]:
-    """Run a program and check each claim; prints those that are wrong."""
+    """Run a program and check each claim; prints those that are wrong. A claim whose call cannot be
+    made any more at the end, as after `eval()`, is asked right after its compile in a second run.
+    """
     compiled: dict[Any, tuple[Any, Any]] = {}
-    calls: dict[tuple[str, int], Call] = {}
+    calls: dict[Frame, Call] = {}
     _remember_compiled(compiled)
-    _remember_calls(calls)
+    remove = _watch_compiles(lambda frame, _, call: calls.__setitem__(frame, call))
     with watch() as seen, contextlib.suppress(SystemExit):
         runpy.run_path(path, run_name="__main__")
+    remove()
     counts: Counter[str] = Counter()
+    again: dict[tuple[Frame, str], list[AcceptedSizes]] = {}
     for group in seen.receipt.compile.accepted_sizes:
-        call = calls.get((os.path.realpath(group.frame.file), group.frame.line))
+        frame = os.path.realpath(group.frame.file), group.frame.line
         counts["claims"] += 1
         print("claim", group.frame.function, json.dumps(group.dimensions), group.spans)
-        if call is None:
-            counts["claims without a frame"] += 1
+        if (call := calls.get(frame)) is None:
+            continue
+        if _is_accepted(call, call.given):
+            counts += _check_group(group, call, compiled.get(call.code))
         else:
-            counts += _check_group(group, call, compiled.get(call[0]))
+            again.setdefault((frame, group.compile_id), []).append(group)
+
+    def check_again(frame: Frame, compile_id: str, call: Call) -> None:
+        for group in again.pop((frame, compile_id), ()):
+            counts.update(_check_group(group, call, None))
+
+    if again:
+        torch._dynamo.reset()
+        _watch_compiles(check_again)
+        with contextlib.suppress(SystemExit):
+            runpy.run_path(path, run_name="__main__")
+        counts["claims not asked"] += sum(map(len, again.values()))
     return counts
 
 
@@ -62,38 +89,39 @@ def _remember_compiled(compiled: dict[Any, tuple[Any, Any]]) -> None:
     torch.compile = compile_callable
 
 
-def _remember_calls(calls: dict[tuple[str, int], Call]) -> None:
+def _watch_compiles(report: Callable[[Frame, str, Call], None]) -> Callable[[], None]:
+    """Report each frame that was compiled, before its call goes on."""
     convert = convert_frame.ConvertFrameAssert.__call__
 
-    def call(self: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+    def compile_frame(self: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
         code = frame.f_code
         given = dict(frame.f_locals), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         result = convert(self, frame, *args, **kwargs)
         if result.guarded_code is not None:
-            calls[os.path.realpath(code.co_filename), code.co_firstlineno] = (code, *given)
+            made = result.guarded_code
+            where = os.path.realpath(code.co_filename), code.co_firstlineno
+            report(where, str(made.compile_id), Call(code, *given, made.guard_manager))
         return result
 
-    convert_frame.ConvertFrameAssert.__call__ = call
+    convert_frame.ConvertFrameAssert.__call__ = compile_frame
+    return lambda: setattr(convert_frame.ConvertFrameAssert, "__call__", convert)
 
 
 def _check_group(
     group: AcceptedSizes, call: Call, compiled: tuple[Any, Any] | None
 ) -> Counter[str]:
     counts: Counter[str] = Counter()
-    code, given, grad, inference = call
+    code = call.code
     function, owner = compiled or (None, None)
     arguments = list(code.co_varnames[: code.co_argcount])
-    if owner is not None and given.get(arguments.pop(0)) is not owner:
+    if owner is not None and call.given.get(arguments.pop(0)) is not owner:
         function = None
     simple = not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    with torch.inference_mode(inference), torch.set_grad_enabled(grad):
-        if not _is_accepted(code, given):
-            counts["groups whose world changed"] += 1
-            return counts
+    with torch.inference_mode(call.inference), torch.set_grad_enabled(call.grad):
         for size in _choose_sizes(group):
             claim = any(first <= size <= last for first, last in group.spans)
-            varied = _resize(given, group.dimensions, size)
-            answers = {"by guards": _is_accepted(code, varied)}
+            varied = _resize(call.given, group.dimensions, size)
+            answers = {"by guards": _is_accepted(call, varied)}
             if function is not None and simple:
                 answers["by a call"] = _is_served(function, code, [varied[a] for a in arguments])
             for how, answer in answers.items():
@@ -105,14 +133,16 @@ def _check_group(
 
 
 def _choose_sizes(group: AcceptedSizes) -> Iterable[int]:
-    draw = random.Random(0)
+    draw = random.Random(0)  # noqa: S311 - no secret
     near = {at + by for span in group.spans[:8] for at in span for by in (-1, 0, 1)}
     near |= {0, 1, 2, 3, 16, 17, group.size, *(draw.randint(2, 300) for _ in range(6))}
     return sorted(size for size in near if 0 <= size <= min(group.largest, 5000))
 
 
-def _is_accepted(code: Any, given: dict[str, Any]) -> bool:
-    return any(entry.guard_manager.check(given) for entry in get_entries(code))
+def _is_accepted(call: Call, given: dict[str, Any]) -> bool:
+    managers = [call.manager, *(entry.guard_manager for entry in get_entries(call.code))]
+    with torch.inference_mode(call.inference), torch.set_grad_enabled(call.grad):
+        return any(manager.check(given) for manager in managers)
 
 
 def _is_served(compiled: Callable[..., Any], code: Any, arguments: list[Any]) -> bool:

@@ -46,7 +46,6 @@ _ONE_RUN = (
     "fix",
     "cadence_probe",
     "trace_writes",
-    "past_limit",
     "trace",
     "tlparse",
     "depyf",

@@ -13,10 +13,7 @@ from compilediag.commands.target import (
 from compilediag.errors import UsageError
 from compilediag.runs.supervised.run_options import RunOptions
 
-_OTHER_RUNS = (
-    *("fix", "cadence_probe", "trace_writes", "past_limit", "depyf"),
-    *("group", "keep_caches"),
-)
+_OTHER_RUNS = ("fix", "cadence_probe", "trace_writes", "depyf", "group", "keep_caches")
 """Options that make other runs, or change what is compiled."""
 
 

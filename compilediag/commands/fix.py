@@ -190,7 +190,7 @@ def run_and_fix(options: RunOptions) -> int:
     if not options.target:
         raise UsageError("say what to run: `compilediag run --fix train.py`, or `compilediag fix`")
     changed = "changes the runs that --fix compares: leave one of them out"
-    refuse(options, ("cadence_probe", "trace_writes", "past_limit"), changed)
+    refuse(options, ("cadence_probe", "trace_writes"), changed)
     require_possible(options)
     _confirm(options, options.target)
     outcome, trial = _run_first(read_option_files(options))

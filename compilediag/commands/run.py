@@ -38,6 +38,9 @@ def command(options: RunOptions) -> int:
     to the target. The exit code is the target's; with --fail-on it is 3 if the target succeeds but
     a limit is exceeded.
     """
+    if options.past_limit:
+        others = ("against_eager", "cold_and_warm", "fix", "cadence_probe", "record")
+        refuse(options, others, "compares runs under torch's limit: leave --past-limit out")
     if options.against_eager:
         from compilediag.commands.against_eager import run_against_eager
 
@@ -59,8 +62,7 @@ def command(options: RunOptions) -> int:
     if options.record:
         from compilediag.runs.certify.recorded import record_run
 
-        others = ("trace_writes", "past_limit", "depyf")
-        refuse(options, others, "runs it otherwise than --record: leave one out")
+        refuse(options, ("trace_writes", "depyf"), "runs it otherwise than --record: leave one out")
         if not options.target:
             raise UsageError("say what to run: `compilediag run --record train.py`")
         return finish(record_run(options.target, read_option_files(options)), options)

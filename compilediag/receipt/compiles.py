@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import get_args
@@ -23,7 +22,6 @@ from compilediag.diagnosis.findings import (
     make_changed_at,
     make_writers,
 )
-from compilediag.diagnosis.guards.source import format_variable, parse_path
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     CompileSection,
@@ -33,7 +31,6 @@ from compilediag.receipt.schema.compiles import (
     GraphBreak,
     Headroom,
     Need,
-    Restart,
     WriteTracingSection,
 )
 from compilediag.receipt.schema.record import make_record
@@ -42,7 +39,7 @@ from compilediag.rules.diagnose import Diagnosis
 from compilediag.timeline.frames import BreakLine, is_compile, is_recompile
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import BreakSite, Compile, Timeline
-from compilediag_harness.wire import GuardFacts, make_jsonable
+from compilediag_harness.wire import make_jsonable
 
 MAX_EVENTS = 5_000
 """More compile events than this belong into a trace, not into a receipt; counts stay whole."""
@@ -125,24 +122,10 @@ def _list_events(
             causes=tuple(make_cause_record(cause, ids) for cause in causes),
             entered_at=make_call_record(attempt.entered_at),
             entered_from=attempt.entered_from or None,
-            restart=_make_restart(attempt),
             entries=listed,
             need=None if again is None else diagnosis.needs.get(again.id),
             entries_left_out=len(missed) - len(listed) + (again.entries_left_out if again else 0),
         )
-
-
-def _make_restart(attempt: Compile) -> Restart | None:
-    if not attempt.restart_reasons:
-        return None
-    lines = (reason.strip().partition("\n")[0] for reason in attempt.restart_reasons)
-    paths = map(parse_path, attempt.restarted_for)
-    return Restart(
-        # Of an exception without a reason torch has the class: "<class 'torch.....Name'>".
-        reasons=tuple(re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", line) for line in lines),
-        seconds=attempt.restarted_s,
-        variables=tuple(format_variable(path, GuardFacts()) for path in paths if path),
-    )
 
 
 def make_cause_record(cause: BlamedCause, ids: FindingIds) -> EventCause:

@@ -3,9 +3,11 @@ frame was traced more than once."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Container, Sequence
 
+from compilediag.diagnosis.guards.size_limits import simplify_source
 from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
@@ -43,52 +45,38 @@ def list_served(
     frames: dict[FrameName, list[str]] = {}
     for sizes in receipt.compile.accepted_sizes:
         if only is None or sizes.frame in only:
-            sentence = _describe_sizes(sizes, options, eager=sizes.frame in eager)
-            frames.setdefault(sizes.frame, []).append(sentence)
+            does = "runs eager" if sizes.frame in eager else "compiles again"
+            frames.setdefault(sizes.frame, []).append(_describe_sizes(sizes, does, options))
     return [
         f"{options.clean(frame.function, 60)} serves {'; '.join(dict.fromkeys(sentences))}"
         for frame, sentences in frames.items()
     ]
 
 
-def _describe_sizes(sizes: AcceptedSizes, options: RenderOptions, *, eager: bool) -> str:
-    """Describe the sizes that are served, and what happens to others: "x.shape[0] 2–15; 1 and 16 or
-    more compile again"."""
-    names = [options.clean(name, 60) for name in sizes.dimensions]
-    named = _join(names[:MAX_NAMED]) + (
-        f" (+{more})" if (more := len(names) - MAX_NAMED) > 0 else ""
-    )
-    verb = ("runs eager", "run eager") if eager else ("compiles again", "compile again")
-    first, last = sizes.spans[0]
-    if len(sizes.spans) > 1 or first == last:
-        served = [_format_span(*span, sizes.largest) for span in sizes.spans[:MAX_NAMED]]
-        served += [f"{more} more"] if (more := len(sizes.spans) - MAX_NAMED) > 0 else []
-        return f"{named} {_join(served)}; any other up to {sizes.largest:,} {verb[0]}"
-    refused = {2: ["1"]}.get(first, [f"less than {first:,}"] if first > 2 else [])
+def _describe_sizes(sizes: AcceptedSizes, does: str, options: RenderOptions) -> str:
+    """Describe the sizes that are served, and what a frame does for others: "x.shape[0] 2–15, and
+    compiles again for 1 and 16 or more"."""
+    named = _join([options.clean(name, 60) for name in sizes.dimensions])
+    served = _join([_format_span(*span, sizes.largest) for span in sizes.spans])
+    (first, last), *others = sizes.spans
+    if others or first == last:
+        return f"{named} {served}, and {does} for any other up to {sizes.largest:,}"
+    refused = {0: [], 1: [], 2: ["1"]}.get(first, [f"less than {first:,}"])
     refused += [f"{last + 1:,} or more"] if last < sizes.largest else []
     if not refused:
         return f"any {named}"
-    why = _describe_reason(sizes, options)
-    one = refused == ["1"]
-    return (
-        f"{named} {_format_span(first, last, sizes.largest)}; {_join(refused)} {verb[not one]}{why}"
-    )
+    why, limit = "", sizes.refused
+    if limit is not None:
+        why = f"torch's {options.clean(limit.needed_by, 60)} needs " if limit.needed_by else ""
+        at = f", {options.format_place(limit.place.file, limit.place.line)}" if limit.place else ""
+        why = f" ({why}{options.clean(limit.condition, 80)}{at})"
+    return f"{named} {served}, and {does} for {_join(refused)}{why}"
 
 
 def _format_span(first: int, last: int, largest: int) -> str:
     if first == last:
         return f"{first:,}"
     return f"{first:,} or more" if last >= largest else f"{first:,}–{last:,}"
-
-
-def _describe_reason(sizes: AcceptedSizes, options: RenderOptions) -> str:
-    """Describe the condition that refuses the larger size, where there are two."""
-    limit = max(sizes.refused, key=lambda refused: refused.size, default=None)
-    if limit is None:
-        return ""
-    by = f"torch's {options.clean(limit.needed_by, 60)} needs" if limit.needed_by else "because of"
-    at = f", {options.format_place(limit.place.file, limit.place.line)}" if limit.place else ""
-    return f" ({by} {options.clean(limit.condition, 80)}{at})"
 
 
 def _join(parts: Sequence[str]) -> str:
@@ -99,10 +87,12 @@ def _join(parts: Sequence[str]) -> str:
 
 def render_restart(event: CompileEvent, options: RenderOptions, indent: str) -> list[str]:
     """Render why a frame was traced more than once, and what that cost; [] where it was not."""
-    if event.restart is None:
+    if not event.restart_reasons:
         return []
-    reasons = "; ".join(options.clean(reason, 160) for reason in event.restart.reasons[:MAX_NAMED])
-    named = ", ".join(options.clean(name, 80) for name in event.restart.variables[:MAX_NAMED])
-    floats = f": torch took {named} for a symbolic float at first" if named else ""
-    text = f"traced again, {format_seconds(event.restart.seconds)}: {reasons}{floats}"
+    # Of an exception without a reason torch has the class: "<class 'torch.....Name'>".
+    texts = (re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", its) for its in event.restart_reasons)
+    reasons = [options.clean(text.strip().partition("\n")[0], 160) for text in texts]
+    named = [options.clean(simplify_source(source), 80) for source in event.restarted_for]
+    floats = f": torch took {_join(named)} for a symbolic float at first" if named else ""
+    text = f"traced again, {format_seconds(event.restarted_s)}: {_join(reasons)}{floats}"
     return options.wrap(text, indent, indent + "  ")

@@ -178,17 +178,17 @@ def test_spans(
 def test_a_restart_is_told_with_its_reason_and_variable() -> None:
     """A tensor without dimensions, of float64, is first taken for a symbolic float: torch's own
     row has the reason. In float32 the frame is traced once, and nothing is said."""
-    restarts: list[Any] = []
+    events: list[Any] = []
     for dtype in (torch.float64, torch.float32):
         torch._dynamo.reset()
         with watch() as seen:
             compiled = torch.compile(lambda x, s: x * s.sin(), backend="aot_eager")
             compiled(torch.ones(3), torch.tensor(0.5, dtype=dtype))
-        restarts += [event.restart for event in seen.receipt.compile.events]
-    first, second = restarts
-    assert second is None
-    assert first.reasons == ("TensorifyScalarRestartAnalysis",)
-    assert (first.variables, first.seconds > 0) == (("s",), True)
+        events += seen.receipt.compile.events
+    first, second = events
+    assert (second.restart_reasons, second.restarted_for) == ((), ())
+    assert "TensorifyScalarRestartAnalysis" in first.restart_reasons[0]
+    assert (first.restarted_for, first.restarted_s > 0) == (("L['s'].item()",), True)
 
 
 def test_the_lifted_limit_holds_in_every_thread() -> None:
@@ -205,7 +205,7 @@ def test_the_lifted_limit_holds_in_every_thread() -> None:
     for lifted in (False, True):
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
-        remove = torch_compiles.raise_recompile_limit() if lifted else None
+        remove = torch_compiles.lift_recompile_limit() if lifted else None
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()

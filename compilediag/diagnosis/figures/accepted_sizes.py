@@ -26,40 +26,23 @@ from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.compiles import Compile, CompileId, FrameId
 from compilediag.timeline.frames import is_compile
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import (
-    EntryServed,
-    FalseGuard,
-    InputsGuarded,
-    Location,
-    SizeGuard,
-    TensorGuard,
-)
+from compilediag_harness.wire import EntryDiff, EntryServed, InputsGuarded, Location, TensorGuard
 
 MAX_LISTED, MAX_GROUPS = 200, 2
-"""Groups of dimensions listed, and groups of dimensions of one frame."""
+"""Groups of dimensions listed, and of one frame."""
 
-LARGEST, SMALL, AROUND, MOST = 1 << 16, 128, 16, 4096
-"""The largest size that is tried; every one up to `SMALL` is, and so many around the present one;
-up to `MOST` every one where the sizes served may be multiples."""
+LARGEST, SMALL = 1 << 16, 128
+"""The largest size that is tried, and the one up to which each is."""
 
 _SIZE = re.compile(r"(L(?:\[[^\[\]]+\])+)\.(size|stride)\(\)\[(\d+)\]")
 _NUMBER = re.compile(r"(?<![\w\['.])\d{1,9}(?![\w.'])")
 
-_Layout = tuple[Sequence[int], Sequence[int]]
-"""Shape and strides."""
+Span = tuple[int, int]
+"""The first and the last size that is accepted."""
 
 
 class _Unknown(Exception):
     """It does not follow from what was recorded."""
-
-
-class _Entry(NamedTuple):
-    """A cache entry, as it stood to the call that the frame was compiled for last."""
-
-    guarded: InputsGuarded | None
-    false: tuple[FalseGuard, ...]
-    complete: bool
-    """All of its guards could be evaluated."""
 
 
 class _Group(NamedTuple):
@@ -69,15 +52,18 @@ class _Group(NamedTuple):
     members: list[tuple[TensorGuard, int]]
     """Tensors as they are in the call, and the dimension."""
 
-    def resize(self, size: int) -> dict[str, _Layout]:
-        """Get the layout of its tensors, by source, where its dimensions have another size."""
-        shapes = {tensor.source: list(tensor.shape) for tensor, _ in self.members}
+    def is_in(self, text: str) -> bool:
+        """True if a guard is about one of its tensors."""
+        return any(tensor.source in text for tensor, _ in self.members)
+
+    def resize(self, size: int) -> dict[str, TensorGuard]:
+        """Get its tensors, by source, where these dimensions have another size."""
+        tensors = {tensor.source: tensor for tensor, _ in self.members}
         for tensor, dim in self.members:
-            shapes[tensor.source][dim] = size
-        return {
-            tensor.source: (shapes[tensor.source], _compute_strides(tensor, shapes[tensor.source]))
-            for tensor, _ in self.members
-        }
+            shape = list(tensors[tensor.source].shape)
+            shape[dim] = size
+            tensors[tensor.source] = _change_shape(tensors[tensor.source], shape)
+        return tensors
 
 
 def list_accepted_sizes(timeline: Timeline) -> tuple[AcceptedSizes, ...]:
@@ -113,17 +99,25 @@ def _iterate_sizes(
     base, again = known.get(call.id), call.recompile
     if base is None or (again is not None and (again.problem or again.entries_left_out)):
         return
-    entries = [_Entry(base, (), complete=True)]
-    for diff in again.entries if again is not None else ():
-        guarded = known.get(call.id._replace(compile_id=diff.compile_id))
-        complete = not (diff.left_out or diff.unevaluated)
-        entries.append(_Entry(guarded, diff.guards, complete))
+    diffs = [EntryDiff(call.compile_id, ()), *(again.entries if again is not None else ())]
+    entries = [(diff, known.get(call.id._replace(compile_id=diff.compile_id))) for diff in diffs]
     seen = [known[attempt.id] for attempt in compiles if attempt.id in known]
     for group in _group_dimensions(base, seen)[:MAX_GROUPS]:
         try:
-            yield _find_sizes(call, base, entries, group, timeline)
+            checks = [_make_check(diff, its, base, group) for diff, its in entries]
+            spans, largest = _find_spans(checks, group, filter(None, (its for _, its in entries)))
         except _Unknown:
             continue
+        names = tuple(f"{simplify_source(its.source)}.shape[{dim}]" for its, dim in group.members)
+        yield make_record(
+            AcceptedSizes,
+            call,
+            dimensions=names,
+            size=group.size,
+            spans=tuple(spans),
+            largest=largest,
+            refused=_explain_refusal(call.id, names, group.size, spans, timeline),
+        )
 
 
 def _group_dimensions(base: InputsGuarded, seen: Sequence[InputsGuarded]) -> list[_Group]:
@@ -133,130 +127,62 @@ def _group_dimensions(base: InputsGuarded, seen: Sequence[InputsGuarded]) -> lis
     for tensor in base.tensors:
         same = [its for event in seen for its in event.tensors if its.source == tensor.source]
         same = [its for its in same if len(its.shape) == len(tensor.shape)]
-        if not _is_dense(tensor):
-            continue
+        if _change_shape(tensor, tensor.shape) != tensor:
+            continue  # one with gaps, of which other sizes have unknown strides
         histories: list[tuple[int, ...]] = []
         for dim, size in enumerate(tensor.shape):
             history = tuple(its.shape[dim] for its in same)
             # A tensor has the same size twice: only the first of them is the batch.
             key = history, dim if size < 2 else histories.count(history)
             histories.append(history)
-            if len({*history}) > 1 or any(its.required_shape[dim] is None for its in same):
+            fixed = f"{tensor.source}.size()[{dim}] == {size}" in base.conditions
+            if len({*history}) > 1 or not fixed:
                 groups.setdefault(key, _Group(size, [])).members.append((tensor, dim))
     return [groups[key] for key in sorted(groups, key=lambda key: len({*key[0]}) == 1)]
 
 
-def _compute_strides(tensor: TensorGuard, shape: Sequence[int]) -> list[int]:
-    """Compute the strides of such a tensor with another shape, without gaps."""
+def _change_shape(tensor: TensorGuard, shape: Sequence[int]) -> TensorGuard:
+    """Get the tensor with another shape, in the same order of dimensions and without gaps."""
     strides, step = [0] * len(shape), 1
     # From the innermost dimension on; of those of one stride, the last is the one with elements.
     dims = sorted(range(len(shape)), key=lambda dim: (tensor.strides[dim], tensor.shape[dim], -dim))
     for dim in dims:
         strides[dim], step = step, step * max(shape[dim], 1)
-    return strides
-
-
-def _is_dense(tensor: TensorGuard) -> bool:
-    """True if it has no gaps and no overlaps, so that other sizes have known strides."""
-    made = zip(tensor.shape, tensor.strides, _compute_strides(tensor, tensor.shape), strict=True)
-    return all(size < 2 or stride == dense for size, stride, dense in made)
-
-
-def _find_sizes(
-    call: Compile,
-    base: InputsGuarded,
-    entries: Sequence[_Entry],
-    group: _Group,
-    timeline: Timeline,
-) -> AcceptedSizes:
-    """Find the sizes of a group that some entry serves.
-
-    Raises:
-        _Unknown: it does not follow from what was recorded.
-    """
-    checks = [check for its in entries if (check := _make_check(its, base, group)) is not None]
-    texts = "; ".join(text for its in entries if its.guarded for text in its.guarded.conditions)
-    # Multiples of a number go on and on: of those, and of remainders, the small ones are found.
-    largest = max(SMALL, min(group.size, MOST)) if re.search(r"%|//|Mod", texts) else LARGEST
-    points = {*range(SMALL + 1), *range(group.size - AROUND, group.size + AROUND)}
-    points |= {1 << power for power in range(LARGEST.bit_length())}
-    points |= {int(number) + by for number in _NUMBER.findall(texts) for by in (-1, 0, 1)}
-
-    def is_served(size: int) -> bool:
-        layouts = group.resize(size)
-        return any(check(layouts) for check in checks)
-
-    spans = find_spans(is_served, range(largest + 1) if largest < LARGEST else points, largest)
-    own = next((its for its in spans if its[0] <= group.size <= its[1]), None)
-    if own is None:
-        raise _Unknown
-    dimensions = tuple(
-        f"{simplify_source(tensor.source)}.shape[{dim}]" for tensor, dim in group.members
-    )
-    guards = timeline.size_guards.get(call.id, ())
-    beside = (size for size in (own[0] - 1, own[1] + 1) if 0 <= size <= largest)
-    refused = (_explain_refusal(guards, dimensions, size, timeline) for size in beside)
-    return make_record(
-        AcceptedSizes,
-        call,
-        dimensions=dimensions,
-        size=group.size,
-        spans=tuple(spans),
-        largest=largest,
-        refused=tuple(filter(None, refused)),
-    )
+    return TensorGuard(tensor.source, tensor.required, tuple(shape), tuple(strides))
 
 
 def _make_check(
-    entry: _Entry, base: InputsGuarded, group: _Group
-) -> Callable[[Mapping[str, _Layout]], bool] | None:
-    """Make the test of an entry for layouts of the tensors of a group; None if it refuses all,
-    since something else is false of it.
+    diff: EntryDiff, guarded: InputsGuarded | None, base: InputsGuarded, group: _Group
+) -> Callable[[Mapping[str, TensorGuard]], bool]:
+    """Make the test of an entry for other layouts of the tensors of a group.
 
     Raises:
-        _Unknown: a guard on other values may depend on these sizes.
+        _Unknown: a guard that was not recorded may refuse them.
     """
     given = {tensor.source: tensor for tensor, _ in group.members}
-
-    def find_sources(text: str) -> set[str]:
-        return {source for source in given if source in text}
-
-    for guard in entry.false:
-        about = given.keys() & {guard.source} if guard.leaf == "TENSOR_MATCH" else set[str]()
-        if not (about or (guard.leaf == "SHAPE" and find_sources(guard.text))):
-            return None
-    refused = bool(entry.false) or entry.guarded is base
-    if entry.guarded is None or not entry.complete or not refused:
-        raise _Unknown  # an entry without a false guard refused by what has no text
-    tensors = [its for its in entry.guarded.tensors if its.source in given]
-    if any(its.required != given[its.source].required for its in tensors):
-        return None
-    layouts = {its.source: (its.shape, its.strides) for its in base.tensors}
-    conditions = [text for text in entry.guarded.conditions if find_sources(text)]
-
-    def is_accepted(changed: Mapping[str, _Layout]) -> bool:
-        fits = all(_is_possible(its, changed[its.source]) for its in tensors)
-        return fits and all(_is_true(text, {**layouts, **changed}) for text in conditions)
-
-    return is_accepted
+    of_sizes = {"TENSOR_MATCH", "SHAPE"}
+    others = [its for its in diff.guards if not (its.leaf in of_sizes and group.is_in(its.text))]
+    tensors = () if guarded is None else guarded.tensors
+    if others or any(its.required != given.get(its.source, its).required for its in tensors):
+        return lambda _: False
+    # An entry that is not the call's own, and has no false guard, refused by what has no text.
+    if guarded is None or diff.left_out or diff.unevaluated or not (diff.guards or guarded is base):
+        raise _Unknown
+    layouts = {tensor.source: tensor for tensor in base.tensors}
+    texts = [text for text in guarded.conditions if group.is_in(text)]
+    return lambda changed: all(_is_true(text, {**layouts, **changed}) for text in texts)
 
 
-def _is_possible(tensor: TensorGuard, layout: _Layout) -> bool:
-    required = (tensor.required_shape, tensor.required_strides)
-    pairs = zip((*required[0], *required[1]), (*layout[0], *layout[1]), strict=False)
-    same_rank = len(required[0]) == len(layout[0])
-    return same_rank and all(number is None or number == its for number, its in pairs)
-
-
-def _is_true(condition: str, layouts: Mapping[str, _Layout]) -> bool:
+def _is_true(condition: str, tensors: Mapping[str, TensorGuard]) -> bool:
     values: dict[str, int] = {}
 
     def name_size(match: re.Match[str]) -> str:
-        layout = layouts.get(match[1])
-        if layout is None or int(match[3]) >= len(layout[0]):
+        tensor, dim = tensors.get(match[1]), int(match[3])
+        if tensor is None:
             raise _Unknown
+        sizes = tensor.shape if match[2] == "size" else tensor.strides
         name = f"v{len(values)}"
-        values[name] = layout[match[2] == "stride"][int(match[3])]
+        values[name] = sizes[dim] if dim < len(sizes) else -1
         return name
 
     answer = holds(_SIZE.sub(name_size, condition), values)
@@ -265,13 +191,37 @@ def _is_true(condition: str, layouts: Mapping[str, _Layout]) -> bool:
     return answer
 
 
-def find_spans(
-    accepts: Callable[[int], bool], points: Iterable[int], largest: int
-) -> list[tuple[int, int]]:
-    """Find the first and last sizes of what is accepted: of the points, and between two that differ
-    where it changes."""
+def _find_spans(
+    checks: Sequence[Callable[[Mapping[str, TensorGuard]], bool]],
+    group: _Group,
+    guarded: Iterable[InputsGuarded],
+) -> tuple[list[Span], int]:
+    """Find the sizes of a group that some entry serves, and the largest one that was tried.
+
+    Raises:
+        _Unknown: it does not follow from what was recorded.
+    """
+    conditions = chain.from_iterable(its.conditions for its in guarded)
+    texts = "; ".join(text for text in conditions if group.is_in(text))
+    points = {*range(SMALL + 1), *(1 << power for power in range(LARGEST.bit_length()))}
+    points |= {int(number) + by for number in _NUMBER.findall(texts) for by in (-1, 0, 1)}
+    # Multiples of a number go on and on: of those, and of remainders, the small ones are found.
+    largest = SMALL if re.search(r"%|//|Mod", texts) else LARGEST
+
+    def is_served(size: int) -> bool:
+        tensors = group.resize(size)
+        return any(check(tensors) for check in checks)
+
+    spans = find_spans(is_served, points, largest)
+    if not any(first <= group.size <= last for first, last in spans):
+        raise _Unknown
+    return spans, largest
+
+
+def find_spans(accepts: Callable[[int], bool], points: Iterable[int], largest: int) -> list[Span]:
+    """Find what is accepted: of the points, and between two that differ where it changes."""
     ask = functools.cache(accepts)
-    spans: list[tuple[int, int]] = []
+    spans: list[Span] = []
     before = 0
     for at in sorted(point for point in {*points, largest} if 0 <= point <= largest):
         low, high = before, at
@@ -287,14 +237,17 @@ def find_spans(
 
 
 def _explain_refusal(
-    guards: Iterable[SizeGuard], dimensions: Iterable[str], size: int, timeline: Timeline
+    compiled: CompileId, names: Iterable[str], size: int, spans: Iterable[Span], timeline: Timeline
 ) -> RefusedSize | None:
-    """Explain by a condition on one size alone why another one is refused; None without one."""
-    for dimension in dimensions:
-        name = dimension.replace(".shape[", ".size()[")
-        guard = find_fixing_guard(guards, name) or find_excluding_guard(guards, name, size)
-        if guard is not None:
-            limit = locate_size_limit(guard, timeline.user_roots)
-            needed_by = guard.torch_calls[0] if limit.how == "operation" else None
-            return make_record(RefusedSize, limit, size=size, needed_by=needed_by)
+    """Explain by a condition on one size alone why the size above those around the present one, or
+    else the one below, is refused; None without one."""
+    guards = timeline.size_guards.get(compiled, ())
+    first, last = next(span for span in spans if span[0] <= size <= span[1])
+    for beside in (last + 1, first - 1):
+        for name in (name.replace(".shape[", ".size()[") for name in names):
+            guard = find_fixing_guard(guards, name) or find_excluding_guard(guards, name, beside)
+            if guard is not None:
+                limit = locate_size_limit(guard, timeline.user_roots)
+                needed_by = guard.torch_calls[0] if limit.how == "operation" else None
+                return make_record(RefusedSize, limit, size=beside, needed_by=needed_by)
     return None

@@ -35,7 +35,7 @@ def probe_target(options: RunOptions) -> int:
     """Probes TARGET; `run --cadence-probe` comes here too."""
     several = "one run: leave it out of a probe, which is several"
     refuse(options, TELEMETRY, f"reports {several}")
-    refuse(options, ["trace_writes", "past_limit"], f"follows {several}")
+    refuse(options, ["trace_writes"], f"follows {several}")
     if not options.target:
         raise UsageError("say what to run: `compilediag measure periodic train.py`")
     wanted = parse_groups(options.group, options.groups or {})

@@ -201,18 +201,6 @@ class MissedEntry(Record, frozen=True, kw_only=True):
     left_out: int | None = 0
 
 
-class Restart(Record, frozen=True, kw_only=True):
-    """Attempts at one compile that Dynamo began again from the first line of the frame."""
-
-    #: torch's reasons, in one line each: the title of a graph break, or the name of its exception.
-    reasons: tuple[str, ...]
-    #: Part of the compile's seconds: the attempts before the last; null where torch did not tell.
-    seconds: float | None
-    #: What torch took for a symbolic float at first, where that is the reason: Python floats, and
-    #: tensors without dimensions, of float64 on the host.
-    variables: tuple[str, ...] = ()
-
-
 Need: TypeAlias = Literal["wanted", "avoidable", "undecided"]
 
 
@@ -239,8 +227,13 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     #: process.
     entries: tuple[MissedEntry, ...] = ()
     entries_left_out: int = 0  #: Cache entries that did not fit beyond those listed.
-    #: Why the frame was traced more than once; null where it was not.
-    restart: Restart | None = None
+    #: torch's reasons for tracing the frame again from its first line; empty where it did not.
+    restart_reasons: tuple[str, ...] = ()
+    #: Part of `seconds`: the attempts before the last; null where torch did not tell.
+    restarted_s: float | None = None
+    #: Sources of what torch took for a symbolic float at first, where that is the reason: Python
+    #: floats, and tensors without dimensions, of float64 on the host.
+    restarted_for: tuple[str, ...] = ()
     #: Of a recompile: `wanted`, `avoidable` or `undecided`, as compile.wanted counts them; null in
     #: older receipts.
     need: Need | None = None
@@ -358,7 +351,7 @@ class AcceptedSizes(Record, frozen=True, kw_only=True):
     size: int  #: Theirs in that call.
     spans: tuple[tuple[int, int], ...]  #: First and last size that is accepted: [2, 15].
     largest: int  #: Of larger sizes nothing is known; a span that ends here may go on.
-    refused: tuple[RefusedSize, ...] = ()  #: Beside the span in which `size` is.
+    refused: RefusedSize | None = None  #: Beside the span in which `size` is.
 
 
 class FrameDetail(Record, frozen=True, kw_only=True):

@@ -172,8 +172,6 @@ class CompileCollector:
         self._before: dict[str, Resident] = {}
         """Host memory when they began. Those that torch does not announce, because another is in
         progress, have no record."""
-        # The one in force where it was lifted.
-        self._limit = torch_compiles.MOST_PAST_LIMIT if session.options.past_limit else None
         self.rows = 0
         self.phases_seen = False
         """Whether torch's timing reaches `phases`."""
@@ -279,7 +277,9 @@ class CompileCollector:
             fail_reason=row.get_text("fail_reason"),
             restart_reasons=tuple(sorted(clip(str(restart)) for restart in restarts)),
             restarted_for=tuple(self._specialized.pop(compile_id, ())),
-            limit=self._limit or torch_compiles.get_recompile_limit(),
+            limit=None
+            if self._session.options.past_limit
+            else torch_compiles.get_recompile_limit(),
             guard_eval_us=row.get("guard_latency_us"),
             cache_hits=count_cache_outcomes(row.get, "hit"),
             cache_misses=count_cache_outcomes(row.get, "miss"),

@@ -165,7 +165,7 @@ class CollectorSet:
         return removers
 
     def _raise_limit(self) -> Remover | None:
-        remover = torch_compiles.raise_recompile_limit()
+        remover = torch_compiles.lift_recompile_limit()
         facts = {"past_limit": remover is not None}
         self._session.emit(EnvironmentRead(self._session.now(), facts))
         return remover

@@ -282,26 +282,14 @@ def get_recompile_limit() -> int | None:
     return limit if isinstance(limit, int) else None
 
 
-MOST_PAST_LIMIT = 1024
-"""Cache entries of a frame up to which torch compiles on where the limit is lifted."""
-
-
-def raise_recompile_limit() -> Remover | None:
-    """Raise the recompile limit of this process, whatever the program sets: torch's options belong
+def lift_recompile_limit() -> Remover | None:
+    """Lift the recompile limit of this process, whatever the program sets: torch's options belong
     to a thread from 2.12 on, and `torch.compile(recompile_limit=...)` to a callable."""
     # The function that compares, by the name under which `convert_frame` imports it.
     module = get_imported(CONVERT_FRAME)
-    original: Any = getattr(module, "exceeds_recompile_limit", None)
-    if original is None:
+    if not hasattr(module, "exceeds_recompile_limit"):
         return None
-
-    @functools.wraps(original)
-    def is_exceeded(cache_size: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(cache_size, "num_cache_entries", MOST_PAST_LIMIT) < MOST_PAST_LIMIT:
-            return False, ""
-        return original(cache_size, *args, **kwargs)
-
-    return replace_attribute(module, "exceeds_recompile_limit", is_exceeded)
+    return replace_attribute(module, "exceeds_recompile_limit", lambda *_, **__: (False, ""))
 
 
 def find_recompile_limit(function: Any) -> int | None:

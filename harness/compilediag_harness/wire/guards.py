@@ -201,27 +201,24 @@ class SizesGuarded(StepEvent):
 
 @dataclass(frozen=True, slots=True)
 class TensorGuard:
-    """A guard on a tensor that a compiled frame was given, and what that one was."""
+    """A guard on a tensor that a compiled frame was given, and the layout of that one."""
 
     source: str
     required: str
     """The guard's text up to sizes: type, dispatch keys, dtype, device and requires_grad."""
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    required_shape: tuple[int | None, ...]
-    """None: any that meets the conditions."""
-    required_strides: tuple[int | None, ...]
 
 
 @event
 class InputsGuarded(StepEvent):
-    """The guards of one compile on the tensors that the frame was given, and on their sizes."""
+    """The guards of one compile on the tensors that the frame was given."""
 
     compile_id: str
     epoch: int
     tensors: tuple[TensorGuard, ...]
     conditions: tuple[str, ...]
-    """All of those on symbolic sizes, as torch writes them in Python."""
+    """All on their sizes and strides in Python, those that allow one value alone included."""
 
 
 @event
