@@ -28,8 +28,9 @@ from compilediag.timeline.frames import is_compile
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EntryDiff, EntryServed, InputsGuarded, Location, TensorGuard
 
-MAX_LISTED, MAX_GROUPS = 200, 2
-"""Groups of dimensions listed, and of one frame."""
+MAX_FRAMES, MAX_GROUPS = 40, 2
+"""Frames, those that were compiled most often, and groups of dimensions of one; each group takes
+about 5 ms."""
 
 LARGEST, SMALL = 1 << 16, 128
 """The largest size that is tried, and the one up to which each is."""
@@ -76,14 +77,14 @@ def list_accepted_sizes(timeline: Timeline) -> tuple[AcceptedSizes, ...]:
         if is_compile(attempt):
             frames.setdefault(attempt.key, []).append(attempt)
     last: dict[tuple[int, Location], list[AcceptedSizes]] = {}
-    for compiles in frames.values():
+    for compiles in sorted(frames.values(), key=len, reverse=True)[:MAX_FRAMES]:
         call = compiles[-1]
         look = looks.get((call.process, call.frame))
         held = look is not None and not (look.guards or look.skipped) and look.step >= call.step
         # Else the call may have changed what its own graph is guarded on.
         if held or call.id in used:
             last[call.process, call.frame] = list(_iterate_sizes(compiles, known, timeline))
-    return tuple(chain.from_iterable(last.values()))[:MAX_LISTED]
+    return tuple(chain.from_iterable(last.values()))
 
 
 def _get_id(event: InputsGuarded | EntryServed) -> CompileId:
@@ -162,8 +163,9 @@ def _make_check(
     given = {tensor.source: tensor for tensor, _ in group.members}
     of_sizes = {"TENSOR_MATCH", "SHAPE"}
     others = [its for its in diff.guards if not (its.leaf in of_sizes and group.is_in(its.text))]
-    tensors = () if guarded is None else guarded.tensors
-    if others or any(its.required != given.get(its.source, its).required for its in tensors):
+    pairs = [(its, given.get(its.source, its)) for its in (guarded.tensors if guarded else ())]
+    alike = all(a.required == b.required and len(a.shape) == len(b.shape) for a, b in pairs)
+    if others or not alike:
         return lambda _: False
     # An entry that is not the call's own, and has no false guard, refused by what has no text.
     if guarded is None or diff.left_out or diff.unevaluated or not (diff.guards or guarded is base):
@@ -174,21 +176,26 @@ def _make_check(
 
 
 def _is_true(condition: str, tensors: Mapping[str, TensorGuard]) -> bool:
+    expression, sizes = _name_sizes(condition)
     values: dict[str, int] = {}
-
-    def name_size(match: re.Match[str]) -> str:
-        tensor, dim = tensors.get(match[1]), int(match[3])
-        if tensor is None:
-            raise _Unknown
-        sizes = tensor.shape if match[2] == "size" else tensor.strides
-        name = f"v{len(values)}"
-        values[name] = sizes[dim] if dim < len(sizes) else -1
-        return name
-
-    answer = holds(_SIZE.sub(name_size, condition), values)
+    for name, (source, kind, dim) in sizes.items():
+        tensor = tensors.get(source)
+        values |= {} if tensor is None else {name: (tensor.shape, tensor.strides)[kind][dim]}
+    answer = holds(expression, values)
     if answer is None:
         raise _Unknown
     return answer
+
+
+@functools.lru_cache(1024)
+def _name_sizes(condition: str) -> tuple[str, dict[str, tuple[str, bool, int]]]:
+    """Put a name for each size and stride of a tensor; by name its source, if it is a stride, and
+    the dimension."""
+    found = list(dict.fromkeys(_SIZE.findall(condition)))
+    names = {f"{source}.{kind}()[{dim}]": f"v{at}" for at, (source, kind, dim) in enumerate(found)}
+    expression = _SIZE.sub(lambda match: names[match[0]], condition)
+    sizes = {f"v{at}": (s, kind == "stride", int(dim)) for at, (s, kind, dim) in enumerate(found)}
+    return expression, sizes
 
 
 def _find_spans(

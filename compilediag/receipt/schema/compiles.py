@@ -405,7 +405,7 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     events: tuple[CompileEvent, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.
     frames_detail: tuple[FrameDetail, ...] = ()  #: Every frame that was attempted.
-    #: Sizes that the cache entries of each frame accept, the first 200.
+    #: Sizes that the cache entries of a frame accept, of 40 frames.
     accepted_sizes: tuple[AcceptedSizes, ...] = ()
 
 
