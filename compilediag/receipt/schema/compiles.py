@@ -230,6 +230,7 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     #: Of a recompile: `wanted`, `avoidable` or `undecided`, as compile.wanted counts them; null in
     #: older receipts.
     need: Need | None = None
+    test: str | None = None  #: The test that ran, as pytest names it; null outside of tests.
 
 
 class ValueInGraph(Record, frozen=True, kw_only=True):
