@@ -52,8 +52,13 @@ def write_test_receipt(run: WatchResult, nodeid: str, folder: Path) -> Path:
 PAGE = "index.html"
 
 
-def write_session_page(nodeids: Sequence[str], folder: Path) -> Path:
+def write_session_page(judged: Mapping[str, str], folder: Path) -> Path:
     """Write a page of the receipts that tests of this session have left in the folder.
+
+    Args:
+        judged: the id of each watched test with "failed" or "passed", or "" where nothing judged
+            it.
+        folder: of the receipts; the page goes there too.
 
     Raises:
         CompilediagError: a receipt cannot be read, or the page cannot be written.
@@ -64,11 +69,12 @@ def write_session_page(nodeids: Sequence[str], folder: Path) -> Path:
     from compilediag.views.html.report import build_session_page
     from compilediag.views.style import RenderOptions
 
-    files = ((nodeid, folder / make_file_name(nodeid)) for nodeid in nodeids)
+    files = ((nodeid, folder / make_file_name(nodeid)) for nodeid in judged)
     there = {nodeid: file for nodeid, file in files if file.is_file()}
     overview = build_session_page(
         {nodeid: read_receipt(file) for nodeid, file in there.items()},
         {nodeid: f" {shlex.quote(str(file))}" for nodeid, file in there.items()},
+        {nodeid: result for nodeid, result in judged.items() if result},
         RenderOptions(root=str(Path.cwd())),
     )
     page = folder / PAGE
@@ -89,10 +95,14 @@ def write_summary(terminal: Any, reports: Sequence[Any]) -> None:
         if properties.get("compilediag.judged") == "failed" or properties.get("compilediag.frames")
     }
     terminal.section("compilediag")
-    for nodeid, properties in compiled.items():
+    told = compiled if terminal.verbosity > 0 else dict(filter(_is_worth_a_line, compiled.items()))
+    for nodeid, properties in told.items():
         terminal.line(format_line(nodeid, properties))
         for sentence in properties.get("compilediag.serves", "").splitlines():
             terminal.line(f"  serves: {clean(sentence, limit=1000)}")
+    if len(compiled) > len(told):
+        more = pluralize(len(compiled) - len(told), "watched test")
+        terminal.line(f"{more} compiled and did not recompile, break or change (-v lists them)")
     if len(watched) > len(compiled):
         terminal.line(f"{pluralize(len(watched) - len(compiled), 'watched test')} compiled nothing")
     better = sum(1 for properties in watched.values() if properties.get("compilediag.improvements"))
@@ -104,11 +114,24 @@ def write_summary(terminal: Any, reports: Sequence[Any]) -> None:
     folder = get_report_folder(terminal.config)
     if folder is not None and watched:
         try:
-            page = write_session_page(list(watched), folder)
+            judged = {
+                nodeid: str(properties.get("compilediag.judged", ""))
+                for nodeid, properties in watched.items()
+            }
+            page = write_session_page(judged, folder)
             text = f"wrote {page}: the receipts of all tests on one page"
         except CompilediagError as error:
             text = f"no page of the receipts: {error}"
         terminal.line(clean(text, limit=1000))
+
+
+def _is_worth_a_line(watched: tuple[str, Mapping[str, object]]) -> bool:
+    """True for a test that failed, is blind, recompiled or broke, or is better than before."""
+    _, properties = watched
+    noted = ("recompiles", "graph_breaks", "eager_fallbacks", "improvements")
+    failed = properties.get("compilediag.judged") == "failed"
+    blind = properties.get(COUNTED) == "blind"
+    return failed or blind or any(properties.get(f"compilediag.{name}") for name in noted)
 
 
 def format_line(nodeid: str, properties: Mapping[str, object]) -> str:

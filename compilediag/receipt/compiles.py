@@ -124,6 +124,7 @@ def _list_events(
             entered_from=attempt.entered_from or None,
             entries=listed,
             need=None if again is None else diagnosis.needs.get(again.id),
+            test=attempt.test or None,
             entries_left_out=len(missed) - len(listed) + (again.entries_left_out if again else 0),
         )
 

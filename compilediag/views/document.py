@@ -221,6 +221,11 @@ class Card(Struct, frozen=True):
     """The id of its place on a page."""
     more: str = ""
     """The command that says more."""
+    key: str = ""
+    editor: str = ""
+    """The address that opens `line` in an editor; empty where no whole path is known."""
+    page: str = ""
+    """The address of the rule's page; empty where none is published."""
 
     @property
     def places(self) -> list[str]:

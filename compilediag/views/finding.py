@@ -71,7 +71,7 @@ def render_finding(
         function = f" in {options.clean(at.function, 60)}" if at.function else ""
         where = f"{options.dot}{options.format_place(at.file, at.line)}{function}"
         facts.append(("with", f"{options.clean(part.rule, 8)} {format_part(part, options)}{where}"))
-    facts.append(("when", format_when(finding) or "the step was not seen"))
+    facts.append(("when", format_when(finding, receipt, options) or "the step was not seen"))
     facts.append(("cost", format_seconds(finding.cost_s)))
     facts += _list_fix_facts(finding, options)
     for key, value in finding.evidence.items():

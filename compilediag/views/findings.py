@@ -12,7 +12,7 @@ from compilediag.receipt.user_line import find_leading_call
 from compilediag.rules.environment_variables import format_export, join_values
 from compilediag.views import lookups
 from compilediag.views.document import LINE_BREAK, LINE_CHARS, Card, Code, ProvedChange, Table, Text
-from compilediag.views.format import format_pair, format_seconds, format_steps
+from compilediag.views.format import format_pair, format_seconds, format_steps, pluralize
 from compilediag.views.place import format_first_line, format_passed, list_library_parts
 from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import format_change
@@ -60,7 +60,7 @@ def build_card(
         changed=describe_change(finding, receipt, options),
         passed=format_passed(finding, options),
         written=tuple(written),
-        when=format_when(finding),
+        when=format_when(finding, receipt, options),
         first_step=min(finding.steps, default=None),
         cost=format_seconds(finding.cost_s) if finding.cost_s is not None else "",
         parts=tuple(filter(None, parts)),
@@ -187,9 +187,14 @@ def name_writer(writer: Writer, options: RenderOptions, *, whole: bool = False) 
     return f"{name}, {place}" if place else name
 
 
-def format_when(finding: FindingRecord) -> str:
-    """Format the steps, with how often where that is more than once a step."""
+def format_when(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
+    """Format the steps, or the tests of a suite, with how often where that is more than once a
+    step."""
     sentence = format_steps(finding.steps)
+    tests = dict.fromkeys(e.test for e in lookups.list_compiles(finding, receipt) if e.test)
+    if tests:
+        more = f" and {pluralize(len(tests) - 1, 'other test')}" if len(tests) > 1 else ""
+        return f"in {options.clean(next(iter(tests)), VALUE_CHARS)}{more}"
     if finding.count > max(len(finding.steps), 1):
         return f"{finding.count} times, {sentence}" if sentence else f"{finding.count} times"
     return sentence

@@ -85,3 +85,28 @@ def test_a_price_table_is_read_before_the_target_starts(tmp_path: Path) -> None:
     cost = json.loads((tmp_path / "out" / "receipt.json").read_text())["cost"]
     assert (cost["amount"], cost["currency"]) == (None, "EUR")
     assert cost["note"] == "the devices of the run were not seen"
+
+
+TESTS = """
+import torch
+
+@torch.compile(backend="eager")
+def f(x, scale):
+    return x * scale
+
+def test_one(): f(torch.ones(2), 1.0)
+def test_two(): f(torch.ones(2), 2.0)
+def test_three(): f(torch.ones(2), 3.0)
+"""
+
+
+def test_a_suite_names_its_tests(tmp_path: Path) -> None:
+    """A finding says in which test it was; plugins of the suite are not needed for it."""
+    (tmp_path / "test_it.py").write_text(TESTS)
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:compilediag", "test_it.py")
+    done = run("--", *words, folder=tmp_path)
+    assert done.returncode == 0
+    assert "in test_it.py::test_two" in " ".join(done.stderr.split())
+    receipt = json.loads((tmp_path / ".compilediag/latest/receipt.json").read_text())
+    tests = [event["test"] for event in receipt["compile"]["events"]]
+    assert tests[:2] == ["test_it.py::test_one", "test_it.py::test_two"]

@@ -90,7 +90,8 @@ def pages() -> dict[str, str]:
     found = compare(receipt("findings"), receipt("many"))
     made["diff"] = render_overview(show_comparison(found, RenderOptions()), load_assets())
     tests = {"test_a": receipt("findings"), "test_b": receipt("clean")}
-    made["session"] = render_overview(build_session_page(tests, {}, RenderOptions()), load_assets())
+    session = build_session_page(tests, {}, {"test_a": "failed"}, RenderOptions())
+    made["session"] = render_overview(session, load_assets())
     return made
 
 

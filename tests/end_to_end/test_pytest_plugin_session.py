@@ -91,6 +91,12 @@ def test_limits_of_the_configuration(pytester: pytest.Pytester) -> None:
     text = done.stdout.str()
     assert "by compilediag_fail_on (recompiles>0)" in text
     assert "x  [2] → [3]" in text
+    told = text.partition("= compilediag =")[2]
+    assert "1 watched test compiled and did not recompile, break or change (-v lists" in told
+    assert "::test_red: 1 recompile" in told
+    assert "::test_green: 0 recompiles" not in told
+    listed = again(pytester, "-v").stdout.str().partition("= compilediag =")[2]
+    assert "::test_green: 0 recompiles" in listed
 
 
 @pytest.mark.usefixtures("own_interpreter")

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from compilediag.diagnosis.figures.accepted_sizes import find_spans
 from compilediag.receipt.schema.compiles import AcceptedSizes
 from compilediag.runs.watch import watch
 from compilediag_harness.torch_internals import torch_compiles
@@ -30,6 +29,7 @@ LINES = (
     "x = x * int(x.shape[0])",
     "x = x + y",
     "x = x + x.shape[2] // 4",
+    "x = x if 10 * x.shape[0] < 3000 else x + 1",
 )
 SEEDS = range(12)
 
@@ -156,23 +156,6 @@ def test_nothing_is_said_after_a_call_that_its_graph_does_not_serve_again() -> N
     compiled = torch.compile(Growing(), backend="eager")
     assert _watch(compiled, (torch.ones(4),), (torch.ones(7),)) == ()
     assert not _is_served(compiled, torch.ones(8))
-
-
-@pytest.mark.parametrize(
-    ("accepted", "size", "spans", "largest"),
-    [
-        (lambda n: 2 <= n <= 15, 4, [(2, 15)], 65536),
-        (lambda n: n >= 2, 4, [(2, 65536)], 65536),
-        (lambda n: n == 1024, 1024, [(1024, 1024)], 65536),
-        (lambda n: 300 < n <= 2777, 1024, [(301, 2777)], 65536),
-        (lambda n: n != 700 and n > 1, 8, [(2, 699), (701, 65536)], 65536),
-        (lambda n: n < 3, 2, [(0, 2)], 65536),
-    ],
-)
-def test_spans(
-    accepted: Callable[[int], bool], size: int, spans: list[tuple[int, int]], largest: int
-) -> None:
-    assert find_spans(accepted, [*range(9), size, 300, 700, 701], largest) == spans
 
 
 def test_a_restart_is_told_with_its_reason_and_variable() -> None:

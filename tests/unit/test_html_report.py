@@ -96,9 +96,10 @@ def test_a_page_fetches_nothing_and_runs_only_ours(name: str) -> None:
     for tag, attrs in found.tags:
         assert tag not in {"img", "iframe", "object", "embed", "link", "form", "base"}
         assert not [key for key in attrs if key.startswith("on") or key in ("src", "style")]
-        assert (attrs.get("href") or "#").startswith("#")
+        assert re.match(r"#|vscode://file/[^?#]+:\d+\Z", attrs.get("href") or "#")
     assert len(found.ids) == len(set(found.ids))
-    targets = {attrs["href"] for _, attrs in found.tags if attrs.get("href")}
+    links = {attrs.get("href") or "" for _, attrs in found.tags}
+    targets = {link for link in links if link.startswith("#")}
     assert targets <= {f"#{each}" for each in found.ids}
     labels = {attrs["aria-labelledby"] for _, attrs in found.tags if "aria-labelledby" in attrs}
     assert labels <= {*found.ids}
@@ -135,10 +136,11 @@ def test_a_long_run_is_thinned_out_and_keeps_its_longest_steps() -> None:
     series = build_step_series(steps, stored("findings"))
     assert len(series.numbers) <= MAX_POINTS
     assert series.steps == 100_000
+    assert {*series.median_ms, *series.shortest_ms} == {10.0}
     assert {n for n, ms in zip(series.numbers, series.wall_ms, strict=True) if ms == 1000} == long
     text = page(stored("findings"), series)
     assert len(text.encode()) < MAX_BYTES
-    assert "100,000 steps; of every 50 in turn the longest is drawn." in text
+    assert "100,000 steps; a point stands for 50: their median, and the band" in text
 
 
 def test_many_findings_stay_below_the_limit() -> None:
@@ -162,7 +164,7 @@ def test_what_a_receipt_lacks_is_left_out() -> None:
     text = page(bare)
     assert "No time of a step is at hand." in text
     assert "<p>None.</p>" in text
-    for title in ("CUDA graphs", "Ranks", "Cadence probe", "What the run's time was for"):
+    for title in ("CUDA graphs", "Ranks", "Cadence probe", "Where the seconds of the run went"):
         assert title not in text
 
 
@@ -188,12 +190,16 @@ def test_pages_of_comparisons_and_sessions() -> None:
     assert len(Parsed(text).raw["script"]) == 2
     assert "recompiles" in text
     tests = {"test_a": before, "test_<b>": stored("clean"), "test_c": stored("breaks")}
-    text = render_overview(
-        build_session_page(tests, {"test_a": " a.json"}, RenderOptions()), load_assets()
-    )
+    judged = {"test_c": "failed", "test_a": "passed"}
+    session = build_session_page(tests, {"test_a": " a.json"}, judged, RenderOptions())
+    text = render_overview(session, load_assets())
     parsed = Parsed(text)
     assert len(parsed.ids) == len(set(parsed.ids))
-    assert "3 watched tests, 2 with findings" in text
+    assert "3 watched tests, 1 failed, 2 with findings" in text
+    (table,) = session.sections[0].blocks
+    results = [row[:2] for row in table.rows]
+    assert results[0] == ("test_c", "failed"), "the worst first"
+    assert results[-1] == ("test_<b>", "not judged")
     assert "test_&lt;b&gt;" in text
     assert "compilediag explain 1 a.json" in text
 

@@ -87,8 +87,9 @@ def test_the_receipt_adds_up_by_line_and_kind() -> None:
         [attempt(), attempt("0/0", step=20, kind="backward")],
         [attempt(), attempt("1/0", step=41, seconds=0.5)],  # in the evaluation
         [attempt(step=50)],
+        [replace(attempt(), test="a"), replace(attempt("1/0", step=20), test="b")],
     ],
-    ids=["too early", "failed", "backward", "evaluation", "the first of all"],
+    ids=["too early", "failed", "backward", "evaluation", "the first of all", "tests"],
 )
 def test_what_is_no_first_compile_in_a_steady_step(compiles: list[Compile]) -> None:
     """Too near to the last compile, no compile of a new frame, or in an evaluation; before the

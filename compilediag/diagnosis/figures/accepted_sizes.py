@@ -215,32 +215,27 @@ def _find_spans(
     # Multiples of a number go on and on: of those, and of remainders, the small ones are found.
     largest = SMALL if re.search(r"%|//|Mod", texts) else LARGEST
 
+    @functools.cache
     def is_served(size: int) -> bool:
         tensors = group.resize(size)
         return any(check(tensors) for check in checks)
 
-    spans = find_spans(is_served, points, largest)
-    if not any(first <= group.size <= last for first, last in spans):
-        raise _Unknown
-    return spans, largest
-
-
-def find_spans(accepts: Callable[[int], bool], points: Iterable[int], largest: int) -> list[Span]:
-    """Find what is accepted: of the points, and between two that differ where it changes."""
-    ask = functools.cache(accepts)
     spans: list[Span] = []
     before = 0
     for at in sorted(point for point in {*points, largest} if 0 <= point <= largest):
         low, high = before, at
-        while ask(before) != ask(at) and high - low > 1:
+        while is_served(before) != is_served(at) and high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if ask(middle) == ask(before) else (low, middle)
-        if ask(before) and spans:
-            spans[-1] = spans[-1][0], at if ask(at) else low
-        elif ask(at):
+            same = is_served(middle) == is_served(before)
+            low, high = (middle, high) if same else (low, middle)
+        if is_served(before) and spans:
+            spans[-1] = spans[-1][0], at if is_served(at) else low
+        elif is_served(at):
             spans.append((high, at))
         before = at
-    return spans
+    if not any(first <= group.size <= last for first, last in spans):
+        raise _Unknown
+    return spans, largest
 
 
 def _explain_refusal(
@@ -256,5 +251,5 @@ def _explain_refusal(
             if guard is not None:
                 limit = locate_size_limit(guard, timeline.user_roots)
                 needed_by = guard.torch_calls[0] if limit.how == "operation" else None
-                return make_record(RefusedSize, limit, size=beside, needed_by=needed_by)
+                return make_record(RefusedSize, limit, needed_by=needed_by)
     return None

@@ -195,12 +195,6 @@ def _evaluate(node: ast.expr, values: Mapping[str, int]) -> int:
             return -_evaluate(operand, values)
         case ast.BinOp(left=left, op=op, right=right):
             return _OPERATORS[type(op).__name__](_evaluate(left, values), _evaluate(right, values))
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _evaluate(operand, values)
-        case ast.BoolOp(op=ast.And(), values=parts):
-            return all(_evaluate(part, values) for part in parts)
-        case ast.BoolOp(values=parts):
-            return any(_evaluate(part, values) for part in parts)
         case ast.Compare(left=left, ops=ops, comparators=others):
             numbers = [_evaluate(part, values) for part in (left, *others)]
             compared = zip(ops, pairwise(numbers), strict=True)

@@ -237,6 +237,7 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     #: Of a recompile: `wanted`, `avoidable` or `undecided`, as compile.wanted counts them; null in
     #: older receipts.
     need: Need | None = None
+    test: str | None = None  #: The test that ran, as pytest names it; null outside of tests.
 
 
 class ValueInGraph(Record, frozen=True, kw_only=True):
@@ -328,12 +329,10 @@ class Headroom(Record, frozen=True, kw_only=True):
 
 
 class RefusedSize(Record, frozen=True, kw_only=True):
-    """A size just outside of those that are accepted, and the condition that refuses it."""
+    """A condition that refuses a size just outside of those that are accepted."""
 
-    size: int  #: The size.
     condition: str  #: The condition, which is false of it.
     place: Place | None  #: The line whose tracing needed it; null where torch needed it later.
-    text: str  #: The source text of that line.
     #: The operation of torch that needed it, such as conv; null where the line itself did.
     needed_by: str | None
 

@@ -7,6 +7,7 @@ import os
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import msgspec
 
@@ -58,7 +59,11 @@ def write_report(receipt: Receipt, path: str, file: str, *, root: str, suffix: s
     notes = () if series.numbers or receipt.steps is None else (_NO_JOURNALS,)
     # In ASCII: what reorders text on a screen is escaped.
     raw = json.dumps(msgspec.to_builtins(receipt), indent=1)
-    sources = ReportSources(series, collect_excerpts(receipt), raw, notes)
+    reports = [each for each in receipt.artifacts if each.role == "tlparse_report"]
+    folder = os.path.dirname(os.path.abspath(file))
+    graphs = [os.path.join(os.path.dirname(path), each.uri) for each in reports[:1]]
+    address = "".join(quote(os.path.relpath(each, folder)) for each in graphs)
+    sources = ReportSources(series, collect_excerpts(receipt), raw, address, notes)
     write_page(file, render_report(receipt, sources, load_assets(), root=root, suffix=suffix))
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from compilediag import extension_points
-from compilediag.receipt.schema.compiles import FrameDetail, GraphBreak
+from compilediag.project_urls import get_rule_url
+from compilediag.receipt.schema.compiles import FindingRecord, FrameDetail, GraphBreak
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import GoodputSection
+from compilediag.receipt.user_line import find_leading_call
 from compilediag.views.compiles import show_measured_seconds
 from compilediag.views.document import (
     LINE_CHARS,
@@ -69,6 +73,8 @@ class ReportSources:
     excerpts: Mapping[str, Excerpt] = field(default_factory=dict[str, Excerpt])
     raw: str = ""
     """The receipt as JSON with line breaks."""
+    graphs: str = ""
+    """The address of tlparse's report, relative to the page."""
     notes: tuple[str, ...] = ()
     """Why something is missing."""
 
@@ -90,7 +96,6 @@ def render_report(
             "Where compile seconds went",
             show_measured_seconds(receipt, options),
         ),
-        *_build_goodput(receipt.goodput),
         Section(
             "step-times",
             "Step times",
@@ -119,6 +124,8 @@ def render_report(
         facts=_list_facts(receipt, options),
         unknown=_list_unknown(receipt, options),
         exports=[options.clean(line, LINE_CHARS) for line in exports],
+        seconds=_build_goodput(receipt.goodput),
+        graphs=sources.graphs,
         series=series,
         longest=build_longest_table(receipt),
         cards=[
@@ -141,15 +148,30 @@ def _build_cards(
 ) -> list[Card]:
     """Build the cards of findings of at least `warning`, then of notes; at most `MAX_CARDS`."""
     ordered = sorted(number_findings(receipt), key=lambda pair: pair[1].severity == "info")
-    cards = (build_card(*pair, receipt, options, VALUE_CHARS) for pair in ordered[:MAX_CARDS])
+    cards = (
+        (pair[1], build_card(*pair, receipt, options, VALUE_CHARS)) for pair in ordered[:MAX_CARDS]
+    )
     return [
         replace(
             card,
             anchor=f"{prefix}finding-{card.number}",
             more=f"compilediag explain {card.number}{suffix}",
+            key=options.clean(finding.key or ""),
+            editor=_make_editor_url(finding, options.root),
+            page=get_rule_url(card.rule) or "",
         )
-        for card in cards
+        for finding, card in cards
     ]
+
+
+def _make_editor_url(finding: FindingRecord, root: str) -> str:
+    """Make the address that opens the line of a finding in VS Code, as in
+    https://code.visualstudio.com/docs/configure/command-line#_opening-vs-code-with-urls."""
+    place = find_leading_call(finding) or finding.location
+    path = "" if place is None else os.path.join(root, place.file)
+    if place is None or not os.path.isabs(path) or not place.file.endswith(".py"):
+        return ""
+    return f"vscode://file{quote(path)}:{place.line}"
 
 
 def _format_command(receipt: Receipt) -> str:
@@ -199,20 +221,19 @@ def _list_unknown(receipt: Receipt, options: RenderOptions) -> list[tuple[str, s
     return [(options.clean(why), options.clean(remedy)) for why, remedy in remedies.items()]
 
 
-def _build_goodput(goodput: GoodputSection | None) -> list[Section]:
+def _build_goodput(goodput: GoodputSection | None) -> Section:
     """Build the seconds of the run as one bar; empty where they were not taken apart."""
+    title = "Where the seconds of the run went"
     if goodput is None or not goodput.wall_s or goodput.goodput_s is None:
-        return []
+        return Section("goodput", "Goodput", title)
     lost = sorted(goodput.badput_s.items(), key=lambda loss: -(loss[1] or 0.0))
     parts = [("steps", format_seconds(goodput.goodput_s), goodput.goodput_s)]
     parts += [(name.replace("_", " "), format_seconds(size), size) for name, size in lost if size]
-    rows = [(name, text, format_percent(size, goodput.wall_s) or "") for name, text, size in parts]
-    share = format_percent(goodput.goodput_s, goodput.wall_s)
-    wall = format_seconds(goodput.wall_s)
-    about = f"{share} of {wall} went into steps as they are when all is compiled."
-    table = Table(("use", "seconds", "share"), rows, right=("seconds", "share"))
-    title = "What the run's time was for"
-    return [Section("goodput", "Goodput", title, (Paragraph(about), table), compute_shares(parts))]
+    shares = [
+        (name, f"{text} ({format_percent(size, goodput.wall_s)})", size)
+        for name, text, size in parts
+    ]
+    return Section("goodput", "Goodput", title, shares=compute_shares(shares))
 
 
 def _build_cuda_graphs(receipt: Receipt, options: RenderOptions) -> list[Table]:
@@ -356,26 +377,43 @@ def _build_cuts(
 
 
 def build_session_page(
-    receipts: Mapping[str, Receipt], suffixes: Mapping[str, str], options: RenderOptions
+    receipts: Mapping[str, Receipt],
+    suffixes: Mapping[str, str],
+    judged: Mapping[str, str],
+    options: RenderOptions,
 ) -> Overview:
-    """Build the page of a test session: `receipts` and `suffixes` (what commands need to find each
-    receipt) by the names of the tests."""
+    """Build the page of a test session, the worst tests first.
+
+    Args:
+        receipts: by the names of the tests.
+        suffixes: what commands need to find each receipt.
+        judged: "failed" or "passed" for the tests that an assertion of ours judged.
+        options: how texts are shown.
+    """
     heads = {name: build_headline(receipt) for name, receipt in receipts.items()}
+    failed = {name for name in receipts if judged.get(name) == "failed"}
+
+    def get_badness(name: str) -> tuple[bool, int, int]:
+        recompiles = receipts[name].compile.recompiles or 0
+        return (name not in failed, _WORST.index(heads[name].kind), -recompiles)
+
+    receipts = {name: receipts[name] for name in sorted(receipts, key=get_badness)}
     flagged = [
         name
         for name, receipt in receipts.items()
         if any(finding.severity != "info" for finding in receipt.findings)
     ]
-    head = ("test", "verdict", *(name.replace("_", " ") for name in _COUNTS))
+    head = ("test", "result", "verdict", *(name.replace("_", " ") for name in _COUNTS))
     rows = [
         (
             options.clean(name, 200),
+            judged.get(name, "not judged"),
             heads[name].sentence,
             *(str(getattr(receipt.compile, name)) for name in _COUNTS),
         )
         for name, receipt in receipts.items()
     ]
-    sections = [Section("tests", "All tests", "All tests", (Table(head, rows, right=head[2:]),))]
+    sections = [Section("tests", "All tests", "All tests", (Table(head, rows, right=head[3:]),))]
     for index, name in enumerate(flagged[:MAX_TESTS], 1):
         suffix = options.clean(suffixes.get(name, ""), 1000)
         cards = _build_cards(receipts[name], options, suffix, f"test-{index}-")
@@ -384,11 +422,13 @@ def build_session_page(
         title = options.clean(name, 200)
         sections.append(Section(f"test-{index}", f"Test {index}", title, blocks))
     left = len(flagged) - MAX_TESTS
+    kinds: list[Kind] = ["warn" if head.kind == "bad" else head.kind for head in heads.values()]
     more = f"{left} more tests with findings are not shown; their receipts are beside this page"
     return Overview(
         title="tests",
-        kind=min([verdict.kind for verdict in heads.values()] or _WORST[-1:], key=_WORST.index),
-        sentence=f"{pluralize(len(receipts), 'watched test')}, {len(flagged):,} with findings",
+        kind="bad" if failed else min(kinds or _WORST[-1:], key=_WORST.index),
+        sentence=f"{pluralize(len(receipts), 'watched test')}, {len(failed):,} failed, "
+        f"{len(flagged):,} with findings",
         sections=sections,
         notes=(more,) if left > 0 else (),
     )

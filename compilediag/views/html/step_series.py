@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from compilediag.receipt.schema.receipt import Receipt
@@ -31,8 +32,12 @@ class StepSeries:
     """Columns of equal length, in milliseconds but for the step numbers."""
 
     numbers: tuple[int, ...] = ()
+    """Of several steps in one point, the longest."""
     wall_ms: tuple[float, ...] = ()
     compile_ms: tuple[float, ...] = ()
+    median_ms: tuple[float, ...] = ()
+    shortest_ms: tuple[float, ...] = ()
+    """Of the steps of each point; empty where a point is one step."""
     phases_ms: tuple[tuple[str, tuple[float | None, ...]], ...] = ()
     """The columns of each phase that was measured."""
     marks: tuple[Mark, ...] = ()
@@ -48,6 +53,8 @@ class StepSeries:
             "steps": self.numbers,
             "wall": self.wall_ms,
             "compile": self.compile_ms,
+            "median": self.median_ms,
+            "shortest": self.shortest_ms,
             "phases": [{"name": name, "ms": values} for name, values in self.phases_ms],
             "marks": self.marks,
         }
@@ -56,10 +63,9 @@ class StepSeries:
 def build_step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
     """Build the columns of the steps of one process, and marks for the receipt's compiles."""
     per_point = max(1, -(-len(steps) // MAX_POINTS))
-    shown = [
-        max(steps[first : first + per_point], key=lambda step: step.wall_s)
-        for first in range(0, len(steps), per_point)
-    ]
+    points = [steps[first : first + per_point] for first in range(0, len(steps), per_point)]
+    shown = [max(point, key=lambda step: step.wall_s) for point in points]
+    walls = [[step.wall_s for step in point] for point in points] if per_point > 1 else []
     measured = [name for name in TIMED if any(getattr(step, f"{name}_s") for step in shown)]
     phases: list[tuple[str, tuple[float | None, ...]]] = []
     for name in measured:
@@ -85,6 +91,8 @@ def build_step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
         numbers=tuple(step.number for step in shown),
         wall_ms=tuple(_round_to_ms(step.wall_s) for step in shown),
         compile_ms=tuple(_round_to_ms(step.compile_s) for step in shown),
+        median_ms=tuple(_round_to_ms(median(seconds)) for seconds in walls),
+        shortest_ms=tuple(_round_to_ms(min(seconds)) for seconds in walls),
         phases_ms=tuple(phases),
         marks=tuple(marks[:MAX_MARKS]),
         steps=len(steps),

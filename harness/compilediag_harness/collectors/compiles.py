@@ -290,6 +290,8 @@ class CompileCollector:
             exported=torch_compiles.is_exporting(),
             entered_at=entry,
             entered_from=thread,
+            # "tests/test_a.py::test_b[1] (call)", which pytest sets in every phase of a test.
+            test=clip(os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]),
         )
 
 

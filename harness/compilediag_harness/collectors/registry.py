@@ -112,7 +112,7 @@ class CollectorSet:
         loaded, written = (caches.record_load, caches.record_call), caches.record_write
         resumed = tracer and partial(torch_compiles.watch_compile_ends, tracer.resume_after_compile)
         return [
-            *([(CONVERT_FRAME, self._raise_limit)] if self._session.options.past_limit else ()),
+            *([(CONVERT_FRAME, self._lift_limit)] if self._session.options.past_limit else ()),
             (DYNAMO, partial(torch_compiles.watch_compile_starts, self.handle_compile_start)),
             *([(DYNAMO, resumed)] if resumed else ()),
             (DYNAMO, partial(torch_compiles.watch_resets, compiles.record_reset)),
@@ -131,10 +131,7 @@ class CollectorSet:
             (CONVERT_FRAME, partial(torch_logs.watch_failed_frames, safe(logs.record_failure))),
             (CONVERT_FRAME, partial(torch_logs.watch_skipped_frames, safe(logs.record_skip))),
             (CONVERT_FRAME, partial(torch_logs.watch_recompile_limit, safe(logs.record_limit))),
-            (
-                SYMBOLIC_CONVERT,
-                partial(torch_compiles.watch_specialized_floats, compiles.record_specialized),
-            ),
+            (SYMBOLIC_CONVERT, partial(torch_compiles.watch_floats, compiles.record_specialized)),
             (SYMBOLIC_CONVERT, partial(torch_logs.watch_graph_breaks, safe(logs.record_break))),
             (
                 torch_logs.CUDAGRAPH_UTILS,
@@ -164,11 +161,9 @@ class CollectorSet:
         self._compiles.phases_seen = bool(removers)
         return removers
 
-    def _raise_limit(self) -> Remover | None:
-        remover = torch_compiles.lift_recompile_limit()
-        facts = {"past_limit": remover is not None}
-        self._session.emit(EnvironmentRead(self._session.now(), facts))
-        return remover
+    def _lift_limit(self) -> Remover | None:
+        self._session.emit(EnvironmentRead(self._session.now(), {"past_limit": True}))
+        return torch_compiles.lift_recompile_limit()
 
     def _watch_trees(self) -> None:
         self._cudagraphs = CudagraphCollector(self._session)

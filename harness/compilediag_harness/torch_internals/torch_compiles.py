@@ -201,7 +201,7 @@ def watch_compile_requests(callback: Callable[[dict[str, Any]], None]) -> Remove
     return call_beside(get_imported(DYNAMO), "optimize", before=before)
 
 
-def watch_specialized_floats(callback: Callable[[str, str], None]) -> Remover | None:
+def watch_floats(callback: Callable[[str, str], None]) -> Remover | None:
     """Call `callback(compile_id, source)` with what torch takes for a symbolic float no longer, for
     which it traces the frame again: "L['scale']", or "L['t'].item()" of a tensor without dimensions
     of float64 on the host, which Dynamo reads."""

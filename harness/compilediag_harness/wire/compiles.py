@@ -246,6 +246,8 @@ class Compiled(StepEvent):
     blocks: RepeatedBlocks | None = None
     """The largest group of equal blocks in a module that the frame has as a variable; None where
     there is none, or it was not looked for: in a short compile, and in a trace."""
+    test: str = ""
+    """The test that ran, as pytest names it; empty outside of tests."""
 
 
 @event

@@ -49,10 +49,10 @@
     });
   }
 
-  // --- the steps; a mark has the colour of its finding's card ----------------------------------------------------------------------------
+  // --- the steps; a mark has the colour of its finding's card -------------------------------
   const box = find("chart");
   if (!box || !data.steps || !data.steps.length) return;
-  const { steps, wall, compile, phases, marks } = data;
+  const { steps, wall, compile, median, shortest, phases, marks } = data;
   const middle = [...wall].sort((a, b) => a - b)[wall.length >> 1];
   let logarithmic = Math.max(...wall) > 20 * middle && middle > 0;
   let chart = null;
@@ -79,6 +79,7 @@
   const time = (ms) => (!ms ? "0" : ms >= 1000 ? `${+(ms / 1000).toPrecision(3)} s` : ms >= 1 ? `${+ms.toPrecision(3)} ms` : `${+(ms * 1000).toPrecision(3)} us`);
   const sentence = (point) => {
     const parts = [`step ${steps[point].toLocaleString("en")}: ${time(wall[point])}`];
+    if (median.length) parts[0] += `, the longest of its neighbours (median ${time(median[point])})`;
     if (compile[point]) parts.push(`of it ${time(compile[point])} compiling`);
     for (const phase of phases) if (phase.ms[point]) parts.push(`${phase.name} ${time(phase.ms[point])}`);
     const here = (marksAt.get(point) || []).slice(0, 3);
@@ -110,41 +111,36 @@
     ctx.restore();
   };
 
-  // Areas stand on each other: the last one is the sum of all, and is drawn first.
-  const stacked = () => {
-    const sums = new Array(steps.length).fill(0);
-    return phases.map((phase) => phase.ms.map((value, index) => (sums[index] += value || 0)));
-  };
+  const thinned = median.length > 0;
   const draw = () => {
     const range = chart && chart.scales.x;
     const kept = range ? { min: range.min, max: range.max } : null;
     if (chart) chart.destroy();
-    const areas = logarithmic ? [] : stacked();
-    const series = areas.map((_, index) => ({
-      label: phases[index].name,
-      fill: color(`part${index}`),
-      width: 0,
-      points: { show: false },
-      value: (_plot, _value, _series, point) => (point === null ? "" : time(phases[index].ms[point] || 0)),
-    }));
-    const text = (plot, _value, _series, point) => (point === null ? "" : time(plot.data[_series][point]));
+    const text = (_plot, value) => (value === null || value === undefined ? "" : time(value));
+    const shown = { width: 0, points: { show: false }, value: text };
+    const bars = { ...shown, paths: uPlot.paths.bars({ size: [0.8, 60] }) };
+    const rest = thinned
+      ? [
+          { ...shown, label: "longest" },
+          { ...shown, label: "shortest" },
+          { ...shown, label: "median", stroke: color("wall"), width: 1.5 },
+        ]
+      : [{ ...bars, label: "whole step", fill: color("part4") }];
+    const positive = (values) => (logarithmic ? values.map((value) => value || null) : values);
+    const columns = thinned ? [wall, shortest, median] : [wall];
     const axis = { stroke: color("dim"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line") } };
     chart = new uPlot(
       {
         width: box.clientWidth - 18,
         height: 300,
-        scales: { x: { time: false }, y: { distr: logarithmic ? 3 : 1, range: logarithmic ? undefined : (_plot, _low, high) => [0, high * 1.05] } },
+        scales: { x: { time: false, range: (_plot, low, high) => [low - 0.5, high + 0.5] }, y: { distr: logarithmic ? 3 : 1, range: logarithmic ? undefined : (_plot, _low, high) => [0, high * 1.05] } },
         axes: [axis, { ...axis, size: 70, values: (_plot, values) => values.map((value) => (value === null ? "" : time(value))) }],
-        series: [
-          { label: "step" },
-          ...series.reverse(),
-          { label: "whole step", stroke: color("wall"), width: 1.5, points: { show: steps.length < 60 }, value: text },
-          { label: "compiling", stroke: color("recompile"), width: 1, dash: [3, 3], points: { show: false }, value: text },
-        ],
+        series: [{ label: "step" }, ...rest, { ...bars, label: "compiling", fill: color("recompile") }],
+        bands: thinned ? [{ series: [1, 2], fill: color("part4") }] : [],
         cursor: { drag: { x: true, y: false } },
         hooks: { draw: [drawMarks], setCursor: [(plot) => plot.cursor.idx !== null && show(plot.cursor.idx)] },
       },
-      [steps, ...areas.reverse(), wall, logarithmic ? compile.map((value) => value || null) : compile],
+      [steps, ...columns.map(positive), positive(compile)],
       box,
     );
     if (kept) chart.setScale("x", kept);
@@ -164,11 +160,11 @@
     chart.setCursor({ left: chart.valToPos(steps[target], "x"), top: 20 }, false);
   };
   const zoom = (min, max) => {
-    const first = steps[0];
-    const last = steps[steps.length - 1];
+    const first = steps[0] - 0.5;
+    const last = steps[steps.length - 1] + 0.5;
     chart.setScale("x", { min: Math.max(first, min), max: Math.min(last, Math.max(max, min + 1)) });
   };
-  const whole = () => zoom(steps[0], steps[steps.length - 1]);
+  const whole = () => zoom(-Infinity, Infinity);
   const zoomBy = (factor) => {
     const { min, max } = chart.scales.x;
     const center = at >= 0 ? steps[at] : (min + max) / 2;
