@@ -116,17 +116,14 @@ class KnownBreak(Known, frozen=True):
     reason: str | None = None  #: Why they are allowed; torch's own reason is in the key.
 
 
-Sizes: TypeAlias = tuple[tuple[int, int], ...]
-"""The first and the last size of each range."""
-
-
 class KnownFrame(Known, frozen=True):
     """A frame and how often it is compiled."""
 
     key: FrameKey
     count: Count = field(name="compiles")
     recompiles: Count = 0  #: Of these; the others are first ones, of another epoch or process.
-    accepts: Mapping[str, Sizes] = EMPTY  #: What its cache entries accept, by dimensions.
+    #: First and last size of each range that its cache entries accept, by dimensions.
+    accepts: Mapping[str, tuple[tuple[int, int], ...]] = EMPTY
 
     def find_narrowed(self, before: KnownFrame) -> list[str]:
         """Find dimensions of which it accepts less than before, of those known both times."""
@@ -255,9 +252,9 @@ def is_own(file: str | None) -> bool:
     return not file.startswith(("site-packages/", "python/")) and classify_ownership(file) == "user"
 
 
-def _collect_accepted(receipt: Receipt) -> dict[FrameKey, dict[str, Sizes]]:
+def _collect_accepted(receipt: Receipt) -> dict[FrameKey, dict[str, tuple[tuple[int, int], ...]]]:
     """Collect the ranges of sizes that each frame accepts; a single size is that of the data."""
-    accepted: dict[FrameKey, dict[str, Sizes]] = {}
+    accepted: dict[FrameKey, dict[str, tuple[tuple[int, int], ...]]] = {}
     for its in receipt.compile.accepted_sizes:
         ranges = tuple(span for span in its.spans if span[0] < span[1])
         accepted.setdefault(build_frame_key(its.frame), {})[" and ".join(its.dimensions)] = ranges

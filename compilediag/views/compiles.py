@@ -24,7 +24,7 @@ from compilediag.views.format import (
     format_seconds,
     pluralize,
 )
-from compilediag.views.graphs import list_served, render_restart
+from compilediag.views.graphs import render_restart
 from compilediag.views.place import format_frame
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import pad
@@ -83,7 +83,6 @@ def show_frames(receipt: Receipt, options: RenderOptions) -> list[Block]:
         *(Paragraph(notes=(sentence,)) for sentence in eager),
         *([Paragraph(notes=decompiled)] if decompiled else []),
         Paragraph(notes=(meaning,)),
-        *([Paragraph(notes=served)] if (served := list_served(receipt, options)) else []),
     ]
 
 

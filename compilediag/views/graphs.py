@@ -3,7 +3,6 @@ frame was traced more than once."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Container, Sequence
 
@@ -28,9 +27,8 @@ def render_graphs(receipt: Receipt, options: RenderOptions, *, complete: bool) -
     if receipt.compile.recompile_limit_hits:
         run = receipt.header.run
         target = "" if run.redactions.count else options.clean(shlex.join(run.argv_redacted), 200)
-        again = f"compilediag run --past-limit {target or 'TARGET'}"
-        unseen = f"what else changes after a recompile limit was hit: {again}"
-        lines += options.wrap_warning(unseen, "not seen: ")
+        unseen = "what else changes after a recompile limit was hit: compilediag run --past-limit "
+        lines += options.wrap_warning(unseen + (target or "TARGET"), "not seen: ")
     if receipt.header.configuration.past_limit:
         lifted = "for this run alone; by itself torch runs a frame over the limit eager"
         lines += options.wrap_warning(lifted, "recompile limit lifted: ")
@@ -57,7 +55,9 @@ def _describe_sizes(sizes: AcceptedSizes, does: str, options: RenderOptions) -> 
     """Describe the sizes that are served, and what a frame does for others: "x.shape[0] 2–15, and
     compiles again for 1 and 16 or more"."""
     named = _join([options.clean(name, 60) for name in sizes.dimensions])
-    served = _join([_format_span(*span, sizes.largest) for span in sizes.spans])
+    ends = (" or more" if last >= sizes.largest else f"–{last:,}" for _, last in sizes.spans)
+    pairs = zip(sizes.spans, ends, strict=True)
+    served = _join([f"{first:,}{end if first < last else ''}" for (first, last), end in pairs])
     (first, last), *others = sizes.spans
     if others or first == last:
         return f"{named} {served}, and {does} for any other up to {sizes.largest:,}"
@@ -73,12 +73,6 @@ def _describe_sizes(sizes: AcceptedSizes, does: str, options: RenderOptions) -> 
     return f"{named} {served}, and {does} for {_join(refused)}{why}"
 
 
-def _format_span(first: int, last: int, largest: int) -> str:
-    if first == last:
-        return f"{first:,}"
-    return f"{first:,} or more" if last >= largest else f"{first:,}–{last:,}"
-
-
 def _join(parts: Sequence[str]) -> str:
     more = len(parts) - MAX_NAMED
     parts = [*parts[:MAX_NAMED], *([f"{more:,} more"] if more > 0 else [])]
@@ -89,9 +83,7 @@ def render_restart(event: CompileEvent, options: RenderOptions, indent: str) -> 
     """Render why a frame was traced more than once, and what that cost; [] where it was not."""
     if not event.restart_reasons:
         return []
-    # Of an exception without a reason torch has the class: "<class 'torch.....Name'>".
-    texts = (re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", its) for its in event.restart_reasons)
-    reasons = [options.clean(text.strip().partition("\n")[0], 160) for text in texts]
+    reasons = [options.clean(text.strip(), 160) for text in event.restart_reasons]
     named = [options.clean(simplify_source(source), 80) for source in event.restarted_for]
     floats = f": torch took {_join(named)} for a symbolic float at first" if named else ""
     text = f"traced again, {format_seconds(event.restarted_s)}: {_join(reasons)}{floats}"

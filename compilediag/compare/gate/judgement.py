@@ -33,8 +33,7 @@ Kind = Literal[
     "cause",  # a cause that the baseline does not have, or that is met more often
     "break",  # a graph-break site
     "fallback",  # a frame that torch runs eager
-    "frame",  # a frame that is compiled more often without a recompile (a new epoch, a new frame),
-    # or that accepts fewer sizes
+    "frame",  # a frame that accepts fewer sizes, or is compiled more often without a recompile
     "recording",  # CUDA-graph recordings
     "unproved",  # a finding for which no change is proved, where that is demanded
     "not_judged",  # blind, torn, another configuration or none: cannot be judged, which is no pass

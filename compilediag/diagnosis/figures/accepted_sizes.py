@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, product
 from typing import NamedTuple
 
 from compilediag.diagnosis.guards.size_limits import (
@@ -37,9 +37,6 @@ LARGEST, SMALL = 1 << 16, 128
 
 _SIZE = re.compile(r"(L(?:\[[^\[\]]+\])+)\.(size|stride)\(\)\[(\d+)\]")
 _NUMBER = re.compile(r"(?<![\w\['.])\d{1,9}(?![\w.'])")
-
-Span = tuple[int, int]
-"""The first and the last size that is accepted."""
 
 
 class _Unknown(Exception):
@@ -109,6 +106,9 @@ def _iterate_sizes(
             spans, largest = _find_spans(checks, group, filter(None, (its for _, its in entries)))
         except _Unknown:
             continue
+        own = next((span for span in spans if span[0] <= group.size <= span[1]), None)
+        if own is None:
+            continue
         names = tuple(f"{simplify_source(its.source)}.shape[{dim}]" for its, dim in group.members)
         yield make_record(
             AcceptedSizes,
@@ -117,7 +117,7 @@ def _iterate_sizes(
             size=group.size,
             spans=tuple(spans),
             largest=largest,
-            refused=_explain_refusal(call.id, names, group.size, spans, timeline),
+            refused=_explain_refusal(call.id, names, (own[1] + 1, own[0] - 1), timeline),
         )
 
 
@@ -202,7 +202,7 @@ def _find_spans(
     checks: Sequence[Callable[[Mapping[str, TensorGuard]], bool]],
     group: _Group,
     guarded: Iterable[InputsGuarded],
-) -> tuple[list[Span], int]:
+) -> tuple[list[tuple[int, int]], int]:
     """Find the sizes of a group that some entry serves, and the largest one that was tried.
 
     Raises:
@@ -220,7 +220,7 @@ def _find_spans(
         tensors = group.resize(size)
         return any(check(tensors) for check in checks)
 
-    spans: list[Span] = []
+    spans: list[tuple[int, int]] = []
     before = 0
     for at in sorted(point for point in {*points, largest} if 0 <= point <= largest):
         low, high = before, at
@@ -233,23 +233,20 @@ def _find_spans(
         elif is_served(at):
             spans.append((high, at))
         before = at
-    if not any(first <= group.size <= last for first, last in spans):
-        raise _Unknown
     return spans, largest
 
 
 def _explain_refusal(
-    compiled: CompileId, names: Iterable[str], size: int, spans: Iterable[Span], timeline: Timeline
+    compiled: CompileId, names: Sequence[str], sizes: Iterable[int], timeline: Timeline
 ) -> RefusedSize | None:
-    """Explain by a condition on one size alone why the size above those around the present one, or
-    else the one below, is refused; None without one."""
+    """Explain by a condition on one size alone why the first of these is refused, or else another;
+    None without one."""
     guards = timeline.size_guards.get(compiled, ())
-    first, last = next(span for span in spans if span[0] <= size <= span[1])
-    for beside in (last + 1, first - 1):
-        for name in (name.replace(".shape[", ".size()[") for name in names):
-            guard = find_fixing_guard(guards, name) or find_excluding_guard(guards, name, beside)
-            if guard is not None:
-                limit = locate_size_limit(guard, timeline.user_roots)
-                needed_by = guard.torch_calls[0] if limit.how == "operation" else None
-                return make_record(RefusedSize, limit, needed_by=needed_by)
+    for size, name in product(sizes, names):
+        source = name.replace(".shape[", ".size()[")
+        guard = find_fixing_guard(guards, source) or find_excluding_guard(guards, source, size)
+        if guard is not None:
+            limit = locate_size_limit(guard, timeline.user_roots)
+            needed_by = guard.torch_calls[0] if limit.how == "operation" else None
+            return make_record(RefusedSize, limit, needed_by=needed_by)
     return None

@@ -343,8 +343,6 @@ class AcceptedSizes(Record, frozen=True, kw_only=True):
     compile again, or run eager over the limit."""
 
     frame: FrameName  #: The frame.
-    process: int = 0  #: Index of the process.
-    epoch: int = 0  #: How often torch._dynamo.reset() had been called.
     compile_id: str  #: torch's id of its last compile.
     dimensions: tuple[str, ...]  #: Those that varied, or whose size is not fixed: x.shape[0].
     size: int  #: Theirs in that call.

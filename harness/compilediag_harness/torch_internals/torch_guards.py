@@ -198,8 +198,7 @@ def iterate_leaves(entry: Any, sizes: Mapping[str, int]) -> Iterator[Leaf]:
 
 
 def iterate_tensor_guards(manager: Any) -> Iterator[tuple[str, str]]:
-    """Iterate over the guards on tensors of what evaluates those of a compile: the source, and the
-    guard as torch prints it."""
+    """Iterate over the guards on tensors of a compile: the source, and the guard as printed."""
     for managed, _ in _iterate_managers(getattr(manager, "root", None)):
         for leaf in managed.get_leaf_guards():
             if type(leaf).__name__ == "TENSOR_MATCH":
@@ -207,8 +206,7 @@ def iterate_tensor_guards(manager: Any) -> Iterator[tuple[str, str]]:
 
 
 def list_size_conditions(manager: Any) -> list[str]:
-    """List the conditions on symbolic sizes of what evaluates the guards of a compile, with
-    torch's comments."""
+    """List the conditions on symbolic sizes of a compile, with torch's comments."""
     leaves = _list_epilogue(getattr(manager, "root", None))
     return [text for leaf in leaves for text in leaf.verbose_code_parts()]
 
