@@ -5,6 +5,7 @@ the program called it itself, by a call. `python tools/check_accepted.py PROGRAM
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import json
 import os
@@ -13,14 +14,15 @@ import runpy
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
-
-import torch
-from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list as get_entries
-from torch._dynamo import convert_frame
 
 from compilediag.receipt.schema.compiles import AcceptedSizes
 from compilediag.runs.watch import watch
+from compilediag_harness.torch_internals.torch_guards import get_cache_entries
+
+torch: Any = importlib.import_module("torch")
+convert_frame: Any = importlib.import_module("torch._dynamo.convert_frame")
 
 Frame = tuple[str, int]
 
@@ -79,7 +81,7 @@ def _remember_compiled(compiled: dict[Any, tuple[Any, Any]]) -> None:
 
     def compile_callable(model: Any = None, **options: Any) -> Any:
         if model is None:
-            return lambda function: compile_callable(function, **options)
+            return partial(compile_callable, **options)
         made = original(model, **options)
         function = model.forward if isinstance(model, torch.nn.Module) else model
         owner = getattr(function, "__self__", None)
@@ -140,7 +142,7 @@ def _choose_sizes(group: AcceptedSizes) -> Iterable[int]:
 
 
 def _is_accepted(call: Call, given: dict[str, Any]) -> bool:
-    managers = [call.manager, *(entry.guard_manager for entry in get_entries(call.code))]
+    managers = [call.manager, *(entry.guard_manager for entry in get_cache_entries(call.code))]
     with torch.inference_mode(call.inference), torch.set_grad_enabled(call.grad):
         return any(manager.check(given) for manager in managers)
 
@@ -167,7 +169,8 @@ def _resize(given: dict[str, Any], dimensions: Iterable[str], size: int) -> dict
         if type(value) in (list, tuple):
             return type(value)(copy(f"{path}[{at}]", its) for at, its in enumerate(value))
         if type(value) is dict:
-            return {key: copy(f"{path}[{key!r}]", its) for key, its in value.items()}
+            members: dict[Any, Any] = value
+            return {key: copy(f"{path}[{key!r}]", its) for key, its in members.items()}
         if path not in wanted or id(value) in made:
             return made.get(id(value), value)
         shape = [wanted[path].get(dim, its) for dim, its in enumerate(value.shape)]

@@ -133,7 +133,8 @@ def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
         # Regions of `isolate_recompiles` share the ids of a frame but not its limit: only
         # compiles that a failed guard caused fill one cache.
         used = min(frame.compiles, 1 + len(recompiles))
-        near = used >= math.ceil(NEAR_LIMIT * limit)
+        # More fit where another limit holds than the config's.
+        near = math.ceil(NEAR_LIMIT * limit) <= used <= limit
         values = _select_independent(recompiles, analysis.causes)
         combinations = math.prod(len(seen) for seen in values.values())
         if not near and combinations <= limit:

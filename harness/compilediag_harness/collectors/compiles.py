@@ -277,9 +277,7 @@ class CompileCollector:
             fail_reason=row.get_text("fail_reason"),
             restart_reasons=tuple(sorted(clip(str(restart)) for restart in restarts)),
             restarted_for=tuple(self._specialized.pop(compile_id, ())),
-            limit=None
-            if self._session.options.past_limit
-            else torch_compiles.get_recompile_limit(),
+            limit=torch_compiles.get_recompile_limit(),
             guard_eval_us=row.get("guard_latency_us"),
             cache_hits=count_cache_outcomes(row.get, "hit"),
             cache_misses=count_cache_outcomes(row.get, "miss"),

@@ -289,7 +289,8 @@ def lift_recompile_limit() -> Remover | None:
     module = get_imported(CONVERT_FRAME)
     if not hasattr(module, "exceeds_recompile_limit"):
         return None
-    return replace_attribute(module, "exceeds_recompile_limit", lambda *_, **__: (False, ""))
+    is_exceeded: Callable[..., Any] = lambda *_, **__: (False, "")
+    return replace_attribute(module, "exceeds_recompile_limit", is_exceeded)
 
 
 def find_recompile_limit(function: Any) -> int | None:

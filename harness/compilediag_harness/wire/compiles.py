@@ -223,7 +223,7 @@ class Compiled(StepEvent):
     fail_reason: str | None
     restart_reasons: tuple[str, ...] = ()
     limit: int | None = None
-    """`torch._dynamo.config.recompile_limit` in force; None: there is none, or it was lifted."""
+    """`torch._dynamo.config.recompile_limit` in force."""
     guard_eval_us: float | None = None
     cache_hits: int | None = None
     """Hits of inductor's and AOTAutograd's caches, local and remote; None where not counted."""
