@@ -58,8 +58,8 @@ def render(
     the next commands need to find this receipt again, such as its path.
     """
     options = replace(options, width=max(options.width, MIN_WIDTH))
-    head = _render_head(receipt, options)
-    tail = render_graphs(receipt, options, complete=complete) + render_outlook(receipt, options)
+    head = _render_head(receipt, options) + render_graphs(receipt, options, complete=complete)
+    tail = render_outlook(receipt, options)
     tail += render_measured(receipt, options, suffix, complete=complete)
     # What replaces the settings of single findings that need the same variable.
     main = [finding for _, finding in list_main_findings(receipt)]

@@ -13,6 +13,8 @@ import torch
 
 from compilediag.receipt.schema.compiles import AcceptedSizes
 from compilediag.runs.watch import watch
+from compilediag.views.graphs import list_served
+from compilediag.views.style import PLAIN
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import FaultOccurred
 
@@ -112,6 +114,11 @@ def test_nothing_is_kept_alive() -> None:
         assert [its() for its in alive] == [None, None]
     (asked,) = seen.receipt.compile.accepted_sizes
     assert asked.spans == ((2, 15),)
+    said = list_served(seen.receipt, PLAIN)[0]
+    assert said.startswith(
+        "forward serves x.shape[0] 2–15, and compiles again for 1 and 16 or more"
+    )
+    assert "torch's conv needs x.size()[0] < 16" in said
     another = torch.compile(Net(), backend="eager")
     served = [size for size in range(1, 20) if _is_served(another, torch.ones(size, 3, 9))]
     assert served == [*range(2, 16)]
