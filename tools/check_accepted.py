@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from compilediag.receipt.schema.compiles import AcceptedSizes
 from compilediag.runs.watch import watch
@@ -169,7 +169,7 @@ def _resize(given: dict[str, Any], dimensions: Iterable[str], size: int) -> dict
         if type(value) in (list, tuple):
             return type(value)(copy(f"{path}[{at}]", its) for at, its in enumerate(value))
         if type(value) is dict:
-            members: dict[Any, Any] = value
+            members = cast("dict[Any, Any]", value)
             return {key: copy(f"{path}[{key!r}]", its) for key, its in members.items()}
         if path not in wanted or id(value) in made:
             return made.get(id(value), value)

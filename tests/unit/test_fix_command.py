@@ -75,6 +75,10 @@ def campaigns(monkeypatch: pytest.MonkeyPatch) -> CampaignCalls:
             "run --fix --trace-writes --yes train.py",
             "--trace-writes changes the runs that --fix compares",
         ),
+        (
+            "run --past-limit --fix --yes train.py",
+            "--fix compares runs under torch's limit: leave --past-limit out",
+        ),
         ("run --fix train.py --cadence-probe", "--cadence-probe changes the runs"),
         ("fix --timeout 0", "x>0"),
         ("fix --dry-run train.py", "do not name a program"),
