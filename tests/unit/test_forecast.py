@@ -94,6 +94,7 @@ def test_the_limit_raised() -> None:
 
 ARMED = hazards([false_guard()])
 NUMBERS = [string_flag(name, "2", "3", n) for n, name in enumerate("abcd", start=1)]
+PAST_LIMIT = [string_flag("n", str(n), str(n + 1), n) for n in range(1, 10)]
 UNSUPPORTED = attempt("0/0", kind="failed", fail_type="Unsupported", fail_reason="Tensor.item")
 
 
@@ -109,6 +110,8 @@ UNSUPPORTED = attempt("0/0", kind="failed", fail_type="Unsupported", fail_reason
         (find_variant_forecasts, run_of([attempt(f"0/{n}") for n in range(8)])),
         # Integer arguments are generalised from the second value on: they do not multiply.
         (find_variant_forecasts, run_of([FORWARD, *NUMBERS])),
+        # More variants than the limit: it was lifted.
+        (find_variant_forecasts, run_of([FORWARD, *PAST_LIMIT])),
         (find_violated_constraints, run_of([UNSUPPORTED])),
     ],
 )
