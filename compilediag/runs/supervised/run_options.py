@@ -110,11 +110,6 @@ class TrialOptions:
         tables=("fix",),
         check=_parse_budget,
     )
-    rounds: int | None = _trial_option(
-        "--rounds R",
-        "Pairs of runs of --against-eager; default: 3.",
-        type=click.IntRange(min=1),
-    )
     env: str | None = _trial_option("--env FILE", "Write the proved `export` lines to a file.")
     patch: str | None = _trial_option(
         "--patch FILE", "Write the proved edits to a file, for `git apply`."
@@ -250,6 +245,9 @@ class RunOptions(TrialOptions):
     against_eager: bool = _run_flag(
         "--against-eager",
         "Run it compiled and eager in turn, several times: does compiling pay off?",
+    )
+    rounds: int | None = _run_option(
+        "--rounds R", "Pairs of runs of --against-eager; default: 3.", type=click.IntRange(min=1)
     )
     cold_and_warm: bool = _run_flag(
         "--cold-and-warm",

@@ -146,7 +146,7 @@ def describe_problem(receipt: Receipt, code: int) -> str | None:
     if receipt.status == "complete" and not code:
         return None
     reason = (receipt.failure.reason or "").strip() if receipt.failure is not None else ""
-    problem = clip(reason.splitlines()[-1], MAX_REASON) if reason else f"exit code {code}"
+    problem = clip(reason.splitlines()[0], MAX_REASON) if reason else f"exit code {code}"
     return problem if receipt.status == "failed" else f"{problem} ({receipt.status})"
 
 
