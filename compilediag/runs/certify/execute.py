@@ -283,7 +283,7 @@ def execute_both(
         why = why or ("many files have changed since" if len(pair.recent) > MAX_RECENT else None)
     if recorded is None or why is not None:
         pair.recent = pair.made = ()
-        old = pair.execute("the old state", new=False)
+        old = pair.execute(f"the old state: {why}", new=False)
         return old, pair.execute(what, new=True), why or ""
     new = pair.execute(what, new=True)
     old = load_state(recorded, pair.program.words)
@@ -294,7 +294,9 @@ def execute_both(
     if why is None and pair.read is not None:
         name = os.path.relpath(pair.read)
         why = f"the program reads {name}, which was written since the recorded run began"
-    return (old if why is None else pair.execute("the old state", new=False)), new, why or ""
+    if why is not None:
+        old = pair.execute(f"the old state: {why}", new=False)
+    return old, new, why or ""
 
 
 def decide(
