@@ -59,7 +59,7 @@ def line(*values: str) -> str:
 
 UNCHANGED = "the program as it is, with the backend eager"
 FIRST_OF_ALL = "the first changes of all findings"
-CERTIFICATE = "all that was found, for the certificate"
+CERTIFICATE = "for the certificate: all that was found"
 
 
 class Runs:

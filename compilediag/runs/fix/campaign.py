@@ -470,7 +470,10 @@ def _try_changes(campaign: Campaign, finding: str, candidates: Sequence[ProgramC
 def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
     """Certify the program with changes, by its own backend and in its whole length; where they are
     not proved together, in halves."""
-    attempt = campaign.attempt(campaign.whole, changes, "all that was found, for the certificate")
+    what = "all that was found"
+    if len(changes) < len(campaign.list_chosen()):
+        what = "of it, " + ", ".join(change.line for change in changes)
+    attempt = campaign.attempt(campaign.whole, changes, f"for the certificate: {what}")
     certificates = [
         campaign.record(finding, change, attempt)
         for finding, change in campaign.chosen.items()
