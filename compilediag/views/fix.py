@@ -89,7 +89,7 @@ def render_candidates(
 
 def _render_impossible(plan: ListedChanges, options: RenderOptions) -> list[str]:
     """Render edits that cannot be tried, each with what it needs."""
-    edits = [f"{options.clean(its.change)}: {its.reason}" for its in plan.impossible]
+    edits = [f"{options.clean(its.change, 160)}: {its.reason}" for its in plan.impossible]
     shown = [f"not possible: {text}" for text in edits[:_MAX_IMPOSSIBLE]]
     shown += [f"and {len(edits) - len(shown)} more"] if len(shown) < len(edits) else []
     return [
@@ -101,7 +101,8 @@ def _render_impossible(plan: ListedChanges, options: RenderOptions) -> list[str]
 
 def _render_edit(card: Card, options: RenderOptions) -> list[str]:
     """Render what to edit, at which line, and what else is known of that."""
-    where = f" at {card.line}" if card.line else ""
+    line = card.line.partition(": ")[0]  # without the source of the call
+    where = f" at {line}" if line else ""
     known = [*card.library, card.changed, card.passed, *card.written]
     lines = options.wrap(f"{card.label}{where}: {card.fix}", INDENT, f"{INDENT}  ")
     return lines + options.wrap_parts([text for text in known if text], f"{INDENT}  ")

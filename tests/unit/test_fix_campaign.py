@@ -1,13 +1,14 @@
 """The executions of a campaign, and what is known when it is stopped."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from compilediag.certify.points import ExecutedState
+from compilediag.certify.points import Certificate, ExecutedState
 from compilediag.errors import UsageError
 from compilediag.fixes.proof_types import FindingResult, ListedChanges
 from compilediag.receipt.file import read_receipt, write_receipt
@@ -25,6 +26,7 @@ from compilediag.rules.changes import NEEDS_LIBCST, Edit, EditImpossible, Progra
 from compilediag.runs.certify.execute import Pair
 from compilediag.runs.fix import campaign as campaigns
 from compilediag.runs.fix.campaign import Campaign, choose_steps, make_campaign, run_campaign
+from compilediag.runs.fix.executions import Attempt
 from compilediag.runs.fix.results import NAME, build_fix_json, format_env, save_results
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.run_options import RunOptions
@@ -257,8 +259,16 @@ def test_a_search_takes_no_longer_than_the_program_unless_a_budget_is_given(
     made = campaign()
     assert proofs(run_campaign(made)) == [None, line(M)]
     assert runs.made == [UNCHANGED, FIRST_OF_ALL, CERTIFICATE]
-    assert made.notes[0].startswith("1 change of finding 1 not tried: a run with one takes ")
+    assert made.notes[0].endswith("four plain runs: 1 of finding 1; --budget 1h goes on")
     assert proofs(run_campaign(campaign(budget_s=60.0))) == [line(N), line(M)]
+
+
+def test_behind_a_refused_certificate_there_is_time_for_another_one(runs: Runs) -> None:
+    made = campaign()
+    made.whole.run_s, made.started = 100.0, time.monotonic() - 80.0
+    assert made.has_time(made.whole)
+    made.whole.attempts[frozenset()] = Attempt(frozenset(), Certificate(()), None, None)
+    assert not made.has_time(made.whole)
 
 
 def test_nothing_runs_without_candidates(runs: Runs) -> None:

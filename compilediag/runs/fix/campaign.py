@@ -88,6 +88,8 @@ class Campaign:
     started: float = field(default_factory=time.monotonic)
     notes: list[str] = field(default_factory=list[str])
     """What was not done, and why."""
+    left_out: dict[str, int] = field(default_factory=dict[str, int])
+    """Changes of a finding for which there was no time, as `has_time` has it."""
     stopped: bool = False
     interrupted: bool = False
 
@@ -166,12 +168,12 @@ class Campaign:
             )
 
     def has_time(self, of: Executions) -> bool:
-        """True where the search may go on by another execution. A certificate of what was found
-        comes behind it."""
+        """True where the search may go on by another execution. A certificate comes behind it
+        where something was found, by now or before what was found then was refused."""
         if self.budget_s is not None:
             return True
-        whole_s = self.whole.run_s
-        needed_s = time.monotonic() - self.started + of.run_s + (whole_s if self.chosen else 0.0)
+        whole_s, certifies = self.whole.run_s, bool(self.chosen or self.whole.attempts)
+        needed_s = time.monotonic() - self.started + of.run_s + certifies * whole_s
         return needed_s <= max(MAX_WHOLE * whole_s, whole_s + MIN_S)
 
     def record(
@@ -321,6 +323,16 @@ def run_campaign(campaign: Campaign) -> tuple[FindingResult, ...]:
         _note_end(campaign, f"interrupted in run {made}: what was not tried by then is left out")
     except CompilediagError as error:
         _note_end(campaign, f"no more runs: {error}")
+    left = [
+        f"{count} of finding {key[1:]}"
+        for key, count in campaign.left_out.items()
+        if key not in campaign.chosen
+    ]
+    if left:
+        campaign.notes.append(
+            f"changes not tried within the time of about four plain runs: {', '.join(left)}; "
+            "--budget 1h goes on"
+        )
     return tuple(
         FindingResult(item, tuple(campaign.tried.get(item.id, {}).values()), listed)
         for item, listed in zip(campaign.wanted, campaign.listed.values(), strict=True)
@@ -448,12 +460,7 @@ def _try_changes(campaign: Campaign, finding: str, candidates: Sequence[ProgramC
             continue  # others of the kind failed there
         changes = (*campaign.list_chosen(), change)
         if frozenset(changes) not in of.attempts and not campaign.has_time(of):
-            left = format_count(len(candidates) - at, "change")
-            campaign.notes.append(
-                f"{left} of finding {finding[1:]} not tried: a run with one takes "
-                f"{of.run_s:.0f} s, and all of `fix` about four times as long as the program; "
-                "--budget 1h goes on"
-            )
+            campaign.left_out[finding] = len(candidates) - at
             return
         try:
             attempt = campaign.attempt(of, changes, change.line)
