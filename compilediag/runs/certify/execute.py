@@ -87,8 +87,6 @@ class Pair:
     limit_s: float | None = None
     backend: str | None = None
     """In place of the program's own."""
-    output: str = ""
-    """File with what the last execution printed."""
 
     def execute(
         self, what: str, *, new: bool, stance: str | None = None, at: Location | None = None
@@ -123,7 +121,6 @@ class Pair:
         self.trials.program = replace(self.program, variables=variables)
         limit_s = self.options.timeout_s or self.limit_s
         trial = self.trials.run(what, what, plan, limit_s)
-        self.output = trial.output
         if trial.interrupted:
             raise KeyboardInterrupt
         if trial.observed is None:

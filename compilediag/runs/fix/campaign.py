@@ -192,7 +192,6 @@ class Campaign:
             certificate,
             is_final=attempt.is_whole,
             runs=1 + (former.runs if former is not None else 0),
-            output=attempt.output,
             beside=tuple(
                 key
                 for key, its in self.chosen.items()

@@ -27,8 +27,6 @@ class Attempt:
     before: ExecutedState | None
     after: ExecutedState | None
     """None where it could not be executed."""
-    output: str = ""
-    """File with what it printed."""
     is_whole: bool = False
     """It had the program's own backend, and its own length."""
 
@@ -50,11 +48,6 @@ class Executions:
     )
     _known: dict[str, ExecutedState] = field(default_factory=dict[str, ExecutedState])
     """Further executions of the program as it is."""
-
-    @property
-    def is_whole(self) -> bool:
-        """True for the program's own backend and length."""
-        return self.pair.backend is None
 
     def execute_unchanged(self, what: str) -> ExecutedState:
         """Execute the program as it is.
@@ -95,7 +88,7 @@ class Executions:
         except UsageError as error:
             certificate = Certificate((JudgedPoint("program", "fails", str(error)),))
         self.run_s = max(self.run_s, 0.0 if after is None else _get_wall_s(after))
-        attempt = Attempt(key, certificate, before, after, pair.output, self.is_whole)
+        attempt = Attempt(key, certificate, before, after, pair.backend is None)
         self.attempts[key] = attempt
         return attempt
 
