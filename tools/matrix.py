@@ -73,6 +73,7 @@ def stages(version: str, environment: Path, python: Path) -> list[tuple[str, lis
         ("contract tests", [*pytest, "tests/torch/test_torch_api.py"]),
         ("plain run", [*pytest, *PLAIN_RUN]),
         ("compile costs", [*pytest, *(f"tests/torch/test_{name}.py" for name in COSTS)]),
+        ("facts of the skill", [*pytest, "tests/torch/test_skill.py"]),
         ("three_bugs", [*pytest, "tests/end_to_end/test_scenarios.py", "-k", "three_bugs"]),
     ]
 

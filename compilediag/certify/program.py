@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping
 from compilediag.certify.calls import CallComparison, ProcessKey, identify_processes
 from compilediag.certify.change import Change
 from compilediag.certify.points import ExecutedState, JudgedPoint, Outcome
+from compilediag.receipt.finding_keys import normalize_file
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count
+from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness import wire
 
@@ -43,6 +45,9 @@ _PRECISION = (
 
 _TEST_FILE = re.compile(r"(?:/conftest|/test_[^/]*|_test)\.py$")
 
+_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)', re.MULTILINE)
+"""A line of a traceback."""
+
 _RECORDED = frozenset(
     kind.__name__
     for kind in (
@@ -65,16 +70,16 @@ def check_program(
     """Check that both states ran the same program to the same end, each with its own sources."""
     alike = before.problem == after.problem
     if before.problem is not None and not alike:
-        return JudgedPoint(
-            "program", "undecided", f"the old state does not end well: {before.problem}"
-        )
+        why = f"the old state does not end well: {_describe_end(before)}"
+        return JudgedPoint("program", "undecided", why)
     alone = sorted(change.before.keys() ^ change.after.keys())
     command = " ".join(after.receipt.header.run.argv_redacted)
     if "pytest" in command and (tests := [path for path in alone if _TEST_FILE.search(path)]):
         why = f"{tests[0]} is in one state only, and pytest looks for tests on disk"
         return JudgedPoint("program", "undecided", why)
     if after.problem is not None and not alike:
-        return JudgedPoint("program", "fails", f"the new state does not end well: {after.problem}")
+        why = f"the new state does not end well: {_describe_end(after)}"
+        return JudgedPoint("program", "fails", why)
     how = "" if before.problem is None else f", with {before.problem}"
     different = next(_iterate_differences(before, after, calls), None)
     if different is not None:
@@ -96,6 +101,16 @@ def check_program(
     return JudgedPoint(
         "program", "holds", f"both end alike{how}: {counts.replace('processs', 'processes')}"
     )
+
+
+def _describe_end(state: ExecutedState) -> str:
+    """Describe how a state ended: the line that raised comes first, the program's own where one is
+    in the traceback."""
+    failure = state.receipt.failure
+    frames = _FRAME.findall(failure.reason or "") if failure is not None else []
+    own = [frame for frame in frames if classify_ownership(frame[0]) == "user"]
+    where = [f"{normalize_file(file)}:{line}: " for file, line in (own or frames)[-1:]]
+    return "".join([*where, state.problem or ""])
 
 
 def _iterate_differences(

@@ -25,16 +25,29 @@ from compilediag.option_fields import argument, collect_options, flag, names_fin
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NEEDS_LIBCST
-from compilediag.runs.certify.recorded import record_run
+from compilediag.runs.certify.recorded import find_recorded_run, record_run
 from compilediag.runs.fix.campaign import (
-    Campaign,
     list_candidates,
     list_editable_files,
     make_campaign,
     run_campaign,
 )
-from compilediag.runs.fix.results import build_fix_json, build_plan, format_env, save_results
-from compilediag.runs.fix.sources import apply, format_patch, is_available, require_committed
+from compilediag.runs.fix.results import (
+    build_fix_json,
+    build_plan,
+    choose_next,
+    format_certify,
+    format_env,
+    read_together,
+    save_results,
+)
+from compilediag.runs.fix.sources import (
+    apply,
+    format_patch,
+    is_available,
+    make_changes,
+    require_committed,
+)
 from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.run_options import RunOptions, TrialOptions, check_positive
@@ -49,6 +62,7 @@ from compilediag.runs.trials.trial import (
 from compilediag.runs.work_progress import WorkProgress
 from compilediag.views.fix import render_candidates, render_fixes
 from compilediag_harness.base import atomic_write
+from compilediag_harness.wire import SourceChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +159,20 @@ def command(options: FixOptions) -> int:
             "program: name it, `compilediag fix train.py`"
         )
     words = receipt.header.run.argv_redacted
+    if word is None and (options.apply or options.patch):
+        digests = receipt.header.provenance.source_sha256
+        proved = read_together(path, listed)
+        if edits := [edit for change in proved for edit in change.edits]:
+            _write_edits(run_options, make_changes(edits, digests))
+            write(f"  next: compilediag {choose_next(receipt, proved, applied=options.apply)}\n")
+            return EXIT_OK
+    if options.apply and not options.force:
+        require_committed(list_editable_files(listed))
     if any(changes.possible for changes in listed.values()):
         _confirm(run_options, words)
+        if find_recorded_run(words) is None:  # which the certificate needs, as does one of an edit
+            outcome, trial = _run_first(replace(run_options, target=words))
+            return fix_run(run_options, outcome, trial, findings[0].key if word else None)
     return _fix(run_options, receipt, path, findings, words)
 
 
@@ -198,13 +224,14 @@ def run_and_fix(options: RunOptions) -> int:
     return fix_run(options, outcome, trial) or code
 
 
-def fix_run(options: RunOptions, outcome: Outcome, trial: Trial) -> int:
+def fix_run(options: RunOptions, outcome: Outcome, trial: Trial, key: str | None = None) -> int:
     """Try changes for the findings of a run that was made as a trial; return the exit code.
 
     Args:
         options: how long to try, and what becomes of what is proved.
         outcome: how the run ended.
         trial: the same run, as the certificates need it.
+        key: that of one finding; None: all of them.
     """
     if outcome.receipt is None or outcome.receipt_path is None:
         return outcome.exit_code or 1
@@ -215,7 +242,8 @@ def fix_run(options: RunOptions, outcome: Outcome, trial: Trial) -> int:
         write_message(f"the program does not run: {describe_failure(trial)}")
         return outcome.exit_code
     receipt, path = outcome.receipt, outcome.receipt_path
-    return _fix(options, receipt, path, receipt.findings, options.target)
+    findings = receipt.findings if key is None else (find_finding(key, receipt, path),)
+    return _fix(options, receipt, path, findings, options.target)
 
 
 def _confirm(options: RunOptions, words: tuple[str, ...]) -> None:
@@ -247,7 +275,7 @@ def _fix(
         edits_first=options.apply or options.patch is not None,
     )
     if options.apply and not options.force:
-        require_committed(list_editable_files(campaign))
+        require_committed(list_editable_files(campaign.listed))
     results = run_campaign(campaign)
     try:
         where = os.path.relpath(save_results(campaign, results, path))
@@ -261,21 +289,21 @@ def _fix(
         write(format_json(build_fix_json(campaign, results)))
     else:
         together, screen = campaign.together, get_render_options()
-        write(render_fixes(receipt, results, lines, together, campaign.notes, screen))
-    _write_edits(options, campaign)
+        applied = options.apply and bool(together)
+        following = (format_certify(receipt), choose_next(receipt, together, applied=applied))
+        write(render_fixes(receipt, results, lines, together, campaign.notes, following, screen))
+    _write_edits(options, campaign.make_edited_files(campaign.together))
     if campaign.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_OK if all(result.proof is not None for result in results) else EXIT_GATE
 
 
-def _write_edits(options: RunOptions, campaign: Campaign) -> None:
+def _write_edits(options: RunOptions, changes: tuple[SourceChange, ...]) -> None:
     """Write the edits that are proved together."""
     if not options.apply and options.patch is None:
         return
-    changes = campaign.make_edited_files(campaign.together)
     if not changes:
-        why = "no edit is proved"
-        write_message(f"{why}; nothing was written")
+        write_message("no edit is proved; nothing was written")
         return
     if options.patch is not None:
         _write_file("--patch", options.patch, format_patch(changes))

@@ -33,7 +33,7 @@ from compilediag.compare.gate.limits import EXAMPLE, Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
 from compilediag.option_fields import Given, argument, collect_toml_keys, flag, option
 from compilediag.receipt.contradictions import refuse_contradictions
-from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.lookups import format_target
 
 if TYPE_CHECKING:
     from compilediag.compare.gate.judge import RecordedBaseline
@@ -273,13 +273,13 @@ def _choose_next_command(judgements: Sequence[Judgement], configs: Sequence[Conf
     for judgement, config in zip(judgements, configs, strict=True):
         suffix, failures = format_suffix(config.where), judgement.failures
         if config.code.reasons:
-            return f"compilediag run {_format_target(config.receipt)}"
+            return f"compilediag run {format_target(config.receipt)}"
         if failures and failures[0].kind == "unproved":
             tried = [record.id for record in config.receipt.findings if record.fix.refused]
             finding = failures[0].finding
             if finding not in tried:  # the latest run's by its number
                 number = finding.removeprefix("F") if finding and config.where is None else ""
-                return f"compilediag fix {number or _format_target(config.receipt)}"
+                return f"compilediag fix {number or format_target(config.receipt)}"
         first_finding = next((failure.finding for failure in failures if failure.finding), None)
         if judgement.judged and first_finding:
             return f"compilediag explain {first_finding.removeprefix('F')}{suffix}"
@@ -289,11 +289,6 @@ def _choose_next_command(judgements: Sequence[Judgement], configs: Sequence[Conf
     if better:
         return f"compilediag gate --update{better[0]}"
     return f"compilediag show{format_suffix(configs[0].where)}"
-
-
-def _format_target(receipt: Receipt) -> str:
-    run = receipt.header.run
-    return ("" if run.redactions.count else shlex.join(run.argv_redacted)) or "TARGET"
 
 
 def _measure(a: str, b: str, options: GateOptions) -> int:

@@ -81,8 +81,8 @@ def command(options: RunOptions) -> int:
 
 _BELONGING = {
     ("patch", "env", "apply", "budget_s", "rounds", "yes"): (
-        "--env, --patch and --apply belong to --fix; --budget and --rounds to it and to "
-        "--against-eager; --yes to these and to --cold-and-warm"
+        "--env, --patch and --apply belong to --fix, --rounds to --against-eager, --budget to "
+        "both, and --yes to these and to --cold-and-warm"
     ),
     ("bisect_numerics",): "--bisect-numerics belongs to --against-eager",
     ("group", "keep_caches"): (

@@ -86,8 +86,6 @@ class TriedChange:
     """False: of a search, by short runs that compile with the backend "eager"."""
     runs: int = 1
     """Executions with the change."""
-    output: str = ""
-    """File with what the program printed, of the last of these."""
     beside: tuple[str, ...] = ()
     """Ids of findings whose changes were there too: it was not seen alone."""
 

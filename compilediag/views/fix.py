@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from compilediag.certify.points import JudgedPoint, Verdict
-from compilediag.diagnosis.codes import UNCHANGEABLE
 from compilediag.fixes.proof_types import FindingResult, ListedChanges, TriedChange
 from compilediag.receipt.schema.compiles import FindingRecord, ProofFigure
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import NEEDS_LIBCST, ProgramChange
+from compilediag.rules.changes import ProgramChange
+from compilediag.views.document import Card
 from compilediag.views.findings import build_card
 from compilediag.views.format import format_seconds, pluralize
 from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import INDENT, render_title
 
 _MAX_IMPOSSIBLE = 2
-_OTHER_FORM = "no change is known for code of this form"
 NOTHING = "no finding of at least `warning`: nothing to fix"
 
 
@@ -26,26 +25,29 @@ def render_fixes(
     environment: Sequence[str],
     changes: Sequence[ProgramChange],
     notes: Sequence[str],
+    following: Sequence[str],
     options: RenderOptions,
 ) -> str:
-    """Render each finding with what was tried; the lines for a shell and the changes that are
-    proved in one run; notes on what was not done, and why."""
+    """Render each finding with what was tried, or with what to edit; the lines for a shell and the
+    changes that are proved in one run; notes on what was not done, and why. `following`: what
+    checks an edit, and what leads on from here, as commands."""
     proved = [fix for fix in fixes if fix.proof is not None]
     have = "has" if len(fixes) == 1 else "have"
     head = f"{len(proved)} of {pluralize(len(fixes), 'finding')} {have} a proved change"
     lines = [*options.wrap(head if fixes else NOTHING), ""]
     for fix in fixes:
-        number = int(fix.finding.id[1:])
-        lines += render_title(build_card(number, fix.finding, receipt, options), options)
+        card = build_card(int(fix.finding.id[1:]), fix.finding, receipt, options)
+        lines += render_title(card, options)
         for trial in fix.tried:
             lines += _render_outcome(trial, options)
         if all(trial.certificate.verdict == "refused" for trial in fix.tried):
             why = "no change to try" if not fix.listed.possible else "not tried"
             why = "none of them works" if fix.tried else why
-            text = f"{why}: compilediag explain {number} says what to edit"
-            lines.append(f"{INDENT}{options.get_sign('warn')} {text}")
-            if fix.tried or not fix.listed.possible:
-                lines += _explain_none(fix.finding, fix.listed, options)
+            lines.append(f"{INDENT}{options.get_sign('warn')} {why}")
+            lines += _render_impossible(fix.listed, options)
+            lines += _render_edit(card, options)
+            check = f"{INDENT}then check the edit: compilediag {following[0]}"
+            lines.append(options.paint(check, "cyan"))
         lines.append("")
     lines += _render_certificates(fixes, options)
     # What to type and what to write, once for all findings.
@@ -62,9 +64,8 @@ def render_fixes(
     lines += [*to_do, ""] if to_do else []
     for note in notes:
         lines += options.wrap(f"note: {options.clean(note, 600)}", "  ", "        ")
-    if proved:
-        lines += ["", *options.wrap_commands([f"explain {proved[0].finding.id[1:]}"])]
-    return "\n".join(lines).rstrip() + "\n"
+    ends = ["", f"  next: compilediag {following[-1]}"] if fixes else []
+    return "\n".join([*lines, *ends[not lines[-1] :]]).rstrip() + "\n"
 
 
 def render_candidates(
@@ -75,34 +76,36 @@ def render_candidates(
     """Render the changes that would be tried."""
     lines: list[str] = []
     for finding, listed in plans:
-        lines += render_title(build_card(int(finding.id[1:]), finding, receipt, options), options)
+        card = build_card(int(finding.id[1:]), finding, receipt, options)
+        lines += render_title(card, options)
         for change in listed.possible:
             lines.append(f"{INDENT}{options.dot.strip()} {options.clean(change.line, 4096)}")
             lines += options.wrap(options.clean(change.risk), f"{INDENT}  ", style="dim")
         if not listed.possible:
             lines.append(f"{INDENT}no change to try")
-            lines += _explain_none(finding, listed, options)
+            lines += _render_impossible(listed, options) + _render_edit(card, options)
     return "\n".join(lines) + "\n"
 
 
-def _explain_none(finding: FindingRecord, plan: ListedChanges, options: RenderOptions) -> list[str]:
-    """Explain what prevents the edits that would remove the finding, in its program or, where there
-    are none, for its rule."""
-    # Whether these would fit the files is not known.
-    unknown = sum(edit.reason == NEEDS_LIBCST for edit in plan.impossible)
-    words = [f"{pluralize(unknown, 'edit')} not tried: {NEEDS_LIBCST}"] if unknown else []
-    words += [
-        f"not possible: {edit.change}: {edit.reason}"
-        for edit in plan.impossible
-        if edit.reason != NEEDS_LIBCST
-    ]
-    if not words and not plan.possible:
-        words = [UNCHANGEABLE.get(finding.rule, _OTHER_FORM)]
+def _render_impossible(plan: ListedChanges, options: RenderOptions) -> list[str]:
+    """Render edits that cannot be tried, each with what it needs."""
+    edits = [f"{options.clean(its.change, 160)}: {its.reason}" for its in plan.impossible]
+    shown = [f"not possible: {text}" for text in edits[:_MAX_IMPOSSIBLE]]
+    shown += [f"and {len(edits) - len(shown)} more"] if len(shown) < len(edits) else []
     return [
         line
-        for text in words[:_MAX_IMPOSSIBLE]
+        for text in shown
         for line in options.wrap(options.clean(text, 600), f"{INDENT}  ", style="dim")
     ]
+
+
+def _render_edit(card: Card, options: RenderOptions) -> list[str]:
+    """Render what to edit, at which line, and what else is known of that."""
+    line = card.line.partition(": ")[0]  # without the source of the call
+    where = f" at {line}" if line else ""
+    known = [*card.library, card.changed, card.passed, *card.written]
+    lines = options.wrap(f"{card.label}{where}: {card.fix}", INDENT, f"{INDENT}  ")
+    return lines + options.wrap_parts([text for text in known if text], f"{INDENT}  ")
 
 
 def _render_outcome(trial: TriedChange, options: RenderOptions) -> list[str]:

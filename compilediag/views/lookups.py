@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import lru_cache
 
 from compilediag.diagnosis.codes import BLIND, OUTLOOK
@@ -14,6 +15,13 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag_harness.redaction.recognise import is_redacted
+
+
+def format_target(receipt: Receipt) -> str:
+    """Format the command line of a run for a shell; "TARGET" where a secret in it was replaced."""
+    words = receipt.header.run.argv_redacted
+    return ("" if any(map(is_redacted, words)) else shlex.join(words)) or "TARGET"
 
 
 def number_findings(receipt: Receipt) -> list[tuple[int, FindingRecord]]:

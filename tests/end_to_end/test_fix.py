@@ -100,7 +100,7 @@ print(sum(bool(row.recompile_reason) for row in rows), sum(utils.counters["graph
 """The recompiles and breaks of a plain run, as torch counts them."""
 
 
-def test_edits_are_made_when_they_are_proved(tmp_path: Path, monkeypatch) -> None:
+def test_edits_are_made_when_they_are_proved(tmp_path: Path, monkeypatch, capfd) -> None:
     """In the file and as a patch, which are the same; a plain run has no finding then."""
     monkeypatch.chdir(tmp_path)
     program = tmp_path / "edited.py"
@@ -109,7 +109,12 @@ def test_edits_are_made_when_they_are_proved(tmp_path: Path, monkeypatch) -> Non
     for words in (["init", "-q"], ["add", "edited.py"], ["commit", "-q", "-m", "."]):
         names = ["-c", "user.name=a", "-c", "user.email=a@b"]
         subprocess.run(["git", *names, *words], check=True)
-    assert main(["fix", "--yes", "--apply", "--patch", "fix.patch", "edited.py"]) == 0
+    assert main(["fix", "--yes", "--patch", "fix.patch", "edited.py"]) == 0
+    assert "  next: compilediag fix --apply\n" in capfd.readouterr().out
+    # Of what is proved the edits are made without another run.
+    assert main(["fix", "--apply"]) == 0
+    out, err = capfd.readouterr()
+    assert (out, "run 1" in err) == ("  next: compilediag run -- edited.py\n", False)
     edited = program.read_text(encoding="utf-8")
     assert edited == EDITED.replace(
         "import compile, ones\n", "import compile, ones\nimport torch\n"
@@ -122,6 +127,39 @@ def test_edits_are_made_when_they_are_proved(tmp_path: Path, monkeypatch) -> Non
     assert program.read_text(encoding="utf-8") == edited
     done = captured(sys.executable, "-c", COUNTED, check=True)
     assert done.stdout.split()[-2:] == ["0", "0"]
+
+
+CERTIFIED = """
+import torch
+
+state = {"seen": 0}
+
+@torch.compile(backend="eager")
+def scaled(x):
+    return x * state["seen"]
+
+for number in range(4):
+    state["seen"] = number
+    print(scaled(torch.ones(4)).sum().item())
+"""
+
+
+def test_the_line_below_a_finding_checks_an_edit_by_one_execution(
+    tmp_path: Path, monkeypatch, capfd
+) -> None:
+    """As it is printed, of the run that `fix` began with."""
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "train.py"
+    program.write_text(CERTIFIED, encoding="utf-8")
+    main(["fix", "--yes", "train.py"])
+    out = capfd.readouterr().out
+    line = next(text for text in out.splitlines() if "then check the edit: compilediag " in text)
+    edited = CERTIFIED.replace('"seen": 0', '"seen": torch.tensor(0)')
+    edited = edited.replace('state["seen"] = number', 'state["seen"].fill_(number)')
+    program.write_text(edited, encoding="utf-8")
+    words = line.partition("compilediag ")[2].split()
+    assert main([words[0], "--json", *words[1:]]) == 0, out
+    assert json.loads(capfd.readouterr().out)["executions"] == 1
 
 
 STOPPED = """

@@ -1,6 +1,7 @@
 """Calls made again when a recorded process is over: with which inputs, what comes out, and that
 the program notices nothing."""
 
+import collections
 import dataclasses
 import json
 import os
@@ -624,6 +625,24 @@ def test_a_call_begins_with_the_small_state_that_it_found():
     )
     assert old
     assert old == new
+
+
+def test_what_a_dictionary_makes_of_its_items_is_not_run():
+    """As that of transformers' activations makes an instance of a class."""
+
+    class Instances(collections.OrderedDict):
+        def __getitem__(self, key):
+            return super().__getitem__(key)()
+
+    class Choosing(torch.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    model = Choosing()
+    model.instances = Instances(one=torch.nn.Identity)
+    made, _, events = vary(call_with(model, *SIZES))
+    assert len(made) > 1
+    assert events.of(wire.FaultOccurred) == []
 
 
 class Holder:

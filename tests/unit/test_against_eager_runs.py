@@ -58,7 +58,6 @@ class Runs:
         number: int,
         name: str,
         plan: TrialPlan,
-        _variables: Mapping[str, str],
         timeout_s: float | None,
         *,
         keep_caches: bool,

@@ -10,6 +10,7 @@ from compilediag.certify.calls import compare_calls
 from compilediag.certify.change import Change, ChangedFile, compare_sources
 from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.certify.program import check_exercised, check_program
+from compilediag.receipt.schema.receipt import Failure
 from compilediag_harness.wire import FaultOccurred, LinesRun, RecordingStarted, SourcesLoaded
 from tests.support.built_receipt import built
 from tests.support.certified_states import FILE, calls, state
@@ -55,6 +56,22 @@ def with_flags(**fields: Any) -> ExecutedState:
     return replace(AFTER, receipt=msgspec.structs.replace(receipt, header=header))
 
 
+TRACEBACK = """\
+Unsupported: no
+
+  File "/p/lib/train.py", line 3, in <module>
+    step(x)
+  File "/v/lib/python3.11/site-packages/torch/_dynamo/eval_frame.py", line 9, in wrapper
+    raise Unsupported
+Unsupported: no
+from user code:
+   File "/p/lib/model.py", line 12, in forward
+    return x.item()
+
+Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace
+"""
+
+
 def test_the_same_program() -> None:
     point = judge(BEFORE, AFTER)
     assert (point.outcome, point.sentence) == ("holds", "both end alike: 3 steps, 1 process")
@@ -71,6 +88,16 @@ def test_the_same_program() -> None:
         ),
         (with_flags(matmul_precision="medium"), "another precision: matmul_precision"),
         (replace(AFTER, problem="it hung"), "does not end well: it hung"),
+        (
+            replace(
+                AFTER,
+                problem="Unsupported: no",
+                receipt=msgspec.structs.replace(
+                    built(), failure=Failure(reason=TRACEBACK, log_tail=None)
+                ),
+            ),
+            "does not end well: .../lib/model.py:12: Unsupported: no",
+        ),
     ],
 )
 def test_another_end_fails(after: ExecutedState, words: str) -> None:

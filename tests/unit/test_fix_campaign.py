@@ -1,14 +1,14 @@
 """The executions of a campaign, and what is known when it is stopped."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from compilediag.certify.points import ExecutedState
-from compilediag.diagnosis.codes import UNCHANGEABLE
+from compilediag.certify.points import Certificate, ExecutedState
 from compilediag.errors import UsageError
 from compilediag.fixes.proof_types import FindingResult, ListedChanges
 from compilediag.receipt.file import read_receipt, write_receipt
@@ -17,13 +17,16 @@ from compilediag.receipt.schema.compiles import (
     CandidateRecord,
     FindingRecord,
     FixRecord,
+    Place,
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules import candidates as of_finding
 from compilediag.rules.changes import NEEDS_LIBCST, Edit, EditImpossible, ProgramChange
 from compilediag.runs.certify.execute import Pair
+from compilediag.runs.fix import campaign as campaigns
 from compilediag.runs.fix.campaign import Campaign, choose_steps, make_campaign, run_campaign
+from compilediag.runs.fix.executions import Attempt
 from compilediag.runs.fix.results import NAME, build_fix_json, format_env, save_results
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.run_options import RunOptions
@@ -57,7 +60,8 @@ def line(*values: str) -> str:
 
 
 UNCHANGED = "the program as it is, with the backend eager"
-CERTIFICATE = "all that was found, for the certificate"
+FIRST_OF_ALL = "the first changes of all findings"
+CERTIFICATE = "for the certificate: all that was found"
 
 
 class Runs:
@@ -128,25 +132,55 @@ def reasons(result: FindingResult) -> list[str]:
 
 
 def screen(*fixes: FindingResult) -> str:
-    return render_fixes(BEFORE, fixes, [], [], [], RenderOptions())
+    return render_fixes(BEFORE, fixes, [], [], [], ["certify -- train.py"], RenderOptions())
 
 
-def test_each_on_top_of_the_others_then_one_certificate(runs: Runs) -> None:
+def test_the_first_of_all_at_once_then_others_on_top_then_one_certificate(runs: Runs) -> None:
     made = campaign()
     results = run_campaign(made)
-    assert runs.made == [UNCHANGED, line(BAD), line(N), line(M), CERTIFICATE]
+    assert runs.made == [UNCHANGED, FIRST_OF_ALL, line(N), CERTIFICATE]
     assert proofs(results) == [line(N), line(M)]
     assert [tried.proved for tried in results[0].tried] == [False, True]
-    assert [tried.beside for tried in results[0].tried] == [(), ("F2",)]
-    assert format_env(made) == [line(N, M)]
+    assert results[0].tried[1].beside == ("F2",)
+    assert format_env(made) == [line(M, N)]
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_independent_causes_need_three_runs_behind_the_first(runs: Runs, count: int) -> None:
+    names = "abcde"[:count]
+    of = tuple(
+        with_candidates(finding(number=f"F{at}", variable=name), f"L['{name}']", f"L['{name}0']")
+        for at, name in enumerate(names, 1)
+    )
+    causes = [again(at, cause(name, f"F{at}")) for at, name in enumerate(names, 1)]
+    runs.events = tuple(causes)
+    assert all(proofs(run_campaign(campaign(receipt(*causes, findings=of)))))
+    assert runs.made == [UNCHANGED, FIRST_OF_ALL, CERTIFICATE]
+
+
+def test_of_all_that_fail_at_once_each_is_tried_by_itself(runs: Runs) -> None:
+    """One of them crashes the program: the other is proved, and nothing is said of it that is only
+    true of both."""
+    runs.fails_on = {BAD: "RuntimeError: no"}
+    results = run_campaign(campaign())
+    assert runs.made == [UNCHANGED, FIRST_OF_ALL, line(BAD), line(N), line(M), CERTIFICATE]
+    assert proofs(results) == [line(N), line(M)]
+
+
+def test_one_change_is_certified_without_a_search(runs: Runs) -> None:
+    only = with_candidates(finding(), "L['n']")
+    runs.events = (again(1, cause()),)
+    made = campaign(receipt(*runs.events, findings=(only,)))
+    assert proofs(run_campaign(made)) == [line(N)]
+    assert runs.made == [line(N)]
 
 
 def test_what_does_not_go_together_is_seen_at_once(runs: Runs) -> None:
-    """The second is refused beside the first, and the first is proved."""
+    """One is refused beside the other, which is proved."""
     runs.wrong = [N, M]
     results = run_campaign(campaign())
-    assert proofs(results) == [line(N), None]
-    assert "returned something else" in reasons(results[1])[0]
+    assert proofs(results) == [None, line(M)]
+    assert "returned something else" in reasons(results[0])[1]
 
 
 def test_a_failing_trial_is_a_result(runs: Runs) -> None:
@@ -170,8 +204,8 @@ def test_what_goes_with_another_finding_needs_no_run(runs: Runs) -> None:
     )
     runs.events, runs.needs = of.compile.events, {"k": "nm"}
     results = run_campaign(campaign(of))
-    assert proofs(results) == [line(N), line(M), line(M)]
-    assert len(runs.made) == 5
+    assert proofs(results) == [line(N), line(M), line(N)]
+    assert runs.made == [UNCHANGED, FIRST_OF_ALL, line(N), CERTIFICATE]
 
 
 def test_what_only_the_own_backend_shows_is_searched_with_it(runs: Runs) -> None:
@@ -200,14 +234,14 @@ def test_changes_that_are_not_proved_together_are_certified_in_halves(runs: Runs
 
 
 def test_what_was_found_is_said_when_it_is_stopped(runs: Runs) -> None:
-    runs.stop_at = 4
+    runs.stop_at = 3
     made = campaign()
     results = run_campaign(made)
     assert proofs(results) == [None, None]
-    assert results[0].tried[1].certificate.verdict == "proved"
+    assert results[1].tried[0].certificate.verdict == "proved"
     assert "found, not certified" in screen(*results)
-    assert (made.stopped, made.interrupted, len(results[1].tried)) == (True, True, 0)
-    assert made.notes == ["interrupted in run 4: what was not tried by then is left out"]
+    assert (made.stopped, made.interrupted, len(results[0].tried)) == (True, True, 1)
+    assert made.notes == ["interrupted in run 3: what was not tried by then is left out"]
 
 
 def test_a_budget_starts_no_run_beyond_it(runs: Runs) -> None:
@@ -215,6 +249,26 @@ def test_a_budget_starts_no_run_beyond_it(runs: Runs) -> None:
     run_campaign(made)
     assert runs.made == []
     assert "the budget of -1 s has no room for another run" in made.notes[0]
+
+
+def test_a_search_takes_no_longer_than_the_program_unless_a_budget_is_given(
+    runs: Runs, monkeypatch
+) -> None:
+    """What was found by then is certified."""
+    monkeypatch.setattr(campaigns, "MIN_S", -1.0)
+    made = campaign()
+    assert proofs(run_campaign(made)) == [None, line(M)]
+    assert runs.made == [UNCHANGED, FIRST_OF_ALL, CERTIFICATE]
+    assert made.notes[0].endswith("four plain runs: 1 of finding 1; --budget 1h goes on")
+    assert proofs(run_campaign(campaign(budget_s=60.0))) == [line(N), line(M)]
+
+
+def test_behind_a_refused_certificate_there_is_time_for_another_one(runs: Runs) -> None:
+    made = campaign()
+    made.whole.run_s, made.started = 100.0, time.monotonic() - 80.0
+    assert made.has_time(made.whole)
+    made.whole.attempts[frozenset()] = Attempt(frozenset(), Certificate(()), None, None)
+    assert not made.has_time(made.whole)
 
 
 def test_nothing_runs_without_candidates(runs: Runs) -> None:
@@ -259,7 +313,10 @@ def test_the_screen(runs: Runs) -> None:
     made = campaign()
     results = run_campaign(made)
     lines = format_env(made)
-    text = render_fixes(BEFORE, results, lines, made.together, ["a note"], RenderOptions())
+    following = ["certify -- train.py", "run -- train.py"]
+    text = render_fixes(
+        BEFORE, results, lines, made.together, ["a note"], following, RenderOptions()
+    )
     assert text.startswith("2 of 2 findings have a proved change\n")
     assert f"     ✗ refused  {line(BAD)}\n" in text
     assert "1 of 1 recompiles remain" in text
@@ -269,56 +326,37 @@ def test_the_screen(runs: Runs) -> None:
     assert "recompiles 2 → 0" in text
     shell = f"  type this before you start the program:\n    {format_env(made)[0]}\n"
     assert shell in text
-    assert text.endswith("  note: a note\n\n  next: compilediag explain 1\n")
-
-
-def test_there_is_always_a_reason() -> None:
-    """Rules whose findings usually have a change have no reason of their own."""
-    grown = msgspec.structs.replace(FIRST, rule="CD105")
-    assert "CD105" not in UNCHANGEABLE
-    text = screen(FindingResult(grown, (), ListedChanges((), ())))
-    assert "no change is known for code of this form" in text
-
-
-def test_edits_that_need_libcst_are_one_line() -> None:
-    """Whether they would fit the files is not known: their names would say nothing."""
-    edits = tuple(RefusedChange(change=f"edit {each}", reason=NEEDS_LIBCST) for each in "ab")
-    other = RefusedChange(change="edit c", reason="line 3 is not a statement of its own")
-    text = screen(FindingResult(FIRST, (), ListedChanges((), (*edits, other))))
-    assert "       2 edits not tried: edits need libcst: pip install" in text
-    assert "edit a" not in text
-    assert "not possible: edit c: line 3" in text
+    assert text.endswith("  note: a note\n\n  next: compilediag run -- train.py\n")
 
 
 @pytest.mark.parametrize(
     ("tried", "candidates", "sentence"),
     [
-        (0, 0, "! no change to try: compilediag explain 1 says what to edit"),
-        (0, 2, "! not tried: compilediag explain 1 says what to edit"),
-        (1, 2, "! none of them works: compilediag explain 1 says what to edit"),
+        (0, 0, "! no change to try"),
+        (0, 2, "! not tried"),
+        (1, 2, "! none of them works"),
     ],
 )
-def test_the_screen_says_what_to_do_where_nothing_is_proved(runs, tried, candidates, sentence):
+def test_the_screen_says_what_to_edit_where_nothing_is_proved(runs, tried, candidates, sentence):
+    """At which line, and how it is checked; an edit that is not tried with what it needs."""
     refused = run_campaign(campaign())[0].tried[0]
-    listed = ListedChanges((refused.change,) * candidates, ())
-    text = screen(FindingResult(FIRST, (refused,) * tried, listed))
+    edits = [RefusedChange(change=f"edit {n}", reason=f"`x[{n}]` is kept") for n in range(3)]
+    edits[0] = RefusedChange(change="edit 0", reason=NEEDS_LIBCST)
+    listed = ListedChanges((refused.change,) * candidates, tuple(edits))
+    fix = FixRecord(summary="pass x as a tensor", recipe="tensor", how="")
+    place = Place(file="model.py", line=7, function="forward")
+    item = msgspec.structs.replace(FIRST, fix=fix, location=place)
+    text = screen(FindingResult(item, (refused,) * tried, listed))
     assert text.startswith("0 of 1 finding has a proved change\n")
     assert f"     {sentence}\n" in text
-    words = UNCHANGEABLE[FIRST.rule]
-    assert (" ".join(words.split()[:4]) in text) == (not candidates)
-
-
-def test_the_screen_says_what_stands_in_the_way_of_an_edit() -> None:
-    """Of the program, instead of what its rule says in general."""
-    edits = [RefusedChange(change=f"edit {n}", reason=f"`x[{n}]` is kept") for n in range(3)]
-    listed = ListedChanges((), tuple(edits))
-    text = screen(FindingResult(FIRST, (), listed))
-    assert "not possible: edit 0: `x[0]` is kept\n" in text
-    assert text.count("not possible") == 2
-    assert UNCHANGEABLE[FIRST.rule] not in text
-    plan = render_candidates(BEFORE, [(FIRST, listed)], RenderOptions())
+    assert f"       not possible: edit 0: {NEEDS_LIBCST}\n" in text
+    assert "       not possible: edit 1: `x[1]` is kept\n       and 1 more\n" in text
+    assert "     fix at model.py:7 in forward: pass x as a tensor\n" in text
+    assert "     then check the edit: compilediag certify -- train.py\n" in text
+    assert text.endswith("\n  next: compilediag certify -- train.py\n")
+    plan = render_candidates(BEFORE, [(FIRST, ListedChanges((), tuple(edits)))], RenderOptions())
     assert "no change to try\n" in plan
-    assert "not possible: edit 0: `x[0]` is kept\n" in plan
+    assert "not possible: edit 1: `x[1]` is kept\n" in plan
 
 
 def test_the_screen_puts_each_line_where_it_belongs() -> None:
@@ -329,7 +367,7 @@ def test_the_screen_puts_each_line_where_it_belongs() -> None:
         ProgramChange("configuration", "torch._dynamo.config.x = True\x1b[31m", ""),
         ProgramChange("source", "train.py:1 mark\n::error::", "", edits=(edit,)),
     ]
-    text = render_fixes(BEFORE, [], ["export A=1"], changes, [], RenderOptions())
+    text = render_fixes(BEFORE, [], ["export A=1"], changes, [], [], RenderOptions())
     assert text == (
         "no finding of at least `warning`: nothing to fix\n\n"
         "  type this before you start the program:\n    export A=1\n"

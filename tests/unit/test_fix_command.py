@@ -54,6 +54,7 @@ def campaigns(monkeypatch: pytest.MonkeyPatch) -> CampaignCalls:
         return ()
 
     monkeypatch.setattr(command, "run_campaign", run_campaign)
+    monkeypatch.setattr(command, "find_recorded_run", lambda words: "recorded")
     return begun
 
 
@@ -119,6 +120,20 @@ def test_the_latest_run_and_one_finding(latest: Path, campaigns: CampaignCalls) 
     )
 
 
+@pytest.mark.usefixtures("latest")
+def test_a_run_that_was_not_recorded_is_made_once_more_and_recorded(monkeypatch) -> None:
+    """So that the certificate, and later that of an edit by hand, need no execution of it."""
+    seen: list[tuple[str, ...]] = []
+
+    def record_run(words: tuple[str, ...], *_: Any) -> Any:
+        seen.append(words)
+        raise command.UsageError("stop")
+
+    monkeypatch.setattr(command, "record_run", record_run)
+    assert main(["fix", "2", "--yes"]) == 2
+    assert seen == [("train.py", "--lr", "1")]
+
+
 def test_a_file_named_by_a_number_is_a_program(latest: Path, monkeypatch) -> None:
     (latest / "2").write_text("pass\n")
     seen: list[tuple[str, ...]] = []
@@ -175,7 +190,7 @@ def test_options_of_pyproject(latest: Path, campaigns: CampaignCalls, capsys) ->
 
 def test_uncommitted_changes_are_said_before_anything_runs(latest, campaigns, monkeypatch, capsys):
     """Without git, too; --force runs."""
-    monkeypatch.setattr(command, "list_editable_files", lambda campaign: [str(latest / "train.py")])
+    monkeypatch.setattr(command, "list_editable_files", lambda listed: [str(latest / "train.py")])
     for status, sentence in ((None, "is in no git repository"), (" M train.py", "not committed")):
         monkeypatch.setattr(sources, "run_git", lambda *words, status=status: status)
         assert main(["fix", "--yes", "--apply"]) == 2

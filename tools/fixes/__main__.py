@@ -14,13 +14,13 @@ import json
 import sys
 from pathlib import Path
 
-from page import Former, Result, contradictions, rendered
+from page import Result, contradictions, rendered
 from trying import names, tried
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "project" / "fixes.md"
-FORMER = Path(__file__).with_name("former_proofs.json")
-"""Proofs by edits that `fix` no longer makes, as the page had them."""
+PUBLIC = Path(__file__).with_name("public_programs.json")
+"""What was measured on public programs, by hand."""
 
 
 def main() -> int:
@@ -46,8 +46,8 @@ def main() -> int:
         for name in names()
         if (path := asked.results / f"{name}.json").is_file()
     ]
-    former: list[Former] = json.loads(FORMER.read_text(encoding="utf-8"))
-    PAGE.write_text(rendered(found, names(), former), encoding="utf-8")
+    public = json.loads(PUBLIC.read_text(encoding="utf-8"))
+    PAGE.write_text(rendered(found, names(), public), encoding="utf-8")
     print(f"Wrote {PAGE.relative_to(ROOT)}")
     contradicted = contradictions(found)
     for line in contradicted:

@@ -1,32 +1,32 @@
-"""The page of what `compilediag fix` proves on the scenarios, from their stored results."""
+"""The page of what `compilediag fix` proves: on public programs, from a file of what was measured,
+and on the scenarios, from their stored results."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypedDict
-
-from compilediag.diagnosis.codes import UNCHANGEABLE
+from typing import Any, TypedDict
 
 GOAL = 0.8
 
 HEAD = """\
 <!-- Written by `make fixes`; change the code instead. -->
-# What `compilediag fix` proves on the scenarios
-
-Every finding of at least `warning` of every `scenarios/*/broken.py`: the change that
-[fix](../reference/fix.md) proves, or why there is none. Each proof was then followed as its
-line or patch says, in a plain run without compilediag, and torch's own counters were compared with
-the certificate.
-`make fixes FIXES="NAME NAME"` runs some scenarios again; results are stored in `build/fixes`.
+# What `compilediag fix` proves
 """
 
+SCENARIOS = """\
+## The scenarios
+
+Every finding of at least `warning` of every `scenarios/*/broken.py`. Each proof was then followed
+as its line or patch says, in a plain run without compilediag, and torch's own counters were
+compared with the certificate. `make fixes FIXES="NAME NAME"` runs some again; `build/fixes` has
+each finding with what was tried.
+"""
 
 OF_THE_ENVIRONMENT = ("CD613", "CD614", "CD641", "CD901", "CD902", "CD903")
 """Rules about compile caches on the machine, other ranks, what was meant to be compiled ahead of
 time, and what was recorded."""
-
-NO_LONGER = "No longer proved since 2026-11-26: edits that had one scenario and no foreign proof"
 
 
 class Finding(TypedDict):
@@ -59,14 +59,21 @@ class Result(TypedDict):
     findings: list[Finding]
 
 
-class Former(TypedDict):
-    """A proof that a finding had, by an edit that `fix` no longer makes."""
+class Program(TypedDict):
+    """One public program and what `fix` did for it."""
 
-    scenario: str
-    rule: str
-    about: str
-    """The variable of the finding, or its title."""
+    name: str
+    repository: str
+    commit: str
+    command: str
+    findings: int
+    proved: int
     change: str
+    """What was proved; else what was certified by hand."""
+    executions: int
+    wall: float
+    """Seconds of `fix` by those of a plain run."""
+    cpu: float
 
 
 def contradictions(results: Iterable[Result]) -> list[str]:
@@ -79,27 +86,47 @@ def contradictions(results: Iterable[Result]) -> list[str]:
     ]
 
 
-def rendered(results: Sequence[Result], names: Sequence[str], former: Sequence[Former] = ()) -> str:
-    """The page. Scenarios without a result stand in it as such.
+def rendered(results: Sequence[Result], names: Sequence[str], public: Mapping[str, Any]) -> str:
+    """The page. Scenarios without a result stand in it as such, where any has one.
 
     Args:
         results: of each scenario that ran.
         names: of all scenarios.
-        former: proofs by edits that are gone; those are listed whose finding has no proof now.
+        public: "about", a sentence of how they were run, and "programs".
     """
     known = {result["scenario"]: result for result in results}
-    sections = [
-        HEAD,
-        _summary(results, len(names) - len(known)),
-        _listed("Contradictions", contradictions(results)),
-        _listed("Proofs that no plain run could follow", list(_unchecked(results))),
-        _rules(results),
-        _listed(NO_LONGER, list(_no_longer(results, former))),
-        _rows(results),
-        _listed("Not run", [line for name in names if (line := _not_run(name, known.get(name)))]),
-        _programs(known, names),
-    ]
+    sections = [HEAD, _public(public["about"], public["programs"])]
+    if known:
+        sections += [
+            SCENARIOS,
+            _summary(results, len(names) - len(known)),
+            _listed("Contradictions", contradictions(results)),
+            _listed("Proofs that no plain run could follow", list(_unchecked(results))),
+            _rules(results),
+            _listed("Not run", [line for name in names if (line := _not_run(known.get(name)))]),
+            f"<!-- programs {digest_programs(known)} -->\n",
+        ]
     return "\n".join(section for section in sections if section)
+
+
+def digest_programs(known: Mapping[str, Result]) -> str:
+    """A digest of what ran: a test compares it with the scenarios as they are."""
+    lines = [f"{name} {known[name]['program']}" for name in sorted(known)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+def _public(about: str, programs: Sequence[Program]) -> str:
+    lines = ["## Public programs", "", about, ""]
+    lines += ["| program | command | findings | proved | runs | wall | CPU | change |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for its in programs:
+        name = f"{its['name']} ({its['repository']} {its['commit']})"
+        numbers = f"{its['findings']} | {its['proved']} | {its['executions']}"
+        times = f"{its['wall']:.1f} | {its['cpu']:.1f}"
+        lines += [
+            f"| {_text(name)} | {_code(its['command'])} | {numbers} | {times} | {its['change']} |"
+        ]
+    return "\n".join([*lines, ""])
 
 
 def _summary(results: Sequence[Result], missing: int) -> str:
@@ -107,7 +134,7 @@ def _summary(results: Sequence[Result], missing: int) -> str:
     share = _proved(findings) / len(findings) if findings else 0.0
     versions = sorted({result["torch"] for result in results})
     goal = "reached" if share >= GOAL else f"missed by {GOAL - share:.0%} of the findings"
-    outside = sum((_why(each) or "").startswith("cannot be changed") for each in findings)
+    untried = sum(each["proof"] is None and not each["refused"] for each in findings)
     apart = [each for each in findings if _is_apart(each)]
     others = len(findings) - len(apart)
     of_program = _proved(findings) / max(others, 1)
@@ -124,7 +151,7 @@ def _summary(results: Sequence[Result], missing: int) -> str:
     return f"""\
 torch {", ".join(versions)}, CPU. **{proved} have a proved change**; the goal of {GOAL:.0%}
 is {goal}. By kind: {parts}.
-{outside} findings have no change that could be tried, for the reasons below; they are counted too.
+{untried} findings have no change that could be tried; they are counted too.
 {len(apart)} findings are about the environment, or of programs that fail as they are
 ({rules or "none"}): of the other {others}, {of_program:.0%} have a proved change.
 {checked} proofs were checked in a plain run, {wrong} contradicted.{left}
@@ -165,19 +192,6 @@ def _unchecked(results: Iterable[Result]) -> Iterator[str]:
                 yield f"{result['scenario']} {finding['id']}: {finding['unchecked']}"
 
 
-def _no_longer(results: Iterable[Result], former: Iterable[Former]) -> Iterator[str]:
-    """The former proofs of findings that have none now."""
-    proved = {
-        (result["scenario"], finding["rule"], finding["variable"] or finding["title"])
-        for result in results
-        for finding in result["findings"]
-        if finding["proof"] is not None
-    }
-    for each in former:
-        if (each["scenario"], each["rule"], each["about"]) not in proved:
-            yield f"{each['scenario']}, {each['rule']} {each['about']}: {each['change']}"
-
-
 def _rules(results: Iterable[Result]) -> str:
     by_rule: dict[str, list[Finding]] = {}
     for result in results:
@@ -196,28 +210,6 @@ def _rules(results: Iterable[Result]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _rows(results: Iterable[Result]) -> str:
-    lines = ["## By finding", "", "| scenario | finding | | change, or why there is none |"]
-    lines.append("|---|---|---|---|")
-    for result in results:
-        for finding in result["findings"]:
-            about = " ".join(
-                filter(None, [finding["rule"], finding["variable"] or finding["title"]])
-            )
-            mark = "proved" if finding["proof"] else ("refused" if finding["refused"] else "")
-            cell = "<br>".join(_outcome(finding))
-            lines.append(f"| {result['scenario']} | {_text(about)} | {mark} | {cell} |")
-    return "\n".join([*lines, ""])
-
-
-def _why(finding: Finding) -> str | None:
-    """Why nothing was tried, in words."""
-    if finding["why"] != "no candidate":
-        return finding["why"]
-    words = UNCHANGEABLE.get(finding["rule"])
-    return f"cannot be changed: {words}" if words else finding["why"]
-
-
 def _is_apart(finding: Finding) -> bool:
     """Whether no change of the program's code could be proved: it does not run, or the finding is
     about something else."""
@@ -227,26 +219,10 @@ def _is_apart(finding: Finding) -> bool:
     return fails or finding["rule"] in OF_THE_ENVIRONMENT
 
 
-def _outcome(finding: Finding) -> Iterator[str]:
-    if finding["proof"] is not None:
-        yield _code(finding["proof"][1])
-        return
-    for line, reason in finding["refused"]:
-        yield f"{_code(line)}: {_text(reason)}"
-    if (why := _why(finding)) is not None:
-        yield _text(why)
-
-
-def _not_run(name: str, result: Result | None) -> str | None:
-    if result is None:
-        return f"{name}: no result"
-    return f"{name}: {result['not_run']}" if result["not_run"] else None
-
-
-def _programs(known: Mapping[str, Result], names: Iterable[str]) -> str:
-    """What the results belong to: a test compares it with the scenarios as they are."""
-    lines = [f"{name} {known[name]['program'] if name in known else '-'}" for name in names]
-    return "\n".join(["<!-- programs that ran, by digest", *lines, "-->", ""])
+def _not_run(result: Result | None) -> str | None:
+    if result is None or not result["not_run"]:
+        return None
+    return f"{result['scenario']}: {result['not_run']}"
 
 
 def _code(text: str) -> str:

@@ -87,8 +87,6 @@ class Pair:
     limit_s: float | None = None
     backend: str | None = None
     """In place of the program's own."""
-    output: str = ""
-    """File with what the last execution printed."""
 
     def execute(
         self, what: str, *, new: bool, stance: str | None = None, at: Location | None = None
@@ -123,7 +121,6 @@ class Pair:
         self.trials.program = replace(self.program, variables=variables)
         limit_s = self.options.timeout_s or self.limit_s
         trial = self.trials.run(what, what, plan, limit_s)
-        self.output = trial.output
         if trial.interrupted:
             raise KeyboardInterrupt
         if trial.observed is None:
@@ -283,7 +280,7 @@ def execute_both(
         why = why or ("many files have changed since" if len(pair.recent) > MAX_RECENT else None)
     if recorded is None or why is not None:
         pair.recent = pair.made = ()
-        old = pair.execute("the old state", new=False)
+        old = pair.execute(f"the old state: {why}", new=False)
         return old, pair.execute(what, new=True), why or ""
     new = pair.execute(what, new=True)
     old = load_state(recorded, pair.program.words)
@@ -294,7 +291,9 @@ def execute_both(
     if why is None and pair.read is not None:
         name = os.path.relpath(pair.read)
         why = f"the program reads {name}, which was written since the recorded run began"
-    return (old if why is None else pair.execute("the old state", new=False)), new, why or ""
+    if why is not None:
+        old = pair.execute(f"the old state: {why}", new=False)
+    return old, new, why or ""
 
 
 def decide(

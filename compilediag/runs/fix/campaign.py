@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from msgspec import structs
@@ -52,6 +52,13 @@ STEPS_AFTER = 2
 MOST_OF_RUN = 0.7
 """A short run is not cut where it would be longer than this share of the whole."""
 
+MAX_WHOLE, MIN_S = 1.7, 90.0
+"""What follows the first run takes at most so many times its seconds, its calls with other inputs
+among them, or so many seconds beside one certificate, unless a budget is given."""
+
+COUNTED = ("finding", "better")
+"""Points of what torch counts, where another change may help."""
+
 MAX_RETRIED = 2
 """Changes of a finding that are tried once more when others were found."""
 
@@ -81,6 +88,8 @@ class Campaign:
     started: float = field(default_factory=time.monotonic)
     notes: list[str] = field(default_factory=list[str])
     """What was not done, and why."""
+    left_out: dict[str, int] = field(default_factory=dict[str, int])
+    """Changes of a finding for which there was no time, as `has_time` has it."""
     stopped: bool = False
     interrupted: bool = False
 
@@ -101,11 +110,10 @@ class Campaign:
     def list_worth_retrying(self, finding: str) -> list[ProgramChange]:
         """List the changes of a finding that failed only in what torch counts: what hides it may be
         gone now."""
-        counted = ("finding", "better")
         return [
             change
             for change, tried in self.tried.get(finding, {}).items()
-            if all(x.outcome != "fails" or x.name in counted for x in tried.certificate.points)
+            if all(x.outcome != "fails" or x.name in COUNTED for x in tried.certificate.points)
         ]
 
     def is_refused(self, change: ProgramChange) -> bool:
@@ -139,7 +147,12 @@ class Campaign:
             return known
         edits = self.make_edited_files(changes)
         self.require_budget(of)
-        return of.attempt(changes, edits, shorten(what, 100))
+        return of.attempt(changes, edits, shorten(what, 100), self._is_promising)
+
+    def _is_promising(self, before: Receipt, after: Receipt) -> bool:
+        """True where a finding that is wanted has become less."""
+        identities = (self.get_identity(item.id) for item in self.wanted)
+        return any(count_finding(its, after) < count_finding(its, before) for its in identities)
 
     def require_budget(self, of: Executions) -> None:
         """Require time for another execution.
@@ -153,6 +166,15 @@ class Campaign:
                 f"the budget of {self.budget_s:g} s has no room for another run, which takes about "
                 f"{of.run_s:.0f} s: not every change was tried"
             )
+
+    def has_time(self, of: Executions) -> bool:
+        """True where the search may go on by another execution. A certificate comes behind it
+        where something was found, by now or before what was found then was refused."""
+        if self.budget_s is not None:
+            return True
+        whole_s, certifies = self.whole.run_s, bool(self.chosen or self.whole.attempts)
+        needed_s = time.monotonic() - self.started + of.run_s + certifies * whole_s
+        return needed_s <= max(MAX_WHOLE * whole_s, whole_s + MIN_S)
 
     def record(
         self,
@@ -170,7 +192,6 @@ class Campaign:
             certificate,
             is_final=attempt.is_whole,
             runs=1 + (former.runs if former is not None else 0),
-            output=attempt.output,
             beside=tuple(
                 key
                 for key, its in self.chosen.items()
@@ -212,10 +233,10 @@ def list_candidates(receipt: Receipt, wanted: Sequence[FindingRecord]) -> dict[s
     return {finding.id: list_possible(list_changes(finding, receipt), hashes) for finding in wanted}
 
 
-def list_editable_files(campaign: Campaign) -> list[str]:
+def list_editable_files(listed: Mapping[str, ListedChanges]) -> list[str]:
     """List the files that candidates edit, by path."""
-    listed = campaign.listed.values()
-    edits = [edit for changes in listed for change in changes.possible for edit in change.edits]
+    possible = [change for changes in listed.values() for change in changes.possible]
+    edits = [edit for change in possible for edit in change.edits]
     return list(group_by_file(edits))
 
 
@@ -301,6 +322,16 @@ def run_campaign(campaign: Campaign) -> tuple[FindingResult, ...]:
         _note_end(campaign, f"interrupted in run {made}: what was not tried by then is left out")
     except CompilediagError as error:
         _note_end(campaign, f"no more runs: {error}")
+    left = [
+        f"{count} of finding {key[1:]}"
+        for key, count in campaign.left_out.items()
+        if key not in campaign.chosen
+    ]
+    if left:
+        campaign.notes.append(
+            f"changes not tried within the time of about four plain runs: {', '.join(left)}; "
+            "--budget 1h goes on"
+        )
     return tuple(
         FindingResult(item, tuple(campaign.tried.get(item.id, {}).values()), listed)
         for item, listed in zip(campaign.wanted, campaign.listed.values(), strict=True)
@@ -322,11 +353,18 @@ def _withdraw_proofs(campaign: Campaign, why: str) -> None:
 
 
 def _search_and_prove(campaign: Campaign) -> None:
+    every = [change for listed in campaign.listed.values() for change in listed.possible]
+    if len(every) == 1 and not (every[0].arguments or every[0].padded):
+        # Its certificate says at once what a search would. (Others are located by a short run.)
+        campaign.short = None
     _begin_search(campaign)
+    _try_first_changes(campaign)
     untried = {item.id: campaign.listed[item.id].possible for item in campaign.wanted}
     while any(untried.values()):
         for finding, candidates in untried.items():
-            _try_changes(campaign, finding, candidates)
+            if finding not in campaign.chosen:
+                known = campaign.tried.get(finding, {})
+                _try_changes(campaign, finding, [its for its in candidates if its not in known])
         # What another cause hid may be seen now that this is gone.
         for finding in untried if campaign.chosen else ():
             if finding not in campaign.chosen:
@@ -361,13 +399,36 @@ def _begin_search(campaign: Campaign) -> None:
         return
     tried = [key for key, changes in campaign.listed.items() if changes.possible]
     own = sum(_find_executions(campaign, finding) is campaign.whole for finding in tried)
-    whole_s = campaign.whole.run_s
+    runs, whole_s = min(len(tried) - own, 1), campaign.whole.run_s
     campaign.trials.announce(
-        f"{format_count(len(tried), 'finding')} with changes to try: about {len(tried) - own} "
-        f"short runs of {short.run_s:.0f} s and {1 + own} of {whole_s:.0f} s, "
-        f"{(len(tried) - own) * short.run_s + (1 + own) * whole_s:.0f} s in all if the first "
-        "change of each works"
+        f"{format_count(len(tried), 'finding')} with changes to try: about {runs} more short runs "
+        f"of {short.run_s:.0f} s and {1 + own} of {whole_s:.0f} s, "
+        f"{runs * short.run_s + (1 + own) * whole_s:.0f} s in all if the first change of each works"
     )
+
+
+def _try_first_changes(campaign: Campaign) -> None:
+    """Try the first changes of all findings in one short run: of independent causes it shows which
+    are removed. Where it fails as a whole, each is tried by itself."""
+    first = {
+        key: listed.possible[0]
+        for key, listed in campaign.listed.items()
+        if listed.possible and _find_executions(campaign, key) is campaign.short
+    }
+    if campaign.short is None or len(first) < 2:
+        return
+    changes = tuple(dict.fromkeys(first.values()))
+    try:
+        attempt = campaign.attempt(campaign.short, changes, "the first changes of all findings")
+    except EditImpossible:
+        return  # two edits are of one place
+    for finding, change in first.items():
+        own, *_ = points = campaign.record(finding, change, attempt).points
+        failed = {point.name for point in points if point.outcome == "fails"}
+        if not failed and attempt.after is not None:
+            campaign.chosen[finding] = change
+        elif own.outcome == "holds" or not failed <= set(COUNTED):
+            del campaign.tried[finding][change]  # another may be why
 
 
 def _find_executions(campaign: Campaign, finding: str) -> Executions:
@@ -392,11 +453,14 @@ def _try_changes(campaign: Campaign, finding: str, candidates: Sequence[ProgramC
             campaign.chosen[finding] = change
             return
         del campaign.tried[finding][change]
-    for change in candidates:
+    for at, change in enumerate(candidates):
         place = change.kind, change.padded and change.padded[0].function, change.edits[:1]
         if place in failed and (change.padded or change.edits):
             continue  # others of the kind failed there
         changes = (*campaign.list_chosen(), change)
+        if frozenset(changes) not in of.attempts and not campaign.has_time(of):
+            campaign.left_out[finding] = len(candidates) - at
+            return
         try:
             attempt = campaign.attempt(of, changes, change.line)
         except EditImpossible as error:
@@ -412,7 +476,10 @@ def _try_changes(campaign: Campaign, finding: str, candidates: Sequence[ProgramC
 def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
     """Certify the program with changes, by its own backend and in its whole length; where they are
     not proved together, in halves."""
-    attempt = campaign.attempt(campaign.whole, changes, "all that was found, for the certificate")
+    what = "all that was found"
+    if len(changes) < len(campaign.list_chosen()):
+        what = "of it, " + ", ".join(change.line for change in changes)
+    attempt = campaign.attempt(campaign.whole, changes, f"for the certificate: {what}")
     certificates = [
         campaign.record(finding, change, attempt)
         for finding, change in campaign.chosen.items()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from compilediag.certify.judge import judge
 from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint
 from compilediag.errors import UsageError
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import ProgramChange, build_trial_plan
 from compilediag.rules.environment_variables import join_values, merge_environment
 from compilediag.runs.certify.execute import Pair, decide, execute_both
@@ -25,8 +27,6 @@ class Attempt:
     before: ExecutedState | None
     after: ExecutedState | None
     """None where it could not be executed."""
-    output: str = ""
-    """File with what it printed."""
     is_whole: bool = False
     """It had the program's own backend, and its own length."""
 
@@ -49,11 +49,6 @@ class Executions:
     _known: dict[str, ExecutedState] = field(default_factory=dict[str, ExecutedState])
     """Further executions of the program as it is."""
 
-    @property
-    def is_whole(self) -> bool:
-        """True for the program's own backend and length."""
-        return self.pair.backend is None
-
     def execute_unchanged(self, what: str) -> ExecutedState:
         """Execute the program as it is.
 
@@ -66,9 +61,14 @@ class Executions:
         return self.before
 
     def attempt(
-        self, changes: Sequence[ProgramChange], edits: Sequence[SourceChange], what: str
+        self,
+        changes: Sequence[ProgramChange],
+        edits: Sequence[SourceChange],
+        what: str,
+        is_promising: Callable[[Receipt, Receipt], bool],
     ) -> Attempt:
-        """Execute the program with changes, and judge it; `edits`: its files with them.
+        """Execute the program with changes, and judge it; `edits`: its files with them. Further
+        executions that would decide something are made where the two receipts are promising.
 
         Raises:
             KeyboardInterrupt: the user ended it.
@@ -81,11 +81,14 @@ class Executions:
                 self.before = before if why else None
             else:
                 after = pair.execute(what, new=True)
-            certificate, before, after = decide(pair, before, after, self._known)
+            if is_promising(before.receipt, after.receipt) or pair.problems:
+                certificate, before, after = decide(pair, before, after, self._known)
+            else:
+                certificate = judge(before, after, pair.change, varied=not pair.options.no_vary)
         except UsageError as error:
             certificate = Certificate((JudgedPoint("program", "fails", str(error)),))
         self.run_s = max(self.run_s, 0.0 if after is None else _get_wall_s(after))
-        attempt = Attempt(key, certificate, before, after, pair.output, self.is_whole)
+        attempt = Attempt(key, certificate, before, after, pair.backend is None)
         self.attempts[key] = attempt
         return attempt
 

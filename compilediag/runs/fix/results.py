@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ from compilediag.rules.changes import EditImpossible, ProgramChange
 from compilediag.rules.environment_variables import format_export, join_values
 from compilediag.runs.fix.campaign import Campaign
 from compilediag.runs.fix.sources import format_patch
+from compilediag.views.lookups import format_target
 
 
 class TriedRecord(ProofRecord, frozen=True, kw_only=True):
@@ -81,6 +82,8 @@ class FixDocument(Document, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     environment: tuple[str, ...]
     """The proved variables as lines for a shell."""
+    together: tuple[str, ...]
+    """The changes that are proved by one run."""
     findings: tuple[FixedFinding, ...]
 
 
@@ -185,15 +188,14 @@ def build_fix_json(campaign: Campaign, results: Sequence[FindingResult]) -> dict
             )
             for attempt in result.tried
         )
-        number = result.finding.id[1:]
-        edited = result.proof is not None and result.proof.change.edits
+        proved = () if result.proof is None else (result.proof.change,)
         findings.append(
             FixedFinding(
                 **_get_named_fields(result.finding),
                 candidates=len(result.listed.possible),
                 impossible=result.listed.impossible,
                 tried=tried,
-                next=f"compilediag {f'fix {number} --apply' if edited else f'explain {number}'}",
+                next=f"compilediag {choose_next(campaign.receipt, proved)}",
             )
         )
     return convert_to_builtins(
@@ -206,9 +208,23 @@ def build_fix_json(campaign: Campaign, results: Sequence[FindingResult]) -> dict
             complete=not campaign.stopped,
             notes=tuple(campaign.notes),
             environment=tuple(format_env(campaign)),
+            together=tuple(change.line for change in campaign.together),
             findings=tuple(findings),
         )
     )
+
+
+def format_certify(receipt: Receipt) -> str:
+    """Format the command that checks an edit of the program."""
+    return f"certify -- {format_target(receipt)}"
+
+
+def choose_next(receipt: Receipt, proved: Sequence[ProgramChange], *, applied: bool = False) -> str:
+    """Choose the command that leads on from what is proved; `applied`: the edits were made."""
+    if not proved:
+        return format_certify(receipt)
+    edited = not applied and any(change.edits for change in proved)
+    return "fix --apply" if edited else f"run -- {format_target(receipt)}"
 
 
 def build_plan(
@@ -250,6 +266,20 @@ def format_env(campaign: Campaign) -> list[str]:
     """Format proved variables as lines for a shell; of several changes only if proved together."""
     pairs = [pair for change in campaign.together for pair in change.variables]
     return [format_export(*pair) for pair in join_values(pairs).items()]
+
+
+def read_together(
+    receipt_path: str, listed: Mapping[str, ListedChanges]
+) -> tuple[ProgramChange, ...]:
+    """Read which of the listed changes the latest campaign for a receipt proved by one run; empty
+    where they are not all among them."""
+    try:
+        with open(os.path.join(os.path.dirname(receipt_path), NAME), encoding="utf-8") as stream:
+            lines = json.load(stream)["together"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+    of_line = {change.line: change for its in listed.values() for change in its.possible}
+    return tuple(of_line[line] for line in lines) if of_line.keys() >= {*lines} else ()
 
 
 def save_results(campaign: Campaign, results: Sequence[FindingResult], receipt_path: str) -> str:

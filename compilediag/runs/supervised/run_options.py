@@ -128,8 +128,8 @@ class TrialOptions:
     rounds: int | None = option(
         "--rounds R",
         "Pairs of runs, compiled and eager; default: 3.",
-        only=("run", "against-eager"),
-        hidden=("run",),
+        only=("run", "fix", "against-eager"),  # `fix` takes it for older command lines
+        hidden=("run", "fix"),
         type=click.IntRange(min=1),
     )
     env: str | None = _trial_option("--env FILE", "Write the proved `export` lines to a file.")

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 
 from compilediag.certify.points import ExecutedState
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.environment_variables import merge_environment
 from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.run import Program, provide_caches, run
 from compilediag.runs.supervised.run_options import RunOptions
@@ -70,21 +69,14 @@ class Trials:
     """Those that were made, but for a first one that leaves a receipt."""
     interrupted: bool = False
 
-    def run(
-        self,
-        name: str,
-        what: str,
-        plan: TrialPlan,
-        limit_s: float | None,
-        variables: Mapping[str, str] | None = None,
-    ) -> Trial:
+    def run(self, name: str, what: str, plan: TrialPlan, limit_s: float | None) -> Trial:
         """Make the next run; `name` is that of its files, and `what` it is, for the user."""
         self.runs += 1
         text = f"run {self.runs}: {what}"
         self.announce(text)
-        of_run = (self.runs, name, plan, variables or {}, limit_s)
+        of_run = (self.program, self.runs, name, plan, limit_s)
         with WorkProgress(stage=text, silent=self.quiet):
-            trial = run_trial(self.program, *of_run, keep_caches=self.keep_caches)
+            trial = run_trial(*of_run, keep_caches=self.keep_caches)
         self.interrupted = self.interrupted or trial.interrupted
         return trial
 
@@ -94,7 +86,6 @@ def run_trial(
     number: int,
     name: str,
     plan: TrialPlan,
-    variables: Mapping[str, str],
     timeout_s: float | None,
     *,
     keep_caches: bool = False,
@@ -110,10 +101,7 @@ def run_trial(
     output = f"{folder}.{OUTPUT}"
     outcome = program.run(
         folder,
-        {
-            **merge_environment(variables, program.variables),
-            VARIABLE: write_plan(plan, f"{folder}.plan.json"),
-        },
+        {**program.variables, VARIABLE: write_plan(plan, f"{folder}.plan.json")},
         keep_caches=keep_caches,
         timeout_s=timeout_s,
         live=None,
@@ -146,7 +134,7 @@ def describe_problem(receipt: Receipt, code: int) -> str | None:
     if receipt.status == "complete" and not code:
         return None
     reason = (receipt.failure.reason or "").strip() if receipt.failure is not None else ""
-    problem = clip(reason.splitlines()[-1], MAX_REASON) if reason else f"exit code {code}"
+    problem = clip(reason.splitlines()[0], MAX_REASON) if reason else f"exit code {code}"
     return problem if receipt.status == "failed" else f"{problem} ({receipt.status})"
 
 

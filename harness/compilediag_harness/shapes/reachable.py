@@ -178,8 +178,14 @@ class _Reader:
         if is_a(value, dict):
             ordered = is_a(value, collections.OrderedDict)
             of: Any = collections.OrderedDict if ordered else dict
-            self._add_holder(lambda its: refill(of, value, its), lambda: dict(value), dict(value))
-        members: dict[Any, Any] = dict(value)
+            # Not `dict(value)`: what a subclass makes of its items is code of the program.
+            items = functools.partial(of.items, value)
+            members: dict[Any, Any] = dict(items())
+            self._add_holder(
+                lambda its: refill(of, value, its), lambda: dict(items()), dict(members)
+            )
+        else:
+            members = dict(value)
         self.read_value(path, describe_kind_and_size(value))
         if len(members) > MANY and all(map(is_plain, members.values())):
             self.read_value(path.join_member("*"), members)

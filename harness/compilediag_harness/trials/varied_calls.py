@@ -41,7 +41,7 @@ from compilediag_harness.wire import CallVaried, Event, FaultOccurred, VaryingEn
 SEED = 0
 MAX_REASON = 300
 
-COMPILES = 3.0
+COMPILES = 1.0
 MAX_S = 120.0
 """The calls take at most so many times the seconds in which the program compiled, and so many; but
 what the plan allows they always may."""
