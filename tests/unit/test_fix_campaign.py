@@ -233,6 +233,20 @@ def test_changes_that_are_not_proved_together_are_certified_in_halves(runs: Runs
     assert format_env(made) == [line(N)]
 
 
+def test_halves_are_certified_within_the_time_of_four_runs(runs: Runs) -> None:
+    made = campaign()
+    execute = runs.execute
+
+    def execute_long(pair: Pair, what: str, **more: Any) -> ExecutedState:
+        runs.wrong = [] if pair.backend else [M]
+        made.started -= 0.0 if pair.backend else 1000.0
+        return execute(pair, what, **more)
+
+    runs.execute = execute_long
+    assert proofs(run_campaign(made)) == [None, None]
+    assert [note for note in made.notes if note.startswith("no time to certify by itself: ")]
+
+
 def test_what_was_found_is_said_when_it_is_stopped(runs: Runs) -> None:
     runs.stop_at = 3
     made = campaign()

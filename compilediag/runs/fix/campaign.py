@@ -56,6 +56,9 @@ MAX_WHOLE, MIN_S = 1.7, 90.0
 """What follows the first run takes at most so many times its seconds, its calls with other inputs
 among them, or so many seconds beside one certificate, unless a budget is given."""
 
+MAX_PARTS = 3.0
+"""The same, where changes that are not proved together are certified in halves."""
+
 COUNTED = ("finding", "better")
 """Points of what torch counts, where another change may help."""
 
@@ -170,11 +173,13 @@ class Campaign:
     def has_time(self, of: Executions) -> bool:
         """True where the search may go on by another execution. A certificate comes behind it
         where something was found, by now or before what was found then was refused."""
-        if self.budget_s is not None:
-            return True
-        whole_s, certifies = self.whole.run_s, bool(self.chosen or self.whole.attempts)
-        needed_s = time.monotonic() - self.started + of.run_s + certifies * whole_s
-        return needed_s <= max(MAX_WHOLE * whole_s, whole_s + MIN_S)
+        certifies = bool(self.chosen or self.whole.attempts)
+        return self.has_room(of.run_s + certifies * self.whole.run_s, MAX_WHOLE)
+
+    def has_room(self, more_s: float, most: float) -> bool:
+        """True where so many seconds more keep it within `most` times the first run."""
+        whole_s, needed_s = self.whole.run_s, time.monotonic() - self.started + more_s
+        return self.budget_s is not None or needed_s <= max(most * whole_s, whole_s + MIN_S)
 
     def record(
         self,
@@ -493,5 +498,9 @@ def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
         count = format_count(len(changes), "change")
         campaign.notes.append(f"{count} together: {failed[0].verdict}: {failed[0].reason}")
         half = math.ceil(len(changes) / 2)
-        _prove(campaign, changes[:half])
-        _prove(campaign, changes[half:])
+        for part in (changes[:half], changes[half:]):
+            if campaign.has_room(campaign.whole.run_s, MAX_PARTS):
+                _prove(campaign, part)
+            else:
+                lines = ", ".join(change.line for change in part)
+                campaign.notes.append(f"no time to certify by itself: {lines}; --budget 1h goes on")
