@@ -137,7 +137,10 @@ def _build_unredacted(
         environment=build_environment(timeline, run),
         compile=build_compile_section(timeline, diagnosis),
         findings=tuple(
-            make_finding_record(finding, repeatable=bool(run.argv))
+            replace(
+                make_finding_record(finding, repeatable=bool(run.argv)),
+                excerpts=run.excerpts.get(finding.id, ()),
+            )
             for finding in diagnosis.findings
         ),
         steps=build_steps_section(timeline, diagnosis.findings, run.warmup)

@@ -163,10 +163,10 @@ class SourceLine(Struct, frozen=True):
 
 
 class Excerpt(Struct, frozen=True):
-    """The lines around the one a finding is about, or why they are not shown."""
+    """The lines around one that a finding is about; without any where they are not known."""
 
+    place: str = ""
     lines: tuple[SourceLine, ...] = ()
-    note: str = ""
 
 
 class ProvedChange(Struct, frozen=True):

@@ -480,6 +480,13 @@ class CommonCauseRecord(QuotedLine, frozen=True):
     evidence: str
 
 
+class ExcerptRecord(Place, frozen=True, kw_only=True):
+    """A line of the program with those around it, as they were when it ran."""
+
+    first: int  #: The line that `lines` begins with.
+    lines: tuple[str, ...]  #: Their text, redacted.
+
+
 class FindingRecord(Record, frozen=True, kw_only=True):
     """One thing to know."""
 
@@ -515,6 +522,9 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     entered_from: str | None = None
     #: How the value was seen to change (`run --trace-writes`); null where that was not seen.
     changed_at: ChangedAt | None = None
+    #: Source lines: around the line to look at, then around the one that changes its value, if
+    #: another. Empty where the source was gone, or had changed since the program started.
+    excerpts: tuple[ExcerptRecord, ...] = ()
     #: The command that leads on from here: `compilediag fix N` tries changes for it, `compilediag
     #: explain N` tells all of it, where no program is known that could be run again.
     next: str | None = None

@@ -15,7 +15,6 @@ from compilediag.views.compiles import show_measured_seconds
 from compilediag.views.document import (
     LINE_CHARS,
     Card,
-    Excerpt,
     Kind,
     Overview,
     Paragraph,
@@ -54,7 +53,6 @@ MAX_TESTS = 40
 """Of a session, whose findings are shown; the table has all."""
 _WORST: tuple[Kind, ...] = ("bad", "blind", "warn", "good")
 _COUNTS = ("frames", "compiles", "recompiles", "graph_breaks", "eager_fallbacks")
-NONE = Excerpt()
 VALUE_CHARS = 300
 _SHA_CHARS = 12
 MAX_RAW_CHARS = 150_000
@@ -66,7 +64,6 @@ class ReportSources:
     """Sources that a report shows beside its receipt; each may be missing."""
 
     series: StepSeries = field(default_factory=StepSeries)
-    excerpts: Mapping[str, Excerpt] = field(default_factory=dict[str, Excerpt])
     raw: str = ""
     """The receipt as JSON with line breaks."""
     notes: tuple[str, ...] = ()
@@ -121,10 +118,7 @@ def render_report(
         exports=[options.clean(line, LINE_CHARS) for line in exports],
         series=series,
         longest=build_longest_table(receipt),
-        cards=[
-            replace(card, excerpt=sources.excerpts.get(receipt.findings[card.number - 1].id, NONE))
-            for card in _build_cards(receipt, options, suffix)
-        ],
+        cards=_build_cards(receipt, options, suffix),
         cards_left_out=max(0, len(receipt.findings) - MAX_CARDS),
         functions=shown,
         elsewhere=elsewhere,
