@@ -22,7 +22,7 @@ PIPE_WIDTH = 100
 MAX_WIDTH = 120
 MESSAGE_LIMIT = 2000
 """Longest line of a message, in characters."""
-_SIGNS = "✗✓→·…▁█"
+_SIGNS = "✗✓→·…▁█▸│"
 
 
 def reserve_descriptors() -> None:

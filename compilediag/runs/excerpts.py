@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from compilediag.diagnosis.codes import LIMIT, get_code_info
 from compilediag.readers.lines import parse_unix_s
 from compilediag.readers.storage import compute_sha256, open_regular
 from compilediag.receipt.schema.compiles import ExcerptRecord, FindingRecord, Place
@@ -51,13 +52,17 @@ def read_excerpts(
 
 
 def _list_places(finding: FindingRecord) -> list[Place]:
-    """List the line to look at, and the one that changes the value where it is another."""
-    at = find_leading_call(finding) or finding.location
-    writers = GuardEvidence.parse(finding.evidence).writers
-    named = [writer for writer in writers if not isinstance(writer, str)]
-    changed = finding.changed_at or finding.common_cause or (named[0] if len(named) == 1 else None)
+    """List the line to look at, of an argument the call that passes it; and the line that changes
+    the value, where it is another."""
+    call = finding.entered_at if get_code_info(finding.rule).owner == "argument" else None
+    at = call or find_leading_call(finding) or finding.location
+    writers = [w for w in GuardEvidence.parse(finding.evidence).writers if not isinstance(w, str)]
+    single = len({(writer.file, writer.function) for writer in writers}) == 1
+    changed = finding.changed_at or finding.common_cause or (writers[0] if single else None)
     lines = {(one.file, one.line): one for one in (changed, at) if one is not None and one.line > 0}
-    return [make_record(Place, one) for one in reversed(lines.values())]
+    return (
+        [] if finding.rule in LIMIT else [make_record(Place, x) for x in reversed(lines.values())]
+    )
 
 
 def _cut_excerpt(place: Place, lines: list[str]) -> Excerpts:

@@ -86,6 +86,8 @@ class Table(Struct, frozen=True):
     """The numbers of a column, which are shaded by how far they are above the least of them."""
     shrink: str = ""
     """The column that is cut where the table is wider than the terminal."""
+    keep_start: bool = False
+    """It is cut at its end."""
     wide_only: Container[str] = ()
     """Names of the columns that a narrow terminal has no room for."""
     limit: int | None = None
@@ -216,7 +218,14 @@ class Card(Struct, frozen=True):
     """What can be typed without an edit."""
     proof: ProvedChange | None
     refused: tuple[tuple[str, str], ...]
+    sentence: str = ""
+    """What happened, in the program's own names."""
+    key: str = ""
+    history: str = ""
+    """What the variable was, graph by graph."""
     excerpt: Excerpt = Excerpt()
+    change: Excerpt = Excerpt()
+    """The line that changes the value, where it is another one."""
     anchor: str = ""
     """The id of its place on a page."""
     more: str = ""

@@ -16,11 +16,11 @@ from compilediag.views.findings import (
     describe_change,
     format_part,
     format_when,
-    get_title,
     name_writer,
 )
 from compilediag.views.format import format_more, format_seconds, pluralize
 from compilediag.views.place import describe_no_call, format_call, format_frame, format_place
+from compilediag.views.sentence import get_title
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import measure_width, pad
 

@@ -11,9 +11,25 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import find_leading_call
 from compilediag.rules.environment_variables import format_export, join_values
 from compilediag.views import lookups
-from compilediag.views.document import LINE_BREAK, LINE_CHARS, Card, Code, ProvedChange, Table, Text
+from compilediag.views.document import (
+    LINE_BREAK,
+    LINE_CHARS,
+    Card,
+    Code,
+    Excerpt,
+    ProvedChange,
+    SourceLine,
+    Table,
+    Text,
+)
 from compilediag.views.format import format_pair, format_seconds, format_steps
-from compilediag.views.place import format_first_line, format_passed, list_library_parts
+from compilediag.views.place import (
+    format_first_line,
+    format_line,
+    format_passed,
+    list_library_parts,
+)
+from compilediag.views.sentence import describe_finding, format_history, get_title
 from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import format_change
 
@@ -73,7 +89,24 @@ def build_card(
         ),
         proof=_build_proof(finding, receipt, options),
         refused=tuple((clean(refusal.change), clean(refusal.reason)) for refusal in fix.refused),
+        sentence=describe_finding(finding, receipt, options),
+        key=clean(finding.key or finding.rule, 60),
+        history=format_history(lookups.list_history(finding, receipt), options),
+        **_build_excerpts(finding, options),
     )
+
+
+def _build_excerpts(finding: FindingRecord, options: RenderOptions) -> dict[str, Excerpt]:
+    """Build the lines around the one to look at, and around the one that changes the value."""
+    made: dict[str, Excerpt] = {}
+    for name, record in zip(("excerpt", "change"), finding.excerpts, strict=False):
+        lines = [
+            SourceLine(n, options.clean(text, LINE_CHARS), n == record.line)
+            for n, text in enumerate(record.lines, record.first)
+        ]
+        place = format_line(record.file, record.line, record.function, options)
+        made[name] = Excerpt(place, tuple(lines))
+    return made
 
 
 def _build_proof(
@@ -146,11 +179,6 @@ def format_finding(finding: FindingRecord, receipt: Receipt, options: RenderOpti
 
 
 # --- the parts of a card -------------------------------------------------------------------------
-
-
-def get_title(finding: FindingRecord) -> str:
-    """Get what was found, in plain words; older receipts have the slug only."""
-    return finding.title or finding.slug.replace("-", " ")
 
 
 def format_part(part: PartRecord, options: RenderOptions) -> str:

@@ -10,6 +10,7 @@ from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Kind
 from compilediag.views.format import format_percent, format_seconds, pluralize
+from compilediag.views.losses import list_losses
 
 MAX_REASON_CHARS = 160
 MAX_RANKS = 8
@@ -31,11 +32,14 @@ _NOTHING_RAN = frozenset(
 
 
 class Headline(Struct, frozen=True):
-    """`sentence` says what happened; `counts` are the facts behind it, always in the same order."""
+    """`sentence` says what happened, what stays broken first; `counts` are the facts behind it, in
+    the same order always."""
 
     kind: Kind
     sentence: str
     counts: tuple[str, ...]
+    more: tuple[str, ...] = ()
+    """What else: other losses that last, then what recompiles cost."""
 
 
 def build_headline(receipt: Receipt) -> Headline:
@@ -57,8 +61,8 @@ def build_headline(receipt: Receipt) -> Headline:
     if receipt.verdict == "blind":
         why = "this run cannot be called clean, because compilediag could not see enough"
         if was_seen(receipt):
-            why = "nothing was compiled, so there is nothing to judge"
-        elif recompiles:
+            return Headline("blind", _describe_nothing(receipt), counts)
+        if recompiles:
             why = f"at least {pluralize(recompiles, 'recompile')}, but the evidence is not complete"
         return Headline("blind", f"blind: {why}", counts)
     if receipt.verdict == "clean":
@@ -81,7 +85,18 @@ def build_headline(receipt: Receipt) -> Headline:
     unplanned = recompiles > 0 and not _are_all_in_warmups(receipt)
     bad = unplanned or any(finding.severity == "error" for finding in receipt.findings)
     sentence = _describe_recompiles(receipt) if unplanned else _describe_problems(receipt)
-    return Headline("bad" if bad else "warn", sentence, counts)
+    losses = list_losses(receipt)
+    # Recompiles that were all planned are no cost to name beside what stays broken.
+    first, *more = [*losses, *([sentence] if unplanned or not losses else [])]
+    return Headline("bad" if bad else "warn", first, counts, tuple(more))
+
+
+def _describe_nothing(receipt: Receipt) -> str:
+    """Describe why nothing was compiled, in a run that was seen to the end."""
+    reason = next((f.title for f in receipt.findings if f.rule in BLIND and f.title), "")
+    if reason == "nothing was compiled":
+        return f"{reason}: no torch.compile was reached"
+    return reason if reason.startswith("nothing was") else f"nothing was compiled: {reason}"
 
 
 def has_several_ranks(receipt: Receipt) -> bool:
@@ -180,7 +195,9 @@ def was_seen(receipt: Receipt) -> bool:
     """True if the only reason for blindness is that nothing was compiled, and that was observed:
     then a count of 0 is one."""
     whys = _list_doubts(receipt)
-    return bool(whys) and all(why in _NOTHING_RAN for why in whys)
+    # Without a reason in a record that is whole, nothing was asked for.
+    known = _NOTHING_RAN | ({"unknown"} if receipt.checks.evidence_complete else set[str]())
+    return bool(whys) and all(why in known for why in whys)
 
 
 def _list_doubts(receipt: Receipt) -> list[str | None]:

@@ -6,18 +6,20 @@ from the target is escaped and bounded.
 
 from __future__ import annotations
 
+import shlex
+
 from msgspec.structs import replace
 
 from compilediag.diagnosis.codes import BLIND, WRITTEN
+from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import is_foreign_record
 from compilediag.views import lookups
-from compilediag.views.findings import build_card, get_title, join_exports
+from compilediag.views.findings import build_card, join_exports
 from compilediag.views.format import pluralize
 from compilediag.views.headline import (
     build_headline,
     describe_ending,
-    has_several_ranks,
     is_training_alone,
     list_blind_reasons,
     list_trainer_figures,
@@ -27,13 +29,15 @@ from compilediag.views.headline import (
 from compilediag.views.lookups import list_main_findings, list_notes, number_findings
 from compilediag.views.measured import render_measured
 from compilediag.views.place import format_first_line
+from compilediag.views.sentence import get_title
 from compilediag.views.style import PLAIN, RenderOptions
-from compilediag.views.terminal import render_card
+from compilediag.views.terminal import render_card, render_lines
 from compilediag.views.text import measure_width
+from compilediag.views.varied import build_varied
 
 MAX_NAMES = 3
-SCREEN_LINES = 24
-MIN_FINDINGS = 3
+SCREEN_LINES = 40
+MIN_FINDINGS = 2
 """Shown even where a narrow terminal makes them longer than a screen."""
 MIN_WIDTH = 40
 MAX_REASONS = 4
@@ -60,12 +64,13 @@ def render(
     head = _render_head(receipt, options)
     tail = render_outlook(receipt, options)
     tail += render_measured(receipt, options, suffix, complete=complete)
-    # What replaces the settings of single findings that need the same variable.
-    main = [finding for _, finding in list_main_findings(receipt)]
-    covered = sum(bool(finding.fix.candidates) for finding in main)
-    exports = join_exports(main)
-    tail += [f"  {covered} of {len(main)} without an edit:"] if exports else []
-    tail += [options.paint(f"     {options.clean(line, 4096)}", "cyan") for line in exports]
+    main = list_main_findings(receipt)
+    if complete:
+        # What replaces the settings of single findings that need the same variable.
+        exports = join_exports(finding for _, finding in main)
+        covered = sum(bool(finding.fix.candidates) for _, finding in main)
+        tail += [f"  {covered} of {len(main)} without an edit:"] if exports else []
+        tail += [options.paint(f"     {options.clean(line, 4096)}", "cyan") for line in exports]
     informed = list_notes(receipt)
     if informed and not complete:
         codes = ", ".join(dict.fromkeys(options.clean(finding.rule, 8) for _, finding in informed))
@@ -74,11 +79,14 @@ def render(
     tail += _render_next(receipt, options, suffix)
     # The findings, as many as fit; then how to see the others. With `complete` all of them, and the
     # last lines that a failed program printed.
+    table = render_lines(build_varied(receipt, options, complete=complete), options)
+    head += ["", *table] if table else []
     room = SCREEN_LINES - len(head) - len(tail) - 2
-    chosen = list_main_findings(receipt) + (informed if complete else [])
+    chosen = main + (informed if complete else [])
     body: list[str] = []
     for shown, (number, finding) in enumerate(chosen):
-        block = render_card(build_card(number, finding, receipt, options), options)
+        card = build_card(number, finding, receipt, options)
+        block = render_card(card, options, whole=complete)
         last = shown == len(chosen) - 1
         over = not complete and len(body) + len(block) + (0 if last else 1) > room
         if over and shown >= MIN_FINDINGS:
@@ -104,6 +112,9 @@ def _render_head(receipt: Receipt, options: RenderOptions) -> list[str]:
     lines = options.wrap(sentence, sign, style=_STYLE[head.kind])
     counts = options.dot.join(head.counts)
     room = options.width - measure_width(sign + sentence) - measure_width(counts)
+    lines += [
+        line for text in head.more for line in options.wrap(options.clean(text), "  ", "    ")
+    ]
     if len(lines) == 1 and room >= 4:
         lines = [lines[0] + " " * room + options.paint(counts, "dim")]
     else:
@@ -125,32 +136,30 @@ def _render_head(receipt: Receipt, options: RenderOptions) -> list[str]:
 
 
 def _render_next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
-    """Render the commands that lead on from here."""
-    blind = [finding.rule for _, finding in number_findings(receipt) if finding.rule in BLIND]
+    """Render the one command that leads on from here."""
     chosen = list_main_findings(receipt)
-    commands = ["show --frames" + suffix]
-    if receipt.verdict == "blind":
-        commands = [f"explain {blind[0]}", "doctor"] if blind else ["doctor"]
-        if list_trainer_figures(receipt) or is_training_alone(receipt):
-            commands.append(f"show --steps{suffix}")
-    if chosen:
-        commands.insert(0, f"explain {chosen[0][0]}{suffix}")
-    if receipt.compile.recompiles:
-        commands[-1] = "show --timeline" + suffix
-    if receipt.ranks is not None and has_several_ranks(receipt):
-        commands.append("show --ranks" + suffix)
+    blind = [finding.rule for finding in receipt.findings if finding.rule in BLIND]
+    if receipt.verdict == "blind" and not chosen:
+        shown = list_trainer_figures(receipt) or is_training_alone(receipt)
+        command = f"explain {blind[0]}" if blind else "doctor"
+        return options.wrap_commands([f"show --steps{suffix}" if shown else command])
+    if not chosen:
+        whole = receipt.verdict == "clean" and receipt.status == "complete"
+        return options.wrap_commands([f"gate --update{suffix}" if whole else "doctor"])
+    argv = receipt.header.run.argv_redacted
+    tried = any((finding.next or "").startswith("compilediag fix") for _, finding in chosen)
+    if tried and argv and not receipt.header.run.redactions.count:
+        return options.wrap_commands([f"fix {options.clean(shlex.join(argv), 300)}"])
     # For a value in a library that no known line of the program's own changed; only of the latest
     # run, which is the one that is repeated.
-    if not suffix and receipt.write_tracing is None:
-        out_of_sight = (
-            finding.rule in WRITTEN
-            and is_foreign_record(finding)
-            and finding.common_cause is None
-            and not lookups.list_writers(finding, receipt)
-            for _, finding in chosen
-        )
-        commands += ["run --trace-writes"] if any(out_of_sight) else []
-    return options.wrap_commands(commands)
+    if not suffix and receipt.write_tracing is None and _is_out_of_sight(chosen[0][1], receipt):
+        return options.wrap_commands([f"run --trace-writes {options.clean(shlex.join(argv), 300)}"])
+    return options.wrap_commands([f"explain {chosen[0][0]}{suffix}"])
+
+
+def _is_out_of_sight(finding: FindingRecord, receipt: Receipt) -> bool:
+    known = finding.common_cause is not None or lookups.list_writers(finding, receipt)
+    return finding.rule in WRITTEN and is_foreign_record(finding) and not known
 
 
 def render_outlook(receipt: Receipt, options: RenderOptions) -> list[str]:

@@ -114,7 +114,66 @@ def test_unmeasured_cost_is_not_zero() -> None:
     made = stored("findings")
     section = replace(made.compile, time_s=replace(made.compile.time_s, recompile=None))
     drawn = render(replace(made, compile=section, goodput=None))
-    assert drawn.splitlines()[0].endswith("3 recompiles in 12 steps (their cost was not measured)")
+    assert "3 recompiles in 12 steps (their cost was not measured)" in drawn
+
+
+def at_limit(function: str) -> FindingRecord:
+    """A frame that hit the limit in step 8."""
+    first = stored("findings").findings[0]
+    return replace(
+        first,
+        rule="CD152",
+        title=f"{function} hit the recompile limit (8): eager since step 8",
+        location=Place(file="model.py", line=3, function=function),
+        steps=(8,),
+        evidence={"limit": 8},
+    )
+
+
+def recompiled(made: Receipt, *steps: int, variable: str = "x") -> Receipt:
+    """A receipt whose only frame was compiled again in these steps, each time for one variable."""
+    again = next(event for event in made.compile.events if event.causes)
+    cause = replace(again.causes[0], variable=variable, rule="CD104")
+    events = [replace(again, step=step, causes=(cause,)) for step in steps]
+    frame = replace(made.compile.frames_detail[0], frame=again.frame)
+    section = replace(made.compile, events=tuple(events), frames_detail=(frame,))
+    return replace(made, compile=section)
+
+
+MADE = stored("findings")
+
+
+@pytest.mark.parametrize(
+    ("made", "sentences"),
+    [
+        (
+            replace(MADE, findings=(*MADE.findings, at_limit("f"), at_limit("g"))),
+            [
+                "f stopped being compiled at step 8 of 12 (recompile limit 8): since then every "
+                "call that fits no graph of it runs eager (and 1 more frame)",
+                "3 recompiles in 12 steps cost 0.43 s, 23 % of wall time",
+            ],
+        ),
+        (
+            replace(MADE, compile=replace(MADE.compile, graph_breaks=3)),
+            ["3 graph breaks in every call of what is compiled", "3 recompiles in 12 steps cost 0"],
+        ),
+        (
+            recompiled(MADE, 6, 8, 10),
+            ["at this pace forward reaches the recompile limit (8) at about step 20", "3 recomp"],
+        ),
+        (recompiled(MADE, 1, 2, 3), ["3 recompiles in 12 steps cost"]),  # it came to an end
+        (MADE, ["3 recompiles in 12 steps cost"]),  # each for another cause
+    ],
+    ids=["limit", "break", "pace", "ended", "several causes"],
+)
+def test_what_lasts_comes_before_what_it_cost(made: Receipt, sentences: list[str]) -> None:
+    """In the verdict of every format."""
+    head = build_headline(made)
+    shown = [head.sentence, *head.more]
+    assert len(shown) == len(sentences)
+    assert all(map(str.startswith, shown, sentences))
+    assert head.kind == "bad"
 
 
 LONG = {"kind": "environment", "setting": "SOURCES", "risk": ""}
@@ -128,7 +187,8 @@ def test_a_setting_is_one_line_to_copy() -> None:
         replace(item, fix=replace(item.fix, candidates=(CandidateRecord(**LONG, value=value),)))
         for item, value in zip(made.findings, (f"L['{'n' * 90}']", "L['x']:0"), strict=False)
     ]
-    lines = render(replace(made, findings=tuple(found)), RenderOptions(width=60)).splitlines()
+    made = replace(made, findings=tuple(found))
+    lines = render(made, RenderOptions(width=60), complete=True).splitlines()
     exports = [line.strip().removeprefix("no edit: ") for line in lines if "export" in line]
     assert exports == [
         f"export SOURCES=\"L['{'n' * 90}']\"",

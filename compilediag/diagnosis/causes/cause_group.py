@@ -17,7 +17,6 @@ _MAX_NAMED = 4
 _MAX_VALUES = 8
 """Distinct changes stored in the evidence."""
 _SIZES = re.compile(r"\[([\d*, ]+)\]")
-_INDEX = re.compile(r"\[\d+\]|\.\d+(?=\.|$)")
 _ALWAYS_CONSTANT = ("0", "1")
 _PARAMETER = "._parameters["
 """In the source of what another instance has of another size: its entries are not this one's."""
@@ -51,11 +50,6 @@ def find_changed_sizes(pairs: Iterable[tuple[str | None, str | None]]) -> tuple[
     changed = [change for pair in pairs for change in find_changed_dims(*pair)]
     small = any({change.before, change.after} & {*_ALWAYS_CONSTANT} for change in changed)
     return sorted({change.dimension for change in changed}), small
-
-
-def mask_indices(variable: str) -> str:
-    """Make equal what differs by indices alone: `layers[*].scale` of the scale of each layer."""
-    return _INDEX.sub("[*]", variable)
 
 
 def add_values(values: dict[str, str], pairs: Iterable[tuple[str, str | None]]) -> None:

@@ -18,10 +18,10 @@ from compilediag.diagnosis.causes.cause_group import (
     Group,
     add_values,
     find_changed_dims,
-    mask_indices,
 )
 from compilediag.diagnosis.codes import VALUES, get_code_info
 from compilediag.diagnosis.findings import Cause, CommonCause
+from compilediag.receipt.schema.compiles import mask_indices
 from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.compiles import CompileId, FrameId, parse_frame_id
 from compilediag.timeline.invocations import find_varying_sizes
@@ -52,6 +52,7 @@ def merge_by_common_cause(
     merged.sort(key=lambda group: -len(group.first.parts))
     merged = _attach_followers(merged, lambda group: group.owner == "several", _is_within)
     merged = _merge_one_line(merged, steps_known=bool(timeline.steps))
+    merged = _merge_indices(merged)
     merged.sort(key=lambda group: (group.changed != "tensor", -len(group.recompiles)))
     merged = _attach_followers(
         merged, _has_one_writer, lambda group, tensor: _is_set_with(group, tensor, values)
@@ -162,21 +163,33 @@ def _is_within(group: Group, whole: Group) -> bool:
 
 
 def _merge_alike(groups: Iterable[Group], unrelated: Callable[[Group, Group], bool]) -> list[Group]:
-    """Merge groups of tensors that differ in nothing but the tensor, and of other values that
-    differ in nothing but an index, such as an attribute of each layer."""
+    """Merge groups of tensors that differ in nothing but the tensor."""
     by_key: dict[Hashable, list[list[Group]]] = {}
     for group in groups:
         changes = tuple(map(_identify_change, group.causes))
         compiles = tuple(recompile.id for recompile in group.recompiles)
-        name = "" if group.changed in _TENSORS else mask_indices(group.variable)
-        key = (group.code, group.id.kind, group.planned, compiles, changes, name, group.location)
-        sets = by_key.setdefault(key[:6] if group.changed in _TENSORS else key, [])
+        key = (group.code, group.id.kind, group.planned, compiles, changes)
+        sets = by_key.setdefault(key if group.changed in _TENSORS else group.id, [])
         same = next((alike for alike in sets if not unrelated(alike[0], group)), None)
         if same is None:
             sets.append([group])
         else:
             same.append(group)
     return [replace(head, together=tuple(tail)) for sets in by_key.values() for head, *tail in sets]
+
+
+def _merge_indices(groups: Iterable[Group]) -> list[Group]:
+    """Merge groups of values that changed alike and differ in nothing but an index, such as an
+    attribute of each layer."""
+    by_key: dict[Hashable, list[Group]] = {}
+    for group in groups:
+        same = group.code, mask_indices(group.variable), group.id.kind, group.planned
+        changes = tuple((cause.expected, cause.actual) for cause in group.causes)
+        compiles = tuple(recompile.id for recompile in group.recompiles)
+        alone = len(group.parts) == 1
+        key = (*same, group.location, compiles, changes) if alone else group.id
+        by_key.setdefault(key, []).append(group)
+    return [replace(head, together=head.together + tuple(tail)) for head, *tail in by_key.values()]
 
 
 def _identify_change(cause: Cause) -> Hashable:

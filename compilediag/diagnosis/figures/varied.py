@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.cause_group import add_values, mask_indices
+from compilediag.diagnosis.causes.cause_group import add_values
 from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.findings import Cause, make_changed_at, make_writers
-from compilediag.receipt.schema.compiles import ValueInGraph, VariedValue
+from compilediag.receipt.schema.compiles import ValueInGraph, VariedValue, mask_indices
 from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.compiles import Recompile, parse_frame_id
 from compilediag.timeline.timeline import Timeline

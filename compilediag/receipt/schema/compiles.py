@@ -1,5 +1,6 @@
 """Compiles, recompiles, graph breaks and findings of a receipt, with the changes that fix them."""
 
+import re
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -237,6 +238,14 @@ class ValueInGraph(Record, frozen=True, kw_only=True):
 
     compile_id: str  #: torch's id of the compile, or of the attempt at the limit.
     value: str  #: The value as the guards show it.
+
+
+_INDEX = re.compile(r"\[\d+\]|\.\d+(?=\.|$)")
+
+
+def mask_indices(variable: str) -> str:
+    """Make equal what differs by indices alone: `layers[*].scale` of the scale of each layer."""
+    return _INDEX.sub("[*]", variable)
 
 
 class VariedValue(Record, frozen=True, kw_only=True):
