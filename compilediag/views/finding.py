@@ -13,15 +13,15 @@ from compilediag.rules.environment_variables import format_export
 from compilediag.views import lookups
 from compilediag.views.compiles import render_missed_entries
 from compilediag.views.findings import (
+    build_card,
     describe_change,
     format_part,
-    format_when,
     name_writer,
 )
 from compilediag.views.format import format_more, format_seconds, pluralize
 from compilediag.views.place import describe_no_call, format_call, format_frame, format_place
-from compilediag.views.sentence import get_title
 from compilediag.views.style import RenderOptions
+from compilediag.views.terminal import render_card
 from compilediag.views.text import measure_width, pad
 
 _SHOWN_APART = frozenset(
@@ -35,6 +35,8 @@ MAX_COMPILES = 50
 MAX_DETAILED = 8
 """Compiles whose cache entries are listed; `show --timeline` has them all."""
 MAX_OTHERS = 10
+MAX_ROWS = 6
+"""Compiles on one screen."""
 
 _CONFIDENCE = {
     "exact": "exact: observed inside torch while the program ran",
@@ -44,23 +46,64 @@ _CONFIDENCE = {
 
 
 def render_finding(
-    number: int, finding: FindingRecord, receipt: Receipt, options: RenderOptions
+    number: int,
+    finding: FindingRecord,
+    receipt: Receipt,
+    options: RenderOptions,
+    *,
+    whole: bool = False,
 ) -> str:
-    """Render all facts of one finding, labelled, each compile on its own line."""
-    title = f"{options.clean(finding.rule, 8)} {options.clean(get_title(finding))}"
-    lines = [*options.wrap(title, f"finding {number}: ", "  ", style="bold"), ""]
-    facts: _Facts = [] if finding.key is None else [("key", options.clean(finding.key))]
-    if finding.variable:
-        facts.append(("variable", options.clean(finding.variable)))
-    changed = lookups.find_change(finding, receipt)
-    if changed is not None:
-        facts += [("expected", options.clean(changed[0])), ("met", options.clean(changed[1]))]
-    facts += [("then", options.format_change(*pair)) for pair in lookups.list_changes(finding)[1:]]
+    """Render one finding on one screen: what the verdict shows of it with all advice, each compile,
+    whether a change is proved, and how an edit is checked; `whole`: every fact of the receipt."""
+    card = build_card(number, finding, receipt, options)
+    lines = [*render_card(card, options, whole=True), ""]
     causes = lookups.list_causes(finding, receipt)
+    facts = _list_facts(finding, receipt, options) if whole else []
     guards = [cause.guard for cause in causes if cause.guard]
     guard = GuardEvidence.parse(finding.evidence).guard
-    guards += [guard] if guard is not None and not guards else []
-    facts += [("guard", options.clean(text, 2000)) for text in dict.fromkeys(guards)]
+    guards = [*dict.fromkeys(guards or [guard or ""])][: None if whole else 1]
+    facts += [("guard", options.clean(text, 2000 if whole else 160)) for text in guards if text]
+    facts += _list_proof(finding, options)[: None if whole else MAX_LISTED]
+    target = lookups.format_target(receipt) or "TARGET"
+    facts.append(("your edit", f"compilediag certify -- {options.clean(target, 300)}"))
+    facts.append(("its rule", f"compilediag explain {options.clean(finding.rule, 8)}"))
+    width = max(_LABEL_WIDTH, *(measure_width(label) + 2 for label, _ in facts))
+    compiles = lookups.list_compiles(finding, receipt)
+    if compiles:
+        verb = "it caused" if causes else "it is about"
+        lines.append(f"  {pluralize(len(compiles), 'compile')} {verb}:")
+    shown = MAX_COMPILES if whole else MAX_ROWS
+    for at, event in enumerate(compiles[:shown]):
+        step = "step not seen" if event.step is None else f"step {event.step}"
+        cells = (options.clean(event.compile_id, 40), step, format_seconds(event.seconds))
+        columns = "  ".join(map(pad, cells, (8, 13, 12)))
+        own = next((c for c in event.causes if lookups.matches_cause(finding, c)), None)
+        changed = own and options.format_change_after("  ", own.expected, own.actual, 60)
+        line = f"    {columns}{format_frame(event, options)}{changed or ''}"
+        lines.append(options.truncate(line, options.width))
+        if whole and at < MAX_DETAILED:
+            lines += render_missed_entries(event, options, " " * 6)
+    more = ": compilediag show --timeline" if whole else f": compilediag explain {number} --all"
+    lines += format_more(len(compiles) - shown, more, "    ")
+    if causes:
+        others = _render_other_causes(finding, compiles, options, MAX_OTHERS if whole else 3)
+        lines += others
+    lines += [""] if compiles else []
+    for label, value in facts:
+        lines += options.wrap(value, f"  {pad(label, width)}")
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+_Facts = list[tuple[str, str]]
+"""Labels and texts."""
+
+
+def _list_facts(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:
+    """List what else the receipt holds on a finding."""
+    owner = {"user": "your code", "third_party": "a library", "torch": "torch itself"}
+    facts: _Facts = [("variable", options.clean(finding.variable))] if finding.variable else []
+    facts += [("then", options.format_change(*pair)) for pair in lookups.list_changes(finding)[1:]]
+    causes = lookups.list_causes(finding, receipt)
     sources = dict.fromkeys(cause.source for cause in causes if cause.source)
     facts += [("source", options.clean(text)) for text in sources]
     facts += _list_places(finding, receipt, options)
@@ -70,35 +113,19 @@ def render_finding(
         function = f" in {options.clean(at.function, 60)}" if at.function else ""
         where = f"{options.dot}{options.format_place(at.file, at.line)}{function}"
         facts.append(("with", f"{options.clean(part.rule, 8)} {format_part(part, options)}{where}"))
-    facts.append(("when", format_when(finding) or "the step was not seen"))
-    facts.append(("cost", format_seconds(finding.cost_s)))
-    facts += _list_fix_facts(finding, options)
+    said = {
+        "owner": owner.get(finding.ownership or "", "could not be determined"),
+        "confidence": _CONFIDENCE.get(finding.confidence, finding.confidence),
+        "seen as": ", ".join(finding.also),
+    }
+    facts += [(label, options.clean(text)) for label, text in said.items() if text]
+    for candidate in finding.fix.candidates:
+        line = format_export(candidate.setting, candidate.value)
+        facts.append(("no edit", options.clean(f"{line} ({candidate.risk})", 4096)))
     for key, value in finding.evidence.items():
         if key not in _SHOWN_APART:
             facts += _list_evidence(key, value, options)
-    width = max(_LABEL_WIDTH, *(measure_width(label) + 2 for label, _ in facts))
-    for label, value in facts:
-        lines += options.wrap(value, f"  {pad(label, width)}")
-    compiles = lookups.list_compiles(finding, receipt)
-    caused = bool(lookups.list_causes(finding, receipt))
-    if compiles:
-        verb = "it caused" if caused else "it is about"
-        lines += ["", f"  {pluralize(len(compiles), 'compile')} {verb}:"]
-    for at, event in enumerate(compiles[:MAX_COMPILES]):
-        step = "step not seen" if event.step is None else f"step {event.step}"
-        cells = (options.clean(event.compile_id, 40), step, format_seconds(event.seconds))
-        columns = "  ".join(map(pad, cells, (8, 13, 12)))
-        line = f"    {columns}{format_frame(event, options)}"
-        lines.append(options.truncate(line, options.width))
-        lines += render_missed_entries(event, options, " " * 6) if at < MAX_DETAILED else []
-    lines += format_more(len(compiles) - MAX_COMPILES, ": compilediag show --timeline", "    ")
-    if caused:
-        lines += _render_other_causes(finding, compiles, options)
-    return "\n".join(lines) + "\n"
-
-
-_Facts = list[tuple[str, str]]
-"""Labels and texts."""
+    return facts
 
 
 def _list_places(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:
@@ -160,23 +187,11 @@ def _list_evidence(key: str, value: object, options: RenderOptions) -> _Facts:
     return parts
 
 
-def _list_fix_facts(finding: FindingRecord, options: RenderOptions) -> _Facts:
-    """List whose code it is, how sure it is, what to change; the change that is proved, and each
-    point of its certificate; those that were refused."""
-    owner = {"user": "your code", "third_party": "a library", "torch": "torch itself"}
+def _list_proof(finding: FindingRecord, options: RenderOptions) -> _Facts:
+    """List the change that is proved, and each point of its certificate, else why there is none;
+    changes that were refused."""
     fix, proof = finding.fix, finding.fix.proof
-    parts: list[tuple[str, str | None]] = [
-        ("owner", owner.get(finding.ownership or "", "could not be determined")),
-        ("confidence", _CONFIDENCE.get(finding.confidence, finding.confidence)),
-        ("seen as", ", ".join(finding.also)),
-        (fix.label, fix.summary or " "),
-        ("note", fix.caveat),
-    ]
-    settings = (
-        (format_export(candidate.setting, candidate.value), candidate.risk)
-        for candidate in fix.candidates
-    )
-    parts += [("no edit", f"{line} ({risk})") for line, risk in settings]
+    parts: _Facts = []
     if proof is None:
         tried = "no change that was tried holds" if fix.refused else "compilediag fix tries changes"
         parts.append(("verified", f"no: {tried}"))
@@ -195,7 +210,7 @@ def _list_fix_facts(finding: FindingRecord, options: RenderOptions) -> _Facts:
 
 
 def _render_other_causes(
-    finding: FindingRecord, compiles: list[CompileEvent], options: RenderOptions
+    finding: FindingRecord, compiles: list[CompileEvent], options: RenderOptions, shown: int
 ) -> list[str]:
     """Render guards of other causes, false at the same compiles: one fix may not suffice."""
     others: list[str] = []
@@ -210,9 +225,9 @@ def _render_other_causes(
         return []
     warning = "also false at those compiles (this fix alone may not prevent them all):"
     lines = ["", *options.wrap(warning, "  ")]
-    for text in distinct[:MAX_OTHERS]:
+    for text in distinct[:shown]:
         lines += options.wrap(text, "    ", "      ")
-    return lines + format_more(len(distinct) - MAX_OTHERS, indent="    ")
+    return lines + format_more(len(distinct) - shown, indent="    ")
 
 
 # --- for programs ----------------------------------------------------------------------------

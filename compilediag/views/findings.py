@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from compilediag.receipt.finding_keys import normalize_file
 from compilediag.receipt.proofs import describe_effect, explain_missing_proof
 from compilediag.receipt.schema.compiles import SETTING, FindingRecord, PartRecord, Writer
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.user_line import find_leading_call
+from compilediag.receipt.user_line import find_leading_call, is_foreign
 from compilediag.rules.environment_variables import format_export, join_values
 from compilediag.views import lookups
 from compilediag.views.document import (
@@ -208,7 +209,8 @@ def describe_change(finding: FindingRecord, receipt: Receipt, options: RenderOpt
 def name_writer(writer: Writer, options: RenderOptions, *, whole: bool = False) -> str:
     """`setc, model.py:23`; the whole qualified name on request."""
     name = writer.function if whole else writer.function.rpartition("<locals>.")[2]
-    place = options.format_place(writer.file, writer.line) if writer.file else ""
+    file = normalize_file(writer.file) if is_foreign(None, writer.file) else writer.file
+    place = options.format_place(file, writer.line) if writer.file else ""
     if name == "<module>" and place:
         return place
     name = options.clean(name, 120)

@@ -234,11 +234,11 @@ def describe_ending(receipt: Receipt) -> str | None:
         "partial": "the record of this run is partial",
     }.get(receipt.status, f"the run ended as {receipt.status}")
     code = receipt.header.run.exit_code
-    if code:
-        sentence += f" (signal {code - 128})" if code > 128 else f" (exit code {code})"
     reason = receipt.failure.reason if receipt.failure is not None else None
     # The first line names the exception; a traceback may follow.
     first = reason.strip().partition("\n")[0] if reason else ""
+    how = f"(signal {code - 128})" if code and code > 128 else f"(exit code {code})"
+    sentence += f" {how}" if code and how not in first else ""
     sentence += f": {first[:MAX_REASON_CHARS]}" if first else ""
     return f"{sentence}; the counts cover what was seen before that"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import lru_cache
 
 from compilediag.diagnosis.codes import BLIND, OUTLOOK, REGISTER
@@ -33,6 +34,13 @@ def list_notes(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
     """List the findings that are for information only."""
     listed = [pair for pair in number_findings(receipt) if pair[1].severity == "info"]
     return [(number, finding) for number, finding in listed if finding.rule not in OUTLOOK]
+
+
+def format_target(receipt: Receipt) -> str | None:
+    """Format the program and its arguments as a shell takes them; None where they are not known, or
+    were redacted."""
+    run = receipt.header.run
+    return shlex.join(run.argv_redacted) if run.argv_redacted and not run.redactions.count else None
 
 
 def list_changes(finding: FindingRecord) -> list[tuple[str, str]]:

@@ -45,7 +45,7 @@ def _describe_limit(finding: FindingRecord, receipt: Receipt) -> str:
     of_all = f" of {steps.count:,}" if steps is not None and steps.count else ""
     return (
         f"{place.function} stopped being compiled at step {finding.steps[0]}{of_all} (recompile "
-        f"limit {limit}): since then every call that fits no graph of it runs eager"
+        f"limit {limit}): since then every call that fits none of its graphs runs eager"
     )
 
 

@@ -116,7 +116,7 @@ def render_issue(
         finding = receipt.findings[number - 1]
         card = replace(build_card(number, finding, receipt, options), parts=())
         lines = ["", f"### {number}. {escape_prose(finding.rule)} {render_text(card.what)}", ""]
-        all_of_it = render_finding(number, finding, receipt, options)
+        all_of_it = render_finding(number, finding, receipt, options, whole=True)
         lines += _fold("All that was recorded on it", all_of_it, "text")
         if number in programs:
             lines += _fold("A small program with the same cause", programs[number], "python")

@@ -28,7 +28,7 @@ MAX_LISTED = 30
 """Of one list."""
 
 MAX_ADVICE = 2
-"""Lines of advice below a finding; `explain` has all of it."""
+"""Lines of advice below a finding, on a narrow terminal more; `explain` has all of it."""
 _SEVERITY = {"error": "red", "warning": "yellow", "info": "dim"}
 
 
@@ -129,8 +129,9 @@ def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> l
     also = f"and from {pluralize(card.other_lines, 'other line')}" if card.other_lines > 0 else ""
     below = card.calls and card.library
     parts = [card.line, also, card.passed, *([] if below else card.library)]
-    if card.excerpt.place and not card.line.startswith(card.excerpt.place):
-        parts = [card.excerpt.place, f"guarded at {card.line}", *parts[3:]]
+    if card.excerpt.place:  # the source says the rest
+        own = card.line.startswith(card.excerpt.place)
+        parts = [card.excerpt.place, also if own else f"guarded at {card.line}", *parts[3:]]
     lines += options.wrap_parts([text for text in parts if text], INDENT)
     if below:
         lines += options.wrap_parts(card.library, f"{INDENT}at ", f"{INDENT}   ")
@@ -150,10 +151,10 @@ def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> l
     joined = f"{card.fix} ({card.caveat})" if card.caveat else card.fix
     label = f"{INDENT}{card.label}: "
     advice = options.wrap(joined, label, style="cyan")
-    words = joined.split(" ")
-    while len(advice) > MAX_ADVICE and words and not whole:
-        words.pop()
-        short = f"{' '.join(words)} {options.ellipsis} (explain {card.number})"
+    most = MAX_ADVICE * max(1, WIDE // options.width)
+    while len(advice) > most and joined and not whole:
+        joined = joined[:-4].rstrip()
+        short = f"{joined}{options.ellipsis} (explain {card.number})"
         advice = options.wrap(short, label, style="cyan")
     # However long, to be copied.
     settings = card.settings[:1] if whole else ()

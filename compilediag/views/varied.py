@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compilediag.diagnosis.codes import get_code_info
-from compilediag.receipt.finding_keys import normalize_function
+from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import VariedValue
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Block, Table
@@ -36,25 +36,32 @@ def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) ->
     left_out = receipt.compile.varied_left_out + max(0, len(rows) - limit)
     more = "counted and not listed" if complete else "compilediag show --all"
     notes = (f"+{left_out} more: {more}",) if left_out else ()
-    head = ("what varied", "in", "value, graph by graph", "changed by")
+    head = ("what varied", "in", "values", "changed by")
     hidden = head[1:2] if len({row[1] for row in rows}) > 1 else ()
     if not hidden:
         head, rows = (head[0], *head[2:]), [(row[0], *row[2:]) for row in rows]
     rows = rows[:limit]
-    return [Table(head, rows, shrink=head[-2], wide_only=hidden, notes=notes, keep_start=True)]
+    return [
+        Table(
+            head, rows, shrink=head[-2], wide_only=(*hidden, head[-1]), notes=notes, keep_start=True
+        )
+    ]
 
 
 def _build_row(members: list[VariedValue], options: RenderOptions) -> tuple[str, ...]:
     row = next((row for row in members if not _is_condition(row)), members[0])
     names = dict.fromkeys(row.variable for row in members)
+    name = name_values([*names], max(row.alike for row in members))
     history = [graph.value for graph in row.values]
     distinct = [value for n, value in enumerate(history) if not n or value != history[n - 1]]
     changer = row.changed_at or next(iter(row.writers), None)
     return (
-        options.clean(name_values([*names], max(row.alike for row in members)), 60),
+        options.truncate(options.clean(name), max(options.width // 2 - 2, 16)),
         options.clean(normalize_function(row.frame.function), 40),
         "a condition on its size" if _is_condition(row) else format_history(distinct, options),
-        "" if changer is None else options.format_place(changer.file, changer.line),
+        ""
+        if changer is None
+        else options.format_place(normalize_file(changer.file), changer.line, 30),
     )
 
 

@@ -6,8 +6,6 @@ from the target is escaped and bounded.
 
 from __future__ import annotations
 
-import shlex
-
 from msgspec.structs import replace
 
 from compilediag.diagnosis.codes import BLIND, WRITTEN
@@ -20,6 +18,7 @@ from compilediag.views.format import pluralize
 from compilediag.views.headline import (
     build_headline,
     describe_ending,
+    has_several_ranks,
     is_training_alone,
     list_blind_reasons,
     list_trainer_figures,
@@ -76,6 +75,8 @@ def render(
         codes = ", ".join(dict.fromkeys(options.clean(finding.rule, 8) for _, finding in informed))
         sentence = f"{pluralize(len(informed), 'note')} ({codes}): compilediag show --all{suffix}"
         tail += options.wrap(sentence, "  also: ")
+    if receipt.ranks is not None and has_several_ranks(receipt):
+        tail += options.wrap(f"each rank: compilediag show --ranks{suffix}", "  also: ")
     tail += _render_next(receipt, options, suffix)
     # The findings, as many as fit; then how to see the others. With `complete` all of them, and the
     # last lines that a failed program printed.
@@ -127,7 +128,8 @@ def _render_head(receipt: Receipt, options: RenderOptions) -> list[str]:
     if receipt.verdict != "blind":
         return lines
     for reason, remedy in list_blind_reasons(receipt)[:MAX_REASONS]:
-        lines += options.wrap(options.clean(reason), "  why: ")
+        if reason.rpartition(" (")[0] not in head.sentence:  # which gives it already
+            lines += options.wrap(options.clean(reason), "  why: ")
         lines += options.wrap(options.clean(remedy), "       fix: ", style="cyan") if remedy else []
     if not alone and not was_seen(receipt):
         meaning = 'A count of 0 here means "not seen"; it does not mean "did not happen".'
@@ -146,14 +148,17 @@ def _render_next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[
     if not chosen:
         whole = receipt.verdict == "clean" and receipt.status == "complete"
         return options.wrap_commands([f"gate --update{suffix}" if whole else "doctor"])
-    argv = receipt.header.run.argv_redacted
-    tried = any((finding.next or "").startswith("compilediag fix") for _, finding in chosen)
-    if tried and argv and not receipt.header.run.redactions.count:
-        return options.wrap_commands([f"fix {options.clean(shlex.join(argv), 300)}"])
+    target = lookups.format_target(receipt)
+    tried = receipt.status == "complete"
+    tried = tried and any(
+        (finding.next or "").startswith("compilediag fix") for _, finding in chosen
+    )
+    if tried and target is not None:
+        return options.wrap_commands([f"fix {options.clean(target, 300)}"])
     # For a value in a library that no known line of the program's own changed; only of the latest
     # run, which is the one that is repeated.
     if not suffix and receipt.write_tracing is None and _is_out_of_sight(chosen[0][1], receipt):
-        return options.wrap_commands([f"run --trace-writes {options.clean(shlex.join(argv), 300)}"])
+        return options.wrap_commands([f"run --trace-writes {options.clean(target or '', 300)}"])
     return options.wrap_commands([f"explain {chosen[0][0]}{suffix}"])
 
 

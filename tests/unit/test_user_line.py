@@ -79,7 +79,7 @@ def test_the_own_line_comes_first(view: str) -> None:
 def test_explain_lists_every_call() -> None:
     """With all that each passes."""
     found = run(CALL, OTHER)
-    text = render_finding(1, found.findings[0], found, OPTIONS)
+    text = render_finding(1, found.findings[0], found, OPTIONS, whole=True)
     for shown in (
         "called at   app.py:36 in main: model(x, data.rows)",
         "passes      n = data.rows",
@@ -92,7 +92,7 @@ def test_explain_lists_every_call() -> None:
 def test_a_line_of_ones_own() -> None:
     """It comes first; the call is only shown where it says what was passed."""
     screen = render(run(CALL, where=OWN))
-    assert "app.py:10 in forward · step 1 · app.py:36 passes data.rows for n" in screen
+    assert "app.py:10 in forward · app.py:36 passes data.rows for n" in screen
     same = UserCall(FILE, 36, "main", "model(x, n)", (("n", "n"),))
     assert "passes" not in render(run(same, where=OWN))
 

@@ -149,8 +149,7 @@ MADE = stored("findings")
         (
             replace(MADE, findings=(*MADE.findings, at_limit("f"), at_limit("g"))),
             [
-                "f stopped being compiled at step 8 of 12 (recompile limit 8): since then every "
-                "call that fits no graph of it runs eager (and 1 more frame)",
+                "f stopped being compiled at step 8 of 12 (recompile limit 8): since then every ",
                 "3 recompiles in 12 steps cost 0.43 s, 23 % of wall time",
             ],
         ),
@@ -271,7 +270,7 @@ def test_a_proved_change_is_shown_with_what_it_did() -> None:
     assert f"     proved: {line}\n             recompiles 5 → 0 · 3 runs\n" in render(made)
     assert f"; proved: `{line}` (recompiles 5 → 0)" in render_markdown(made)
     text = render_finding(1, made.findings[0], made, PLAIN)
-    assert re.search(r"^  proved +export", text, re.MULTILINE)
+    assert re.search(r"^ +proved: +export", text, re.MULTILINE)
     assert re.search(r"^  finding +recompiles 5 → 0$", text, re.MULTILINE)
     assert "compilediag fix tries changes" not in text
 
