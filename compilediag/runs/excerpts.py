@@ -31,7 +31,7 @@ def read_excerpts(
     """Read the line that each finding is about, and the one that changes its value, by finding id.
 
     An event comes from anywhere, and a receipt is shared: only source below the folder of the
-    program is read. It is left out where it is gone, or changed since the program started.
+    program is read, and what its run had a digest of. It is left out where it is gone, or changed since the program started.
     `digests` are of the files that ran, by their path from that folder.
     """
     started = [process.started for process in timeline.processes if process.started is not None]
@@ -54,8 +54,8 @@ def read_excerpts(
 def _list_places(finding: FindingRecord) -> list[Place]:
     """List the line to look at, of an argument the call that passes it; and the line that changes
     the value, where it is another."""
-    call = finding.entered_at if get_code_info(finding.rule).owner == "argument" else None
-    at = call or find_leading_call(finding) or finding.location
+    passed = get_code_info(finding.rule).owner in ("argument", "process")
+    at = (finding.entered_at if passed else None) or find_leading_call(finding) or finding.location
     writers = [w for w in GuardEvidence.parse(finding.evidence).writers if not isinstance(w, str)]
     single = len({(writer.file, writer.function) for writer in writers}) == 1
     changed = finding.changed_at or finding.common_cause or (writers[0] if single else None)
@@ -81,12 +81,13 @@ def _read_lines(
 ) -> list[str]:
     """Read the lines of a file; none where they may be others than those that ran."""
     root, path = os.path.realpath(folder), os.path.realpath(os.path.join(folder, file))
-    stream = open_regular(path) if path.startswith(os.path.join(root, "")) else None
+    digest = digests.get(os.path.relpath(path, root).replace(os.sep, "/"))
+    known = digest is not None or path.startswith(os.path.join(root, ""))
+    stream = open_regular(path) if known else None
     if stream is None:
         return []
     with stream:
         status = os.fstat(stream.fileno())
-        digest = digests.get(os.path.relpath(path, root).replace(os.sep, "/"))
         same = path.endswith(".py") and start_s is not None and int(status.st_mtime) <= start_s
         if digest is not None and status.st_size <= MAX_BYTES:
             same = compute_sha256(stream) == digest

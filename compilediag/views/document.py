@@ -203,7 +203,6 @@ class Card(Struct, frozen=True):
     calls: bool
     """Whether the line is a call of the library's."""
     changed: str
-    passed: str
     written: tuple[str, ...]
     when: str
     first_step: int | None
@@ -234,7 +233,7 @@ class Card(Struct, frozen=True):
     @property
     def places(self) -> list[str]:
         """Every line that has to do with it."""
-        places = (self.line, *self.library, self.changed, self.passed, *self.written)
+        places = (self.line, *self.library, self.changed, *self.written)
         return [place for place in places if place]
 
     @property

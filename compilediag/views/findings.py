@@ -27,7 +27,6 @@ from compilediag.views.format import format_pair, format_seconds, format_steps
 from compilediag.views.place import (
     format_first_line,
     format_line,
-    format_passed,
     list_library_parts,
 )
 from compilediag.views.sentence import describe_finding, format_history, get_title
@@ -75,7 +74,6 @@ def build_card(
         library=tuple(list_library_parts(finding, options)),
         calls=calls,
         changed=describe_change(finding, receipt, options),
-        passed=format_passed(finding, options),
         written=tuple(written),
         when=format_when(finding),
         first_step=min(finding.steps, default=None),

@@ -64,7 +64,8 @@ def list_history(finding: FindingRecord, receipt: Receipt) -> list[str]:
         first = find_change(finding, receipt)
         changes = list_changes(finding) or ([first] if first else [])
         values = [value for change in changes for value in change]
-    return [value for n, value in enumerate(values) if not n or value != values[n - 1]]
+    distinct = [value for n, value in enumerate(values) if not n or value != values[n - 1]]
+    return distinct if len(distinct) > 1 else []
 
 
 def find_change(finding: FindingRecord, receipt: Receipt) -> tuple[str, str] | None:

@@ -27,11 +27,14 @@ def list_losses(receipt: Receipt) -> list[str]:
         if found:
             more = f" (and {pluralize(len(found) - 1, 'more frame')})" if found[1:] else ""
             losses.append(sentence(found[0], receipt) + more)
-    if count := receipt.compile.graph_breaks:
-        functions = dict.fromkeys(normalize_function(s.function) for s in receipt.compile.breaks)
-        named = " and ".join([*functions][:MAX_NAMED]) or "what is compiled"
-        more = f" and {len(functions) - MAX_NAMED} more" if len(functions) > MAX_NAMED else ""
-        losses.append(f"{pluralize(count, 'graph break')} in every call of {named}{more}")
+    noted = {finding.id for finding in receipt.findings if finding.severity == "info"}
+    sites = [site for site in receipt.compile.breaks if site.finding not in noted]
+    count = receipt.compile.graph_breaks - len(receipt.compile.breaks) + len(sites)
+    if count > 0:
+        functions = [*dict.fromkeys(normalize_function(site.function) for site in sites)]
+        more = [f"{len(functions) - MAX_NAMED} more"] if len(functions) > MAX_NAMED else []
+        named = ", ".join([*functions[:MAX_NAMED], *more]) or "what is compiled"
+        losses.append(f"{pluralize(count, 'graph break')} in every call of {named}")
     return losses + ([] if at_limit else _list_forecasts(receipt))
 
 

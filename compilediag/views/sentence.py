@@ -14,6 +14,8 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views import lookups
 from compilediag.views.style import RenderOptions
 
+TEMPORARY = "___"
+"""How Dynamo's own names begin, which no program can use."""
 SENTENCE_CHARS = 240
 _OWNERS = ("closure", "global", "object", "optimizer")
 _PLAIN = ("container", "scalar", "tensor", "value")
@@ -58,6 +60,7 @@ def _name_values(finding: FindingRecord) -> str:
     evidence = GuardEvidence.parse(finding.evidence)
     parts = (part.variable for part in finding.parts)
     names = [name for name in dict.fromkeys((finding.variable, *evidence.together, *parts)) if name]
+    names = [name for name in names if not name.startswith(TEMPORARY)] or names
     if len(names) < 2:
         return f"`{names[0]}`" if names else ""
     masked = Counter(map(mask_indices, names))
@@ -87,7 +90,5 @@ def _is_growing(values: Sequence[str]) -> bool:
 
 def format_history(values: Sequence[str], options: RenderOptions) -> str:
     """Format what a variable was in one graph after another: "0 items → 1 item → 2 items …"."""
-    if len(values) < 2:
-        return ""
     shown = f" {options.arrow} ".join(options.clean(value, 40) for value in values[:MAX_HISTORY])
     return shown + (f" {options.arrow} {options.ellipsis}" if len(values) > MAX_HISTORY else "")

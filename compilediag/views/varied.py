@@ -7,11 +7,9 @@ from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import VariedValue
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Block, Table
-from compilediag.views.sentence import format_history, name_values
+from compilediag.views.sentence import TEMPORARY, format_history, name_values
 from compilediag.views.style import RenderOptions
 
-TEMPORARY = "___"
-"""How Dynamo's own names begin, which no program can use."""
 MAX_ROWS = 10
 """On the screen of a verdict."""
 
@@ -55,13 +53,14 @@ def _build_row(members: list[VariedValue], options: RenderOptions) -> tuple[str,
     history = [graph.value for graph in row.values]
     distinct = [value for n, value in enumerate(history) if not n or value != history[n - 1]]
     changer = row.changed_at or next(iter(row.writers), None)
+    place = ""
+    if changer is not None:
+        place = options.format_place(normalize_file(changer.file), changer.line, 20)
     return (
-        options.truncate(options.clean(name), max(options.width // 2 - 2, 16)),
+        options.truncate(options.clean(name), max(options.width * 2 // 5, 16)),
         options.clean(normalize_function(row.frame.function), 40),
         "a condition on its size" if _is_condition(row) else format_history(distinct, options),
-        ""
-        if changer is None
-        else options.format_place(normalize_file(changer.file), changer.line, 30),
+        place,
     )
 
 

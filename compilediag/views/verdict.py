@@ -13,7 +13,7 @@ from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import is_foreign_record
 from compilediag.views import lookups
-from compilediag.views.findings import build_card, join_exports
+from compilediag.views.findings import build_card
 from compilediag.views.format import pluralize
 from compilediag.views.headline import (
     build_headline,
@@ -64,12 +64,6 @@ def render(
     tail = render_outlook(receipt, options)
     tail += render_measured(receipt, options, suffix, complete=complete)
     main = list_main_findings(receipt)
-    if complete:
-        # What replaces the settings of single findings that need the same variable.
-        exports = join_exports(finding for _, finding in main)
-        covered = sum(bool(finding.fix.candidates) for _, finding in main)
-        tail += [f"  {covered} of {len(main)} without an edit:"] if exports else []
-        tail += [options.paint(f"     {options.clean(line, 4096)}", "cyan") for line in exports]
     informed = list_notes(receipt)
     if informed and not complete:
         codes = ", ".join(dict.fromkeys(options.clean(finding.rule, 8) for _, finding in informed))
@@ -188,19 +182,4 @@ def render_outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
         others = f"; +{len(forecasts) - 1} more" if len(forecasts) > 1 else ""
         sentence = f"{options.clean(get_title(finding))} (explain {number}){others}"
         return lines + options.wrap_warning(sentence, "forecast: ")
-    # The compiled frame nearest its recompile limit, if it has used at least half of it.
-    known = [
-        (detail.headroom.variants / detail.headroom.limit, detail)
-        for detail in receipt.compile.frames_detail
-        if detail.headroom.limit and not detail.ran_eager
-    ]
-    used, frame = max(known, key=lambda pair: pair[0], default=(0.0, None))
-    if frame is None or used < 0.5:
-        return lines
-    where = options.format_place(frame.frame.file, frame.frame.line)
-    variants = f"{frame.headroom.variants} of {frame.headroom.limit} variants used"
-    fullgraph = receipt.header.configuration.numerics_flags.fullgraph
-    over = "torch raises (fullgraph=True)" if fullgraph else "it runs eager"
-    name = options.clean(frame.frame.function, 60)
-    sentence = f"{name} ({where}): {variants}; over that {over}"
-    return lines + options.wrap_warning(sentence, "forecast: ")
+    return lines
