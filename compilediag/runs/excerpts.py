@@ -31,8 +31,8 @@ def read_excerpts(
     """Read the line that each finding is about, and the one that changes its value, by finding id.
 
     An event comes from anywhere, and a receipt is shared: only source below the folder of the
-    program is read, and what its run had a digest of. It is left out where it is gone, or changed since the program started.
-    `digests` are of the files that ran, by their path from that folder.
+    program is read, and files that its run has `digests` of, by their path from that folder. What
+    is gone, or changed since the program started, is left out.
     """
     started = [process.started for process in timeline.processes if process.started is not None]
     folder = started[0].cwd if started else ""

@@ -192,8 +192,6 @@ class Card(Struct, frozen=True):
     variable: str
     before: str | None
     after: str | None
-    others: bool
-    """Whether other values were met too."""
     line: str
     """The program's own line to look at first."""
     other_lines: int
@@ -238,16 +236,10 @@ class Card(Struct, frozen=True):
 
     @property
     def what(self) -> tuple[str, ...]:
-        """Title, variable, its change, and what else changed."""
-        what = [self.title]
-        what += [" ", Code(self.variable)] if self.variable else []
-        if self.before is not None and self.after is not None:
-            what += [" ", Code(self.before), " → ", Code(self.after)]
-        for index, part in enumerate(self.parts[:MAX_PARTS]):
-            what += [", " if index else " with ", Code(part)]
-        if len(self.parts) > MAX_PARTS:
-            what.append(f" and {len(self.parts) - MAX_PARTS} more")
-        return tuple(what)
+        """The sentence, names as code, and what the variable was."""
+        parts = enumerate(self.sentence.split("`"))
+        named = [Code(part) if n % 2 else part for n, part in parts if part]
+        return (*named, *([": ", Code(self.history)] if self.history else []))
 
 
 Block = Paragraph | Listing | Preformatted | Table | Card

@@ -31,7 +31,6 @@ from compilediag.views.place import (
 )
 from compilediag.views.sentence import describe_finding, format_history, get_title
 from compilediag.views.style import RenderOptions
-from compilediag.views.terminal import format_change
 
 VALUE_CHARS = 120
 """Of one value, such as a shape or the text of a guard; `explain` shows more."""
@@ -68,7 +67,6 @@ def build_card(
         variable=clean(finding.variable),
         before=None if changed is None else clean(changed[0]) or '""',
         after=None if changed is None else clean(changed[1]) or '""',
-        others=len(lookups.list_changes(finding)) > 1,
         line=format_first_line(finding, options),
         other_lines=len(lookups.list_calls(finding, receipt)) - 1 if calls else 0,
         library=tuple(list_library_parts(finding, options)),
@@ -171,8 +169,7 @@ def build_findings_table(receipt: Receipt, options: RenderOptions) -> Table | No
 def format_finding(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
     """Format a finding in one line, for while the program runs."""
     card = build_card(0, finding, receipt, options)
-    detail = format_change(card, options)
-    what = f"{card.title}: {detail}" if detail else card.title
+    what = f"{card.sentence}: {card.history}" if card.history else card.sentence
     parts = (what, card.changed, card.line, *card.written[:1], card.cost)
     return " · ".join(part for part in parts if part)
 
@@ -204,9 +201,9 @@ def describe_change(finding: FindingRecord, receipt: Receipt, options: RenderOpt
     return f"{text} (seen)"
 
 
-def name_writer(writer: Writer, options: RenderOptions, *, whole: bool = False) -> str:
-    """`setc, model.py:23`; the whole qualified name on request."""
-    name = writer.function if whole else writer.function.rpartition("<locals>.")[2]
+def name_writer(writer: Writer, options: RenderOptions) -> str:
+    """`setc, model.py:23`."""
+    name = writer.function.rpartition("<locals>.")[2]
     file = normalize_file(writer.file) if is_foreign(None, writer.file) else writer.file
     place = options.format_place(file, writer.line) if writer.file else ""
     if name == "<module>" and place:

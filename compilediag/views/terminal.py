@@ -188,14 +188,6 @@ def render_excerpt(card: Card, options: RenderOptions, *, around: int = 1) -> li
     return drawn
 
 
-def format_change(card: Card, options: RenderOptions) -> str:
-    """Format the variable and how it changed: `pos.pe  [1, 16] → [8, 16]`."""
-    if card.before is None:
-        return card.variable
-    others = " (and others)" if card.others else ""
-    return f"{card.variable}  {card.before} {options.arrow} {card.after}{others}".strip()
-
-
 def render_title(card: Card, options: RenderOptions) -> list[str]:
     """Render what happened, and at the right edge its cost, when it was, and its key: on a line of
     their own where both do not fit."""

@@ -33,7 +33,14 @@ def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) ->
     limit = len(rows) if complete else MAX_ROWS
     left_out = receipt.compile.varied_left_out + max(0, len(rows) - limit)
     more = "counted and not listed" if complete else "compilediag show --all"
-    notes = (f"+{left_out} more: {more}",) if left_out else ()
+    notes = [f"+{left_out} more: {more}"] if left_out else []
+    # At the limit a frame is asked for the last time.
+    stopped = [finding for finding in receipt.findings if finding.rule == "CD152" and finding.steps]
+    for finding in stopped[:1]:
+        function = "" if finding.location is None else f" of {finding.location.function}"
+        notes.append(
+            options.clean(f"not seen: what varied{function} after step {finding.steps[0]}")
+        )
     head = ("what varied", "in", "values", "changed by")
     hidden = head[1:2] if len({row[1] for row in rows}) > 1 else ()
     if not hidden:

@@ -12,6 +12,8 @@ from compilediag.diagnosis.findings import Cause, CauseId, CommonCause, Evidence
 from compilediag.timeline.compiles import FrameId, Recompile, parse_frame_id
 from compilediag_harness.wire import Location
 
+APART = ("condition", "metadata", "mode", "size")
+"""Parts of a tensor, or of no variable, that change by themselves."""
 _MAX_NAMED = 4
 """Variables named in a sentence."""
 _MAX_VALUES = 8

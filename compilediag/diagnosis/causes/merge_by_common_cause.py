@@ -15,6 +15,7 @@ from itertools import combinations
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, get_whole_function
 from compilediag.diagnosis.causes.cause_group import (
+    APART,
     Group,
     add_values,
     find_changed_dims,
@@ -326,8 +327,6 @@ ValuesByGraph = Mapping[tuple[FrameId, str], Mapping[str, str]]
 """The value of each variable of a frame in each graph, as far as it is known."""
 
 _FLAGS = ("True", "False", "None")
-_APART = ("condition", "metadata", "mode", "size")
-"""Parts of a tensor, or of no variable, that change by themselves."""
 
 
 def collect_values(
@@ -340,7 +339,7 @@ def collect_values(
         frame = FrameId(event.process, event.epoch, parse_frame_id(event.compile_id))
         for entry_id, causes in false.get(event.id, ()):
             for cause in causes:
-                if cause.kind == "type" or get_code_info(cause.rule).changed not in _APART:
+                if cause.kind == "type" or get_code_info(cause.rule).changed not in APART:
                     pairs = (entry_id, cause.expected), (event.compile_id, cause.actual)
                     add_values(values.setdefault((frame, cause.variable), {}), pairs)
     return values

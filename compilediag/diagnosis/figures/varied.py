@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.cause_group import add_values
+from compilediag.diagnosis.causes.cause_group import APART, add_values
 from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.findings import Cause, make_changed_at, make_writers
@@ -27,8 +27,6 @@ MAX_VARIED = 200
 
 MAX_GRAPHS = 64
 """Most graphs named in one row."""
-
-_APART = ("condition", "metadata", "mode", "size")
 
 
 @dataclass(slots=True)
@@ -77,7 +75,7 @@ def build_varied(timeline: Timeline, causes: RunCauses) -> tuple[VariedValue, ..
         for entry_id, guards in causes.false.get(event.id, ()):
             for cause in guards:
                 # Size, dtype and layout of a tensor are several values; created and grown is one.
-                apart = get_code_info(cause.rule).changed in _APART
+                apart = get_code_info(cause.rule).changed in APART
                 key = frame, cause.variable, (cause.rule, cause.kind) if apart else None
                 rows.setdefault(key, _Row(event)).add(entry_id, event.compile_id, cause)
     alike: dict[Hashable, list[VariedValue]] = {}
