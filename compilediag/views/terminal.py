@@ -161,16 +161,14 @@ def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> l
     return [*lines, *advice, *(options.paint(f"{INDENT}no edit: {x}", "cyan") for x in settings)]
 
 
-def render_excerpt(card: Card, options: RenderOptions, *, around: int = 1) -> list[str]:
-    """Render the line to look at, the `around` lines above it, and below it what the value was;
-    the values alone where no source is known."""
+def render_excerpt(card: Card, options: RenderOptions) -> list[str]:
+    """Render the line to look at, the one above it, and below it what the value was; the values
+    alone where no source is known."""
     lines = card.excerpt.lines
     at = next((n for n, line in enumerate(lines) if line.blamed), None)
     if at is None:
         return options.wrap(card.history, INDENT, style="dim") if card.history else []
-    shown = [
-        line for line in lines[max(0, at - around) : at + 1] if line.blamed or line.text.strip()
-    ]
+    shown = [line for line in lines[max(0, at - 1) : at + 1] if line.blamed or line.text.strip()]
     margin = min(len(line.text) - len(line.text.lstrip()) for line in shown)
     digits = len(str(shown[-1].number))
     drawn: list[str] = []

@@ -81,7 +81,7 @@ def test_explain_lists_the_call_of_each_compile() -> None:
     found = run(CALL, OTHER)
     text = render_finding(1, found.findings[0], found, OPTIONS, whole=True)
     rows = [line for line in text.splitlines() if "scatter, site-packages/einops" in line]
-    assert [row.split()[4] for row in rows] == ["app.py:36:", "app.py:50:"]
+    assert [row.split()[5] for row in rows] == ["app.py:36:", "app.py:50:"]
     assert re.search(r"entered at.text +model\(x, data.rows\)\n", text)
     assert re.search(r"entered at.arguments +parameter n, expression data.rows\n", text)
 

@@ -19,12 +19,15 @@ from compilediag import cli
 from compilediag.compare.diff import compare
 from compilediag.receipt.schema.compiles import (
     CandidateRecord,
+    ExcerptRecord,
     FindingRecord,
     Place,
     ProofFigure,
     ProofPoint,
     ProofRecord,
     RefusedChange,
+    ValueInGraph,
+    VariedValue,
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views import summary
@@ -173,6 +176,62 @@ def test_what_lasts_comes_before_what_it_cost(made: Receipt, sentences: list[str
     assert len(shown) == len(sentences)
     assert all(map(str.startswith, shown, sentences))
     assert head.kind == "bad"
+
+
+def with_source(*lines: str, key: str = "CD104-logged", **change: object) -> Receipt:
+    """A finding at the last of some lines, whose value three graphs had."""
+    first, at = MADE.findings[0], len(lines)
+    excerpt = ExcerptRecord(file="model.py", line=at, function="forward", first=1, lines=lines)
+    frame = MADE.compile.frames_detail[0].frame
+    row = VariedValue(
+        frame=frame, process=0, epoch=0, variable="self.logged", rule="CD104", count=2, entries=(),
+        values=tuple(ValueInGraph(compile_id=f"0/{n}", value=f"{n} items") for n in range(8)),
+    )  # fmt: skip
+    own = replace(
+        first, rule="CD104", variable="self.logged", key=key, excerpts=(excerpt,), **change
+    )
+    section = replace(MADE.compile, varied=(row, replace(row, variable="x")))
+    return replace(MADE, compile=section, findings=(own,))
+
+
+def test_a_finding_shows_its_line_and_what_the_value_was() -> None:
+    """Both indented as in the file, less what they share; what varied stands above it."""
+    made = with_source("    def forward(self, x):", "        self.logged.append(x)")
+    varied, finding = (part.splitlines() for part in render(made).split("\n\n")[1:3])
+    assert varied == [
+        "  what varied  values                                               changed by",
+        "  self.logged  0 items → 1 items → 2 items → 3 items → 4 items → …",
+        "  x            0 items → 1 items → 2 items → 3 items → 4 items → …",
+    ]
+    assert re.fullmatch(r"  1  `self.logged` grows +0.18 s · step 1  CD104-logged", finding[0])
+    assert finding[1:] == [
+        "     model.py:2 in forward · guarded at model.py:7 in forward",
+        "     1 │ def forward(self, x):",
+        "   ▸ 2 │     self.logged.append(x)",
+        "       │     0 items → 1 items → 2 items → 3 items → 4 items → …",
+        "     advice: allocate pos.pe at its largest size in __init__",
+    ]
+
+
+EVIL_LINE = "\tx = '\x1b[2J\u202e[bold]' * 3  # 宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽"
+
+
+@pytest.mark.parametrize("options", [RenderOptions(40), RenderOptions(40, ascii_only=True), PLAIN])
+def test_hostile_source_is_inert_and_fits(options: RenderOptions) -> None:
+    """Escapes, characters that reorder text or are wide, in a line, a key and a value."""
+    made = with_source(EVIL_LINE, EVIL_LINE, key=f"CD104-{EVIL_LINE}")
+    for text in (render(made, options), render_finding(1, made.findings[0], made, options)):
+        assert acting(text) == set()
+        assert all(measure_width(line) <= options.width for line in text.splitlines())
+        assert text.isascii() or not options.ascii_only
+
+
+def test_ten_thousand_findings_are_one_screen() -> None:
+    """Of which the first are drawn, and the others counted."""
+    made = with_source("x = 1")
+    text = render(replace(made, findings=made.findings * 10_000))
+    assert text.count("\n") <= SCREEN_LINES
+    assert re.search(r"^  \+999\d more: compilediag show --all$", text, re.MULTILINE)
 
 
 LONG = {"kind": "environment", "setting": "SOURCES", "risk": ""}
