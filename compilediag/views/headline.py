@@ -3,6 +3,9 @@ what lasts first, and its counts, why it is blind, how the program ended, a trai
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from compilediag.diagnosis.codes import BLIND, EAGER, SIZES
@@ -209,15 +212,29 @@ def _list_losses(receipt: Receipt) -> list[str]:
         if found:
             more = f" (and {pluralize(len(found) - 1, 'more frame')})" if found[1:] else ""
             losses.append(sentence(found[0], receipt) + more)
+    # Other frames that ran eager are symptoms of breaks, which have the findings.
+    count = receipt.compile.eager_fallbacks - receipt.compile.recompile_limit_hits
+    if count > 0 and not eager:
+        eager_frames = (
+            detail.frame.function
+            for detail in receipt.compile.frames_detail
+            if detail.ran_eager and detail.headroom.variants < (detail.headroom.limit or math.inf)
+        )
+        named = _name_functions(eager_frames)
+        losses.append(f"{pluralize(count, 'frame')} ran eager, without compiled code: {named}")
     noted = {finding.id for finding in receipt.findings if finding.severity == "info"}
     sites = [site for site in receipt.compile.breaks if site.finding not in noted]
     count = receipt.compile.graph_breaks - len(receipt.compile.breaks) + len(sites)
     if count > 0:
-        functions = [*dict.fromkeys(normalize_function(site.function) for site in sites)]
-        more = [f"{len(functions) - MAX_NAMED} more"] if len(functions) > MAX_NAMED else []
-        named = ", ".join([*functions[:MAX_NAMED], *more]) or "what is compiled"
+        named = _name_functions(site.function for site in sites) or "what is compiled"
         losses.append(f"{pluralize(count, 'graph break')} in every call of {named}")
     return losses + ([] if at_limit else _list_forecasts(receipt))
+
+
+def _name_functions(names: Iterable[str]) -> str:
+    functions = [*dict.fromkeys(map(normalize_function, names))]
+    left = len(functions) - MAX_NAMED
+    return ", ".join([*functions[:MAX_NAMED], *([f"{left} more"] if left > 0 else [])])
 
 
 def _describe_limit(finding: FindingRecord, receipt: Receipt) -> str:

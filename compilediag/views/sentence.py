@@ -35,7 +35,7 @@ def describe_finding(finding: FindingRecord, receipt: Receipt, options: RenderOp
     What needs more words, such as a dtype or a graph break, keeps the title of its rule."""
     title, register = get_title(finding), REGISTER.get(finding.rule)
     names = _name_values(finding)
-    if not names or register is None:
+    if not names or register is None or register.owner == "process":
         return options.clean(title, SENTENCE_CHARS)
     history = lookups.list_history(finding, receipt)
     # Two numbers are no trend; of what holds others each call adds to it.

@@ -17,6 +17,7 @@ MAX_ROWS = 10
 def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) -> list[Block]:
     """Build the table of what varied, a row for each act: the values of a frame that one line
     changed. Of less than two rows a finding says as much; `complete` has it even so."""
+    named = {row.variable for row in receipt.compile.varied if not _is_condition(row)}
     acts: dict[object, list[VariedValue]] = {}
     for row in receipt.compile.varied:
         changer = row.changed_at or next(iter(row.writers), None)
@@ -25,7 +26,9 @@ def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) ->
         function = normalize_function(row.frame.function).removesuffix(" (resumed)")
         variable = row.variable.removesuffix("._base")  # of a view, what it is a view of
         act = (row.process, row.epoch, row.frame.file, function, line or variable)
-        if not row.variable.startswith(TEMPORARY):
+        # A condition says no more than the value that it is on.
+        known = _is_condition(row) and row.variable in named
+        if not (known or row.variable.startswith(TEMPORARY)):
             acts.setdefault(act, []).append(row)
     rows = [_build_row(members, options) for members in acts.values()]
     if not rows or (len(rows) < 2 and not complete):

@@ -188,7 +188,8 @@ def _merge_indices(groups: Iterable[Group]) -> list[Group]:
         changes = tuple((cause.expected, cause.actual) for cause in group.causes)
         compiles = tuple(recompile.id for recompile in group.recompiles)
         alone = len(group.parts) == 1
-        key = (*same, group.location, compiles, changes) if alone else group.id
+        # Not the place: each is guarded where a line of the frame reads it first.
+        key = (*same, compiles, changes) if alone else group.id
         by_key.setdefault(key, []).append(group)
     return [replace(head, together=head.together + tuple(tail)) for head, *tail in by_key.values()]
 
