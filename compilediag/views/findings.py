@@ -59,6 +59,7 @@ def build_card(
         for w in lookups.list_guessed_writers(finding, receipt)[:2]
     ]
     calls = find_leading_call(finding) is not None
+    excerpt, change = _build_excerpts(finding, options)
     return Card(
         number=number,
         rule=clean(finding.rule, 8),
@@ -89,21 +90,22 @@ def build_card(
         sentence=describe_finding(finding, receipt, options),
         key=clean(finding.key or finding.rule, 60),
         history=format_history(lookups.list_history(finding, receipt), options),
-        **_build_excerpts(finding, options),
+        excerpt=excerpt,
+        change=change,
     )
 
 
-def _build_excerpts(finding: FindingRecord, options: RenderOptions) -> dict[str, Excerpt]:
+def _build_excerpts(finding: FindingRecord, options: RenderOptions) -> list[Excerpt]:
     """Build the lines around the one to look at, and around the one that changes the value."""
-    made: dict[str, Excerpt] = {}
-    for name, record in zip(("excerpt", "change"), finding.excerpts, strict=False):
+    made: list[Excerpt] = []
+    for record in finding.excerpts[:2]:
         lines = [
             SourceLine(n, options.clean(text, LINE_CHARS), n == record.line)
             for n, text in enumerate(record.lines, record.first)
         ]
         place = format_line(record.file, record.line, record.function, options)
-        made[name] = Excerpt(place, tuple(lines))
-    return made
+        made.append(Excerpt(place, tuple(lines)))
+    return [*made, Excerpt(), Excerpt()][:2]
 
 
 def _build_proof(

@@ -128,10 +128,11 @@ def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> l
     # line of its own.
     also = f"and from {pluralize(card.other_lines, 'other line')}" if card.other_lines > 0 else ""
     below = card.calls and card.library
-    parts = [card.line, also, *([] if below else card.library)]
+    parts = [card.line, also]
     if card.excerpt.place:  # the source says the rest
         own = card.line.startswith(card.excerpt.place)
-        parts = [card.excerpt.place, also if own else f"guarded at {card.line}", *parts[2:]]
+        parts = [card.excerpt.place, also if own else f"guarded at {card.line}"]
+    parts += [] if below else card.library
     lines += options.wrap_parts([text for text in parts if text], INDENT)
     if below:
         lines += options.wrap_parts(card.library, f"{INDENT}at ", f"{INDENT}   ")
