@@ -122,9 +122,10 @@ def _render_head(receipt: Receipt, options: RenderOptions) -> list[str]:
     if receipt.verdict != "blind":
         return lines
     for reason, remedy in list_blind_reasons(receipt)[:MAX_REASONS]:
-        if reason.rpartition(" (")[0] not in head.sentence:  # which gives it already
-            lines += options.wrap(options.clean(reason), "  why: ")
-        lines += options.wrap(options.clean(remedy), "       fix: ", style="cyan") if remedy else []
+        known = reason.rpartition(" (")[0] in head.sentence
+        lines += [] if known else options.wrap(options.clean(reason), "  why: ")
+        label = "  fix: " if known else "       fix: "
+        lines += options.wrap(options.clean(remedy), label, style="cyan") if remedy else []
     if not alone and not was_seen(receipt):
         meaning = 'A count of 0 here means "not seen"; it does not mean "did not happen".'
         lines += options.wrap(meaning, "  ")
